@@ -1,0 +1,4 @@
+//! The command `extant`.
+#![forbid(unsafe_code)]
+
+fn main() {}

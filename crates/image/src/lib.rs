@@ -1,0 +1,2 @@
+//! Whole-image work: mkfs, build, export, tune.
+#![forbid(unsafe_code)]

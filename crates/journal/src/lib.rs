@@ -1,0 +1,2 @@
+//! Block frames, transactions, checkpoint and recovery.
+#![forbid(unsafe_code)]

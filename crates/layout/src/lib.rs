@@ -1,0 +1,2 @@
+//! Where things lie in an ext4 image: group geometry and bulk packing.
+#![forbid(unsafe_code)]

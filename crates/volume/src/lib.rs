@@ -1,0 +1,2 @@
+//! The live ext4 file system.
+#![forbid(unsafe_code)]
