@@ -1,0 +1,1 @@
+//! Names compared without their case.

@@ -1,0 +1,1 @@
+//! Hashes of names in hashed directories.

@@ -1,0 +1,251 @@
+//! What can be wrong with bytes of the format: a place and a flaw, or a feature beyond this code.
+
+use crate::features::{IncompatFeatures, RoCompatFeatures};
+use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
+use core::fmt;
+
+/// Why bytes of the format could not be taken.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum FormatError {
+    /// Broken on disk.
+    #[error("{place}: {flaw}")]
+    Corrupt {
+        /// The structure that is broken.
+        place: Place,
+        /// What is wrong with it.
+        flaw: Flaw,
+    },
+    /// Healthy, but beyond this code even for reading.
+    #[error("feature not supported: {0}")]
+    Unsupported(IncompatFeatures),
+    /// Healthy and readable, but beyond this code for writing.
+    #[error("feature not supported for writing: {0}")]
+    UnsupportedForWriting(RoCompatFeatures),
+}
+
+impl FormatError {
+    /// Whether the bytes are broken, rather than beyond this code.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corrupt { .. })
+    }
+}
+
+/// Where on the volume a structure lies, for messages and findings.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The superblock, or the backup at the given group's start.
+    Superblock(GroupNo),
+    /// The descriptor of a block group.
+    GroupDesc(GroupNo),
+    /// The block bitmap of a group.
+    BlockBitmap(GroupNo),
+    /// The inode bitmap of a group.
+    InodeBitmap(GroupNo),
+    /// The inode table of a group.
+    InodeTable(GroupNo),
+    /// An inode's own fields.
+    Inode(InodeNo),
+    /// The extent tree root in an inode, or the node in a block.
+    ExtentNode(InodeNo, Option<BlockNo>),
+    /// A block of an indirect map.
+    IndirectBlock(InodeNo, BlockNo),
+    /// A logical block of a directory.
+    DirBlock(InodeNo, FileBlock),
+    /// A record of a directory: logical block and byte in it.
+    DirEntry(InodeNo, FileBlock, u32),
+    /// The index of a hashed directory: logical block.
+    Htree(InodeNo, FileBlock),
+    /// The extended attributes kept in an inode.
+    InodeXattr(InodeNo),
+    /// A block of extended attributes.
+    XattrBlock(BlockNo),
+    /// The value of an extended attribute that has its own inode.
+    EaInode(InodeNo),
+    /// Data kept in the inode.
+    InlineData(InodeNo),
+    /// The target of a symbolic link.
+    Symlink(InodeNo),
+    /// An access control list.
+    Acl,
+    /// A block of the orphan file.
+    OrphanFile(InodeNo, FileBlock),
+    /// The multiple-mount protection block.
+    Mmp(BlockNo),
+    /// The journal's superblock.
+    JournalSuperblock,
+    /// A block of the journal, counted from its start.
+    JournalBlock(u32),
+    /// A record of the fast-commit area: journal block and byte in it.
+    FastCommit(u32, u32),
+    /// A quota file: inode and block of 1 KiB.
+    Quota(InodeNo, u32),
+    /// A physical block, where nothing better is known.
+    Block(BlockNo),
+    /// The volume as a whole.
+    Volume,
+}
+
+impl Place {
+    /// The error of `flaw` found here.
+    pub fn corrupt(self, flaw: Flaw) -> FormatError {
+        FormatError::Corrupt { place: self, flaw }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Superblock(GroupNo(0)) => f.write_str("superblock"),
+            Self::Superblock(group) => write!(f, "backup superblock of group {group}"),
+            Self::GroupDesc(group) => write!(f, "descriptor of group {group}"),
+            Self::BlockBitmap(group) => write!(f, "block bitmap of group {group}"),
+            Self::InodeBitmap(group) => write!(f, "inode bitmap of group {group}"),
+            Self::InodeTable(group) => write!(f, "inode table of group {group}"),
+            Self::Inode(inode) => write!(f, "inode {inode}"),
+            Self::ExtentNode(inode, None) => write!(f, "extent root of inode {inode}"),
+            Self::ExtentNode(inode, Some(block)) => {
+                write!(f, "extent node of inode {inode} in block {block}")
+            }
+            Self::IndirectBlock(inode, block) => {
+                write!(f, "indirect block {block} of inode {inode}")
+            }
+            Self::DirBlock(inode, block) => write!(f, "directory {inode}, block {block}"),
+            Self::DirEntry(inode, block, at) => {
+                write!(f, "directory {inode}, block {block}, entry at byte {at}")
+            }
+            Self::Htree(inode, block) => write!(f, "htree of directory {inode}, block {block}"),
+            Self::InodeXattr(inode) => write!(f, "extended attributes in inode {inode}"),
+            Self::XattrBlock(block) => write!(f, "extended attribute block {block}"),
+            Self::EaInode(inode) => write!(f, "extended attribute inode {inode}"),
+            Self::InlineData(inode) => write!(f, "inline data of inode {inode}"),
+            Self::Symlink(inode) => write!(f, "symbolic link {inode}"),
+            Self::Acl => f.write_str("access control list"),
+            Self::OrphanFile(inode, block) => write!(f, "orphan file {inode}, block {block}"),
+            Self::Mmp(block) => write!(f, "MMP block {block}"),
+            Self::JournalSuperblock => f.write_str("journal superblock"),
+            Self::JournalBlock(block) => write!(f, "journal block {block}"),
+            Self::FastCommit(block, at) => {
+                write!(f, "fast commit record in journal block {block} at byte {at}")
+            }
+            Self::Quota(inode, block) => write!(f, "quota file {inode}, block {block}"),
+            Self::Block(block) => write!(f, "block {block}"),
+            Self::Volume => f.write_str("volume"),
+        }
+    }
+}
+
+/// What is wrong with a structure.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// The checksum stored is not the one computed.
+    Checksum {
+        /// As stored.
+        found: u32,
+        /// As computed from the bytes.
+        computed: u32,
+    },
+    /// The number that marks the structure is not there.
+    Magic {
+        /// As stored.
+        found: u32,
+        /// As it must be.
+        expected: u32,
+    },
+    /// A field is larger than it may be.
+    AboveLimit {
+        /// The field's name.
+        field: &'static str,
+        /// As stored.
+        found: u64,
+        /// The largest admitted value.
+        limit: u64,
+    },
+    /// A field is smaller than it may be.
+    BelowLimit {
+        /// The field's name.
+        field: &'static str,
+        /// As stored.
+        found: u64,
+        /// The smallest admitted value.
+        limit: u64,
+    },
+    /// A field has a value that is never right.
+    BadValue {
+        /// The field's name.
+        field: &'static str,
+        /// As stored.
+        found: u64,
+    },
+    /// There are fewer bytes than the structure needs.
+    Truncated {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// Something that the words name: for rules that no single field breaks.
+    Rule(&'static str),
+}
+
+impl Flaw {
+    /// A checksum that does not match.
+    pub fn checksum(found: impl Into<u32>, computed: impl Into<u32>) -> Self {
+        Self::Checksum { found: found.into(), computed: computed.into() }
+    }
+
+    /// A missing magic number.
+    pub fn magic(found: impl Into<u32>, expected: impl Into<u32>) -> Self {
+        Self::Magic { found: found.into(), expected: expected.into() }
+    }
+
+    /// A field above its limit.
+    pub fn above_limit(field: &'static str, found: impl Into<u64>, limit: impl Into<u64>) -> Self {
+        Self::AboveLimit { field, found: found.into(), limit: limit.into() }
+    }
+
+    /// A field below its limit.
+    pub fn below_limit(field: &'static str, found: impl Into<u64>, limit: impl Into<u64>) -> Self {
+        Self::BelowLimit { field, found: found.into(), limit: limit.into() }
+    }
+
+    /// A field with a value that is never right.
+    pub fn bad_value(field: &'static str, found: impl Into<u64>) -> Self {
+        Self::BadValue { field, found: found.into() }
+    }
+
+    /// Too few bytes.
+    pub fn truncated(found: usize, needed: usize) -> Self {
+        Self::Truncated { found: found as u64, needed: needed as u64 }
+    }
+
+    /// The error of this flaw found at `place`.
+    pub fn at(self, place: Place) -> FormatError {
+        place.corrupt(self)
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum { found, computed } => {
+                write!(f, "checksum is {found:#x}, computed {computed:#x}")
+            }
+            Self::Magic { found, expected } => {
+                write!(f, "magic is {found:#x}, expected {expected:#x}")
+            }
+            Self::AboveLimit { field, found, limit } => {
+                write!(f, "{field} is {found}, at most {limit} admitted")
+            }
+            Self::BelowLimit { field, found, limit } => {
+                write!(f, "{field} is {found}, at least {limit} needed")
+            }
+            Self::BadValue { field, found } => write!(f, "{field} has the bad value {found:#x}"),
+            Self::Truncated { found, needed } => {
+                write!(f, "{found} bytes where {needed} are needed")
+            }
+            Self::Rule(rule) => f.write_str(rule),
+        }
+    }
+}

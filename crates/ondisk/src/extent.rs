@@ -1,0 +1,1 @@
+//! Extent trees: runs of blocks and pointers to them.

@@ -1,0 +1,1 @@
+//! The hashed index of a directory.

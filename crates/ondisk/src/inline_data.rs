@@ -1,0 +1,1 @@
+//! Data kept in the inode.

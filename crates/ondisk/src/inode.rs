@@ -1,0 +1,1 @@
+//! Inodes of every size.

@@ -1,0 +1,1 @@
+//! The journal's format (jbd2): big-endian.

@@ -1,0 +1,1 @@
+//! Times with nanoseconds, from 1901 to 2446.

@@ -1,0 +1,1 @@
+//! Extended attributes in inodes, blocks and inodes of their own.
