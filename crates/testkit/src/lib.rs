@@ -1,0 +1,56 @@
+//! What the tests share: oracles, loop mounts, scratch space, trees and their snapshots.
+//!
+//! A dev-dependency only. A test that lacks root, a tool or the corpora says so with [`skip!`] and
+//! passes; `cargo xtask test` lists what was skipped.
+//!
+//! ```no_run
+//! use extant_testkit::{LoopMount, Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, skip};
+//!
+//! fn an_image_mounts_as_its_source() {
+//!     if !extant_testkit::is_root() {
+//!         skip!("a loop mount needs root");
+//!     }
+//!     let scratch = Scratch::new();
+//!     let (source, image) = (scratch.join("source"), scratch.join("disk.img"));
+//!     extant_testkit::tree::grow(&source, 7, &Default::default()).unwrap();
+//!     // … build `image` from `source` …
+//!     e2fsck_fn(&image).unwrap();
+//!     let mount = LoopMount::new(&image, "ro,noload").unwrap();
+//!     let found = TreeSnapshot::of_dir(mount.path()).unwrap().without("lost+found");
+//!     assert_same_tree(&TreeSnapshot::of_dir(&source).unwrap(), &found);
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+mod loop_mount;
+mod scratch;
+mod snapshot;
+mod tool;
+pub mod tree;
+
+pub use loop_mount::LoopMount;
+pub use scratch::{Scratch, TempImage, corpora, gunzip, gunzip_sparse};
+pub use snapshot::{
+    Digest, Entry, Kind, TreeSnapshot, assert_same_tree, content_digest, differences,
+};
+pub use tool::{Tool, debugfs, dumpe2fs_h, e2fsck_fn, is_root, mke2fs, tool};
+
+/// Names the running test as skipped, with the reason, past the test harness's capture of output.
+///
+/// The line reads `skipped: TEST: WHY`; `cargo xtask test` collects these lines.
+pub fn skipped(why: impl std::fmt::Display) {
+    use std::io::Write;
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
+    // A harness that closed its error output loses the line, nothing else.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// `skip!("no {tool} here")`: says why the running test is skipped and returns from it.
+#[macro_export]
+macro_rules! skip {
+    ($($why:tt)*) => {{
+        $crate::skipped(format_args!($($why)*));
+        return;
+    }};
+}

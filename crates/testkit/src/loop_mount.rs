@@ -1,0 +1,134 @@
+//! A kernel mount of an image through a loop device, taken down again in every case.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::Scratch;
+
+/// Loop devices are few and shared: how long to wait for a free one.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// An unmount can meet a busy mount for a moment (a scanner, a late child).
+const UNMOUNT_TRIES: u32 = 50;
+
+/// A mounted image. Dropping it unmounts and detaches the loop device, after a panic too.
+#[derive(Debug)]
+pub struct LoopMount {
+    point: Scratch,
+    mounted: bool,
+}
+
+impl LoopMount {
+    /// Mounts an ext2, ext3 or ext4 image with the kernel's ext4. `options` as for `mount -o`
+    /// (`"ro,noload"`, `""`). The error is what mount said. Needs root.
+    pub fn new(image: &Path, options: &str) -> Result<Self, String> {
+        Self::of_type("ext4", image, options)
+    }
+
+    /// Mounts an image of any file system that the kernel knows.
+    pub fn of_type(fs_type: &str, image: &Path, options: &str) -> Result<Self, String> {
+        let point = Scratch::new();
+        let options = if options.is_empty() { "loop".into() } else { format!("loop,{options}") };
+        let started = Instant::now();
+        loop {
+            let mut mount = Command::new("mount");
+            mount.args(["-t", fs_type, "-o", &options]).arg(image).arg(point.path());
+            let output = mount.env("LC_ALL", "C").output();
+            let output = output.map_err(|error| format!("mount: {error}"))?;
+            if output.status.success() {
+                return Ok(Self { point, mounted: true });
+            }
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let no_loop_device = said.contains("free loop device") || said.contains("setup loop");
+            if !no_loop_device || started.elapsed() > PATIENCE {
+                return Err(said);
+            }
+            sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.point.path()
+    }
+
+    /// Unmounts now, so that what was written is in the image; the error is what umount said.
+    pub fn unmount(mut self) -> Result<(), String> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), String> {
+        if !self.mounted {
+            return Ok(());
+        }
+        let mut said = String::new();
+        for _ in 0..UNMOUNT_TRIES {
+            match Command::new("umount").arg(self.path()).env("LC_ALL", "C").output() {
+                Ok(output) if output.status.success() => {
+                    self.mounted = false;
+                    return Ok(());
+                }
+                Ok(output) => said = String::from_utf8_lossy(&output.stderr).into_owned(),
+                Err(error) => said = error.to_string(),
+            }
+            sleep(Duration::from_millis(100));
+        }
+        Err(said)
+    }
+}
+
+impl Drop for LoopMount {
+    fn drop(&mut self) {
+        if let Err(said) = self.take_down() {
+            // Lazily at last, or removing the scratch directory would reach into the image.
+            let lazy = Command::new("umount").arg("-l").arg(self.path()).status();
+            eprintln!("umount {}: {said} ({lazy:?})", self.path().display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TempImage, is_root, skip};
+
+    fn is_mounted(path: &Path) -> bool {
+        let mounts = std::fs::read_to_string("/proc/mounts").expect("Linux lists its mounts");
+        mounts.contains(path.to_str().expect("scratch paths are UTF-8"))
+    }
+
+    #[test]
+    fn a_panic_unmounts_too() {
+        if !is_root() {
+            skip!("a loop mount needs root");
+        }
+        let image = match TempImage::by_mke2fs(4 << 20, &["-t", "ext2"]) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let mount = match LoopMount::new(&image.path(), "ro") {
+            Ok(mount) => mount,
+            Err(why) => skip!("no loop mount here: {why}"),
+        };
+        let point = mount.path().to_owned();
+        assert!(point.join("lost+found").is_dir());
+        assert!(is_mounted(&point));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _mount = mount;
+            std::panic::resume_unwind(Box::new("a failed assertion"));
+        }));
+        assert!(outcome.is_err());
+        assert!(!is_mounted(&point));
+        assert!(!point.exists());
+    }
+
+    #[test]
+    fn a_refused_mount_says_why() {
+        if !is_root() {
+            skip!("a loop mount needs root");
+        }
+        let image = TempImage::of_size(1 << 20).unwrap();
+        assert!(LoopMount::new(&image.path(), "ro").unwrap_err().contains("mount"));
+    }
+}

@@ -1,0 +1,145 @@
+//! The reference tools of e2fsprogs, run with a time limit and without a locale.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Where administrators' tools lie when PATH is an ordinary user's.
+const ADMIN_PATHS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// Whether the tests run as root: loop mounts, devices and other owners need it.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A program found on this machine.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    path: PathBuf,
+}
+
+/// Looks for a program in PATH and in the administrators' directories.
+pub fn tool(name: &str) -> Option<Tool> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(ADMIN_PATHS.iter().map(PathBuf::from))
+        .map(|directory| directory.join(name))
+        .find(|candidate| candidate.is_file())
+        .map(|path| Tool { path })
+}
+
+impl Tool {
+    /// Where the program lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A command for it, under `timeout -k 5 60` and LC_ALL=C: e2fsck can hang on damaged images
+    /// and ignore SIGTERM.
+    pub fn command(&self) -> Command {
+        self.command_within(60)
+    }
+
+    /// The same with another limit, in seconds.
+    pub fn command_within(&self, seconds: u32) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", &seconds.to_string()]).arg(&self.path).env("LC_ALL", "C");
+        command
+    }
+
+    /// Runs it to the end; panics only when it cannot be started.
+    pub fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
+        let output = self.command().args(args).output();
+        output.unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))
+    }
+
+    /// Runs it and gives standard output, or what it said when it failed.
+    pub fn text<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<String, String> {
+        let output = self.run(args);
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(said(&self.path, &output))
+        }
+    }
+}
+
+fn said(program: &Path, output: &Output) -> String {
+    format!(
+        "{}: {}\n{}{}",
+        program.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+fn required(name: &str) -> Result<Tool, String> {
+    tool(name).ok_or_else(|| format!("{name} is not installed"))
+}
+
+/// `e2fsck -fn IMAGE`: Ok when it finds nothing, else its exit status and all it said.
+pub fn e2fsck_fn(image: &Path) -> Result<(), String> {
+    required("e2fsck")?.text([OsStr::new("-fn"), image.as_os_str()]).map(drop)
+}
+
+/// `debugfs -R COMMAND IMAGE`: standard output. debugfs exits 0 on failure, so what it writes to
+/// standard error beside its banner is the error.
+pub fn debugfs(image: &Path, command: &str) -> Result<String, String> {
+    let debugfs = required("debugfs")?;
+    let output = debugfs.run([OsStr::new("-R"), OsStr::new(command), image.as_os_str()]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let failed = errors.lines().any(|line| !line.starts_with("debugfs ") && !line.is_empty());
+    if failed || !output.status.success() {
+        return Err(said(debugfs.path(), &output));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `dumpe2fs -h IMAGE` as a map: `"Block count" -> "65536"`.
+pub fn dumpe2fs_h(image: &Path) -> Result<BTreeMap<String, String>, String> {
+    let text = required("dumpe2fs")?.text([OsStr::new("-h"), image.as_os_str()])?;
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    Ok(lines.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect())
+}
+
+/// `mke2fs ARGS` with the machine's configuration; set `MKE2FS_CONFIG` through [`Tool::command`]
+/// where another is wanted.
+pub fn mke2fs<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Result<String, String> {
+    required("mke2fs")?.text(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Scratch, skip};
+
+    #[test]
+    fn a_missing_tool_is_none() {
+        assert!(tool("no-such-tool-anywhere").is_none());
+    }
+
+    #[test]
+    fn the_oracles_tell_a_fresh_image_from_a_damaged_one() {
+        if tool("mke2fs").is_none() {
+            skip!("mke2fs is not installed");
+        }
+        let scratch = Scratch::new();
+        let image = scratch.join("disk.img");
+        let path = image.to_str().expect("scratch paths are UTF-8");
+        mke2fs(["-q", "-F", "-t", "ext4", path, "4M"]).unwrap();
+        assert_eq!(e2fsck_fn(&image), Ok(()));
+        assert_eq!(dumpe2fs_h(&image).unwrap()["Filesystem magic number"], "0xEF53");
+        assert!(debugfs(&image, "ls /").unwrap().contains("lost+found"));
+        assert!(debugfs(&image, "cat /absent").is_err());
+
+        let mut bytes = std::fs::read(&image).unwrap();
+        bytes[1024 + 0x0c] ^= 1; // s_free_blocks_count_lo, and with it the superblock's checksum
+        std::fs::write(&image, bytes).unwrap();
+        assert!(e2fsck_fn(&image).is_err());
+    }
+}
