@@ -1,2 +1,4 @@
 //! Whole-image work: mkfs, build, export, tune.
 #![forbid(unsafe_code)]
+
+pub mod mkfs;

@@ -1,0 +1,76 @@
+//! Why a file system is not made.
+
+use std::path::PathBuf;
+
+use super::config::ProfileError;
+
+/// A refusal or a failure of mkfs. Everything but `Io` and `Device` is found before the first write.
+#[derive(Debug, thiserror::Error)]
+pub enum MkfsError {
+    /// The command line cannot be read.
+    #[error("{0}")]
+    Usage(String),
+    /// An option's value makes no sense, alone or beside the others.
+    #[error("{0}")]
+    Invalid(String),
+    /// `-E` or the configuration's `options`.
+    #[error("bad extended option {option}: {why}")]
+    BadExtended {
+        /// As it was written.
+        option: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// `-J`.
+    #[error("bad journal option {option}: {why}")]
+    BadJournal {
+        /// As it was written.
+        option: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A list of features names one that is unknown or that cannot be set.
+    #[error("invalid filesystem option set: {0}")]
+    BadFeatures(String),
+    /// The configuration file is not in the format.
+    #[error("{path}: {flaw}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        flaw: ProfileError,
+    },
+    /// `-t` names a type that the configuration does not define (an error unless forced).
+    #[error("the configuration file does not define the {0} file system type")]
+    UnknownType(String),
+    /// What is there already would be overwritten, and nobody said that it may.
+    #[error("{path} contains {found}: not overwritten without -F")]
+    Occupied {
+        /// The device.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// The device is in use.
+    #[error("{path} is {how}: will not make a file system here")]
+    InUse {
+        /// The device.
+        path: PathBuf,
+        /// Mounted, a swap area, behind a loop device.
+        how: String,
+    },
+    /// The file system does not fit: not even its own structures.
+    #[error("not enough space to build the proposed file system: {0}")]
+    TooSmall(String),
+    /// More inodes than the block groups can hold.
+    #[error("cannot create a file system with the requested number of inodes")]
+    TooManyInodes,
+    /// Reading or writing a file that is not the device (configuration, list of bad blocks).
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
