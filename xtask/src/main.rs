@@ -1,2 +1,47 @@
-//! Chores of the project.
-fn main() {}
+//! Chores of the project: `cargo xtask demo | test | bench | fuzz | corpora`.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod demo;
+mod fuzz;
+mod machine;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about, version, arg_required_else_help = true)]
+struct Chores {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Make an image of a real tree of this machine, check it, read it back, compare, report
+    Demo(demo::Demo),
+    /// Install what the tests need where that is allowed, then run all of them
+    Test(test::Test),
+    /// Measure beside a peer in the same run: interleaved pairs, medians, the ratio
+    Bench(bench::Bench),
+    /// Run the fuzz harnesses longer than the tests do
+    Fuzz(fuzz::Fuzz),
+}
+
+/// What ends a chore early, as one line for a person.
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let outcome = match Chores::parse().chore {
+        Chore::Demo(demo) => demo.run(),
+        Chore::Test(test) => test.run(),
+        Chore::Bench(bench) => bench.run(),
+        Chore::Fuzz(fuzz) => fuzz.run(),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("xtask: {failure}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,162 @@
+//! `cargo xtask bench`: ours and a peer in the same run, as interleaved pairs; medians and the ratio.
+
+mod cases;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::{Failure, machine};
+use run::{Outcome, Side};
+
+/// Measure beside a peer in the same run: interleaved pairs, medians, the ratio
+#[derive(clap::Args)]
+pub(crate) struct Bench {
+    /// Names of cases; all without any
+    cases: Vec<String>,
+    /// Pairs of runs for each case
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Where the inputs and images go; needs some 30 GB for all cases
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// A tree to build from, instead of one that is made like /usr
+    #[arg(long)]
+    tree: Option<PathBuf>,
+    /// Make every case this many times smaller
+    #[arg(long, default_value_t = 1)]
+    shrink: u64,
+    /// List the cases
+    #[arg(long)]
+    list: bool,
+}
+
+/// What a case is given.
+pub(crate) struct Setting {
+    extant: PathBuf,
+    dir: PathBuf,
+    tree: Option<PathBuf>,
+    shrink: u64,
+}
+
+/// One comparison.
+pub(crate) struct Case {
+    name: &'static str,
+    /// What is done, for the table.
+    what: &'static str,
+    /// The peer, for the table.
+    peer: &'static str,
+    /// Ours may take at most this share of the peer's time; None: measured, not judged.
+    bar: Option<f64>,
+    /// Makes the inputs and says how each side runs; an error is the reason to skip.
+    prepare: fn(&Setting) -> Result<Pair, Failure>,
+}
+
+/// The two sides of a case.
+pub(crate) struct Pair {
+    ours: Side,
+    /// None where the bar is an absolute figure.
+    theirs: Option<Side>,
+    /// What the input holds, for the table.
+    input: String,
+    /// Kept alive until both sides have run.
+    _held: Vec<Box<dyn std::any::Any>>,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let cases = cases::all();
+        if self.list {
+            cases.iter().for_each(|case| println!("{:<14} {}", case.name, case.what));
+            return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(name) = self.cases.iter().find(|name| !cases.iter().any(|it| it.name == **name))
+        {
+            return Err(format!("no case is called {name:?}; see --list").into());
+        }
+        let dir = self.dir.clone().unwrap_or_else(|| machine::target_dir().join("bench"));
+        std::fs::create_dir_all(&dir)?;
+        let scratch = tempfile::Builder::new().prefix("bench-").tempdir_in(&dir)?;
+        let setting = Setting {
+            extant: machine::release_binary()?,
+            dir: scratch.path().to_owned(),
+            tree: self.tree.clone(),
+            shrink: self.shrink.max(1),
+        };
+        let mut rows = Vec::new();
+        for case in &cases {
+            if !self.cases.is_empty() && !self.cases.iter().any(|name| name == case.name) {
+                continue;
+            }
+            rows.push(match measure(case, &setting, self.rounds.max(1)) {
+                Ok(row) => row,
+                Err(why) => format!("| `{}` | {} | skipped: {why} | | | | |", case.name, case.what),
+            });
+            println!("{}", rows[rows.len() - 1]);
+        }
+        println!("\n| case | what | ours, s | peer, s | ours / peer | bar | memory of ours |");
+        println!("|---|---|---|---|---|---|---|");
+        rows.iter().for_each(|row| println!("{row}"));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Failure> {
+    eprintln!("{}: preparing", case.name);
+    let pair = (case.prepare)(setting)?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        // Each side goes first in turn, so that neither always finds the caches warm.
+        for turn in [round % 2 == 0, round % 2 != 0] {
+            if turn {
+                ours.push(pair.ours.run()?);
+                eprintln!("{}: ours {:.2} s", case.name, ours[ours.len() - 1].seconds);
+            } else if let Some(side) = &pair.theirs {
+                theirs.push(side.run()?);
+                eprintln!("{}: {} {:.2} s", case.name, case.peer, theirs[theirs.len() - 1].seconds);
+            }
+        }
+    }
+    let memory = ours.iter().map(|outcome| outcome.peak_bytes).max().unwrap_or(0);
+    let ours = median(&ours);
+    let (peer, ratio) = match theirs.is_empty() {
+        true => (case.peer.to_owned(), String::new()),
+        false => {
+            let theirs = median(&theirs);
+            (format!("{} {theirs:.2}", case.peer), format!("{:.2}", ours / theirs))
+        }
+    };
+    Ok(format!(
+        "| `{}` | {} ({}) | {ours:.2} | {peer} | {ratio} | {} | {} MiB |",
+        case.name,
+        case.what,
+        pair.input,
+        case.bar.map_or(String::new(), |bar| format!("≤ {bar:.2}")),
+        memory >> 20,
+    ))
+}
+
+fn median(outcomes: &[Outcome]) -> f64 {
+    let mut seconds = outcomes.iter().map(|outcome| outcome.seconds).collect::<Vec<_>>();
+    seconds.sort_by(f64::total_cmp);
+    let middle = seconds.len() / 2;
+    match seconds.len() % 2 {
+        0 => (seconds[middle - 1] + seconds[middle]) / 2.0,
+        _ => seconds[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_count_lies_between_the_middle_two() {
+        let outcomes = |seconds: &[f64]| {
+            let outcome = |seconds: &f64| Outcome { seconds: *seconds, peak_bytes: 0 };
+            seconds.iter().map(outcome).collect::<Vec<_>>()
+        };
+        assert_eq!(median(&outcomes(&[9.0, 1.0, 2.0])), 2.0);
+        assert_eq!(median(&outcomes(&[4.0, 1.0, 2.0, 100.0])), 3.0);
+    }
+}

@@ -1,0 +1,284 @@
+//! The comparisons, each with the bar that it is held to.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use extant_testkit::{LoopMount, is_root, tool, tree::Random};
+
+use super::run::Side;
+use super::{Case, Pair, Setting};
+use crate::Failure;
+
+/// Every case, in the order of docs/performance.md.
+pub(super) fn all() -> Vec<Case> {
+    vec![
+        Case {
+            name: "build-dir",
+            what: "image of a tree like /usr",
+            peer: "mke2fs -d",
+            bar: Some(1.0 / 3.0),
+            prepare: build_dir,
+        },
+        Case {
+            name: "build-tar",
+            what: "image from a seekable tar",
+            peer: "cat + fsync",
+            bar: Some(1.3),
+            prepare: build_tar,
+        },
+        Case {
+            name: "build-stream",
+            what: "image from a tar on standard input",
+            peer: "cat + fsync",
+            bar: Some(2.2),
+            prepare: build_stream,
+        },
+        Case {
+            name: "many-names",
+            what: "image of one directory with many names",
+            peer: "a bar of 1 s",
+            bar: None,
+            prepare: many_names,
+        },
+        Case {
+            name: "hard-links",
+            what: "image of a pool of hard-linked copies, from a tar",
+            peer: "a bar of 120 s and 2 GiB",
+            bar: None,
+            prepare: hard_links,
+        },
+        Case {
+            name: "mkfs-16t",
+            what: "format 16 TiB, sparse, on XFS in a loop file",
+            peer: "mke2fs",
+            bar: Some(1.0),
+            prepare: mkfs_16t,
+        },
+        Case {
+            name: "export",
+            what: "tar of an image",
+            peer: "tar of a kernel mount",
+            bar: Some(1.25),
+            prepare: export,
+        },
+    ]
+}
+
+fn build_dir(setting: &Setting) -> Result<Pair, Failure> {
+    let (tree, input) = usr_like(setting)?;
+    let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
+    let (ours, theirs) = (setting.dir.join("ours.img"), setting.dir.join("theirs.img"));
+    let bytes = apparent_bytes(&tree)?;
+    let mut theirs = Side::of(
+        r#"exec "$1" -q -F -t ext4 -d "$2" "$3""#,
+        &[mke2fs.path(), &tree, &theirs],
+        Some(&theirs),
+    );
+    theirs.sparse = Some(bytes + bytes / 4 + (512 << 20));
+    Ok(pair(
+        Side::of(r#"exec "$1" build -o "$2" "$3""#, &[&setting.extant, &ours, &tree], Some(&ours)),
+        Some(theirs),
+        input,
+    ))
+}
+
+fn build_tar(setting: &Setting) -> Result<Pair, Failure> {
+    from_tar(setting, r#"exec "$1" build -o "$2" "$3""#)
+}
+
+fn build_stream(setting: &Setting) -> Result<Pair, Failure> {
+    from_tar(setting, r#"cat "$3" | "$1" build -o "$2" -"#)
+}
+
+fn from_tar(setting: &Setting, script: &'static str) -> Result<Pair, Failure> {
+    let (tree, input) = usr_like(setting)?;
+    let archive = setting.dir.join("tree.tar");
+    if !archive.exists() {
+        must(Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&archive).arg("."))?;
+    }
+    let (ours, theirs) = (setting.dir.join("ours.img"), setting.dir.join("copy.tar"));
+    Ok(pair(
+        Side::of(script, &[&setting.extant, &ours, &archive], Some(&ours)),
+        Some(Side::of(r#"exec cat "$1" >"$2""#, &[&archive, &theirs], Some(&theirs))),
+        input,
+    ))
+}
+
+fn many_names(setting: &Setting) -> Result<Pair, Failure> {
+    let (dir, count) = (setting.dir.join("many"), 100_000 / setting.shrink);
+    if !dir.exists() {
+        fs::create_dir(&dir)?;
+        let mut random = Random::new(1);
+        for index in 0..count {
+            File::create(dir.join(format!("{index:06}-{:016x}", random.number())))?;
+        }
+    }
+    let ours = setting.dir.join("ours.img");
+    let side =
+        Side::of(r#"exec "$1" build -o "$2" "$3""#, &[&setting.extant, &ours, &dir], Some(&ours));
+    Ok(pair(side, None, format!("{count} names")))
+}
+
+/// Document 002's pool: backups whose unchanged files are links to the ones before. The archive is
+/// written by hand: making ten million links on a host takes longer than the benchmark.
+fn hard_links(setting: &Setting) -> Result<Pair, Failure> {
+    let (files, copies) = (456_000 / setting.shrink, 23);
+    let archive = setting.dir.join("pool.tar");
+    if !archive.exists() {
+        let mut out = std::io::BufWriter::new(File::create(&archive)?);
+        for copy in 0..copies {
+            for file in 0..files {
+                let path =
+                    |copy| format!("{copy:02}/{:03}/{:02}/{file:06}", file % 456, file / 456 % 20);
+                let target = (copy > 0).then(|| path(0));
+                out.write_all(&ustar_header(&path(copy), target.as_deref()))?;
+            }
+        }
+        out.write_all(&[0; 1024])?;
+        out.flush()?;
+    }
+    let ours = setting.dir.join("ours.img");
+    let side = Side::of(
+        r#"exec "$1" build -o "$2" "$3""#,
+        &[&setting.extant, &ours, &archive],
+        Some(&ours),
+    );
+    let links = files * (copies - 1);
+    Ok(pair(side, None, format!("{files} files, {links} further links")))
+}
+
+/// A header of an empty file, or of a hard link.
+fn ustar_header(path: &str, link_to: Option<&str>) -> [u8; 512] {
+    let mut header = [0; 512];
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, path.as_bytes());
+    put(100, b"0000644\x000000000\x000000000\x0000000000000\x0014000000000\x00        ");
+    put(156, if link_to.is_some() { b"1" } else { b"0" });
+    put(157, link_to.unwrap_or_default().as_bytes());
+    put(257, b"ustar\x0000");
+    let sum = header.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
+}
+
+fn mkfs_16t(setting: &Setting) -> Result<Pair, Failure> {
+    if !is_root() {
+        return Err("a loop mount needs root".into());
+    }
+    let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
+    let mkfs_xfs = tool("mkfs.xfs").ok_or("mkfs.xfs is not installed")?;
+    let host = setting.dir.join("host.xfs");
+    File::create(&host)?.set_len(40 << 30)?;
+    must(Command::new(mkfs_xfs.path()).arg("-q").arg("-f").arg(&host))?;
+    let mount = LoopMount::of_type("xfs", &host, "")?;
+    let image = mount.path().join("volume.img");
+    let side = |program: &Path, script| {
+        let mut side = Side::of(script, &[program, &image], Some(&image));
+        side.sparse = Some(16 << 40);
+        side
+    };
+    let mut pair = pair(
+        side(&setting.extant, r#"exec "$1" mkfs -q -F -t ext4 "$2""#),
+        Some(side(mke2fs.path(), r#"exec "$1" -q -F -t ext4 "$2""#)),
+        "defaults".into(),
+    );
+    pair._held.push(Box::new(mount));
+    Ok(pair)
+}
+
+fn export(setting: &Setting) -> Result<Pair, Failure> {
+    if !is_root() {
+        return Err("a loop mount needs root".into());
+    }
+    let (tree, input) = usr_like(setting)?;
+    let image = setting.dir.join("exported.img");
+    if !image.exists() {
+        must(Command::new(&setting.extant).arg("build").arg("-o").arg(&image).arg(&tree))?;
+    }
+    let mount = LoopMount::new(&image, "ro,noload")?;
+    let (ours, theirs) = (setting.dir.join("ours.tar"), setting.dir.join("theirs.tar"));
+    let mut pair = pair(
+        Side::of(
+            r#"exec "$1" export -o "$3" "$2""#,
+            &[&setting.extant, &image, &ours],
+            Some(&ours),
+        ),
+        Some(Side::of(
+            r#"exec tar --xattrs --xattrs-include='*' -S -C "$1" -cf "$2" ."#,
+            &[mount.path(), &theirs],
+            Some(&theirs),
+        )),
+        input,
+    );
+    pair._held.push(Box::new(mount));
+    Ok(pair)
+}
+
+fn pair(ours: Side, theirs: Option<Side>, input: String) -> Pair {
+    Pair { ours, theirs, input, _held: Vec::new() }
+}
+
+/// The tree that was named, or one with the shape of a /usr: 150,000 entries and 5 GB.
+fn usr_like(setting: &Setting) -> Result<(PathBuf, String), Failure> {
+    if let Some(tree) = &setting.tree {
+        return Ok((tree.clone(), tree.display().to_string()));
+    }
+    let root = setting.dir.join("usr");
+    let files = 138_000 / setting.shrink;
+    if !root.exists() {
+        fs::create_dir(&root)?;
+        let mut random = Random::new(2);
+        let mut written = 0;
+        for index in 0..files {
+            let dir = root.join(format!("{:02}/{:03}", index % 40, index / 40 % 288));
+            if index / 40 < 288 {
+                fs::create_dir_all(&dir)?;
+            }
+            let size = usr_like_size(&mut random);
+            let mut file = File::create(dir.join(format!("file-{index:06}")))?;
+            file.write_all(&random.bytes(size))?;
+            written += size;
+            if index % 12 == 0 {
+                let link = dir.join(format!("link-{index:06}"));
+                std::os::unix::fs::symlink(format!("file-{index:06}"), link)?;
+            }
+        }
+        eprintln!("made {} files, {} MB", files, written / 1_000_000);
+    }
+    Ok((root, format!("{files} files like /usr")))
+}
+
+/// Half of the files under 4 KiB, a long tail of large ones: 36 KB on average.
+fn usr_like_size(random: &mut Random) -> usize {
+    let size = match random.below(1000) {
+        0..500 => random.below(4 << 10),
+        500..900 => random.below(32 << 10),
+        900..990 => random.below(256 << 10),
+        990..999 => random.below(2 << 20),
+        _ => random.below(24 << 20),
+    };
+    size as usize
+}
+
+fn apparent_bytes(root: &Path) -> Result<u64, Failure> {
+    let (mut bytes, mut waiting) = (0, vec![root.to_owned()]);
+    while let Some(path) = waiting.pop() {
+        let metadata = fs::symlink_metadata(&path)?;
+        bytes += metadata.len().next_multiple_of(4096) + 4096;
+        if metadata.is_dir() {
+            for child in fs::read_dir(&path)? {
+                waiting.push(child?.path());
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn must(command: &mut Command) -> Result<(), Failure> {
+    match command.status()?.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?} failed").into()),
+    }
+}

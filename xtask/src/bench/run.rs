@@ -1,0 +1,118 @@
+//! One side of a comparison: what runs before the clock, and what runs on it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+
+/// How often the memory of a running side is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a run took.
+pub(crate) struct Outcome {
+    /// From start to end, with the final fsync where the side writes a file.
+    pub(crate) seconds: f64,
+    /// The largest resident set seen.
+    pub(crate) peak_bytes: u64,
+}
+
+/// Commands that are run in order; their time is added up.
+pub(crate) struct Side {
+    /// Removed before each run.
+    pub(crate) output: Option<PathBuf>,
+    /// A file to make before each run, sparse, of so many bytes.
+    pub(crate) sparse: Option<u64>,
+    /// Program, arguments, and where standard output goes.
+    pub(crate) steps: Vec<Step>,
+    /// The output is synced before the clock stops: both sides must have it on the disk.
+    pub(crate) sync: bool,
+}
+
+/// A command line.
+pub(crate) struct Step {
+    /// Run by `sh -c` with the paths as $1, $2 …
+    pub(crate) script: &'static str,
+    pub(crate) args: Vec<PathBuf>,
+}
+
+impl Side {
+    /// A side of one command.
+    pub(crate) fn of(script: &'static str, args: &[&Path], output: Option<&Path>) -> Self {
+        let args = args.iter().map(|arg| arg.to_path_buf()).collect();
+        Self {
+            output: output.map(Path::to_owned),
+            sparse: None,
+            steps: vec![Step { script, args }],
+            sync: output.is_some(),
+        }
+    }
+
+    /// Runs it once.
+    pub(crate) fn run(&self) -> Result<Outcome, Failure> {
+        if let Some(output) = &self.output {
+            match std::fs::remove_file(output) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+            if let Some(bytes) = self.sparse {
+                std::fs::File::create(output)?.set_len(bytes)?;
+            }
+        }
+        // What earlier runs left dirty must not be written on this one's clock.
+        rustix::fs::sync();
+        let started = Instant::now();
+        let mut peak_bytes = 0;
+        for step in &self.steps {
+            peak_bytes = peak_bytes.max(step.run()?);
+        }
+        if let (true, Some(output)) = (self.sync, &self.output) {
+            std::fs::File::open(output)?.sync_all()?;
+        }
+        Ok(Outcome { seconds: started.elapsed().as_secs_f64(), peak_bytes })
+    }
+}
+
+impl Step {
+    fn run(&self) -> Result<u64, Failure> {
+        let mut command = Command::new("sh");
+        // `exec` in the script keeps the process, whose memory is looked at.
+        command.args(["-c", self.script, "bench"]).args(&self.args).env("LC_ALL", "C");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let errors = child.stderr.take().map(read_in_background);
+        let mut peak_bytes = 0;
+        let status = loop {
+            peak_bytes = peak_bytes.max(resident_peak(&child));
+            match child.try_wait()? {
+                Some(status) => break status,
+                None => std::thread::sleep(LOOK),
+            }
+        };
+        let said = errors.and_then(|reader| reader.join().ok()).unwrap_or_default();
+        if !status.success() {
+            return Err(format!("{} {:?}: {status}: {said}", self.script, self.args).into());
+        }
+        Ok(peak_bytes)
+    }
+}
+
+fn read_in_background(mut from: std::process::ChildStderr) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What could be read is what is shown.
+        let _ = std::io::Read::read_to_end(&mut from, &mut bytes);
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    })
+}
+
+/// VmHWM of a process; 0 when it has gone.
+fn resident_peak(child: &Child) -> u64 {
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
