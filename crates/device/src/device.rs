@@ -1,0 +1,469 @@
+//! The device: a run of bytes, read and written in batches.
+//!
+//! The rules every device keeps:
+//! - A batch is checked first. If one of its requests reaches past the end, or changes a read-only device, nothing of
+//!   the batch is carried out, and that request alone tells why.
+//! - Requests between two flushes are unordered, in the batch and against other threads' batches. Two that overlap and
+//!   of which one writes have no defined result, unless the first had returned before the second was submitted.
+//! - A [`RequestKind::Flush`] orders: what came before it in the batch, and every request that had returned before the
+//!   batch was submitted, is on the medium when the flush is done, and what comes after it in the batch is not begun
+//!   before.
+//! - A request is carried out wholly or it fails; a failed write may have changed any part of its range, and nothing
+//!   else. A failure does not stop the requests beside it, but the next flush of the batch and all that follows it are
+//!   not tried ([`Cause::NotTried`]): a commit block never overtakes what it commits.
+//! - After `submit`, each request knows its own [`Outcome`]; `submit` returns the first failure in the batch's order.
+//! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Cause, DeviceError, Operation};
+
+/// A run of bytes that can be read, written and flushed. See the [module](self) for the rules.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// Bytes on the device.
+    fn size(&self) -> u64;
+
+    /// Carries out the requests and notes each one's outcome.
+    ///
+    /// # Errors
+    /// The first failure in the order of the batch.
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError>;
+
+    /// The first run of bytes in `range` that may hold something other than zeroes, cut to `range`; `None` where the
+    /// rest reads as zeroes. A device that cannot tell says `range` itself.
+    ///
+    /// # Errors
+    /// The range reaches past the end, or the system failed.
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError>;
+
+    /// Whether requests that change the device are refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Bytes that reach the medium together or not at all: a power cut does not tear them. 512 or 4096 in practice; a
+    /// power of two.
+    fn sector_size(&self) -> u32 {
+        512
+    }
+
+    /// Whether a discarded range reads as zeroes afterwards.
+    fn discard_reads_zero(&self) -> bool {
+        false
+    }
+
+    /// The runs of `range` that may hold data, in order, neither touching nor overlapping. The list grows with the
+    /// fragments in the range: for a whole device of unknown shape, walk [`data_runs`] instead.
+    ///
+    /// # Errors
+    /// As [`Device::next_data`].
+    fn data_ranges(&self, range: Range<u64>) -> Result<Vec<Range<u64>>, DeviceError> {
+        let mut runs = Vec::new();
+        let mut rest = range;
+        while let Some(run) = self.next_data(rest.clone())? {
+            rest.start = run.end;
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// Fills `buffer` from the bytes at `offset`.
+    ///
+    /// # Errors
+    /// Past the end, or the system failed.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.submit(&mut [Request::read(offset, buffer)])
+    }
+
+    /// Fills the buffers one after the other from the bytes at `offset`.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`].
+    fn read_vectored_at(
+        &self,
+        offset: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<(), DeviceError> {
+        let buffers = buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+        self.submit(&mut [Request::read_vectored(offset, buffers)])
+    }
+
+    /// Writes `data` at `offset`.
+    ///
+    /// # Errors
+    /// Past the end, read-only, or the system failed.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.submit(&mut [Request::write(offset, data)])
+    }
+
+    /// Writes the buffers one after the other at `offset`.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`].
+    fn write_vectored_at(&self, offset: u64, buffers: &[IoSlice<'_>]) -> Result<(), DeviceError> {
+        self.submit(&mut [Request::write_vectored(offset, buffers.to_vec())])
+    }
+
+    /// Puts everything written so far on the medium.
+    ///
+    /// # Errors
+    /// The system failed; what was written since the last flush may be lost.
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.submit(&mut [Request::flush()])
+    }
+
+    /// Gives a range back to the device; what it reads as is said by [`Device::discard_reads_zero`].
+    ///
+    /// # Errors
+    /// Past the end, read-only, or the system failed. A device that cannot discard does nothing.
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        self.submit(&mut [Request::discard(range)])
+    }
+
+    /// Makes a range read as zeroes, without moving the zeroes where the device can.
+    ///
+    /// # Errors
+    /// Past the end, read-only, or the system failed.
+    fn write_zeroes(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        self.submit(&mut [Request::write_zeroes(range)])
+    }
+}
+
+macro_rules! forward_device {
+    ($($held:ty),*) => {$(
+        impl<D: Device + ?Sized> Device for $held {
+            fn size(&self) -> u64 {
+                (**self).size()
+            }
+            fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+                (**self).submit(batch)
+            }
+            fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+                (**self).next_data(range)
+            }
+            fn is_read_only(&self) -> bool {
+                (**self).is_read_only()
+            }
+            fn sector_size(&self) -> u32 {
+                (**self).sector_size()
+            }
+            fn discard_reads_zero(&self) -> bool {
+                (**self).discard_reads_zero()
+            }
+        }
+    )*};
+}
+forward_device!(Arc<D>, Box<D>, &D);
+
+/// Walks the runs of `range` that may hold data, one question to the device a run: nothing is kept, so a device of any
+/// size and fragmentation may be walked. Ends after the first error.
+pub fn data_runs<D: Device + ?Sized>(
+    device: &D,
+    range: Range<u64>,
+) -> impl Iterator<Item = Result<Range<u64>, DeviceError>> {
+    let mut rest = Some(range);
+    std::iter::from_fn(move || {
+        let left = rest.take()?;
+        match device.next_data(left.clone()) {
+            Ok(Some(run)) => {
+                rest = Some(run.end..left.end);
+                Some(Ok(run))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        }
+    })
+}
+
+/// One request of a batch, and what became of it.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// What is asked.
+    pub kind: RequestKind<'a>,
+    /// What became of it; [`Outcome::Pending`] before the batch is submitted.
+    pub outcome: Outcome,
+}
+
+/// What a request asks for. Offsets and lengths are bytes; a length of 0 is allowed and does nothing.
+#[derive(Debug)]
+pub enum RequestKind<'a> {
+    /// Fill the buffers from `offset` on.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Filled one after the other.
+        buffers: ReadBuffers<'a>,
+    },
+    /// Write the buffers from `offset` on.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// Written one after the other.
+        buffers: WriteBuffers<'a>,
+    },
+    /// The range is not needed any more.
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The range is to read as zeroes.
+    WriteZeroes {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// What came before is to be on the medium.
+    Flush,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, Default)]
+pub enum Outcome {
+    /// Not submitted, or in a batch that was refused whole for another request's sake.
+    #[default]
+    Pending,
+    /// Carried out wholly.
+    Done,
+    /// Not carried out, or in part.
+    Failed(DeviceError),
+}
+
+impl Outcome {
+    /// Whether the request was carried out.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+}
+
+/// The buffers of one read: mostly a single one, which costs no allocation.
+#[derive(Debug)]
+pub enum ReadBuffers<'a> {
+    /// One buffer.
+    One(IoSliceMut<'a>),
+    /// Several, filled in order.
+    Many(Vec<IoSliceMut<'a>>),
+}
+
+impl<'a> ReadBuffers<'a> {
+    /// The buffers in order.
+    pub fn slices(&self) -> &[IoSliceMut<'a>] {
+        match self {
+            Self::One(buffer) => std::slice::from_ref(buffer),
+            Self::Many(buffers) => buffers,
+        }
+    }
+
+    /// The buffers in order, to be filled.
+    pub fn slices_mut(&mut self) -> &mut [IoSliceMut<'a>] {
+        match self {
+            Self::One(buffer) => std::slice::from_mut(buffer),
+            Self::Many(buffers) => buffers,
+        }
+    }
+
+    /// Bytes in all buffers.
+    pub fn length(&self) -> u64 {
+        self.slices().iter().map(|buffer| buffer.len() as u64).sum()
+    }
+}
+
+/// The buffers of one write: mostly a single one, which costs no allocation.
+#[derive(Clone, Debug)]
+pub enum WriteBuffers<'a> {
+    /// One buffer.
+    One(IoSlice<'a>),
+    /// Several, written in order.
+    Many(Vec<IoSlice<'a>>),
+}
+
+impl<'a> WriteBuffers<'a> {
+    /// The buffers in order.
+    pub fn slices(&self) -> &[IoSlice<'a>] {
+        match self {
+            Self::One(buffer) => std::slice::from_ref(buffer),
+            Self::Many(buffers) => buffers,
+        }
+    }
+
+    /// Bytes in all buffers.
+    pub fn length(&self) -> u64 {
+        self.slices().iter().map(|buffer| buffer.len() as u64).sum()
+    }
+}
+
+impl<'a> Request<'a> {
+    fn new(kind: RequestKind<'a>) -> Self {
+        Self { kind, outcome: Outcome::Pending }
+    }
+
+    /// A read into one buffer.
+    pub fn read(offset: u64, buffer: &'a mut [u8]) -> Self {
+        Self::new(RequestKind::Read { offset, buffers: ReadBuffers::One(IoSliceMut::new(buffer)) })
+    }
+
+    /// A read into several buffers.
+    pub fn read_vectored(offset: u64, buffers: Vec<IoSliceMut<'a>>) -> Self {
+        Self::new(RequestKind::Read { offset, buffers: ReadBuffers::Many(buffers) })
+    }
+
+    /// A write from one buffer.
+    pub fn write(offset: u64, data: &'a [u8]) -> Self {
+        Self::new(RequestKind::Write { offset, buffers: WriteBuffers::One(IoSlice::new(data)) })
+    }
+
+    /// A write from several buffers.
+    pub fn write_vectored(offset: u64, buffers: Vec<IoSlice<'a>>) -> Self {
+        Self::new(RequestKind::Write { offset, buffers: WriteBuffers::Many(buffers) })
+    }
+
+    /// A discard. An inverted range is empty.
+    pub fn discard(range: Range<u64>) -> Self {
+        let length = range.end.saturating_sub(range.start);
+        Self::new(RequestKind::Discard { offset: range.start, length })
+    }
+
+    /// A write of zeroes. An inverted range is empty.
+    pub fn write_zeroes(range: Range<u64>) -> Self {
+        let length = range.end.saturating_sub(range.start);
+        Self::new(RequestKind::WriteZeroes { offset: range.start, length })
+    }
+
+    /// A flush.
+    pub fn flush() -> Self {
+        Self::new(RequestKind::Flush)
+    }
+
+    /// What is asked, without the buffers.
+    pub fn operation(&self) -> Operation {
+        match self.kind {
+            RequestKind::Read { .. } => Operation::Read,
+            RequestKind::Write { .. } => Operation::Write,
+            RequestKind::Discard { .. } => Operation::Discard,
+            RequestKind::WriteZeroes { .. } => Operation::WriteZeroes,
+            RequestKind::Flush => Operation::Flush,
+        }
+    }
+
+    /// First byte; 0 for a flush.
+    pub fn offset(&self) -> u64 {
+        match self.kind {
+            RequestKind::Read { offset, .. }
+            | RequestKind::Write { offset, .. }
+            | RequestKind::Discard { offset, .. }
+            | RequestKind::WriteZeroes { offset, .. } => offset,
+            RequestKind::Flush => 0,
+        }
+    }
+
+    /// Bytes; 0 for a flush.
+    pub fn length(&self) -> u64 {
+        match &self.kind {
+            RequestKind::Read { buffers, .. } => buffers.length(),
+            RequestKind::Write { buffers, .. } => buffers.length(),
+            RequestKind::Discard { length, .. } | RequestKind::WriteZeroes { length, .. } => {
+                *length
+            }
+            RequestKind::Flush => 0,
+        }
+    }
+
+    /// Whether the request changes bytes; a flush does not.
+    pub fn is_change(&self) -> bool {
+        matches!(self.operation(), Operation::Write | Operation::Discard | Operation::WriteZeroes)
+    }
+
+    /// This request's error for `cause`.
+    pub fn error(&self, cause: Cause) -> DeviceError {
+        DeviceError {
+            operation: self.operation(),
+            offset: self.offset(),
+            length: self.length(),
+            cause,
+        }
+    }
+
+    /// Puts the request `offset` bytes into the device below. The caller has checked that it fits there.
+    #[allow(dead_code)] // the slice device comes next
+    pub(crate) fn set_offset(&mut self, to: u64) {
+        match &mut self.kind {
+            RequestKind::Read { offset, .. }
+            | RequestKind::Write { offset, .. }
+            | RequestKind::Discard { offset, .. }
+            | RequestKind::WriteZeroes { offset, .. } => *offset = to,
+            RequestKind::Flush => {}
+        }
+    }
+}
+
+/// Checks a batch by the rules of the [module](self), before anything is carried out. The request at fault gets the
+/// error as its outcome.
+///
+/// # Errors
+/// A request reaches past `device.size()`, or changes a read-only device.
+pub fn check_batch<D: Device + ?Sized>(
+    device: &D,
+    batch: &mut [Request<'_>],
+) -> Result<(), DeviceError> {
+    let size = device.size();
+    for request in batch.iter_mut() {
+        request.outcome = Outcome::Pending;
+    }
+    for request in batch {
+        let fits = request.offset().checked_add(request.length()).is_some_and(|end| end <= size);
+        let cause = if !fits {
+            Cause::PastEnd { size }
+        } else if request.is_change() && device.is_read_only() {
+            Cause::ReadOnly
+        } else {
+            continue;
+        };
+        let error = request.error(cause);
+        request.outcome = Outcome::Failed(error.clone());
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Checks a range asked of [`Device::next_data`].
+pub(crate) fn check_range(size: u64, range: &Range<u64>) -> Result<(), DeviceError> {
+    if range.end <= size {
+        return Ok(());
+    }
+    Err(DeviceError {
+        operation: Operation::DataRanges,
+        offset: range.start,
+        length: range.end.saturating_sub(range.start),
+        cause: Cause::PastEnd { size },
+    })
+}
+
+/// Carries out a checked batch one request after the other through `perform`, keeping the rules of the
+/// [module](self) for outcomes and flushes. A device with nothing to gain from a batch is this and a `perform`.
+///
+/// # Errors
+/// The first failure.
+pub fn run_batch(
+    batch: &mut [Request<'_>],
+    mut perform: impl FnMut(&mut Request<'_>) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let mut first_failure = None;
+    let mut stopped = false;
+    for request in batch {
+        stopped |= first_failure.is_some() && matches!(request.kind, RequestKind::Flush);
+        let result = if stopped { Err(request.error(Cause::NotTried)) } else { perform(request) };
+        match result {
+            Ok(()) => request.outcome = Outcome::Done,
+            Err(error) => {
+                request.outcome = Outcome::Failed(error.clone());
+                first_failure.get_or_insert(error);
+            }
+        }
+        // A failed flush is itself a barrier that did not hold.
+        stopped |= first_failure.is_some() && matches!(request.kind, RequestKind::Flush);
+    }
+    first_failure.map_or(Ok(()), Err)
+}

@@ -1,0 +1,512 @@
+//! Background work that runs only when the caller steps it or waits.
+//!
+//! Each worker has a stack of its own (a thread), but only one of them, or the caller, runs at a time: the caller hands
+//! its turn to a worker and gets it back when the worker's run ends or blocks. So a worker may block in the middle of a
+//! run, as it may on real threads, and every choice is the seeded generator's.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use super::{Next, WallTime, Work};
+use crate::sync::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
+use crate::sync::{Arc, Weak};
+
+/// Steps of [`Stepped::run_until_idle`] before it takes the workers for restless.
+const STEPS_UNTIL_IDLE: u64 = 1_000_000;
+/// Milliseconds a lock may be held by a thread outside the stepped world before that counts as a deadlock.
+const PATIENCE: u32 = 5_000;
+
+pub(crate) struct Stepped {
+    state: Mutex<State>,
+    /// Notified when a worker gives the turn back.
+    returned: Condvar,
+}
+
+struct State {
+    start: WallTime,
+    clock: Duration,
+    random: u64,
+    slots: Vec<Slot>,
+    /// Whose turn it is; `None`: the caller's.
+    running: Option<usize>,
+    /// Counts what may have changed a condition that a standing worker waits for.
+    progress: u64,
+    /// What a worker panicked with, to be thrown on in the caller.
+    failure: Option<Box<dyn Any + Send>>,
+}
+
+struct Slot {
+    name: String,
+    phase: Phase,
+    due: Option<Duration>,
+    stopping: bool,
+    /// Notified when the worker gets the turn.
+    turn: Arc<Condvar>,
+    /// Until the worker runs for the first time.
+    work: Option<Work>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Phase {
+    Idle,
+    Running,
+    /// In the middle of a run: tried what it waits for when `progress` was this, and need not try before it changes.
+    Standing {
+        tried_at: u64,
+        until: Option<Duration>,
+        on: Obstacle,
+    },
+    Done,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Obstacle {
+    Lock,
+    Condition,
+    Worker,
+}
+
+/// What a thread is to the stepped worlds.
+enum Role {
+    /// It has made or stepped these; the one used last comes first.
+    Caller(Vec<Weak<Stepped>>),
+    Worker(Arc<Stepped>, usize),
+}
+
+thread_local! {
+    // Shuttle's macro has no const form.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static ROLE: RefCell<Role> = RefCell::new(Role::Caller(Vec::new()));
+}
+
+enum Turn {
+    Worker(Arc<Stepped>, usize),
+    Caller(Vec<Arc<Stepped>>),
+}
+
+fn this_turn() -> Turn {
+    ROLE.with(|role| match &mut *role.borrow_mut() {
+        Role::Worker(world, index) => Turn::Worker(world.clone(), *index),
+        Role::Caller(worlds) => {
+            worlds.retain(|world| world.strong_count() > 0);
+            Turn::Caller(worlds.iter().filter_map(Weak::upgrade).collect())
+        }
+    })
+}
+
+/// Whether waiting on this thread lets a stepped world go on.
+pub(crate) fn is_stepped_thread() -> bool {
+    match this_turn() {
+        Turn::Worker(..) => true,
+        Turn::Caller(worlds) => !worlds.is_empty(),
+    }
+}
+
+/// Gets a lock that is not open: in a stepped world its holder may be a worker that stands still.
+pub(crate) fn block_for<G>(mut attempt: impl FnMut() -> Option<G>, block: impl FnOnce() -> G) -> G {
+    let turn = this_turn();
+    if let Turn::Caller(worlds) = &turn
+        && !worlds.iter().any(|world| world.has_standing())
+    {
+        return block();
+    }
+    let mut got = None;
+    wait_for(turn, Obstacle::Lock, None, || {
+        got = attempt();
+        got.is_some()
+    });
+    got.expect("the wait ends when the lock was got")
+}
+
+/// Waits for a condition that others bring about, at most for `limit`.
+pub(crate) fn wait(condition: impl FnMut() -> bool, limit: Option<Duration>) {
+    wait_for(this_turn(), Obstacle::Condition, limit, condition);
+}
+
+fn wait_for(turn: Turn, on: Obstacle, limit: Option<Duration>, condition: impl FnMut() -> bool) {
+    match turn {
+        Turn::Worker(world, index) => world.stand(index, on, limit, condition),
+        Turn::Caller(worlds) => step_until(&worlds, on, limit, condition),
+    }
+}
+
+/// The caller's wait: runs the workers of its worlds, and lets time pass when all wait for it. `limit` is the first
+/// world's time.
+fn step_until(
+    worlds: &[Arc<Stepped>],
+    on: Obstacle,
+    limit: Option<Duration>,
+    mut condition: impl FnMut() -> bool,
+) {
+    let until = limit.map(|limit| worlds[0].elapsed().saturating_add(limit));
+    let mut patience = PATIENCE;
+    worlds.iter().for_each(|world| world.state.lock().progress += 1);
+    loop {
+        if condition() || until.is_some_and(|until| worlds[0].elapsed() >= until) {
+            return;
+        }
+        if worlds.iter().any(|world| world.step_once()) {
+            continue;
+        }
+        let first_until = |index| if index == 0 { until } else { None };
+        if worlds.iter().enumerate().any(|(index, world)| world.skip_to_next(first_until(index))) {
+            continue;
+        }
+        // A thread outside may hold a lock for a moment.
+        let lock_held = on == Obstacle::Lock || worlds.iter().any(|world| world.stands_on_lock());
+        if !lock_held || patience == 0 {
+            let all: String = worlds.iter().map(|world| world.describe()).collect();
+            panic!("nothing can run: the caller waits for {}{all}", on.text());
+        }
+        patience -= 1;
+        std::thread::sleep(Duration::from_millis(1));
+        worlds.iter().for_each(|world| world.state.lock().progress += 1);
+    }
+}
+
+impl Obstacle {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Lock => "a lock",
+            Self::Condition => "a condition that is not notified",
+            Self::Worker => "a worker to stop",
+        }
+    }
+}
+
+impl Stepped {
+    pub(super) fn new(seed: u64, start: WallTime) -> Arc<Self> {
+        let state = State {
+            start,
+            clock: Duration::ZERO,
+            random: seed,
+            slots: Vec::new(),
+            running: None,
+            progress: 0,
+            failure: None,
+        };
+        let world = Arc::new(Self { state: Mutex::new(state), returned: Condvar::new() });
+        world.adopt_thread();
+        world
+    }
+
+    /// Waiting on this thread steps this world from now on.
+    pub(super) fn adopt_thread(self: &Arc<Self>) {
+        ROLE.with(|role| {
+            if let Role::Caller(worlds) = &mut *role.borrow_mut() {
+                worlds.retain(|world| {
+                    world.strong_count() > 0 && !std::ptr::eq(world.as_ptr(), Arc::as_ptr(self))
+                });
+                worlds.insert(0, Arc::downgrade(self));
+            }
+        });
+    }
+
+    pub(super) fn now(&self) -> WallTime {
+        let state = self.state.lock();
+        state.start.after(state.clock)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.state.lock().clock
+    }
+
+    pub(super) fn spawn(self: &Arc<Self>, name: &str, work: Work) -> usize {
+        let mut state = self.state.lock();
+        let due = Some(state.clock);
+        state.slots.push(Slot {
+            name: name.to_owned(),
+            phase: Phase::Idle,
+            due,
+            stopping: false,
+            turn: Arc::new(Condvar::new()),
+            work: Some(work),
+            thread: None,
+        });
+        state.slots.len() - 1
+    }
+
+    pub(super) fn wake(&self, index: usize) {
+        let mut state = self.state.lock();
+        let clock = state.clock;
+        state.slots[index].due = Some(clock);
+    }
+
+    pub(super) fn is_done(&self, index: usize) -> bool {
+        self.state.lock().slots[index].phase == Phase::Done
+    }
+
+    pub(super) fn step(self: &Arc<Self>) -> bool {
+        self.assert_caller();
+        self.state.lock().progress += 1;
+        self.step_once()
+    }
+
+    pub(super) fn run_until_idle(self: &Arc<Self>) {
+        self.assert_caller();
+        self.state.lock().progress += 1;
+        for _ in 0..STEPS_UNTIL_IDLE {
+            if !self.step_once() {
+                return;
+            }
+        }
+        panic!("the workers do not come to rest{}", self.describe());
+    }
+
+    pub(super) fn advance(self: &Arc<Self>, time: Duration) {
+        let target = self.elapsed().saturating_add(time);
+        loop {
+            self.run_until_idle();
+            let mut state = self.state.lock();
+            match state.next_moment() {
+                Some(next) if next <= target => state.clock = next,
+                _ => {
+                    state.clock = state.clock.max(target);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn stop(self: &Arc<Self>, index: usize) {
+        let unstarted = {
+            let mut state = self.state.lock();
+            let slot = &mut state.slots[index];
+            slot.stopping = true;
+            let work = slot.work.take();
+            if work.is_some() {
+                slot.phase = Phase::Done;
+            }
+            work
+        };
+        // What the work holds may take locks and stop other workers.
+        drop(unstarted);
+        // While a panic unwinds, nobody may be there to give the worker its turn.
+        if std::thread::panicking() {
+            return;
+        }
+        match this_turn() {
+            Turn::Worker(world, this) if Arc::ptr_eq(&world, self) && this == index => return,
+            Turn::Worker(world, this) => {
+                world.stand(this, Obstacle::Worker, None, || self.is_done(index));
+            }
+            Turn::Caller(_) => {
+                step_until(std::slice::from_ref(self), Obstacle::Worker, None, || {
+                    self.is_done(index)
+                });
+            }
+        }
+        let thread = self.state.lock().slots[index].thread.take();
+        if let Some(thread) = thread {
+            // What it panicked with was thrown on in the caller.
+            let _ = thread.join();
+        }
+    }
+
+    fn assert_caller(self: &Arc<Self>) {
+        assert!(
+            !matches!(this_turn(), Turn::Worker(..)),
+            "a worker does not step the world it lives in"
+        );
+        self.adopt_thread();
+    }
+
+    fn has_standing(&self) -> bool {
+        self.state.lock().slots.iter().any(|slot| matches!(slot.phase, Phase::Standing { .. }))
+    }
+
+    fn stands_on_lock(&self) -> bool {
+        let on_lock =
+            |slot: &Slot| matches!(slot.phase, Phase::Standing { on: Obstacle::Lock, .. });
+        self.state.lock().slots.iter().any(on_lock)
+    }
+
+    /// Gives one worker that can use it the turn.
+    fn step_once(self: &Arc<Self>) -> bool {
+        let mut state = self.state.lock();
+        // Another caller is stepping: its step counts for both.
+        if state.running.is_some() {
+            self.await_turn(&mut state);
+            return true;
+        }
+        let Some(index) = state.pick() else { return false };
+        let slot = &mut state.slots[index];
+        let was_idle = slot.phase == Phase::Idle;
+        slot.phase = Phase::Running;
+        if was_idle {
+            slot.due = None;
+        }
+        if let Some(work) = slot.work.take() {
+            let world = self.clone();
+            slot.thread = Some(thread::spawn_named(&slot.name, move || live(&world, index, work)));
+        }
+        slot.turn.notify_all();
+        state.running = Some(index);
+        state.progress += u64::from(was_idle);
+        self.await_turn(&mut state);
+        if let Some(failure) = state.failure.take() {
+            drop(state);
+            resume_unwind(failure);
+        }
+        true
+    }
+
+    fn await_turn(&self, state: &mut MutexGuard<'_, State>) {
+        while state.running.is_some() {
+            self.returned.wait(state);
+        }
+    }
+
+    /// Moves the clock to the next moment somebody waits for; false if nobody does.
+    fn skip_to_next(&self, until: Option<Duration>) -> bool {
+        let mut state = self.state.lock();
+        let Some(next) = state.next_moment().into_iter().chain(until).min() else { return false };
+        if next <= state.clock {
+            return false;
+        }
+        state.clock = next;
+        true
+    }
+
+    /// A worker's wait: gives the turn back until `condition` holds or `limit` has passed.
+    fn stand(
+        &self,
+        index: usize,
+        on: Obstacle,
+        limit: Option<Duration>,
+        mut condition: impl FnMut() -> bool,
+    ) {
+        let until = limit.map(|limit| self.elapsed().saturating_add(limit));
+        loop {
+            let met = condition();
+            let mut state = self.state.lock();
+            if met || until.is_some_and(|until| state.clock >= until) {
+                state.progress += 1;
+                return;
+            }
+            let tried_at = state.progress;
+            state.slots[index].phase = Phase::Standing { tried_at, until, on };
+            self.give_back(&mut state);
+            self.await_turn_of(index, &mut state);
+        }
+    }
+
+    fn give_back(&self, state: &mut State) {
+        state.running = None;
+        self.returned.notify_all();
+    }
+
+    fn await_turn_of(&self, index: usize, state: &mut MutexGuard<'_, State>) {
+        let turn = state.slots[index].turn.clone();
+        while state.running != Some(index) {
+            turn.wait(state);
+        }
+    }
+
+    /// The workers and what each is at, for a panic.
+    fn describe(&self) -> String {
+        let state = self.state.lock();
+        let mut text = String::new();
+        for slot in state.slots.iter().filter(|slot| slot.phase != Phase::Done) {
+            let at = match slot.phase {
+                Phase::Standing { on, .. } => on.text(),
+                _ if slot.due.is_some() => "its next run",
+                _ => "being woken",
+            };
+            write!(text, "; worker `{}` waits for {at}", slot.name).expect("a string takes all");
+        }
+        text
+    }
+}
+
+/// A worker's thread.
+fn live(world: &Arc<Stepped>, index: usize, mut work: Work) {
+    ROLE.with(|role| *role.borrow_mut() = Role::Worker(world.clone(), index));
+    loop {
+        let mut state = world.state.lock();
+        world.await_turn_of(index, &mut state);
+        let stopping = state.slots[index].stopping;
+        drop(state);
+
+        let result =
+            if stopping { Ok(Next::Done) } else { catch_unwind(AssertUnwindSafe(&mut work)) };
+
+        // What the work holds may take locks and stop workers: it goes while it is this worker's turn.
+        let mut dropped = None;
+        let is_last = !matches!(result, Ok(Next::After(_) | Next::WhenWoken));
+        if is_last {
+            dropped = catch_unwind(AssertUnwindSafe(|| drop(work))).err();
+            work = Box::new(|| Next::Done);
+        }
+        let mut state = world.state.lock();
+        let clock = state.clock;
+        let slot = &mut state.slots[index];
+        slot.phase = Phase::Idle;
+        match result {
+            // A wake during the run has set an earlier moment.
+            Ok(Next::After(time)) => {
+                slot.due = Some(slot.due.unwrap_or(clock.saturating_add(time)))
+            }
+            Ok(Next::WhenWoken) => {}
+            Ok(Next::Done) => slot.phase = Phase::Done,
+            Err(failure) => {
+                slot.phase = Phase::Done;
+                state.failure = Some(failure);
+            }
+        }
+        if let Some(failure) = dropped {
+            state.failure.get_or_insert(failure);
+        }
+        world.give_back(&mut state);
+        if is_last {
+            return;
+        }
+    }
+}
+
+impl State {
+    fn pick(&mut self) -> Option<usize> {
+        let (clock, progress) = (self.clock, self.progress);
+        let can_run = |slot: &Slot| match slot.phase {
+            Phase::Idle => slot.stopping || slot.due.is_some_and(|due| due <= clock),
+            Phase::Standing { tried_at, until, .. } => {
+                tried_at < progress || until.is_some_and(|until| until <= clock)
+            }
+            Phase::Running | Phase::Done => false,
+        };
+        let count = self.slots.iter().filter(|slot| can_run(slot)).count();
+        if count == 0 {
+            return None;
+        }
+        let chosen = self.draw() as usize % count;
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| can_run(slot))
+            .map(|(index, _)| index)
+            .nth(chosen)
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// The next moment at which a worker becomes due or stops waiting.
+    fn next_moment(&self) -> Option<Duration> {
+        let moment = |slot: &Slot| match slot.phase {
+            Phase::Idle => slot.due,
+            Phase::Standing { until, .. } => until,
+            Phase::Running | Phase::Done => None,
+        };
+        self.slots.iter().filter_map(moment).min()
+    }
+}

@@ -1,0 +1,134 @@
+//! Background work on threads of its own, on the real clock.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::{Next, WallTime, Work};
+use crate::sync::raw::{Condvar, Mutex, clock, thread};
+use crate::sync::{Arc, Weak};
+
+pub(super) struct Threads {
+    start: clock::Start,
+    /// The name of the first worker that panicked.
+    dead: Mutex<Option<String>>,
+}
+
+/// What a worker's thread and its handles share.
+pub(super) struct Control {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    woken: bool,
+    stopping: bool,
+    done: bool,
+}
+
+pub(super) struct ThreadWorker {
+    control: Arc<Control>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Threads {
+    pub(super) fn new() -> Self {
+        Self { start: clock::Start::now(), dead: Mutex::new(None) }
+    }
+
+    pub(super) fn now(&self) -> WallTime {
+        let (seconds, nanoseconds) = clock::wall();
+        WallTime { seconds, nanoseconds }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Panics if a worker did: what its waiters wait for will not come.
+    pub(super) fn assert_alive(&self) {
+        let dead = self.dead.lock().clone();
+        if let Some(name) = dead {
+            panic!("the background worker `{name}` panicked");
+        }
+    }
+
+    pub(super) fn spawn(self: &Arc<Self>, name: &str, work: Work) -> ThreadWorker {
+        let control = Arc::new(Control {
+            state: Mutex::new(State { woken: true, ..State::default() }),
+            changed: Condvar::new(),
+        });
+        let thread = thread::spawn_named(name, {
+            let (control, world, name) = (control.clone(), Arc::downgrade(self), name.to_owned());
+            move || run(&control, &world, &name, work)
+        });
+        ThreadWorker { control, thread }
+    }
+}
+
+fn run(control: &Control, world: &Weak<Threads>, name: &str, mut work: Work) {
+    let mut next = Next::WhenWoken;
+    while control.wait_until_due(next) {
+        next = match catch_unwind(AssertUnwindSafe(&mut work)) {
+            Ok(next) => next,
+            Err(_) => {
+                tracing::error!(name, "a background worker panicked");
+                if let Some(world) = world.upgrade() {
+                    world.dead.lock().get_or_insert_with(|| name.to_owned());
+                }
+                Next::Done
+            }
+        };
+    }
+    // What the work holds may own the handle: it goes before the thread says that it is done.
+    drop(work);
+    control.state.lock().done = true;
+}
+
+impl Control {
+    pub(super) fn wake(&self) {
+        self.state.lock().woken = true;
+        self.changed.notify_all();
+    }
+
+    /// False when the worker is to end.
+    fn wait_until_due(&self, next: Next) -> bool {
+        let limit = match next {
+            Next::Done => return false,
+            Next::WhenWoken => None,
+            Next::After(limit) => Some(limit),
+        };
+        let waiting = clock::Start::now();
+        let mut state = self.state.lock();
+        while !state.woken && !state.stopping {
+            match limit.map(|limit| limit.saturating_sub(waiting.elapsed())) {
+                Some(left) if left.is_zero() => break,
+                Some(left) => self.changed.wait_for(&mut state, left),
+                None => self.changed.wait(&mut state),
+            }
+        }
+        state.woken = false;
+        !state.stopping
+    }
+}
+
+impl ThreadWorker {
+    pub(super) fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.control.state.lock().done
+    }
+
+    pub(super) fn stop(self) {
+        self.control.state.lock().stopping = true;
+        self.control.changed.notify_all();
+        let is_self = thread::current().id() == self.thread.thread().id();
+        // While a panic unwinds, the worker may be waiting for what will never come.
+        if !is_self && !std::thread::panicking() {
+            // A worker that panicked has been noted in `dead`.
+            let _ = self.thread.join();
+        }
+    }
+}

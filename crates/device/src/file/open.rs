@@ -1,0 +1,329 @@
+//! Opening a file or block device, and having it for oneself where it is written.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::direct::DirectFile;
+use super::{FileDevice, ioctl};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+
+/// The alignment asked of direct requests where the system does not tell: no disk has larger sectors.
+const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
+
+/// Whether requests go around the page cache.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Direct {
+    /// Through the page cache.
+    #[default]
+    Off,
+    /// Around it where the file system can.
+    WherePossible,
+    /// Around it, or the open fails.
+    Required,
+}
+
+/// How to open a [`FileDevice`].
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    write: bool,
+    create: bool,
+    create_new: bool,
+    truncate: bool,
+    size: Option<u64>,
+    direct: Direct,
+    shared_lock: bool,
+    force: bool,
+}
+
+/// A file or block device that was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system refused.
+    #[error("{}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{}: neither a regular file nor a block device", path.display())]
+    NotADevice {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process, or another open device of this one, has it locked; a block device may be mounted.
+    #[error("{}: in use: {}", path.display(), if *.mounted { "mounted or opened exclusively" } else { "locked by another program" })]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// A block device refused exclusive use; otherwise a lock on the file.
+        mounted: bool,
+    },
+    /// Writing the file would change what a loop device shows, behind the back of whoever uses that.
+    #[error("{}: in use: backs the loop device {}", path.display(), loop_device.display())]
+    BacksLoopDevice {
+        /// The file.
+        path: PathBuf,
+        /// The loop device.
+        loop_device: PathBuf,
+    },
+    /// The file system does not do requests around the page cache.
+    #[error("{}: the file system has no direct access (O_DIRECT)", path.display())]
+    NoDirect {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A size was given for a block device.
+    #[error("{}: a block device keeps its size", path.display())]
+    FixedSize {
+        /// The device.
+        path: PathBuf,
+    },
+}
+
+impl OpenOptions {
+    /// For reading, through the page cache, without a lock.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads and writes. The device is had exclusively: a block device is opened O_EXCL, and either kind is locked.
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// Makes the file if it is not there. Needs [`OpenOptions::write`].
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Makes the file, which must not be there. Needs [`OpenOptions::write`].
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Empties a regular file, once it is locked. Needs [`OpenOptions::write`].
+    pub fn truncate(mut self, truncate: bool) -> Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Gives a regular file this size in bytes, once it is locked. Needs [`OpenOptions::write`].
+    pub fn size(mut self, size: u64) -> Self {
+        self.size = Some(size);
+        self
+    }
+
+    /// Whether requests go around the page cache.
+    pub fn direct(mut self, direct: Direct) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// Locks a device opened for reading against those who write it.
+    pub fn shared_lock(mut self, shared_lock: bool) -> Self {
+        self.shared_lock = shared_lock;
+        self
+    }
+
+    /// Writes a file even if it backs a loop device.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// Opens the file or block device at `path`.
+    ///
+    /// # Errors
+    /// See [`FileError`]. Nothing was changed then, except that a new file may have been made.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice, FileError> {
+        let path = path.as_ref();
+        let failed = |source| FileError::Open { path: path.to_owned(), source };
+        // Looked at first: opening a fifo would wait for its other end.
+        let is_block = match fs::metadata(path) {
+            Ok(metadata) => is_block(path, &metadata)?,
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && (self.create || self.create_new) =>
+            {
+                false
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let file = self.open_file(path, is_block)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if is_block != self::is_block(path, &metadata)? {
+            return Err(FileError::NotADevice { path: path.to_owned() });
+        }
+        self.lock(path, &file)?;
+        if self.write
+            && !self.force
+            && let Some(loop_device) = loop_device_backed_by(&metadata)
+        {
+            return Err(FileError::BacksLoopDevice { path: path.to_owned(), loop_device });
+        }
+        if is_block && self.size.is_some() {
+            return Err(FileError::FixedSize { path: path.to_owned() });
+        }
+        if self.write && self.truncate && !is_block {
+            file.set_len(0).map_err(failed)?;
+        }
+        if let (true, Some(size)) = (self.write, self.size) {
+            file.set_len(size).map_err(failed)?;
+        }
+        self.finish(path, file, is_block).map_err(failed)
+    }
+
+    fn open_file(&self, path: &Path, is_block: bool) -> Result<File, FileError> {
+        let failed = |source| FileError::Open { path: path.to_owned(), source };
+        let mut flags = OFlags::CLOEXEC;
+        if is_block && self.write {
+            flags |= OFlags::EXCL;
+        }
+        let open = |flags: OFlags| {
+            fs::OpenOptions::new()
+                .read(true)
+                .write(self.write)
+                .create(self.create)
+                .create_new(self.create_new && !is_block)
+                .custom_flags(flags.bits().cast_signed())
+                .open(path)
+        };
+        let result =
+            if self.direct == Direct::Off { open(flags) } else { open(flags | OFlags::DIRECT) };
+        match result {
+            Err(error) if self.direct != Direct::Off && is_errno(&error, Errno::INVAL) => {
+                if self.direct == Direct::Required {
+                    return Err(FileError::NoDirect { path: path.to_owned() });
+                }
+                open(flags).map_err(failed)
+            }
+            Err(error) if is_block && is_errno(&error, Errno::BUSY) => {
+                Err(FileError::InUse { path: path.to_owned(), mounted: true })
+            }
+            result => result.map_err(failed),
+        }
+    }
+
+    fn lock(&self, path: &Path, file: &File) -> Result<(), FileError> {
+        let operation = match (self.write, self.shared_lock) {
+            (true, _) => FlockOperation::NonBlockingLockExclusive,
+            (false, true) => FlockOperation::NonBlockingLockShared,
+            (false, false) => return Ok(()),
+        };
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => {
+                Err(FileError::InUse { path: path.to_owned(), mounted: false })
+            }
+            // A file system without locks cannot protect anybody; it is no reason to refuse the work.
+            Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
+                tracing::warn!(path = %path.display(), "the file system has no locks");
+                Ok(())
+            }
+            Err(errno) => Err(FileError::Open { path: path.to_owned(), source: errno.into() }),
+        }
+    }
+
+    fn finish(&self, path: &Path, file: File, is_block: bool) -> io::Result<FileDevice> {
+        let size = if is_block { ioctl::size(&file)? } else { file.metadata()?.len() };
+        let is_direct = rustix::fs::fcntl_getfl(&file)?.contains(OFlags::DIRECT);
+        let sector_size = if is_block { rustix::fs::ioctl_blksszget(&file)? } else { 512 };
+        let direct = if is_direct {
+            let (sector, memory) = direct_alignment(&file, is_block.then_some(sector_size));
+            let cached = (!is_block)
+                .then(|| fs::OpenOptions::new().read(true).write(self.write).open(path))
+                .transpose()?;
+            if let Some(cached) = &cached {
+                let (a, b) = (cached.metadata()?, file.metadata()?);
+                if (a.dev(), a.ino()) != (b.dev(), b.ino()) {
+                    return Err(io::Error::other("the file was replaced while it was opened"));
+                }
+            }
+            Some(DirectFile::new(cached, sector, memory))
+        } else {
+            None
+        };
+        let punches = !is_block && self.write && can_punch(&file, size);
+        Ok(FileDevice {
+            file,
+            path: path.to_owned(),
+            size: AtomicU64::new(size),
+            is_block,
+            read_only: !self.write,
+            sector_size,
+            direct,
+            punches: AtomicBool::new(punches),
+        })
+    }
+}
+
+fn is_errno(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+fn is_block(path: &Path, metadata: &Metadata) -> Result<bool, FileError> {
+    match metadata.file_type() {
+        kind if kind.is_file() => Ok(false),
+        kind if kind.is_block_device() => Ok(true),
+        _ => Err(FileError::NotADevice { path: path.to_owned() }),
+    }
+}
+
+/// Asked past the end of the file, where there is nothing to lose.
+fn can_punch(file: &File, size: u64) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file, flags, size.next_multiple_of(4096), 4096).is_ok()
+}
+
+/// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1 tells them by statx
+/// (statx(2), STATX_DIOALIGN); before that, a block device's logical sector (BLKSSZGET) is known to do.
+fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
+    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(
+        |statx| {
+            StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::DIOALIGN)
+                && statx.stx_dio_offset_align.is_power_of_two()
+                && statx.stx_dio_mem_align.is_power_of_two()
+        },
+    );
+    match (told, logical_sector) {
+        (Some(statx), _) => {
+            (u64::from(statx.stx_dio_offset_align), statx.stx_dio_mem_align as usize)
+        }
+        (None, Some(sector)) => (u64::from(sector), sector as usize),
+        (None, None) => (SAFE_DIRECT_ALIGNMENT, SAFE_DIRECT_ALIGNMENT as usize),
+    }
+}
+
+/// The loop device that shows this file, if there is one. Files are the same if device and inode are.
+fn loop_device_backed_by(metadata: &Metadata) -> Option<PathBuf> {
+    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+        let name: OsString = entry.file_name();
+        if !name.as_encoded_bytes().starts_with(b"loop") {
+            continue;
+        }
+        let Ok(mut backing) = fs::read(entry.path().join("loop/backing_file")) else { continue };
+        while backing.last() == Some(&b'\n') {
+            backing.pop();
+        }
+        let backing: OsString = std::os::unix::ffi::OsStringExt::from_vec(backing);
+        let Ok(other) = fs::metadata(backing) else { continue };
+        let same_file = (other.dev(), other.ino()) == (metadata.dev(), metadata.ino());
+        let same_device = other.file_type().is_block_device()
+            && metadata.file_type().is_block_device()
+            && other.rdev() == metadata.rdev();
+        if same_file || same_device {
+            return Some(Path::new("/dev").join(name));
+        }
+    }
+    None
+}

@@ -1,0 +1,350 @@
+//! Locks, condition variables, atomics and threads for the engine.
+//!
+//! They are parking_lot's and std's; with the cargo feature `shuttle` they are shuttle's, so that a test can explore
+//! interleavings. Locks do not poison: a panic in the engine is a bug that ends the operation, and the journal decides
+//! what is durable.
+//!
+//! **The lock order is written on the types.** A lock may carry a [`Rank`], made by [`lock_ranks!`](crate::lock_ranks):
+//! a thread takes ranked locks only with rising levels. Debug builds check this at each lock, whether or not another
+//! thread is in the way, and panic with both names; release builds carry nothing of it. A lock without a rank is checked
+//! only for being taken twice by one thread.
+//!
+//! In a stepped world ([`Env::stepped`](crate::env::Env::stepped)) whoever blocks here lets the other workers run.
+
+mod rank;
+#[cfg(not(feature = "shuttle"))]
+#[path = "raw_threads.rs"]
+pub(crate) mod raw;
+#[cfg(feature = "shuttle")]
+#[path = "raw_shuttle.rs"]
+pub(crate) mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+pub use raw::{atomic, thread};
+pub use std::sync::{Arc, Weak};
+
+pub use rank::{KeyedRank, Rank, Unranked};
+
+use crate::env::stepped;
+use rank::Held;
+
+/// A mutual exclusion lock, ranked by `R`.
+pub struct Mutex<T, R: Rank = Unranked> {
+    raw: raw::Mutex<T>,
+    rank: PhantomData<fn() -> R>,
+}
+
+/// A locked [`Mutex`].
+#[must_use = "the lock is released at once"]
+pub struct MutexGuard<'a, T, R: Rank = Unranked> {
+    raw: raw::MutexGuard<'a, T>,
+    held: Held,
+    rank: PhantomData<fn() -> R>,
+}
+
+impl<T> Mutex<T> {
+    /// An open lock without a rank.
+    pub const fn new(value: T) -> Self {
+        Self::ranked(value)
+    }
+}
+
+impl<T, R: Rank> Mutex<T, R> {
+    /// An open lock of the rank that its type says.
+    pub const fn ranked(value: T) -> Self {
+        Self { raw: raw::Mutex::new(value), rank: PhantomData }
+    }
+
+    /// Waits for the lock and takes it.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds this lock or one of the same or a higher rank.
+    pub fn lock(&self) -> MutexGuard<'_, T, R> {
+        self.lock_with(None)
+    }
+
+    /// Like [`Mutex::lock`], where the thread may hold locks of the same rank with smaller keys.
+    pub fn lock_keyed(&self, key: u64) -> MutexGuard<'_, T, R>
+    where
+        R: KeyedRank,
+    {
+        self.lock_with(Some(key))
+    }
+
+    fn lock_with(&self, key: Option<u64>) -> MutexGuard<'_, T, R> {
+        let held = Held::blocking::<R>(self.raw.address(), key);
+        let raw = match self.raw.try_lock() {
+            Some(raw) => raw,
+            None => stepped::block_for(|| self.raw.try_lock(), || self.raw.lock()),
+        };
+        MutexGuard { raw, held, rank: PhantomData }
+    }
+
+    /// Takes the lock if it is open. Never waits, so that the order does not matter.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T, R>> {
+        let raw = self.raw.try_lock()?;
+        Some(MutexGuard { raw, held: Held::trying::<R>(self.raw.address()), rank: PhantomData })
+    }
+
+    /// The value, through the only reference to the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.raw.get_mut()
+    }
+
+    /// The value, from a lock nobody needs any more.
+    pub fn into_inner(self) -> T {
+        self.raw.into_inner()
+    }
+}
+
+impl<T: Default, R: Rank> Default for Mutex<T, R> {
+    fn default() -> Self {
+        Self::ranked(T::default())
+    }
+}
+
+impl<T: fmt::Debug, R: Rank> fmt::Debug for Mutex<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.raw.try_lock() {
+            Some(value) => f.debug_tuple("Mutex").field(&*value).finish(),
+            None => f.write_str("Mutex(<locked>)"),
+        }
+    }
+}
+
+impl<T, R: Rank> Deref for MutexGuard<'_, T, R> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
+impl<T, R: Rank> DerefMut for MutexGuard<'_, T, R> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.raw
+    }
+}
+
+impl<T: fmt::Debug, R: Rank> fmt::Debug for MutexGuard<'_, T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A lock for one writer or many readers, ranked by `R`.
+pub struct RwLock<T, R: Rank = Unranked> {
+    raw: raw::RwLock<T>,
+    rank: PhantomData<fn() -> R>,
+}
+
+/// A [`RwLock`] locked for reading.
+#[must_use = "the lock is released at once"]
+pub struct ReadGuard<'a, T> {
+    raw: raw::ReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// A [`RwLock`] locked for writing.
+#[must_use = "the lock is released at once"]
+pub struct WriteGuard<'a, T> {
+    raw: raw::WriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> RwLock<T> {
+    /// An open lock without a rank.
+    pub const fn new(value: T) -> Self {
+        Self::ranked(value)
+    }
+}
+
+impl<T, R: Rank> RwLock<T, R> {
+    /// An open lock of the rank that its type says.
+    pub const fn ranked(value: T) -> Self {
+        Self { raw: raw::RwLock::new(value), rank: PhantomData }
+    }
+
+    /// Waits until nobody writes, and reads.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds this lock (even for reading: a writer waiting between the two would block
+    /// both) or one of the same or a higher rank.
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        self.read_with(None)
+    }
+
+    /// Like [`RwLock::read`], where the thread may hold locks of the same rank with smaller keys.
+    pub fn read_keyed(&self, key: u64) -> ReadGuard<'_, T>
+    where
+        R: KeyedRank,
+    {
+        self.read_with(Some(key))
+    }
+
+    fn read_with(&self, key: Option<u64>) -> ReadGuard<'_, T> {
+        let held = Held::blocking::<R>(self.raw.address(), key);
+        let raw = match self.raw.try_read() {
+            Some(raw) => raw,
+            None => stepped::block_for(|| self.raw.try_read(), || self.raw.read()),
+        };
+        ReadGuard { raw, _held: held }
+    }
+
+    /// Waits until nobody reads or writes, and writes.
+    ///
+    /// # Panics
+    /// In debug builds, as [`RwLock::read`].
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        self.write_with(None)
+    }
+
+    /// Like [`RwLock::write`], where the thread may hold locks of the same rank with smaller keys.
+    pub fn write_keyed(&self, key: u64) -> WriteGuard<'_, T>
+    where
+        R: KeyedRank,
+    {
+        self.write_with(Some(key))
+    }
+
+    fn write_with(&self, key: Option<u64>) -> WriteGuard<'_, T> {
+        let held = Held::blocking::<R>(self.raw.address(), key);
+        let raw = match self.raw.try_write() {
+            Some(raw) => raw,
+            None => stepped::block_for(|| self.raw.try_write(), || self.raw.write()),
+        };
+        WriteGuard { raw, _held: held }
+    }
+
+    /// Reads if nobody writes. Never waits.
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        let raw = self.raw.try_read()?;
+        Some(ReadGuard { raw, _held: Held::trying::<R>(self.raw.address()) })
+    }
+
+    /// Writes if nobody reads or writes. Never waits.
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        let raw = self.raw.try_write()?;
+        Some(WriteGuard { raw, _held: Held::trying::<R>(self.raw.address()) })
+    }
+
+    /// The value, through the only reference to the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.raw.get_mut()
+    }
+
+    /// The value, from a lock nobody needs any more.
+    pub fn into_inner(self) -> T {
+        self.raw.into_inner()
+    }
+}
+
+impl<T: Default, R: Rank> Default for RwLock<T, R> {
+    fn default() -> Self {
+        Self::ranked(T::default())
+    }
+}
+
+impl<T: fmt::Debug, R: Rank> fmt::Debug for RwLock<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.raw.try_read() {
+            Some(value) => f.debug_tuple("RwLock").field(&*value).finish(),
+            None => f.write_str("RwLock(<locked>)"),
+        }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.raw
+    }
+}
+
+/// Lets threads wait for a change to what a [`Mutex`] guards. The change must be notified: a stepped world panics over
+/// a wait that no notification can end.
+#[derive(Default)]
+pub struct Condvar {
+    raw: raw::Condvar,
+    /// Notifications so far: what a stepped wait watches.
+    notified: std::sync::atomic::AtomicU64,
+}
+
+impl Condvar {
+    /// A condition nobody waits for.
+    pub const fn new() -> Self {
+        Self { raw: raw::Condvar::new(), notified: std::sync::atomic::AtomicU64::new(0) }
+    }
+
+    /// Opens the lock, waits for a notification (or wakes for no reason), and takes the lock again. Waiting for
+    /// background work goes through [`Env::wait_while`](crate::env::Env::wait_while), which also notices when that work
+    /// died.
+    ///
+    /// # Panics
+    /// In debug builds, if a lock was taken after this one: taking this one again would break the order.
+    pub fn wait<T, R: Rank>(&self, guard: &mut MutexGuard<'_, T, R>) {
+        if stepped::is_stepped_thread() {
+            self.wait_stepped(guard, None);
+        } else {
+            guard.held.assert_last();
+            self.raw.wait(&mut guard.raw);
+        }
+    }
+
+    /// Waits for at most `limit` of real time.
+    pub(crate) fn wait_real<T, R: Rank>(&self, guard: &mut MutexGuard<'_, T, R>, limit: Duration) {
+        guard.held.assert_last();
+        self.raw.wait_for(&mut guard.raw, limit);
+    }
+
+    /// Waits while the thread's stepped world goes on, for at most `limit` of its time.
+    pub(crate) fn wait_stepped<T, R: Rank>(
+        &self,
+        guard: &mut MutexGuard<'_, T, R>,
+        limit: Option<Duration>,
+    ) {
+        guard.held.assert_last();
+        let seen = self.notifications();
+        guard.raw.unlocked(|| stepped::wait(|| self.notifications() != seen, limit));
+    }
+
+    fn notifications(&self) -> u64 {
+        self.notified.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Wakes one of those who wait.
+    pub fn notify_one(&self) {
+        self.notified.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        self.raw.notify_one();
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        self.notified.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        self.raw.notify_all();
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condvar")
+    }
+}

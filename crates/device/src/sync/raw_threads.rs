@@ -1,0 +1,160 @@
+//! The system's locks (parking_lot) and threads.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// Atomic numbers and flags.
+pub mod atomic {
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering, fence,
+    };
+}
+
+/// Threads for parallel work that ends before its caller does; background work is [`Env::spawn`](crate::env::Env::spawn).
+pub mod thread {
+    pub use std::thread::{
+        JoinHandle, Scope, ScopedJoinHandle, available_parallelism, current, scope, spawn,
+        yield_now,
+    };
+
+    pub(crate) fn spawn_named(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(work)
+            .expect("the system has threads left")
+    }
+}
+
+pub(crate) use std::thread_local;
+
+pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+pub(crate) struct MutexGuard<'a, T>(parking_lot::MutexGuard<'a, T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(self.0.lock())
+    }
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().map(MutexGuard)
+    }
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl<T> MutexGuard<'_, T> {
+    pub(crate) fn unlocked(&mut self, f: impl FnOnce()) {
+        parking_lot::MutexGuard::unlocked(&mut self.0, f);
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+pub(crate) use parking_lot::RwLockReadGuard as ReadGuard;
+pub(crate) use parking_lot::RwLockWriteGuard as WriteGuard;
+
+impl<T> RwLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(parking_lot::RwLock::new(value))
+    }
+    pub(crate) fn read(&self) -> ReadGuard<'_, T> {
+        self.0.read()
+    }
+    pub(crate) fn write(&self) -> WriteGuard<'_, T> {
+        self.0.write()
+    }
+    #[inline]
+    pub(crate) fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        self.0.try_read()
+    }
+    #[inline]
+    pub(crate) fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        self.0.try_write()
+    }
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    pub(crate) const fn new() -> Self {
+        Self(parking_lot::Condvar::new())
+    }
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.0);
+    }
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) {
+        self.0.wait_for(&mut guard.0, limit);
+    }
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// The time that passes by itself; the world's clock rests on it.
+pub(crate) mod clock {
+    use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Start(Instant);
+
+    impl Start {
+        pub(crate) fn now() -> Self {
+            Self(Instant::now())
+        }
+        pub(crate) fn elapsed(self) -> Duration {
+            self.0.elapsed()
+        }
+    }
+
+    /// Seconds and nanoseconds since 1970.
+    pub(crate) fn wall() -> (i64, u32) {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+            Err(before) => {
+                let before = before.duration();
+                let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+                match before.subsec_nanos() {
+                    0 => (seconds, 0),
+                    nanos => (seconds - 1, 1_000_000_000 - nanos),
+                }
+            }
+        }
+    }
+}
