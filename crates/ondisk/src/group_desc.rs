@@ -10,7 +10,7 @@ use crate::types::{BlockNo, GroupNo};
 use crate::{Flaw, FormatError, Place};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The descriptor as stored, little-endian. One of 32 bytes is extended with zeros; of a longer one than 64 the rest stays
 /// in the stored slice.
@@ -191,9 +191,8 @@ impl GroupDesc {
 
     /// Joins the halves and judges nothing.
     pub fn unchecked(raw: &RawGroupDesc) -> Self {
-        let block = |low: U32, high: U32| {
-            BlockNo(u64::from(low.get()) | u64::from(high.get()) << 32)
-        };
+        let block =
+            |low: U32, high: U32| BlockNo(u64::from(low.get()) | u64::from(high.get()) << 32);
         let number = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
         Self {
             block_bitmap: block(raw.bg_block_bitmap_lo, raw.bg_block_bitmap_hi),
@@ -204,14 +203,8 @@ impl GroupDesc {
             used_dirs: number(raw.bg_used_dirs_count_lo, raw.bg_used_dirs_count_hi),
             flags: GroupFlags::from_bits_retain(raw.bg_flags.get()),
             itable_unused: number(raw.bg_itable_unused_lo, raw.bg_itable_unused_hi),
-            block_bitmap_checksum: number(
-                raw.bg_block_bitmap_csum_lo,
-                raw.bg_block_bitmap_csum_hi,
-            ),
-            inode_bitmap_checksum: number(
-                raw.bg_inode_bitmap_csum_lo,
-                raw.bg_inode_bitmap_csum_hi,
-            ),
+            block_bitmap_checksum: number(raw.bg_block_bitmap_csum_lo, raw.bg_block_bitmap_csum_hi),
+            inode_bitmap_checksum: number(raw.bg_inode_bitmap_csum_lo, raw.bg_inode_bitmap_csum_hi),
         }
     }
 
@@ -300,6 +293,9 @@ impl GroupDesc {
         if self.flags.contains(GroupFlags::INODE_UNINIT) {
             return 0;
         }
-        geometry.inodes_per_group.checked_sub(self.itable_unused).unwrap_or(geometry.inodes_per_group)
+        geometry
+            .inodes_per_group
+            .checked_sub(self.itable_unused)
+            .unwrap_or(geometry.inodes_per_group)
     }
 }
