@@ -1,5 +1,6 @@
 //! The sizes and counts that everything else computes with, checked once when a volume is opened.
 
+use crate::checksum::Crc32c;
 use crate::features::{
     CompatFeatures, Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures,
 };
@@ -299,6 +300,11 @@ impl Geometry {
     /// Whether crc32c checksums are on.
     pub fn has_metadata_csum(&self) -> bool {
         self.checksum() == MetadataChecksum::Crc32c
+    }
+
+    /// Start of the checksums of what belongs to one inode: directory blocks, htree nodes, extent nodes, the inode itself.
+    pub fn inode_checksum_seed(&self, inode: InodeNo, generation: u32) -> u32 {
+        Crc32c::seeded(self.checksum_seed).le32(inode.0).le32(generation).value()
     }
 
     /// Whether descriptors have checksums and may mark bitmaps and tables as uninitialised.
