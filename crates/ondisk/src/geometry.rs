@@ -53,6 +53,8 @@ pub struct Geometry {
     pub checksum_seed: u32,
     /// Identity of the volume: start of crc16 checksums.
     pub uuid: crate::Uuid,
+    /// Who made the volume, which decides what some fields of inodes mean: 0 Linux, 1 Hurd.
+    pub creator_os: u32,
     /// The feature words.
     pub features: Features,
     /// Groups a flex group: 1 without flex_bg.
@@ -186,6 +188,7 @@ impl Geometry {
             groups_count,
             checksum_seed: raw.checksum_seed(),
             uuid: superblock.uuid,
+            creator_os: superblock.creator_os,
             features,
             groups_per_flex,
             first_meta_bg: raw.s_first_meta_bg.get(),
