@@ -67,8 +67,17 @@ pub(super) enum NewNode<'a> {
 /// Where a regular file's data are in the store that was added last.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DataPlace {
+    /// The first byte of the data.
     Archive(u64),
-    Host(HostName),
+    /// The file has its own name, in the directory of that number.
+    Host { directory: u32 },
+}
+
+/// Where an entry has got to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) node: NodeId,
+    pub(super) name: NameRef,
 }
 
 #[derive(Debug)]
@@ -162,8 +171,9 @@ impl TreeBuilder {
         Ok(())
     }
 
-    pub(super) fn names(&self) -> &Names {
-        &self.tree.names
+    /// The store that was added last, and the names that it speaks of.
+    pub(super) fn last_store(&self) -> (Option<&Store>, &Names) {
+        (self.tree.stores.last(), &self.tree.names)
     }
 
     pub(super) fn last_store_mut(&mut self) -> Option<&mut Store> {
@@ -186,7 +196,7 @@ impl TreeBuilder {
             self.describe(NodeId::ROOT, attributes)?;
             return Ok(NodeId::ROOT);
         };
-        self.insert_at(parent, name, attributes, new)
+        self.insert_at(parent, name, attributes, new).map(|placed| placed.node)
     }
 
     /// As [`Self::insert`], below a directory that is known already.
@@ -196,7 +206,7 @@ impl TreeBuilder {
         name: &[u8],
         attributes: &mut Attributes,
         new: NewNode<'_>,
-    ) -> Result<NodeId, Flaw> {
+    ) -> Result<Placed, Flaw> {
         check_name(name)?;
         let found = self.lookup(parent, name);
         if let (NewNode::Directory, Some((dirent, node))) = (&new, found)
@@ -204,13 +214,17 @@ impl TreeBuilder {
         {
             self.describe(node, attributes)?;
             if dirent < self.layer_start {
-                self.set_dirent(parent, name, found, node)?;
+                self.set_dirent(parent, self.tree.dirents[dirent].name, found, node)?;
             }
-            return Ok(node);
+            return Ok(Placed { node, name: self.tree.dirents[dirent].name });
         }
-        let node = self.make(attributes, new)?;
+        let name = match found {
+            Some((dirent, _)) => self.tree.dirents[dirent].name,
+            None => add_name(&mut self.tree.names, name)?,
+        };
+        let node = self.make(attributes, new, name)?;
         self.set_dirent(parent, name, found, node)?;
-        Ok(node)
+        Ok(Placed { node, name })
     }
 
     /// Gives the node at `target`, which must be of this source and no directory, a further name.
@@ -239,6 +253,10 @@ impl TreeBuilder {
         if found.is_some_and(|(dirent, old)| old == node && dirent >= self.layer_start) {
             return Ok(());
         }
+        let name = match found {
+            Some((dirent, _)) => self.tree.dirents[dirent].name,
+            None => add_name(&mut self.tree.names, name)?,
+        };
         self.set_dirent(parent, name, found, node)
     }
 
@@ -385,13 +403,11 @@ impl TreeBuilder {
                 Some((dirent, _)) if make.is_some() && dirent >= self.layer_start => {
                     return Err(Flaw::NotADirectory(path[..next].into()));
                 }
-                found => {
+                _ => {
                     let Some(mtime) = make else { return Ok(None) };
-                    check_name(part)?;
                     let mut attributes = Attributes { mode: 0o755, mtime, ..Default::default() };
-                    let node = self.make(&mut attributes, NewNode::Directory)?;
-                    self.set_dirent(at, part, found, node)?;
-                    way.push(node);
+                    let placed = self.insert_at(at, part, &mut attributes, NewNode::Directory)?;
+                    way.push(placed.node);
                 }
             }
         }
@@ -457,15 +473,14 @@ impl TreeBuilder {
         self.hasher.hash_one((parent.0, name)) as u32
     }
 
-    /// Names `node` so; `found` is what [`Self::lookup`] says of the name now.
+    /// Gives `node` the name; `found` is what [`Self::lookup`] says of the name now.
     fn set_dirent(
         &mut self,
         parent: NodeId,
-        name: &[u8],
+        name: NameRef,
         found: Option<(usize, NodeId)>,
         node: NodeId,
     ) -> Result<(), Flaw> {
-        let index = self.tree.dirents.len();
         if let Some((dirent, old)) = found {
             self.disturbed = true;
             if self.is_directory(old) {
@@ -476,30 +491,21 @@ impl TreeBuilder {
                 return Ok(());
             }
         }
-        let number = u32::try_from(index)
+        let number = u32::try_from(self.tree.dirents.len())
             .map_err(|_| Flaw::TreeLimit { what: "names", limit: u64::from(u32::MAX) })?;
-        let hash = self.hash(parent, name);
-        let Self { tree: Tree { dirents, names, .. }, index: table, .. } = self;
+        let hash = self.hash(parent, self.tree.names.get(name));
+        self.tree.dirents.push(Dirent { parent, name, node });
         if let Some((dirent, _)) = found {
-            // The name of an earlier layer: its place stays, the dirent is new.
-            let name = dirents[dirent].name;
-            dirents[dirent].node = REMOVED;
-            dirents.push(Dirent { parent, name, node });
+            // The dirent of an earlier layer gives way to one of this layer.
+            self.tree.dirents[dirent].node = REMOVED;
             let same = |&(_, other): &(u32, u32)| other as usize == dirent;
-            if let Some(entry) = table.find_mut(spread(hash), same) {
+            if let Some(entry) = self.index.find_mut(spread(hash), same) {
                 entry.1 = number;
             }
             return Ok(());
         }
-        let name = add_name(names, name)?;
-        dirents.push(Dirent { parent, name, node });
-        table.insert_unique(spread(hash), (hash, number), |&(hash, _)| spread(hash));
+        self.index.insert_unique(spread(hash), (hash, number), |&(hash, _)| spread(hash));
         Ok(())
-    }
-
-    /// Adds a name that belongs to no dirent: a directory of the host.
-    pub(super) fn add_name(&mut self, name: &[u8]) -> Result<NameRef, Flaw> {
-        add_name(&mut self.tree.names, name)
     }
 
     /// Sets the attributes of a node of known type.
@@ -514,12 +520,17 @@ impl TreeBuilder {
         Ok(())
     }
 
-    fn make(&mut self, attributes: &mut Attributes, new: NewNode<'_>) -> Result<NodeId, Flaw> {
+    fn make(
+        &mut self,
+        attributes: &mut Attributes,
+        new: NewNode<'_>,
+        name: NameRef,
+    ) -> Result<NodeId, Flaw> {
         let limit = Flaw::TreeLimit { what: "files", limit: u64::from(u32::MAX) };
         let id = u32::try_from(self.tree.nodes.len()).ok().filter(|&id| NodeId(id) != REMOVED);
         let id = NodeId(id.ok_or(limit)?);
         let store = self.tree.stores.len().saturating_sub(1) as u16;
-        let (kind, size, data, map) = self.content_of(new)?;
+        let (kind, size, data, map) = self.content_of(new, name)?;
         self.tree.nodes.push(Node {
             mtime_seconds: 0,
             size,
@@ -549,7 +560,11 @@ impl TreeBuilder {
     }
 
     /// Type bits, size, data and map of a node.
-    fn content_of(&mut self, new: NewNode<'_>) -> Result<(u16, u64, u64, u32), Flaw> {
+    fn content_of(
+        &mut self,
+        new: NewNode<'_>,
+        name: NameRef,
+    ) -> Result<(u16, u64, u64, u32), Flaw> {
         Ok(match new {
             NewNode::Directory => (file_type::DIRECTORY, 0, 0, 0),
             NewNode::Fifo => (file_type::FIFO, 0, 0, 0),
@@ -578,7 +593,7 @@ impl TreeBuilder {
                 let map = sparse.map_or(Ok(0), |segments| self.add_map(segments))?;
                 let data = match data {
                     DataPlace::Archive(position) => position,
-                    DataPlace::Host(name) => name.packed(),
+                    DataPlace::Host { directory } => HostName { directory, name }.packed(),
                 };
                 (file_type::REGULAR, size, data, map)
             }
