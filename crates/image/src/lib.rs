@@ -2,5 +2,3 @@
 #![forbid(unsafe_code)]
 
 pub mod mkfs;
-
-pub mod source;

@@ -1,1 +1,598 @@
-//! Quota files.
+//! Quota files: what each user, group or project may use and uses, as a radix tree of 1 KiB blocks (version 1 of the format
+//! that quota tools call vfsv1).
+//!
+//! Source: `docs/format.md`, checked against files that mke2fs and e2fsck wrote. Block 0 is the header, block 1 the tree's
+//! root; four levels of 256 numbers lead, the id's top byte first, to a leaf, which holds 14 records of any ids.
+
+use crate::types::InodeNo;
+use crate::{Flaw, FormatError, Place};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::mem::{offset_of, size_of};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of every block of a quota file, whatever the volume's block size.
+pub const QUOTA_BLOCK_SIZE: usize = 1024;
+/// A block of a quota file.
+pub type QuotaBlock = [u8; QUOTA_BLOCK_SIZE];
+/// The tree's root.
+pub const QUOTA_ROOT: u32 = 1;
+/// Levels of the tree, the root included; the last one's numbers name leaves.
+pub const QUOTA_DEPTH: usize = 4;
+/// Records of a leaf.
+pub const RECORDS_PER_LEAF: usize =
+    (QUOTA_BLOCK_SIZE - size_of::<RawQuotaLeafHeader>()) / size_of::<RawQuotaRecord>();
+/// Default time for which a soft limit may be exceeded, seconds: a week.
+pub const DEFAULT_GRACE: u32 = 7 * 24 * 60 * 60;
+
+const VERSION: u32 = 1;
+const FANOUT: usize = 256;
+
+/// Whose use a file counts.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum QuotaKind {
+    /// Per user.
+    User,
+    /// Per group.
+    Group,
+    /// Per project.
+    Project,
+}
+
+impl QuotaKind {
+    /// All kinds, in the order of their superblock fields.
+    pub const ALL: [Self; 3] = [Self::User, Self::Group, Self::Project];
+
+    /// The number that marks a file of this kind.
+    pub fn magic(self) -> u32 {
+        match self {
+            Self::User => 0xd9c0_1f11,
+            Self::Group => 0xd9c0_1927,
+            Self::Project => 0xd9c0_3f14,
+        }
+    }
+}
+
+/// Block 0 as stored; the rest of it is zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[allow(missing_docs, reason = "named as quota tools name them; QuotaHeader says what they mean")]
+pub struct RawQuotaHeader {
+    pub dqh_magic: U32,
+    pub dqh_version: U32,
+    pub dqi_bgrace: U32,
+    pub dqi_igrace: U32,
+    pub dqi_flags: U32,
+    pub dqi_blocks: U32,
+    pub dqi_free_blk: U32,
+    pub dqi_free_entry: U32,
+}
+
+/// A leaf's first bytes as stored.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[allow(missing_docs, reason = "named as quota tools name them")]
+pub struct RawQuotaLeafHeader {
+    pub dqdh_next_free: U32,
+    pub dqdh_prev_free: U32,
+    pub dqdh_entries: U16,
+    pub dqdh_pad1: U16,
+    pub dqdh_pad2: U32,
+}
+
+/// A record as stored.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[allow(missing_docs, reason = "named as quota tools name them; QuotaRecord says what they mean")]
+pub struct RawQuotaRecord {
+    pub dqb_id: U32,
+    pub dqb_pad: U32,
+    pub dqb_ihardlimit: U64,
+    pub dqb_isoftlimit: U64,
+    pub dqb_curinodes: U64,
+    pub dqb_bhardlimit: U64,
+    pub dqb_bsoftlimit: U64,
+    pub dqb_curspace: U64,
+    pub dqb_btime: U64,
+    pub dqb_itime: U64,
+}
+
+const _: () = assert!(size_of::<RawQuotaHeader>() == 32);
+const _: () = assert!(offset_of!(RawQuotaHeader, dqi_bgrace) == 8);
+const _: () = assert!(size_of::<RawQuotaLeafHeader>() == 16);
+const _: () = assert!(size_of::<RawQuotaRecord>() == 72);
+const _: () = assert!(RECORDS_PER_LEAF == 14);
+
+/// Block 0 as meant.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct QuotaHeader {
+    /// Seconds for which the soft limit of space may be exceeded.
+    pub block_grace: u32,
+    /// Seconds for which the soft limit of inodes may be exceeded.
+    pub inode_grace: u32,
+    /// Flags, none of which ext4 uses.
+    pub flags: u32,
+    /// Blocks of the file, this one included.
+    pub blocks: u32,
+    /// First block of the list of unused blocks; 0 for none.
+    pub free_block: u32,
+    /// First leaf of the list of leaves with room; 0 for none.
+    pub free_entry: u32,
+}
+
+impl QuotaHeader {
+    /// Reads block 0. `file_blocks` is the file's length in blocks of 1 KiB: the header may not claim more.
+    ///
+    /// # Errors
+    /// The flaw, placed at the file's block 0.
+    pub fn decode(
+        block: &[u8],
+        kind: QuotaKind,
+        inode: InodeNo,
+        file_blocks: u32,
+    ) -> Result<Self, FormatError> {
+        let place = Place::Quota(inode, 0);
+        let (raw, _) = RawQuotaHeader::read_from_prefix(block)
+            .map_err(|_| Flaw::truncated(block.len(), size_of::<RawQuotaHeader>()).at(place))?;
+        if raw.dqh_magic.get() != kind.magic() {
+            return Err(Flaw::magic(raw.dqh_magic.get(), kind.magic()).at(place));
+        }
+        if raw.dqh_version.get() != VERSION {
+            return Err(Flaw::bad_value("dqh_version", raw.dqh_version.get()).at(place));
+        }
+        let blocks = raw.dqi_blocks.get();
+        if blocks > file_blocks {
+            return Err(Flaw::above_limit("dqi_blocks", blocks, file_blocks).at(place));
+        }
+        if blocks <= QUOTA_ROOT {
+            return Err(Flaw::below_limit("dqi_blocks", blocks, QUOTA_ROOT + 1).at(place));
+        }
+        let header = Self {
+            block_grace: raw.dqi_bgrace.get(),
+            inode_grace: raw.dqi_igrace.get(),
+            flags: raw.dqi_flags.get(),
+            blocks,
+            free_block: raw.dqi_free_blk.get(),
+            free_entry: raw.dqi_free_entry.get(),
+        };
+        for (field, first) in
+            [("dqi_free_blk", header.free_block), ("dqi_free_entry", header.free_entry)]
+        {
+            if first >= blocks {
+                return Err(Flaw::above_limit(field, first, blocks - 1).at(place));
+            }
+        }
+        Ok(header)
+    }
+
+    /// Sets the header's fields in block 0 and leaves the rest of it.
+    ///
+    /// # Errors
+    /// [`Flaw::Truncated`].
+    pub fn encode_into(&self, kind: QuotaKind, block: &mut [u8]) -> Result<(), Flaw> {
+        let found = block.len();
+        let (raw, _) = RawQuotaHeader::mut_from_prefix(block)
+            .map_err(|_| Flaw::truncated(found, size_of::<RawQuotaHeader>()))?;
+        raw.dqh_magic.set(kind.magic());
+        raw.dqh_version.set(VERSION);
+        raw.dqi_bgrace.set(self.block_grace);
+        raw.dqi_igrace.set(self.inode_grace);
+        raw.dqi_flags.set(self.flags);
+        raw.dqi_blocks.set(self.blocks);
+        raw.dqi_free_blk.set(self.free_block);
+        raw.dqi_free_entry.set(self.free_entry);
+        Ok(())
+    }
+}
+
+/// Limits and use of one id. A limit of 0 is none.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct QuotaRecord {
+    /// The user, group or project.
+    pub id: u32,
+    /// Inodes never to be exceeded.
+    pub inode_hard: u64,
+    /// Inodes to be exceeded for the grace time only.
+    pub inode_soft: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Space never to be exceeded, KiB.
+    pub block_hard: u64,
+    /// Space to be exceeded for the grace time only, KiB.
+    pub block_soft: u64,
+    /// Space in use, bytes.
+    pub space: u64,
+    /// When the grace time of space ends, seconds since 1970; 0 below the soft limit.
+    pub block_time: u64,
+    /// When the grace time of inodes ends, seconds since 1970; 0 below the soft limit.
+    pub inode_time: u64,
+}
+
+impl QuotaRecord {
+    /// Reads a stored record; `None` for a slot of zeros, which is unused.
+    pub fn decode(raw: &RawQuotaRecord) -> Option<Self> {
+        if raw.as_bytes().iter().all(|&byte| byte == 0) {
+            return None;
+        }
+        let mut record = Self {
+            id: raw.dqb_id.get(),
+            inode_hard: raw.dqb_ihardlimit.get(),
+            inode_soft: raw.dqb_isoftlimit.get(),
+            inodes: raw.dqb_curinodes.get(),
+            block_hard: raw.dqb_bhardlimit.get(),
+            block_soft: raw.dqb_bsoftlimit.get(),
+            space: raw.dqb_curspace.get(),
+            block_time: raw.dqb_btime.get(),
+            inode_time: raw.dqb_itime.get(),
+        };
+        if record == (Self { inode_time: 1, ..Self::default() }) {
+            record.inode_time = 0; // id 0 with nothing to say, kept apart from an unused slot
+        }
+        Some(record)
+    }
+
+    /// The stored form. A record of zeros, which would read as an unused slot, gets an inode time of 1, as quota tools do.
+    pub fn encode(&self) -> RawQuotaRecord {
+        let is_empty = *self == Self::default();
+        RawQuotaRecord {
+            dqb_id: U32::new(self.id),
+            dqb_pad: U32::new(0),
+            dqb_ihardlimit: U64::new(self.inode_hard),
+            dqb_isoftlimit: U64::new(self.inode_soft),
+            dqb_curinodes: U64::new(self.inodes),
+            dqb_bhardlimit: U64::new(self.block_hard),
+            dqb_bsoftlimit: U64::new(self.block_soft),
+            dqb_curspace: U64::new(self.space),
+            dqb_btime: U64::new(self.block_time),
+            dqb_itime: U64::new(if is_empty { 1 } else { self.inode_time }),
+        }
+    }
+}
+
+/// Where an id's record lies, or how far the tree leads to it: what an update in place needs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct QuotaPath {
+    /// Blocks of the tree from the root down, as many as there are on the way: [`QUOTA_DEPTH`] when there is a record.
+    pub nodes: Vec<u32>,
+    /// The record, when there is one.
+    pub found: Option<FoundRecord>,
+}
+
+/// A record and its place.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FoundRecord {
+    /// The leaf's block.
+    pub leaf: u32,
+    /// Byte of the record in the leaf.
+    pub at: usize,
+    /// The record.
+    pub record: QuotaRecord,
+}
+
+/// A quota file to read: its header, and where blocks come from.
+#[derive(Debug)]
+pub struct QuotaTree<R> {
+    header: QuotaHeader,
+    inode: InodeNo,
+    read: R,
+}
+
+impl<R, E> QuotaTree<R>
+where
+    R: FnMut(u32) -> Result<QuotaBlock, E>,
+    E: From<FormatError>,
+{
+    /// Reads the tree of `inode` by `read`, which gives the file's block of that number. It is asked only for blocks below the
+    /// header's count.
+    pub fn new(header: QuotaHeader, inode: InodeNo, read: R) -> Self {
+        Self { header, inode, read }
+    }
+
+    /// The way to an id's record.
+    ///
+    /// # Errors
+    /// A number in the tree that names no block, a leaf that lacks the record it should hold, or what `read` said.
+    pub fn find(&mut self, id: u32) -> Result<QuotaPath, E> {
+        let mut nodes = Vec::with_capacity(QUOTA_DEPTH);
+        let mut next = QUOTA_ROOT;
+        for digit in id.to_be_bytes() {
+            nodes.push(next);
+            let node = (self.read)(next)?;
+            match self.child(&node, next, usize::from(digit))? {
+                Some(child) => next = child,
+                None => return Ok(QuotaPath { nodes, found: None }),
+            }
+        }
+        let leaf = (self.read)(next)?;
+        let (at, record) = self.record_of(&leaf, next, id)?;
+        Ok(QuotaPath { nodes, found: Some(FoundRecord { leaf: next, at, record }) })
+    }
+
+    /// All records in the order of their ids.
+    ///
+    /// # Errors
+    /// As for [`find`](Self::find), and a tree whose blocks are used twice.
+    pub fn records(&mut self) -> Result<Vec<QuotaRecord>, E> {
+        let mut records = Vec::new();
+        let mut visited = BTreeSet::new();
+        let mut leaf = (0, [0; QUOTA_BLOCK_SIZE]);
+        // Nodes to visit: block, level, the id's digits so far. Each block is a node at most once, which bounds the walk.
+        let mut waiting = Vec::from([(QUOTA_ROOT, 0, 0_u32)]);
+        while let Some((block, level, digits)) = waiting.pop() {
+            if !visited.insert(block) {
+                return Err(self.flaw(block, Flaw::Rule("a block of the tree is used twice")));
+            }
+            let node = (self.read)(block)?;
+            let first = waiting.len();
+            for digit in 0..FANOUT {
+                let Some(child) = self.child(&node, block, digit)? else { continue };
+                let digits = digits << 8 | digit as u32;
+                if level + 1 < QUOTA_DEPTH {
+                    waiting.push((child, level + 1, digits));
+                    continue;
+                }
+                if leaf.0 != child {
+                    leaf = (child, (self.read)(child)?);
+                }
+                records.push(self.record_of(&leaf.1, child, digits)?.1);
+            }
+            waiting[first..].reverse();
+        }
+        Ok(records)
+    }
+
+    fn child(&self, node: &QuotaBlock, block: u32, digit: usize) -> Result<Option<u32>, E> {
+        let numbers = node.as_chunks::<4>().0;
+        let child = u32::from_le_bytes(numbers[digit]);
+        match child {
+            0 => Ok(None),
+            _ if child <= QUOTA_ROOT => {
+                Err(self.flaw(block, Flaw::below_limit("block number", child, QUOTA_ROOT + 1)))
+            }
+            _ if child >= self.header.blocks => {
+                Err(self
+                    .flaw(block, Flaw::above_limit("block number", child, self.header.blocks - 1)))
+            }
+            _ => Ok(Some(child)),
+        }
+    }
+
+    /// The first record of that id in a leaf. Slots of zeros are not records: not of id 0 either.
+    fn record_of(&self, leaf: &QuotaBlock, block: u32, id: u32) -> Result<(usize, QuotaRecord), E> {
+        slots(leaf)
+            .find_map(|(at, raw)| {
+                QuotaRecord::decode(&raw).filter(|record| record.id == id).map(|found| (at, found))
+            })
+            .ok_or_else(|| {
+                self.flaw(block, Flaw::Rule("the record that the tree names is missing"))
+            })
+    }
+
+    fn flaw(&self, block: u32, flaw: Flaw) -> E {
+        flaw.at(Place::Quota(self.inode, block)).into()
+    }
+}
+
+/// The slots of a leaf and the byte at which each starts.
+pub fn slots(leaf: &QuotaBlock) -> impl Iterator<Item = (usize, RawQuotaRecord)> {
+    (0..RECORDS_PER_LEAF).filter_map(|slot| {
+        let at = size_of::<RawQuotaLeafHeader>() + slot * size_of::<RawQuotaRecord>();
+        Some((at, RawQuotaRecord::read_from_prefix(leaf.get(at..)?).ok()?.0))
+    })
+}
+
+/// A whole quota file of these records: full leaves and the least tree, byte for byte what quota tools write when they add the
+/// records one by one to a new file. Grace times are a week.
+///
+/// # Errors
+/// Records that are not in the order of their ids, each once.
+pub fn build_quota_file(kind: QuotaKind, records: &[QuotaRecord]) -> Result<Vec<u8>, FormatError> {
+    let refused = |flaw: Flaw| flaw.at(Place::Quota(InodeNo(0), 0));
+    if !records.is_sorted_by(|a, b| a.id < b.id) {
+        return Err(refused(Flaw::Rule("quota records are not in the order of their ids")));
+    }
+    let mut file = QuotaFile { blocks: Vec::from([[0; QUOTA_BLOCK_SIZE]; 2]) };
+    let (mut leaf, mut used) = (0, RECORDS_PER_LEAF);
+    for record in records {
+        let node = file.last_node(record.id);
+        if used == RECORDS_PER_LEAF {
+            (leaf, used) = (file.add_block(), 0);
+        }
+        file.set_number(node, record.id.to_be_bytes()[QUOTA_DEPTH - 1], leaf);
+        let at = size_of::<RawQuotaLeafHeader>() + used * size_of::<RawQuotaRecord>();
+        let block = &mut file.blocks[leaf];
+        block[at..at + size_of::<RawQuotaRecord>()].copy_from_slice(record.encode().as_bytes());
+        used += 1;
+        let entries = U16::new(used as u16); // at most 14
+        let header = RawQuotaLeafHeader { dqdh_entries: entries, ..Default::default() };
+        block[..size_of::<RawQuotaLeafHeader>()].copy_from_slice(header.as_bytes());
+    }
+    let blocks = u32::try_from(file.blocks.len()).map_err(|_| {
+        refused(Flaw::above_limit("dqi_blocks", file.blocks.len() as u64, u32::MAX))
+    })?;
+    let header = QuotaHeader {
+        block_grace: DEFAULT_GRACE,
+        inode_grace: DEFAULT_GRACE,
+        flags: 0,
+        blocks,
+        free_block: 0,
+        free_entry: if used < RECORDS_PER_LEAF { leaf as u32 } else { 0 },
+    };
+    header.encode_into(kind, &mut file.blocks[0]).map_err(refused)?;
+    Ok(file.blocks.into_flattened())
+}
+
+/// A quota file being written in memory.
+struct QuotaFile {
+    blocks: Vec<QuotaBlock>,
+}
+
+impl QuotaFile {
+    fn add_block(&mut self) -> usize {
+        self.blocks.push([0; QUOTA_BLOCK_SIZE]);
+        self.blocks.len() - 1
+    }
+
+    /// The node of the last level on the way to an id, made where it is missing.
+    fn last_node(&mut self, id: u32) -> usize {
+        let mut node = QUOTA_ROOT as usize;
+        for digit in &id.to_be_bytes()[..QUOTA_DEPTH - 1] {
+            let at = usize::from(*digit) * 4;
+            let number = self.blocks[node].as_chunks::<4>().0[at / 4];
+            node = match u32::from_le_bytes(number) {
+                0 => {
+                    let child = self.add_block();
+                    self.set_number(node, *digit, child);
+                    child
+                }
+                child => child as usize,
+            };
+        }
+        node
+    }
+
+    fn set_number(&mut self, node: usize, digit: u8, child: usize) {
+        let at = usize::from(digit) * 4;
+        self.blocks[node][at..at + 4].copy_from_slice(&(child as u32).to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const INODE: InodeNo = InodeNo::USER_QUOTA;
+
+    fn record(id: u32) -> QuotaRecord {
+        QuotaRecord {
+            id,
+            inodes: u64::from(id % 7) + 1,
+            space: u64::from(id) * 512,
+            ..Default::default()
+        }
+    }
+
+    fn tree(
+        file: &[u8],
+    ) -> Result<QuotaTree<impl FnMut(u32) -> Result<QuotaBlock, FormatError>>, FormatError> {
+        let (blocks, _) = file.as_chunks::<QUOTA_BLOCK_SIZE>();
+        let header = QuotaHeader::decode(file, QuotaKind::User, INODE, blocks.len() as u32)?;
+        Ok(QuotaTree::new(header, INODE, |block| Ok(blocks[block as usize])))
+    }
+
+    #[test]
+    fn a_file_without_records_is_header_and_root() {
+        let file = build_quota_file(QuotaKind::Group, &[]).unwrap();
+        assert_eq!(file.len(), 2 * QUOTA_BLOCK_SIZE);
+        let header = QuotaHeader::decode(&file, QuotaKind::Group, INODE, 2).unwrap();
+        assert_eq!((header.blocks, header.free_entry), (2, 0));
+    }
+
+    #[test]
+    fn ids_share_leaves_and_nodes() {
+        let records: Vec<_> = (0..15).chain([300, 70_000, u32::MAX]).map(record).collect();
+        let file = build_quota_file(QuotaKind::User, &records).unwrap();
+        // Header, root, 3 + 1 + 2 + 3 nodes, 2 leaves.
+        assert_eq!(file.len(), 13 * QUOTA_BLOCK_SIZE);
+        assert_eq!(tree(&file).unwrap().records(), Ok(records.clone()));
+        let path = tree(&file).unwrap().find(300).unwrap();
+        assert_eq!(path.nodes.len(), QUOTA_DEPTH);
+        let found = path.found.unwrap();
+        assert_eq!(found.record, record(300));
+        assert_eq!(found.at, 16 + 72);
+    }
+
+    #[test]
+    fn a_missing_id_shows_how_far_the_tree_leads() {
+        let file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
+        assert_eq!(
+            tree(&file).unwrap().find(0x100),
+            Ok(QuotaPath { nodes: [1, 2, 3].into(), found: None })
+        );
+    }
+
+    #[test]
+    fn a_record_of_zeros_is_kept_apart_from_an_unused_slot() {
+        let empty = QuotaRecord::default();
+        assert_eq!(empty.encode().dqb_itime.get(), 1);
+        let file = build_quota_file(QuotaKind::User, &[empty]).unwrap();
+        assert_eq!(tree(&file).unwrap().records(), Ok(Vec::from([empty])));
+    }
+
+    #[test]
+    fn the_header_is_believed_only_within_the_file() {
+        let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
+        let decode = |file: &[u8]| QuotaHeader::decode(file, QuotaKind::User, INODE, 6);
+        let at_header = |flaw: Flaw| Err(flaw.at(Place::Quota(INODE, 0)));
+        file[20] = 7;
+        assert_eq!(decode(&file), at_header(Flaw::above_limit("dqi_blocks", 7_u32, 6_u32)));
+        file[20] = 1;
+        assert_eq!(decode(&file), at_header(Flaw::below_limit("dqi_blocks", 1_u32, 2_u32)));
+        file[4] = 0;
+        assert_eq!(decode(&file), at_header(Flaw::bad_value("dqh_version", 0_u32)));
+        file[0] = 0;
+        assert_eq!(decode(&file), at_header(Flaw::magic(0xd9c0_1f00_u32, 0xd9c0_1f11_u32)));
+    }
+
+    #[test]
+    fn a_tree_that_loops_is_refused() {
+        let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
+        file[3 * 1024 + 4] = 2; // the node of the third level leads back to the second
+        let flaw = Flaw::Rule("a block of the tree is used twice");
+        assert_eq!(tree(&file).unwrap().records(), Err(flaw.at(Place::Quota(INODE, 2))));
+    }
+
+    #[test]
+    fn a_number_past_the_file_is_refused() {
+        let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
+        file[1024] = 6;
+        let flaw = Flaw::above_limit("block number", 6_u32, 5_u32);
+        assert_eq!(tree(&file).unwrap().find(5), Err(flaw.at(Place::Quota(INODE, 1))));
+    }
+
+    #[test]
+    fn a_record_that_the_tree_names_must_be_there() {
+        let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
+        file[5 * 1024 + 16] = 6;
+        let flaw = Flaw::Rule("the record that the tree names is missing");
+        assert_eq!(tree(&file).unwrap().find(5), Err(flaw.at(Place::Quota(INODE, 5))));
+    }
+
+    #[test]
+    fn records_out_of_order_are_refused() {
+        assert!(build_quota_file(QuotaKind::User, &[record(5), record(5)]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_holds_the_records_it_was_built_of(
+            ids in prop::collection::btree_set(prop_oneof![0..2000_u32, any::<u32>()], 0..200),
+        ) {
+            let records: Vec<_> = ids.into_iter().map(record).collect();
+            let file = build_quota_file(QuotaKind::User, &records).unwrap();
+            prop_assert_eq!(tree(&file).unwrap().records(), Ok(records.clone()));
+            for record in records {
+                prop_assert_eq!(tree(&file).unwrap().find(record.id).unwrap().found.unwrap().record, record);
+            }
+        }
+
+        #[test]
+        fn any_change_of_a_file_is_read_or_refused(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+            id in any::<u32>(),
+        ) {
+            let records: Vec<_> = (0..40).chain([300, 70_000]).map(record).collect();
+            let mut file = build_quota_file(QuotaKind::User, &records).unwrap();
+            for (at, byte) in changes {
+                let at = at.index(file.len());
+                file[at] = byte;
+            }
+            if let Ok(mut tree) = tree(&file) {
+                let _ = tree.records();
+                let _ = tree.find(id);
+            }
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! Names compared without their case.

@@ -1,1 +1,0 @@
-//! Extended attributes in inodes, blocks and inodes of their own.
