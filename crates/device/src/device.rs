@@ -59,11 +59,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`Device::next_data`].
     fn data_ranges(&self, range: Range<u64>) -> Result<Vec<Range<u64>>, DeviceError> {
-        let mut runs = Vec::new();
+        let mut runs: Vec<Range<u64>> = Vec::new();
         let mut rest = range;
         while let Some(run) = self.next_data(rest.clone())? {
             rest.start = run.end;
-            runs.push(run);
+            match runs.last_mut() {
+                Some(last) if last.end == run.start => last.end = run.end,
+                _ => runs.push(run),
+            }
         }
         Ok(runs)
     }
@@ -386,8 +389,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Puts the request `offset` bytes into the device below. The caller has checked that it fits there.
-    #[allow(dead_code)] // the slice device comes next
+    /// Moves the request: a device that stands on another counts differently.
     pub(crate) fn set_offset(&mut self, to: u64) {
         match &mut self.kind {
             RequestKind::Read { offset, .. }

@@ -1,7 +1,9 @@
 //! Where blocks are, and the clock and threads that work on them.
 //!
 //! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an `Arc<dyn Device>`.
-//! - [`FileDevice`] and [`MemoryDevice`] hold bytes; the others stand on another device.
+//! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on another device.
+//! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
+//! - [`url`]: how a user names a device.
 //! - [`sync`]: locks with an order, condition variables, atomics and threads; nothing else in the engine may take them
 //!   from `std`.
 //! - [`env`]: the clock and the background work, on real threads or stepped by a test.
@@ -9,17 +11,29 @@
 
 mod device;
 mod error;
+mod faulty;
 mod file;
 mod memory;
+mod overlay;
+mod partition;
+mod random;
+mod recorder;
+mod slice;
 mod sparse;
 
 pub mod env;
 pub mod sync;
+pub mod url;
 
 pub use device::{
     Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, data_runs,
     run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
+pub use faulty::{Effect, Fault, FaultyDevice};
 pub use file::{AlignedBuffer, Direct, FileDevice, FileError, OpenOptions};
 pub use memory::MemoryDevice;
+pub use overlay::OverlayDevice;
+pub use partition::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
+pub use recorder::{Cut, Cuts, Event, Recorder, Survivors, Sweep};
+pub use slice::{SliceDevice, SliceError};

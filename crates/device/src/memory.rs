@@ -127,6 +127,9 @@ impl Device for MemoryDevice {
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
         check_range(self.size, &range)?;
+        if range.is_empty() {
+            return Ok(None);
+        }
         let run = self.bytes.next_run(range.start / CHUNK..range.end.div_ceil(CHUNK));
         Ok(run.map(|run| (run.start * CHUNK).max(range.start)..(run.end * CHUNK).min(range.end)))
     }

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::{Next, WallTime, Work};
+use crate::random::Random;
 use crate::sync::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
 use crate::sync::{Arc, Weak};
 
@@ -28,7 +29,7 @@ pub(crate) struct Stepped {
 struct State {
     start: WallTime,
     clock: Duration,
-    random: u64,
+    random: Random,
     slots: Vec<Slot>,
     /// Whose turn it is; `None`: the caller's.
     running: Option<usize>,
@@ -183,7 +184,7 @@ impl Stepped {
         let state = State {
             start,
             clock: Duration::ZERO,
-            random: seed,
+            random: Random::new(seed),
             slots: Vec::new(),
             running: None,
             progress: 0,
@@ -482,22 +483,13 @@ impl State {
         if count == 0 {
             return None;
         }
-        let chosen = self.draw() as usize % count;
+        let chosen = self.random.below(count);
         self.slots
             .iter()
             .enumerate()
             .filter(|(_, slot)| can_run(slot))
             .map(|(index, _)| index)
             .nth(chosen)
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 
     /// The next moment at which a worker becomes due or stops waiting.

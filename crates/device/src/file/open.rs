@@ -142,6 +142,12 @@ impl OpenOptions {
         self
     }
 
+    /// Without what makes a file or changes its size.
+    pub(crate) fn without_changes(mut self) -> Self {
+        (self.create, self.create_new, self.truncate, self.size) = (false, false, false, None);
+        self
+    }
+
     /// Opens the file or block device at `path`.
     ///
     /// # Errors
@@ -205,7 +211,11 @@ impl OpenOptions {
                 if self.direct == Direct::Required {
                     return Err(FileError::NoDirect { path: path.to_owned() });
                 }
-                open(flags).map_err(failed)
+                // Linux may have made the new file before it found that it cannot open it so.
+                let mut again = self.clone();
+                (again.direct, again.create) = (Direct::Off, self.create || self.create_new);
+                again.create_new = false;
+                again.open_file(path, is_block)
             }
             Err(error) if is_block && is_errno(&error, Errno::BUSY) => {
                 Err(FileError::InUse { path: path.to_owned(), mounted: true })

@@ -1,0 +1,221 @@
+//! Writes kept in memory over a device that stays as it is.
+
+use std::fmt;
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rangemap::RangeSet;
+
+use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
+use crate::error::DeviceError;
+use crate::sparse::{CHUNK, Piece, SparseBytes, pieces};
+use crate::sync::RwLock;
+
+/// A device that reads as its base until it is written; writes stay in memory. The base is never written, so it may be
+/// read-only, and it must not change while the overlay lives.
+pub struct OverlayDevice {
+    base: Arc<dyn Device>,
+    changed: SparseBytes,
+    /// Chunks that read as zeroes, where `changed` does not have them.
+    zeroed: RwLock<RangeSet<u64>>,
+}
+
+impl OverlayDevice {
+    /// An overlay without changes.
+    pub fn new(base: Arc<dyn Device>) -> Self {
+        Self { base, changed: SparseBytes::new(), zeroed: RwLock::default() }
+    }
+
+    /// The device below.
+    pub fn base(&self) -> &Arc<dyn Device> {
+        &self.base
+    }
+
+    /// A second overlay of the same base with the same changes, independent from now on. Costs a pointer for each chunk
+    /// changed.
+    pub fn fork(&self) -> Self {
+        Self {
+            base: self.base.clone(),
+            changed: self.changed.fork(),
+            zeroed: RwLock::new(self.zeroed.read().clone()),
+        }
+    }
+
+    /// Bytes of memory taken by changes.
+    pub fn held(&self) -> u64 {
+        self.changed.held()
+    }
+
+    /// Bytes `chunk` has: the last one may be cut by the end of the device.
+    fn chunk_bytes(&self, chunk: u64) -> Range<u64> {
+        chunk * CHUNK..((chunk + 1) * CHUNK).min(self.base.size())
+    }
+
+    /// Reads a range that the batch check admitted.
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        // Neighbouring chunks that only the base has are read together.
+        let mut from_base: Option<(u64, Range<usize>)> = None;
+        let mut at = 0;
+        for piece in pieces(offset..offset + to.len() as u64) {
+            let part = at..at + piece.len();
+            at = part.end;
+            let is_ours = self.changed.read(&piece, &mut to[part.clone()]);
+            let is_zero = !is_ours && self.zeroed.read().contains(&piece.chunk);
+            if is_zero {
+                to[part.clone()].fill(0);
+            }
+            if !is_ours && !is_zero {
+                let start = offset + part.start as u64;
+                match &mut from_base {
+                    Some((_, run)) => run.end = part.end,
+                    None => from_base = Some((start, part)),
+                }
+            } else if let Some((start, run)) = from_base.take() {
+                self.base.read_at(start, &mut to[run])?;
+            }
+        }
+        match from_base {
+            Some((start, run)) => self.base.read_at(start, &mut to[run]),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, offset: u64, mut from: &[u8]) -> Result<(), DeviceError> {
+        for piece in pieces(offset..offset + from.len() as u64) {
+            let (part, rest) = from.split_at(piece.len());
+            self.changed.write(&piece, part, |chunk| self.fill(&piece, chunk))?;
+            from = rest;
+        }
+        Ok(())
+    }
+
+    /// What a chunk holds before its first change.
+    fn fill(&self, piece: &Piece, chunk: &mut [u8]) -> Result<(), DeviceError> {
+        if self.zeroed.read().contains(&piece.chunk) {
+            return Ok(());
+        }
+        let bytes = self.chunk_bytes(piece.chunk);
+        self.base.read_at(bytes.start, &mut chunk[..(bytes.end - bytes.start) as usize])
+    }
+
+    fn zero(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        // The device's end completes its last chunk.
+        let end = if range.end == self.base.size() {
+            range.end.div_ceil(CHUNK)
+        } else {
+            range.end / CHUNK
+        };
+        let whole = range.start.div_ceil(CHUNK)..end;
+        if whole.start >= whole.end {
+            return self.zero_by_hand(range);
+        }
+        self.zero_by_hand(range.start..whole.start * CHUNK)?;
+        self.zero_by_hand((whole.end * CHUNK).min(range.end)..range.end)?;
+        self.zeroed.write().insert(whole.clone());
+        self.changed.remove(whole);
+        Ok(())
+    }
+
+    fn zero_by_hand(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        let zeroes = [0; CHUNK as usize];
+        for piece in pieces(range) {
+            self.changed.write(&piece, &zeroes[..piece.len()], |chunk| self.fill(&piece, chunk))?;
+        }
+        Ok(())
+    }
+
+    fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
+        match &mut request.kind {
+            RequestKind::Read { offset, buffers } => {
+                let mut at = *offset;
+                for buffer in buffers.slices_mut() {
+                    let buffer: &mut IoSliceMut<'_> = buffer;
+                    self.read(at, buffer)?;
+                    at += buffer.len() as u64;
+                }
+                Ok(())
+            }
+            RequestKind::Write { offset, buffers } => {
+                let mut at = *offset;
+                for buffer in buffers.slices() {
+                    self.write(at, buffer)?;
+                    at += buffer.len() as u64;
+                }
+                Ok(())
+            }
+            RequestKind::Discard { offset, length }
+            | RequestKind::WriteZeroes { offset, length } => {
+                if *length == 0 {
+                    Ok(())
+                } else {
+                    self.zero(*offset..*offset + *length)
+                }
+            }
+            RequestKind::Flush => Ok(()),
+        }
+    }
+}
+
+impl Device for OverlayDevice {
+    fn size(&self) -> u64 {
+        self.base.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        check_batch(self, batch)?;
+        run_batch(batch, |request| self.perform(request))
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        check_range(self.size(), &range)?;
+        let mut at = range.start;
+        loop {
+            if at >= range.end {
+                return Ok(None);
+            }
+            let chunks = at / CHUNK..range.end.div_ceil(CHUNK);
+            let cut =
+                |run: Range<u64>| (run.start * CHUNK).max(at)..(run.end * CHUNK).min(range.end);
+            let ours = self.changed.next_run(chunks).map(cut);
+            if let Some(ours) = ours.as_ref().filter(|ours| ours.start == at) {
+                return Ok(Some(ours.clone()));
+            }
+            // Up to our next run, the base decides, except where it was zeroed.
+            let limit = ours.as_ref().map_or(range.end, |ours| ours.start);
+            let zeroed = self.zeroed.read();
+            if let Some(zero) = zeroed.get(&(at / CHUNK)) {
+                at = (zero.end * CHUNK).min(limit);
+                continue;
+            }
+            let next_zero = zeroed.overlapping(at / CHUNK..limit.div_ceil(CHUNK)).next();
+            let limit = next_zero.map_or(limit, |zero| (zero.start * CHUNK).min(limit));
+            drop(zeroed);
+            if let Some(run) = self.base.next_data(at..limit)? {
+                return Ok(Some(run));
+            }
+            at = limit;
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.base.sector_size()
+    }
+
+    fn discard_reads_zero(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for OverlayDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OverlayDevice")
+            .field("base", &self.base)
+            .field("held", &self.held())
+            .finish()
+    }
+}

@@ -1,0 +1,163 @@
+//! GUID partition table: a header in the second sector and, as backup, in the last one, each with its own array of
+//! entries (UEFI specification 2.10, section 5.3).
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+use super::{
+    Partition, PartitionContent, PartitionError, PartitionTable, TableKind, damaged, le32, le64,
+};
+use crate::device::Device;
+
+const SIGNATURE: &[u8; 8] = b"EFI PART";
+/// Bytes of the header that are defined; its size may say more, up to a sector.
+const HEADER_SIZE: usize = 92;
+const HEADER_CRC_AT: usize = 16;
+const ENTRY_SIZE_MIN: u32 = 128;
+/// Bytes of entries that are read: the usual table has 16 KiB.
+const ENTRIES_MAX: u64 = 4 << 20;
+const SECTOR_SIZES: [u32; 2] = [512, 4096];
+
+struct Header {
+    /// The sector that the header says it lies in.
+    my_lba: u64,
+    entries_lba: u64,
+    entry_count: u32,
+    entry_size: u32,
+    entries_crc: u32,
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
+}
+
+/// Reads the table; `None` where no copy has the signature.
+pub(super) fn read<D: Device + ?Sized>(
+    device: &D,
+) -> Result<Option<PartitionTable>, PartitionError> {
+    let mut sizes = SECTOR_SIZES;
+    if device.sector_size() == SECTOR_SIZES[1] {
+        sizes.reverse();
+    }
+    let mut first_damage = None;
+    for backup in [false, true] {
+        for sector_size in sizes {
+            let sectors = device.size() / u64::from(sector_size);
+            let lba = if backup { sectors.saturating_sub(1) } else { 1 };
+            if lba == 0 || lba >= sectors {
+                continue;
+            }
+            match read_copy(device, sector_size, lba) {
+                Ok(None) => {}
+                Ok(Some(partitions)) => {
+                    if backup {
+                        tracing::warn!("the first GPT is damaged: its backup is used");
+                    }
+                    let (kind, from_backup) = (TableKind::Gpt, backup);
+                    return Ok(Some(PartitionTable { kind, sector_size, from_backup, partitions }));
+                }
+                Err(PartitionError::Device(error)) => return Err(error.into()),
+                Err(damage) => {
+                    first_damage.get_or_insert(damage);
+                }
+            }
+        }
+    }
+    first_damage.map_or(Ok(None), Err)
+}
+
+fn read_copy<D: Device + ?Sized>(
+    device: &D,
+    sector_size: u32,
+    lba: u64,
+) -> Result<Option<Vec<Partition>>, PartitionError> {
+    let mut sector = vec![0; sector_size as usize];
+    device.read_at(lba * u64::from(sector_size), &mut sector)?;
+    let place = format!("GPT header in sector {lba}");
+    let Some(header) = Header::decode(&sector, &place)? else { return Ok(None) };
+    if header.my_lba != lba {
+        return Err(damaged(place, format!("says it lies in sector {}", header.my_lba)));
+    }
+    let bytes = u64::from(header.entry_count) * u64::from(header.entry_size);
+    if bytes > ENTRIES_MAX {
+        return Err(damaged(
+            place,
+            format!("{bytes} bytes of entries, at most {ENTRIES_MAX} are read"),
+        ));
+    }
+    let start = header.entries_lba.checked_mul(u64::from(sector_size));
+    let Some(start) =
+        start.filter(|start| start.checked_add(bytes).is_some_and(|end| end <= device.size()))
+    else {
+        return Err(damaged(
+            place,
+            format!("entries in sector {}, past the end", header.entries_lba),
+        ));
+    };
+    let mut entries = vec![0; bytes as usize];
+    device.read_at(start, &mut entries)?;
+    let computed = crc32(&entries);
+    if computed != header.entries_crc {
+        let flaw = format!("checksum {:#010x}, computed {computed:#010x}", header.entries_crc);
+        return Err(damaged(format!("GPT entries in sector {}", header.entries_lba), flaw));
+    }
+    let mut partitions = Vec::new();
+    for (number, entry) in (1..).zip(entries.chunks_exact(header.entry_size as usize)) {
+        if let Some(partition) = decode_entry(number, entry, sector_size)? {
+            partitions.push(partition);
+        }
+    }
+    Ok(Some(partitions))
+}
+
+impl Header {
+    fn decode(sector: &[u8], place: &str) -> Result<Option<Self>, PartitionError> {
+        if !sector.starts_with(SIGNATURE) {
+            return Ok(None);
+        }
+        let size = le32(sector, 12) as usize;
+        if !(HEADER_SIZE..=sector.len()).contains(&size) {
+            return Err(damaged(place, format!("header of {size} bytes")));
+        }
+        let mut summed = sector[..size].to_vec();
+        summed[HEADER_CRC_AT..HEADER_CRC_AT + 4].fill(0);
+        let (found, computed) = (le32(sector, HEADER_CRC_AT), crc32(&summed));
+        if found != computed {
+            return Err(damaged(
+                place,
+                format!("checksum {found:#010x}, computed {computed:#010x}"),
+            ));
+        }
+        let header = Self {
+            my_lba: le64(sector, 24),
+            entries_lba: le64(sector, 72),
+            entry_count: le32(sector, 80),
+            entry_size: le32(sector, 84),
+            entries_crc: le32(sector, 88),
+        };
+        if header.entry_size < ENTRY_SIZE_MIN || !header.entry_size.is_multiple_of(8) {
+            return Err(damaged(place, format!("entries of {} bytes", header.entry_size)));
+        }
+        Ok(Some(header))
+    }
+}
+
+fn decode_entry(
+    number: u32,
+    entry: &[u8],
+    sector_size: u32,
+) -> Result<Option<Partition>, PartitionError> {
+    let content: [u8; 16] = entry[..16].try_into().expect("sixteen bytes");
+    if content == [0; 16] {
+        return Ok(None);
+    }
+    // Both sectors belong to the partition.
+    let (first, last) = (le64(entry, 32), le64(entry, 40));
+    let sector = u64::from(sector_size);
+    let sectors = last.checked_sub(first).and_then(|between| between.checked_add(1));
+    let start = first.checked_mul(sector);
+    let size = sectors.and_then(|sectors| sectors.checked_mul(sector));
+    let (Some(start), Some(size)) = (start, size) else {
+        return Err(damaged(format!("GPT entry {number}"), format!("sectors {first} to {last}")));
+    };
+    Ok(Some(Partition { number, start, size, content: PartitionContent::Gpt(content) }))
+}

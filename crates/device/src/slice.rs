@@ -1,0 +1,108 @@
+//! A part of another device: a linear run of it, or one of its partitions.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::device::{Device, Outcome, Request, check_batch, check_range};
+use crate::error::DeviceError;
+use crate::partition::{PartitionError, PartitionTable};
+
+/// Bytes `start..start + size` of another device, as a device of its own. Errors count from the slice's start.
+#[derive(Debug)]
+pub struct SliceDevice {
+    whole: Arc<dyn Device>,
+    start: u64,
+    size: u64,
+}
+
+/// A slice that does not fit its device.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "a slice of {size} bytes at byte {start} reaches past the end of the device ({whole} bytes)"
+)]
+pub struct SliceError {
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes on the device.
+    pub whole: u64,
+}
+
+impl SliceDevice {
+    /// The `size` bytes from `start` on.
+    ///
+    /// # Errors
+    /// They reach past the end of the device.
+    pub fn new(whole: Arc<dyn Device>, start: u64, size: u64) -> Result<Self, SliceError> {
+        match start.checked_add(size) {
+            Some(end) if end <= whole.size() => Ok(Self { whole, start, size }),
+            _ => Err(SliceError { start, size, whole: whole.size() }),
+        }
+    }
+
+    /// Partition `number` of a device, as [`PartitionTable::read`] finds it: 1 is the first, and an MBR's logical
+    /// partitions begin with 5.
+    ///
+    /// # Errors
+    /// There is no such partition, or the table is damaged.
+    pub fn partition(whole: Arc<dyn Device>, number: u32) -> Result<Self, PartitionError> {
+        let table = PartitionTable::read(&whole)?;
+        let partition = table.partition(number)?;
+        Self::new(whole, partition.start, partition.size)
+            .map_err(|error| PartitionError::OutOfDevice { number, error })
+    }
+
+    /// Where the slice begins on the whole device, in bytes.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn outward(&self, mut error: DeviceError) -> DeviceError {
+        error.offset = error.offset.saturating_sub(self.start);
+        error
+    }
+}
+
+impl Device for SliceDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        check_batch(self, batch)?;
+        for request in batch.iter_mut() {
+            request.set_offset(self.start + request.offset());
+        }
+        let result = self.whole.submit(batch);
+        for request in batch.iter_mut() {
+            request.set_offset(request.offset().saturating_sub(self.start));
+            if let Outcome::Failed(error) = &mut request.outcome {
+                *error = self.outward(error.clone());
+            }
+        }
+        result.map_err(|error| self.outward(error))
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        check_range(self.size, &range)?;
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let run = self.whole.next_data(self.start + range.start..self.start + range.end);
+        let run = run.map_err(|error| self.outward(error))?;
+        Ok(run.map(|run| run.start - self.start..run.end - self.start))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.whole.is_read_only()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.whole.sector_size()
+    }
+
+    fn discard_reads_zero(&self) -> bool {
+        self.whole.discard_reads_zero()
+    }
+}

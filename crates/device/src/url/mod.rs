@@ -1,0 +1,354 @@
+//! How a user names a device, and a file inside it.
+//!
+//! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of bytes; `k`, `M`, `G`
+//! and `T` multiply by powers of 1024), or by both, the partition first. Schemes before it (`crypt:`, `model:NAME:`,
+//! `qcow2:`, `s3://`, `https://`) are known by name and refused until they are built.
+//!
+//! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix before a `:/` that
+//! names an existing file or block device is the image. `./` in front makes the whole a path of the host. A text that
+//! can be read in two ways is refused.
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::file::{FileError, OpenOptions};
+use crate::partition::PartitionError;
+use crate::slice::{SliceDevice, SliceError};
+
+/// A device as named.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeviceUrl {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Its partition.
+    pub partition: Option<u32>,
+    /// A run of that.
+    pub run: Option<Run>,
+}
+
+/// A run of bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Run {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; up to the end if not given.
+    pub size: Option<u64>,
+}
+
+/// Where a name leads: to the host or into an image.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Target {
+    /// A path of the host.
+    Host(PathBuf),
+    /// A path, beginning with `/`, inside a device.
+    Inside {
+        /// The device.
+        image: DeviceUrl,
+        /// The path in its file system; any bytes but NUL.
+        path: OsString,
+    },
+}
+
+/// What is there under a path of the host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Found {
+    /// A regular file or a block device.
+    Device,
+    /// A directory or something else that holds no image.
+    Other,
+    /// Nothing, as far as we may look.
+    Nothing,
+}
+
+/// How a device is to be used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// Never written.
+    ReadOnly,
+    /// Written, and had for oneself.
+    ReadWrite,
+}
+
+/// A name that leads nowhere.
+#[derive(Debug, thiserror::Error)]
+pub enum UrlError {
+    /// A scheme of the design that this version does not have.
+    #[error("{scheme} is not supported yet")]
+    NotBuilt {
+        /// The scheme, with its colon.
+        scheme: String,
+    },
+    /// The text before `://` is no scheme we know.
+    #[error("unknown scheme {scheme}")]
+    UnknownScheme {
+        /// The scheme, with its colon and slashes.
+        scheme: String,
+    },
+    /// What follows `#` or `?` has a mistake.
+    #[error("{}: {problem}", text.display())]
+    Malformed {
+        /// The name.
+        text: OsString,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Two files fit the name.
+    #[error("{}: may mean {} or {}", text.display(), one.display(), other.display())]
+    Ambiguous {
+        /// The name.
+        text: OsString,
+        /// One file.
+        one: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// No prefix of `IMAGE:/path` names a file or block device.
+    #[error("{}: no file or block device {}", text.display(), image.display())]
+    NoImage {
+        /// The name.
+        text: OsString,
+        /// The longest prefix that was tried.
+        image: PathBuf,
+    },
+    /// The file was not opened.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The partition was not found.
+    #[error("{}: {error}", path.display())]
+    Partition {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: PartitionError,
+    },
+    /// The run does not fit.
+    #[error("{}: {error}", path.display())]
+    Slice {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: SliceError,
+    },
+}
+
+/// Schemes that the design has and this version has not.
+const NOT_BUILT: [&[u8]; 5] = [b"crypt:", b"model:", b"qcow2:", b"s3://", b"https://"];
+
+/// What the host has under `path`.
+pub fn look(path: &Path) -> Found {
+    match fs::metadata(path).map(|metadata| metadata.file_type()) {
+        Ok(kind) if kind.is_file() || kind.is_block_device() => Found::Device,
+        Ok(_) => Found::Other,
+        Err(_) => Found::Nothing,
+    }
+}
+
+/// Opens the device named by `text`. `options` say the rest; those that make a file or change its size hold for a plain
+/// path only.
+///
+/// # Errors
+/// See [`UrlError`].
+pub fn open(
+    text: impl AsRef<OsStr>,
+    access: Access,
+    options: &OpenOptions,
+) -> Result<Arc<dyn Device>, UrlError> {
+    DeviceUrl::parse(text.as_ref(), look)?.open(access, options)
+}
+
+impl DeviceUrl {
+    /// The device whose whole is the file at `path`.
+    pub fn plain(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), partition: None, run: None }
+    }
+
+    /// Reads a device's name; `look` says what the host has ([`look`], outside tests). A file that is named exactly like
+    /// the whole text is meant, unless the part before `#` or `?` is a file too. Where neither is there, a well-formed
+    /// `#` or `?` is read as such, and anything else as the name of a file to be made.
+    ///
+    /// # Errors
+    /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
+    pub fn parse(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
+        refuse_schemes(text.as_bytes())?;
+        Self::parse_plain(text, &look)
+    }
+
+    fn parse_plain(text: &OsStr, look: &impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
+        let whole = Path::new(text);
+        let (path, suffix) = split_suffix(text.as_bytes());
+        if suffix.is_empty() {
+            return Ok(Self::plain(whole));
+        }
+        let path = Path::new(OsStr::from_bytes(path));
+        match (look(whole), look(path)) {
+            (Found::Device, Found::Device) => Err(UrlError::Ambiguous {
+                text: text.to_owned(),
+                one: whole.to_owned(),
+                other: path.to_owned(),
+            }),
+            (Found::Device, _) => Ok(Self::plain(whole)),
+            (_, found) => match parse_suffix(suffix) {
+                Ok((partition, run)) => Ok(Self { path: path.to_owned(), partition, run }),
+                Err(_) if found != Found::Device => Ok(Self::plain(whole)),
+                Err(problem) => Err(UrlError::Malformed { text: text.to_owned(), problem }),
+            },
+        }
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// The file, the partition or the run was not had.
+    pub fn open(&self, access: Access, options: &OpenOptions) -> Result<Arc<dyn Device>, UrlError> {
+        let mut options = options.clone().write(access == Access::ReadWrite);
+        if self.partition.is_some() || self.run.is_some() {
+            options = options.without_changes();
+        }
+        let mut device: Arc<dyn Device> = Arc::new(options.open(&self.path)?);
+        if let Some(number) = self.partition {
+            let part = SliceDevice::partition(device, number)
+                .map_err(|error| UrlError::Partition { path: self.path.clone(), error })?;
+            device = Arc::new(part);
+        }
+        if let Some(run) = self.run {
+            let size = run.size.unwrap_or(device.size().saturating_sub(run.offset));
+            let slice = SliceDevice::new(device, run.offset, size)
+                .map_err(|error| UrlError::Slice { path: self.path.clone(), error })?;
+            device = Arc::new(slice);
+        }
+        Ok(device)
+    }
+}
+
+impl Target {
+    /// Reads a name that may lead into an image; `look` says what the host has ([`look`], outside tests).
+    ///
+    /// # Errors
+    /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the whole name; or there
+    /// are both.
+    pub fn parse(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
+        let bytes = text.as_bytes();
+        if bytes.starts_with(b"./") {
+            return Ok(Self::Host(PathBuf::from(text)));
+        }
+        refuse_schemes(bytes)?;
+        let colons: Vec<usize> =
+            (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")).collect();
+        let Some(last) = colons.last() else { return Ok(Self::Host(PathBuf::from(text))) };
+        let whole_is_there = look(Path::new(text)) != Found::Nothing;
+        for at in colons.iter().rev() {
+            let image = DeviceUrl::parse_plain(OsStr::from_bytes(&bytes[..*at]), &look);
+            let image = match image {
+                Ok(image) if look(&image.path) == Found::Device => image,
+                Ok(_) => continue,
+                Err(error) => return Err(error),
+            };
+            if whole_is_there {
+                let (one, other) = (PathBuf::from(text), image.path);
+                return Err(UrlError::Ambiguous { text: text.to_owned(), one, other });
+            }
+            return Ok(Self::Inside { image, path: OsString::from_vec(bytes[at + 1..].to_vec()) });
+        }
+        if whole_is_there {
+            return Ok(Self::Host(PathBuf::from(text)));
+        }
+        let image = PathBuf::from(OsStr::from_bytes(&bytes[..*last]));
+        Err(UrlError::NoImage { text: text.to_owned(), image })
+    }
+}
+
+fn refuse_schemes(text: &[u8]) -> Result<(), UrlError> {
+    if let Some(scheme) = NOT_BUILT.iter().find(|scheme| text.starts_with(scheme)) {
+        return Err(UrlError::NotBuilt { scheme: String::from_utf8_lossy(scheme).into_owned() });
+    }
+    let name = text.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+    if name > 0 && text[name..].starts_with(b"://") {
+        let scheme = String::from_utf8_lossy(&text[..name + 3]).into_owned();
+        return Err(UrlError::UnknownScheme { scheme });
+    }
+    Ok(())
+}
+
+/// The path, and what begins with the `#` or `?` of the last component: directories may have them in their names.
+fn split_suffix(text: &[u8]) -> (&[u8], &[u8]) {
+    let name = text.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let query =
+        text[name..].iter().rposition(|byte| *byte == b'?').map_or(text.len(), |at| name + at);
+    let hash = text[name..query].iter().rposition(|byte| *byte == b'#').map(|at| name + at);
+    let at = match hash {
+        Some(hash) if partition_number(&text[hash..query]).is_some() || query == text.len() => hash,
+        _ => query,
+    };
+    text.split_at(at)
+}
+
+/// The number of `#pN`.
+fn partition_number(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(b"#p")?;
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    str::from_utf8(digits).ok()?.parse().ok().filter(|number| *number > 0)
+}
+
+fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<Run>), String> {
+    let query = suffix.iter().position(|byte| *byte == b'?').unwrap_or(suffix.len());
+    let (hash, query) = suffix.split_at(query);
+    let partition = match hash {
+        [] => None,
+        _ => {
+            let number = partition_number(hash);
+            Some(number.ok_or_else(|| {
+                format!("`{}` is no partition: #p1, #p2, ...", hash.escape_ascii())
+            })?)
+        }
+    };
+    let run = match query.split_first() {
+        None => None,
+        Some((_, query)) => Some(parse_run(query)?),
+    };
+    Ok((partition, run))
+}
+
+fn parse_run(query: &[u8]) -> Result<Run, String> {
+    let (mut offset, mut size) = (None, None);
+    for option in query.split(|byte| *byte == b'&') {
+        let shown = option.escape_ascii();
+        let (to, value) = if let Some(value) = option.strip_prefix(b"offset=") {
+            (&mut offset, value)
+        } else if let Some(value) = option.strip_prefix(b"size=") {
+            (&mut size, value)
+        } else {
+            return Err(format!("`{shown}` is no option: offset=N, size=N"));
+        };
+        let value = parse_bytes(value).ok_or_else(|| format!("`{shown}` is no number of bytes"))?;
+        if to.replace(value).is_some() {
+            return Err(format!("`{shown}` is given twice"));
+        }
+    }
+    Ok(Run { offset: offset.unwrap_or(0), size })
+}
+
+/// A number of bytes, with `k`, `M`, `G` or `T` (either case) for powers of 1024.
+fn parse_bytes(text: &[u8]) -> Option<u64> {
+    let (last, digits) = text.split_last()?;
+    let (digits, shift) = match last.to_ascii_lowercase() {
+        b'k' => (digits, 10),
+        b'm' => (digits, 20),
+        b'g' => (digits, 30),
+        b't' => (digits, 40),
+        _ => (text, 0),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    str::from_utf8(digits).ok()?.parse::<u64>().ok()?.checked_mul(1 << shift)
+}

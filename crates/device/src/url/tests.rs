@@ -1,0 +1,180 @@
+use super::*;
+
+fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
+    |path| match path.to_str() {
+        Some(path) if files.contains(&path) => Found::Device,
+        Some(path) if directories.contains(&path) => Found::Other,
+        _ => Found::Nothing,
+    }
+}
+
+fn device(text: &str, files: &[&str]) -> Result<DeviceUrl, String> {
+    DeviceUrl::parse(OsStr::new(text), look_in(files, &[])).map_err(|error| error.to_string())
+}
+
+fn target(text: &str, files: &[&str], directories: &[&str]) -> Result<Target, String> {
+    Target::parse(OsStr::new(text), look_in(files, directories)).map_err(|error| error.to_string())
+}
+
+fn inside(image: DeviceUrl, path: &str) -> Result<Target, String> {
+    Ok(Target::Inside { image, path: path.into() })
+}
+
+#[test]
+fn a_path_is_a_device() {
+    assert_eq!(device("/dev/sda", &["/dev/sda"]), Ok(DeviceUrl::plain("/dev/sda")));
+    assert_eq!(device("new.img", &[]), Ok(DeviceUrl::plain("new.img")));
+}
+
+#[test]
+fn a_partition_and_a_run_are_read() {
+    let part = DeviceUrl { path: "d.img".into(), partition: Some(2), run: None };
+    assert_eq!(device("d.img#p2", &["d.img"]), Ok(part.clone()));
+    let run = Run { offset: 1 << 20, size: Some(3 << 30) };
+    let slice = DeviceUrl { path: "d.img".into(), partition: None, run: Some(run) };
+    assert_eq!(device("d.img?offset=1M&size=3G", &["d.img"]), Ok(slice));
+    let both = DeviceUrl { run: Some(Run { offset: 512, size: None }), ..part };
+    assert_eq!(device("d.img#p2?offset=512", &["d.img"]), Ok(both));
+}
+
+#[test]
+fn a_suffix_is_read_where_no_file_is_there_yet() {
+    let part = DeviceUrl { path: "d.img".into(), partition: Some(2), run: None };
+    assert_eq!(device("d.img#p2", &[]), Ok(part));
+}
+
+#[test]
+fn a_file_named_like_the_whole_text_is_meant() {
+    assert_eq!(device("a#p1", &["a#p1"]), Ok(DeviceUrl::plain("a#p1")));
+    assert_eq!(device("what?", &["what?"]), Ok(DeviceUrl::plain("what?")));
+    assert_eq!(device("new#1?", &[]), Ok(DeviceUrl::plain("new#1?")));
+}
+
+#[test]
+fn a_hash_in_a_directory_is_no_partition() {
+    assert_eq!(device("a#p1/disk", &["a#p1/disk"]), Ok(DeviceUrl::plain("a#p1/disk")));
+}
+
+#[test]
+fn two_files_that_fit_a_device_are_an_error() {
+    assert_eq!(device("a#p1", &["a#p1", "a"]), Err("a#p1: may mean a#p1 or a".into()));
+}
+
+#[test]
+fn mistakes_after_an_existing_file_are_named() {
+    let files = ["d.img"];
+    let problem = |text: &str| device(text, &files).expect_err(text);
+    assert_eq!(problem("d.img#2"), "d.img#2: `#2` is no partition: #p1, #p2, ...");
+    assert_eq!(problem("d.img#p0"), "d.img#p0: `#p0` is no partition: #p1, #p2, ...");
+    assert_eq!(
+        problem("d.img#p99999999999"),
+        "d.img#p99999999999: `#p99999999999` is no partition: #p1, #p2, ..."
+    );
+    assert_eq!(problem("d.img?ofset=1"), "d.img?ofset=1: `ofset=1` is no option: offset=N, size=N");
+    assert_eq!(problem("d.img?offset=1X"), "d.img?offset=1X: `offset=1X` is no number of bytes");
+    assert_eq!(problem("d.img?offset=k"), "d.img?offset=k: `offset=k` is no number of bytes");
+    assert_eq!(problem("d.img?size=1&size=2"), "d.img?size=1&size=2: `size=2` is given twice");
+    assert_eq!(
+        problem("d.img?offset=99999999999G"),
+        "d.img?offset=99999999999G: `offset=99999999999G` is no number of bytes"
+    );
+}
+
+#[test]
+fn schemes_are_refused_by_name() {
+    let refused = |scheme: &str| Err(format!("{scheme} is not supported yet"));
+    assert_eq!(device("crypt:d.img?cipher=aes&key-file=k", &["d.img"]), refused("crypt:"));
+    assert_eq!(device("model:hdd7200:d.img", &["d.img"]), refused("model:"));
+    assert_eq!(device("qcow2:d.img", &["d.img"]), refused("qcow2:"));
+    assert_eq!(device("s3://bucket/d.img", &[]), refused("s3://"));
+    assert_eq!(device("https://host/d.img", &[]), refused("https://"));
+    assert_eq!(device("ftp://host/d.img", &[]), Err("unknown scheme ftp://".into()));
+    assert_eq!(
+        target("s3://bucket/d.img:/etc", &[], &[]).map(|_| ()),
+        Err("s3:// is not supported yet".into())
+    );
+}
+
+#[test]
+fn a_path_inside_an_image_is_split_off() {
+    assert_eq!(
+        target("d.img:/etc/fstab", &["d.img"], &[]),
+        inside(DeviceUrl::plain("d.img"), "/etc/fstab")
+    );
+    assert_eq!(target("../d.img:/", &["../d.img"], &[]), inside(DeviceUrl::plain("../d.img"), "/"));
+    let part = DeviceUrl { path: "d.img".into(), partition: Some(2), run: None };
+    assert_eq!(target("d.img#p2:/etc", &["d.img"], &[]), inside(part, "/etc"));
+}
+
+#[test]
+fn the_longest_existing_prefix_is_the_image() {
+    let both = ["a", "a:/b"];
+    assert_eq!(target("a:/b:/c", &both, &[]), inside(DeviceUrl::plain("a:/b"), "/c"));
+    assert_eq!(target("a:/b:/c", &["a"], &[]), inside(DeviceUrl::plain("a"), "/b:/c"));
+}
+
+#[test]
+fn a_directory_is_no_image() {
+    assert_eq!(target("d:/etc", &[], &["d"]), Err("d:/etc: no file or block device d".into()));
+}
+
+#[test]
+fn dot_slash_forces_a_host_path() {
+    assert_eq!(
+        target("./d.img:/etc", &["./d.img", "d.img"], &[]),
+        Ok(Target::Host("./d.img:/etc".into()))
+    );
+}
+
+#[test]
+fn names_without_an_image_are_host_paths() {
+    assert_eq!(target("dir/new", &[], &[]), Ok(Target::Host("dir/new".into())));
+    assert_eq!(
+        target("odd:/file", &["odd:/file"], &["odd:"]),
+        Ok(Target::Host("odd:/file".into()))
+    );
+    assert_eq!(target("a:b", &["a"], &[]), Ok(Target::Host("a:b".into())));
+}
+
+#[test]
+fn two_readings_of_a_target_are_an_error() {
+    let result = target("d:/etc", &["d"], &["d:", "d:/etc"]);
+    assert_eq!(result, Err("d:/etc: may mean d:/etc or d".into()));
+}
+
+#[test]
+fn names_need_not_be_text() {
+    let text = OsStr::from_bytes(b"d\xff:/\xfe");
+    let look = |path: &Path| {
+        if path.as_os_str().as_bytes() == b"d\xff" { Found::Device } else { Found::Nothing }
+    };
+    let expected = Target::Inside {
+        image: DeviceUrl::plain(OsStr::from_bytes(b"d\xff")),
+        path: OsString::from_vec(b"/\xfe".to_vec()),
+    };
+    assert_eq!(Target::parse(text, look).expect("one reading"), expected);
+}
+
+#[test]
+fn a_named_run_of_a_file_is_opened() {
+    let directory = tempfile::tempdir().expect("a place for the test");
+    let path = directory.path().join("d.img");
+    fs::write(&path, [[1; 512], [2; 512], [3; 512]].concat()).expect("written");
+    let mut name = path.clone().into_os_string();
+    name.push("?offset=512&size=1k");
+    let device = open(&name, Access::ReadOnly, &OpenOptions::new()).expect("opened");
+    let mut bytes = [0; 1024];
+    device.read_at(0, &mut bytes).expect("read");
+    assert_eq!((device.size(), bytes[0], bytes[1023]), (1024, 2, 3));
+    assert!(device.is_read_only());
+
+    let mut name = path.clone().into_os_string();
+    name.push("?offset=2k");
+    let error = open(&name, Access::ReadOnly, &OpenOptions::new()).expect_err("past the end");
+    assert!(matches!(error, UrlError::Slice { .. }), "{error}");
+
+    let mut name = path.into_os_string();
+    name.push("#p1");
+    let error = open(&name, Access::ReadOnly, &OpenOptions::new()).expect_err("no table");
+    assert!(matches!(error, UrlError::Partition { error: PartitionError::NoTable, .. }), "{error}");
+}
