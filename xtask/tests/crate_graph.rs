@@ -1,0 +1,143 @@
+//! Who may depend on whom: downwards only, as ARCHITECTURE.md draws the rooms.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every room from the bottom up, with the rooms it may use. What stands side by side is not there:
+/// a checker that trusts the writer checks nothing.
+const ROOMS: [(&str, &[&str]); 13] = [
+    ("extant-ondisk", &[]),
+    ("extant-layout", &["extant-ondisk"]),
+    ("extant-device", &["extant-ondisk", "extant-layout"]),
+    ("extant-journal", &["extant-ondisk", "extant-layout", "extant-device"]),
+    ("extant-volume", BELOW_VOLUME),
+    ("extant-check", BELOW_VOLUME),
+    // `volume` for export only: see `image_uses_volume_for_export_only`.
+    ("extant-image", ENGINE),
+    ("extant-mount", ENGINE),
+    ("extant", ROOMS_BELOW_FACADE),
+    ("extant-lab", &["extant"]),
+    ("extant-cli", ALL_ROOMS),
+    ("extant-testkit", &[]),
+    ("xtask", &["extant-testkit"]),
+];
+
+const BELOW_VOLUME: &[&str] =
+    &["extant-ondisk", "extant-layout", "extant-device", "extant-journal"];
+const ENGINE: &[&str] =
+    &["extant-ondisk", "extant-layout", "extant-device", "extant-journal", "extant-volume"];
+const ROOMS_BELOW_FACADE: &[&str] = &[
+    "extant-ondisk",
+    "extant-layout",
+    "extant-device",
+    "extant-journal",
+    "extant-volume",
+    "extant-check",
+    "extant-image",
+    "extant-mount",
+];
+const ALL_ROOMS: &[&str] = &[
+    "extant-ondisk",
+    "extant-layout",
+    "extant-device",
+    "extant-journal",
+    "extant-volume",
+    "extant-check",
+    "extant-image",
+    "extant-mount",
+    "extant",
+    "extant-lab",
+];
+
+/// The rooms that a room's tests may use beside those below it: makers of images and judges of them.
+const SIDE_BY_SIDE: [&str; 4] = ["extant-volume", "extant-check", "extant-image", "extant-mount"];
+
+struct Edge {
+    from: String,
+    to: String,
+    for_tests: bool,
+}
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+}
+
+/// The edges between crates of the workspace, by cargo's own account.
+fn edges() -> (Vec<String>, Vec<Edge>) {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("metadata is JSON");
+    let list = |value: &Value| value.as_array().expect("a list").clone();
+    let name = |value: &Value| value["name"].as_str().expect("a name").to_owned();
+    let packages = list(&metadata["packages"]);
+    let names: Vec<String> = packages.iter().map(name).collect();
+    let mut edges = Vec::new();
+    for package in &packages {
+        for dependency in list(&package["dependencies"]) {
+            if names.contains(&name(&dependency)) {
+                let for_tests = dependency["kind"].as_str() == Some("dev");
+                edges.push(Edge { from: name(package), to: name(&dependency), for_tests });
+            }
+        }
+    }
+    (names, edges)
+}
+
+#[test]
+fn every_crate_has_a_place_among_the_rooms() {
+    for name in edges().0 {
+        assert!(ROOMS.iter().any(|(room, _)| *room == name), "{name} has no place");
+    }
+}
+
+#[test]
+fn edges_lead_downwards_only() {
+    let allowed = BTreeMap::from(ROOMS);
+    let height = |name: &str| ROOMS.iter().position(|(room, _)| *room == name);
+    for Edge { from, to, for_tests } in edges().1 {
+        let downwards = allowed[from.as_str()].contains(&to.as_str());
+        let test_help = to == "extant-testkit"
+            || (SIDE_BY_SIDE.contains(&to.as_str())
+                && (SIDE_BY_SIDE.contains(&from.as_str()) || height(&to) < height(&from)));
+        assert!(downwards || (for_tests && test_help), "{from} must not use {to}");
+    }
+}
+
+#[test]
+fn the_test_kit_is_for_tests() {
+    for Edge { from, to, for_tests } in edges().1 {
+        assert!(to != "extant-testkit" || for_tests || from == "xtask", "{from} ships {to}");
+    }
+}
+
+#[test]
+fn image_uses_volume_for_export_only() {
+    for path in rust_files(&workspace().join("crates/image/src")) {
+        let is_export = path
+            .components()
+            .any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("export")));
+        let text = std::fs::read_to_string(&path).expect("sources are text");
+        let uses = text.contains("extant_volume");
+        assert!(is_export || !uses, "{} uses the live file system", path.display());
+    }
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let (mut files, mut waiting) = (Vec::new(), vec![dir.to_owned()]);
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            let list = std::fs::read_dir(&path).expect("a readable directory");
+            waiting.extend(list.map(|entry| entry.expect("a readable entry").path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
