@@ -1,4 +1,23 @@
-//! The command `extant`.
+//! The command `extant`: ext4 images made, read, changed and checked without the kernel.
+//!
+//! [`table`] is the one table of commands: parsing, help, man pages and completions come from it.
+//! Each command is a module under `commands` with its arguments and its `run`.
 #![forbid(unsafe_code)]
+// Helpers wait for the commands that are being wired; this line goes with the last of them.
+#![allow(dead_code)]
 
-fn main() {}
+mod commands;
+mod failure;
+mod later;
+mod output;
+mod progress;
+mod session;
+mod table;
+mod time;
+mod twins;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    table::run(std::env::args_os().collect())
+}

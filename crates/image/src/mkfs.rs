@@ -3,9 +3,13 @@
 pub mod config;
 mod error;
 mod extended;
+mod features;
+pub mod figures;
 mod numbers;
 mod options;
 
+pub use config::Config;
 pub use error::MkfsError;
 pub use extended::{Extended, QuotaType, RootOwner};
-pub use options::{BlockSize, ErrorsBehavior, JournalOptions, Options, Program, UuidChoice};
+pub use figures::{DeviceFacts, Figures};
+pub use options::{BlockSize, JournalOptions, Options, Program, UuidChoice};

@@ -1,1 +1,618 @@
-//! Records of a directory block.
+//! Records of a directory block: inode, length, name, and with `filetype` the kind of file.
+//!
+//! Source: `directory.rst`. The record length's encoding in blocks of 64 KiB and the hashes after the names of directories
+//! that are both encrypted and casefolded are stated in `docs/format.md`.
+//!
+//! A directory block is one chain of records from its first byte to its last; a record with inode 0 is free space. With
+//! metadata_csum the chain's last record is a fake one that holds the checksum ([`TAIL_LEN`]).
+
+use crate::checksum::Crc32c;
+use crate::dx_hash::DirHash;
+use crate::features::IncompatFeatures;
+use crate::types::{FileBlock, InodeNo};
+use crate::{Flaw, FormatError, Geometry, Place};
+use core::mem::{offset_of, size_of};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Longest name, in bytes.
+pub const MAX_NAME_LEN: usize = 255;
+/// Bytes of a record before its name.
+pub const HEADER_LEN: usize = 8;
+/// Bytes of the fake record with the checksum.
+pub const TAIL_LEN: usize = 12;
+/// Shortest record: a header and a name of one to four bytes.
+const MIN_REC_LEN: usize = 12;
+/// Hash and minor hash after the name, where a directory stores them.
+const STORED_HASH_LEN: usize = 8;
+/// `det_reserved_ft`: the file type of the fake record.
+const TAIL_FILE_TYPE: u8 = 0xde;
+/// Stored for a record that fills a block of 64 KiB: the length itself does not fit.
+const WHOLE_BLOCK: u16 = 0xffff;
+
+/// A record's fields before its name, as stored. Without `filetype`, `file_type` is the high byte of the name's length.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[allow(missing_docs, reason = "the kernel's field names, documented in directory.rst")]
+pub struct RawDirEntry {
+    pub inode: U32,
+    pub rec_len: U16,
+    pub name_len: u8,
+    pub file_type: u8,
+}
+
+/// The fake record at a block's end that holds its checksum.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[allow(missing_docs, reason = "the kernel's field names, documented in directory.rst")]
+pub struct RawDirTail {
+    pub det_reserved_zero1: U32,
+    pub det_rec_len: U16,
+    pub det_reserved_zero2: u8,
+    pub det_reserved_ft: u8,
+    pub det_checksum: U32,
+}
+
+const _: () = assert!(size_of::<RawDirEntry>() == HEADER_LEN);
+const _: () = assert!(offset_of!(RawDirEntry, file_type) == 7);
+const _: () = assert!(size_of::<RawDirTail>() == TAIL_LEN);
+const _: () = assert!(offset_of!(RawDirTail, det_checksum) == 8);
+
+/// The kind of file that a record says its inode is.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum FileType {
+    /// Not stored: the inode's mode tells.
+    #[default]
+    Unknown = 0,
+    /// A regular file.
+    Regular = 1,
+    /// A directory.
+    Directory = 2,
+    /// A character device.
+    CharDevice = 3,
+    /// A block device.
+    BlockDevice = 4,
+    /// A FIFO.
+    Fifo = 5,
+    /// A socket.
+    Socket = 6,
+    /// A symbolic link.
+    Symlink = 7,
+}
+
+impl FileType {
+    /// From the stored number. Bits above the low three mean nothing to the kernel, and so here: an unknown number is `Unknown`.
+    pub fn decode(stored: u8) -> Self {
+        match stored {
+            1 => Self::Regular,
+            2 => Self::Directory,
+            3 => Self::CharDevice,
+            4 => Self::BlockDevice,
+            5 => Self::Fifo,
+            6 => Self::Socket,
+            7 => Self::Symlink,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The stored number.
+    pub fn encode(self) -> u8 {
+        self as u8
+    }
+
+    /// From the type bits of `i_mode`.
+    pub fn of_mode(mode: u16) -> Self {
+        match mode & 0xf000 {
+            0x8000 => Self::Regular,
+            0x4000 => Self::Directory,
+            0x2000 => Self::CharDevice,
+            0x6000 => Self::BlockDevice,
+            0x1000 => Self::Fifo,
+            0xc000 => Self::Socket,
+            0xa000 => Self::Symlink,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// How the blocks of one directory are to be read and written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DirFormat {
+    /// The directory.
+    pub inode: InodeNo,
+    /// Bytes a block (for inline data: of the part at hand).
+    pub block_len: usize,
+    /// Whether records carry the file type.
+    pub has_filetype: bool,
+    /// Whether records carry their hash: in directories that are both encrypted and casefolded.
+    pub has_stored_hashes: bool,
+    /// The inode's checksum seed with metadata_csum; blocks then end in a tail.
+    pub checksum_seed: Option<u32>,
+}
+
+impl DirFormat {
+    /// Of a directory that stores no hashes.
+    pub fn new(geometry: &Geometry, inode: InodeNo, generation: u32) -> Self {
+        Self {
+            inode,
+            block_len: geometry.block_len(),
+            has_filetype: geometry.has_incompat(IncompatFeatures::FILETYPE),
+            has_stored_hashes: false,
+            checksum_seed: geometry
+                .has_metadata_csum()
+                .then(|| geometry.inode_checksum_seed(inode, generation)),
+        }
+    }
+
+    /// The same for a directory that is both encrypted and casefolded.
+    #[must_use]
+    pub fn with_stored_hashes(self) -> Self {
+        Self { has_stored_hashes: true, ..self }
+    }
+
+    /// The same for `len` bytes of inline data, which have no tail.
+    #[must_use]
+    pub fn inline(self, len: usize) -> Self {
+        Self { block_len: len, checksum_seed: None, ..self }
+    }
+
+    /// Bytes a record with a name of this length needs: `.` and `..` never carry hashes.
+    pub fn rec_len(&self, name_len: usize) -> usize {
+        let hash_len = if self.has_stored_hashes { STORED_HASH_LEN } else { 0 };
+        HEADER_LEN + name_len.next_multiple_of(4) + hash_len
+    }
+
+    /// Bytes a record with this name needs.
+    pub fn rec_len_of(&self, name: &[u8]) -> usize {
+        if matches!(name, b"." | b"..") { MIN_REC_LEN } else { self.rec_len(name.len()) }
+    }
+
+    /// Bytes that records can take in a block.
+    pub fn room(&self) -> usize {
+        self.block_len - if self.checksum_seed.is_some() { TAIL_LEN } else { 0 }
+    }
+
+    /// The stored length, which in blocks of 64 KiB needs two more bits than the field has: they are where the multiples
+    /// of 4 leave room.
+    fn encode_rec_len(&self, rec_len: usize) -> u16 {
+        match u16::try_from(rec_len) {
+            Ok(short) => short,
+            Err(_) if rec_len == self.block_len => WHOLE_BLOCK,
+            Err(_) => (rec_len & 0xfffc | rec_len >> 16 & 3) as u16,
+        }
+    }
+
+    fn decode_rec_len(&self, stored: u16) -> usize {
+        let wide = usize::from(stored);
+        if self.block_len <= usize::from(u16::MAX) {
+            wide
+        } else if stored == WHOLE_BLOCK || stored == 0 {
+            self.block_len
+        } else {
+            wide & 0xfffc | (wide & 3) << 16
+        }
+    }
+
+    /// The checksum tail of a block: verified.
+    ///
+    /// # Errors
+    /// No tail where metadata_csum asks for one, or a checksum that does not match.
+    pub fn verify(&self, block: &[u8], at: FileBlock) -> Result<(), FormatError> {
+        let Some(seed) = self.checksum_seed else { return Ok(()) };
+        let place = Place::DirBlock(self.inode, at);
+        let (records, tail) = RawDirTail::ref_from_suffix(block)
+            .map(|(records, tail)| (records, *tail))
+            .map_err(|_| Flaw::truncated(block.len(), TAIL_LEN).at(place))?;
+        if !tail.is_tail() {
+            return Err(Flaw::Rule("the block has no checksum tail").at(place));
+        }
+        let (found, computed) =
+            (tail.det_checksum.get(), Crc32c::seeded(seed).bytes(records).value());
+        if found != computed {
+            return Err(Flaw::checksum(found, computed).at(place));
+        }
+        Ok(())
+    }
+
+    /// The last step before the bytes leave for the device. A block without a tail (of an htree node) is left alone.
+    pub fn seal(&self, block: &mut [u8]) {
+        let Some(seed) = self.checksum_seed else { return };
+        if let Ok((records, tail)) = RawDirTail::mut_from_suffix(block)
+            && tail.is_tail()
+        {
+            tail.det_checksum.set(Crc32c::seeded(seed).bytes(records).value());
+        }
+    }
+
+    /// Whether the block ends in a checksum tail, right or wrong.
+    pub fn has_tail(&self, block: &[u8]) -> bool {
+        RawDirTail::ref_from_suffix(block).is_ok_and(|(_, tail)| tail.is_tail())
+    }
+
+    /// The records of a block, free ones too, in their order. An index block of a hashed directory shows as free space.
+    ///
+    /// The iterator stops after the first error. Whether an inode number exists, and whether names hold what no name may,
+    /// is left to the caller.
+    pub fn entries<'a>(&self, block: &'a [u8], at: FileBlock) -> Entries<'a> {
+        Entries { format: *self, block, file_block: at, next: 0, is_done: false }
+    }
+
+    fn entry_at<'a>(
+        &self,
+        block: &'a [u8],
+        file_block: FileBlock,
+        at: usize,
+    ) -> Result<DirEntry<'a>, FormatError> {
+        let place = Place::DirEntry(self.inode, file_block, at as u32);
+        let rest = block.get(at..).unwrap_or_default();
+        let (raw, after) = RawDirEntry::read_from_prefix(rest)
+            .map_err(|_| Flaw::truncated(rest.len(), HEADER_LEN).at(place))?;
+        let rec_len = self.decode_rec_len(raw.rec_len.get());
+        if rec_len < MIN_REC_LEN {
+            return Err(Flaw::below_limit("rec_len", rec_len as u64, MIN_REC_LEN as u64).at(place));
+        }
+        if !rec_len.is_multiple_of(4) {
+            return Err(Flaw::bad_value("rec_len", rec_len as u64).at(place));
+        }
+        if rec_len > rest.len() {
+            return Err(Flaw::above_limit("rec_len", rec_len as u64, rest.len() as u64).at(place));
+        }
+        if rest.len() - rec_len != 0 && rest.len() - rec_len < MIN_REC_LEN {
+            return Err(Flaw::Rule("too little room behind the record for another").at(place));
+        }
+        let name_len = if self.has_filetype {
+            usize::from(raw.name_len)
+        } else {
+            usize::from(raw.name_len) | usize::from(raw.file_type) << 8
+        };
+        if name_len > MAX_NAME_LEN {
+            return Err(
+                Flaw::above_limit("name_len", name_len as u64, MAX_NAME_LEN as u64).at(place)
+            );
+        }
+        let is_used = raw.inode.get() != 0;
+        if is_used && name_len == 0 {
+            return Err(Flaw::below_limit("name_len", 0_u32, 1_u32).at(place));
+        }
+        let name = after.get(..name_len).unwrap_or_default();
+        let needed = if is_used { self.rec_len_of(name) } else { HEADER_LEN + name_len };
+        if name.len() < name_len || rec_len < needed {
+            return Err(Flaw::below_limit("rec_len", rec_len as u64, needed as u64).at(place));
+        }
+        let has_hash = is_used && needed == self.rec_len(name_len) && self.has_stored_hashes;
+        Ok(DirEntry {
+            at,
+            rec_len,
+            inode: is_used.then(|| InodeNo(raw.inode.get())),
+            file_type: if self.has_filetype {
+                FileType::decode(raw.file_type)
+            } else {
+                FileType::Unknown
+            },
+            name,
+            stored_hash: has_hash.then(|| stored_hash(after, name_len)).flatten(),
+        })
+    }
+
+    /// Puts a record into a block's slack: into a free record, or behind the name of a used one. False when no record has
+    /// room enough; the block is then unchanged.
+    ///
+    /// # Errors
+    /// A name that is empty or too long, or a block that is broken before a place is found.
+    pub fn insert(
+        &self,
+        block: &mut [u8],
+        file_block: FileBlock,
+        new: &NewEntry<'_>,
+    ) -> Result<bool, FormatError> {
+        self.check_name(new.name, file_block)?;
+        let needed = self.rec_len_of(new.name);
+        let mut found = None;
+        for entry in self.entries(block, file_block) {
+            let entry = entry?;
+            let taken = if entry.is_used() { self.rec_len_of(entry.name) } else { 0 };
+            if entry.rec_len - taken >= needed {
+                found = Some((entry.at, entry.rec_len, taken));
+                break;
+            }
+        }
+        let Some((at, rec_len, taken)) = found else { return Ok(false) };
+        if taken > 0 {
+            self.set_rec_len(block, at, taken);
+        }
+        self.write(&mut block[at + taken..at + rec_len], rec_len - taken, new);
+        Ok(true)
+    }
+
+    /// Frees the record at byte `at`: it is merged into the one before, or, as the block's first, marked free.
+    /// False when no used record starts there.
+    ///
+    /// # Errors
+    /// A block that is broken before the record.
+    pub fn remove(
+        &self,
+        block: &mut [u8],
+        file_block: FileBlock,
+        at: usize,
+    ) -> Result<bool, FormatError> {
+        let mut before: Option<(usize, usize)> = None;
+        let mut found = None;
+        for entry in self.entries(block, file_block) {
+            let entry = entry?;
+            if entry.at >= at {
+                found = (entry.at == at && entry.is_used()).then_some(entry.rec_len);
+                break;
+            }
+            before = Some((entry.at, entry.rec_len));
+        }
+        let Some(rec_len) = found else { return Ok(false) };
+        // The bytes of the removed record are cleared, so that names do not outlive their files.
+        match before {
+            Some((before_at, before_len)) => {
+                block[at..at + rec_len].fill(0);
+                self.set_rec_len(block, before_at, before_len + rec_len);
+            }
+            None => {
+                block[at..at + rec_len].fill(0);
+                self.set_rec_len(block, at, rec_len);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Points the used record at byte `at` to another inode, as a rename over it or a new parent of `..` does. False when no
+    /// used record starts there.
+    ///
+    /// # Errors
+    /// A block that is broken before the record.
+    pub fn set_inode(
+        &self,
+        block: &mut [u8],
+        file_block: FileBlock,
+        at: usize,
+        inode: InodeNo,
+        file_type: FileType,
+    ) -> Result<bool, FormatError> {
+        let mut found = false;
+        for entry in self.entries(block, file_block) {
+            let entry = entry?;
+            if entry.at >= at {
+                found = entry.at == at && entry.is_used();
+                break;
+            }
+        }
+        if found && let Ok((raw, _)) = RawDirEntry::mut_from_prefix(&mut block[at..]) {
+            raw.inode.set(inode.0);
+            if self.has_filetype {
+                raw.file_type = file_type.encode();
+            }
+        }
+        Ok(found)
+    }
+
+    fn check_name(&self, name: &[u8], file_block: FileBlock) -> Result<(), FormatError> {
+        let place = Place::DirBlock(self.inode, file_block);
+        if name.is_empty() {
+            return Err(Flaw::below_limit("name_len", 0_u32, 1_u32).at(place));
+        }
+        if name.len() > MAX_NAME_LEN {
+            let len = name.len() as u64;
+            return Err(Flaw::above_limit("name_len", len, MAX_NAME_LEN as u64).at(place));
+        }
+        Ok(())
+    }
+
+    fn set_rec_len(&self, block: &mut [u8], at: usize, rec_len: usize) {
+        if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(&mut block[at..]) {
+            raw.rec_len.set(self.encode_rec_len(rec_len));
+        }
+    }
+
+    /// Writes one record of `rec_len` bytes to the start of `place`, which is at least as long as the record needs. Bytes
+    /// between the name and the record's end are left as they are.
+    fn write(&self, place: &mut [u8], rec_len: usize, new: &NewEntry<'_>) {
+        let name_len = new.name.len();
+        let raw = RawDirEntry {
+            inode: U32::new(new.inode.0),
+            rec_len: U16::new(self.encode_rec_len(rec_len)),
+            name_len: name_len as u8,
+            file_type: if self.has_filetype { new.file_type.encode() } else { 0 },
+        };
+        place[..HEADER_LEN].copy_from_slice(raw.as_bytes());
+        let padded = HEADER_LEN + name_len.next_multiple_of(4);
+        place[HEADER_LEN..HEADER_LEN + name_len].copy_from_slice(new.name);
+        place[HEADER_LEN + name_len..padded].fill(0);
+        if self.rec_len_of(new.name) > padded {
+            place[padded..padded + 4].copy_from_slice(&new.hash.hash.to_le_bytes());
+            place[padded + 4..padded + 8].copy_from_slice(&new.hash.minor.to_le_bytes());
+        }
+    }
+
+    fn write_tail(&self, block: &mut [u8]) {
+        if self.checksum_seed.is_none() {
+            return;
+        }
+        if let Ok((_, tail)) = RawDirTail::mut_from_suffix(block) {
+            *tail = RawDirTail {
+                det_reserved_zero1: U32::ZERO,
+                det_rec_len: U16::new(TAIL_LEN as u16),
+                det_reserved_zero2: 0,
+                det_reserved_ft: TAIL_FILE_TYPE,
+                det_checksum: U32::ZERO,
+            };
+        }
+    }
+
+    /// Clears a block to one free record and a tail: a new leaf, not yet sealed.
+    pub fn clear(&self, block: &mut [u8]) {
+        block.fill(0);
+        let room = self.room();
+        self.set_rec_len(block, 0, room);
+        self.write_tail(block);
+    }
+
+    /// Starts packing records into `block`, which is of the format's length.
+    pub fn packer<'a>(&self, block: &'a mut [u8]) -> DirPacker<'a> {
+        self.clear(block);
+        DirPacker { format: *self, block, end: 0, last: None }
+    }
+}
+
+impl RawDirTail {
+    fn is_tail(&self) -> bool {
+        self.det_reserved_zero1.get() == 0
+            && usize::from(self.det_rec_len.get()) == TAIL_LEN
+            && self.det_reserved_zero2 == 0
+            && self.det_reserved_ft == TAIL_FILE_TYPE
+    }
+}
+
+fn stored_hash(after_header: &[u8], name_len: usize) -> Option<DirHash> {
+    let bytes = after_header.get(name_len.next_multiple_of(4)..)?;
+    let (stored, _) = <[U32; 2]>::read_from_prefix(bytes).ok()?;
+    Some(DirHash { hash: stored[0].get(), minor: stored[1].get() })
+}
+
+/// One record as read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DirEntry<'a> {
+    /// Where it starts in the block, in bytes.
+    pub at: usize,
+    /// Bytes it takes, the free ones behind its name included.
+    pub rec_len: usize,
+    /// The file; `None` for free space.
+    pub inode: Option<InodeNo>,
+    /// The kind of file, where records carry it.
+    pub file_type: FileType,
+    /// The name: any bytes (a checker refuses `/` and zero bytes).
+    pub name: &'a [u8],
+    /// The name's hash, where records carry it.
+    pub stored_hash: Option<DirHash>,
+}
+
+impl DirEntry<'_> {
+    /// Whether it names a file.
+    pub fn is_used(&self) -> bool {
+        self.inode.is_some()
+    }
+
+    /// Whether it is `.` or `..`.
+    pub fn is_dot(&self) -> bool {
+        matches!(self.name, b"." | b"..")
+    }
+}
+
+/// A record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEntry<'a> {
+    /// The file.
+    pub inode: InodeNo,
+    /// Its kind, stored where records carry it.
+    pub file_type: FileType,
+    /// Its name, 1 to 255 bytes.
+    pub name: &'a [u8],
+    /// The name's hash, stored where records carry it.
+    pub hash: DirHash,
+}
+
+impl<'a> NewEntry<'a> {
+    /// For directories that store no hashes: all but those both encrypted and casefolded.
+    pub fn new(inode: InodeNo, file_type: FileType, name: &'a [u8]) -> Self {
+        Self { inode, file_type, name, hash: DirHash::default() }
+    }
+}
+
+/// Iterator over a block's records.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    format: DirFormat,
+    block: &'a [u8],
+    file_block: FileBlock,
+    next: usize,
+    is_done: bool,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<DirEntry<'a>, FormatError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.next;
+        let left = self.block.len().saturating_sub(at);
+        if self.is_done || left == 0 {
+            return None;
+        }
+        if self.format.checksum_seed.is_some()
+            && left == TAIL_LEN
+            && self.format.has_tail(self.block)
+        {
+            return None;
+        }
+        let entry = self.format.entry_at(self.block, self.file_block, at);
+        match &entry {
+            Ok(entry) => self.next = at + entry.rec_len,
+            Err(_) => self.is_done = true,
+        }
+        Some(entry)
+    }
+}
+
+/// Packs records into a block, one behind the other.
+#[derive(Debug)]
+pub struct DirPacker<'a> {
+    format: DirFormat,
+    block: &'a mut [u8],
+    end: usize,
+    /// Where the last record starts.
+    last: Option<usize>,
+}
+
+impl DirPacker<'_> {
+    /// Adds a record; false when it does not fit any more.
+    pub fn push(&mut self, new: &NewEntry<'_>) -> bool {
+        let rec_len = self.format.rec_len_of(new.name);
+        if new.name.is_empty()
+            || new.name.len() > MAX_NAME_LEN
+            || self.format.room() - self.end < rec_len
+        {
+            return false;
+        }
+        self.format.write(&mut self.block[self.end..self.end + rec_len], rec_len, new);
+        self.last = Some(self.end);
+        self.end += rec_len;
+        true
+    }
+
+    /// Lets the last record reach to the end of the room. The block is complete but for the seal.
+    pub fn finish(self) {
+        if let Some(last) = self.last {
+            let rec_len = self.format.room() - last;
+            self.format.set_rec_len(self.block, last, rec_len);
+        }
+    }
+}
+
+/// The inodes that a directory's first block names as itself and its parent.
+///
+/// # Errors
+/// A first record that is not `.`, a second one that is not `..`, or a broken record.
+pub fn dot_entries(
+    format: &DirFormat,
+    first_block: &[u8],
+) -> Result<(InodeNo, InodeNo), FormatError> {
+    let place = Place::DirBlock(format.inode, FileBlock(0));
+    let mut entries = format.entries(first_block, FileBlock(0));
+    let mut named = |name: &[u8], rule| {
+        let entry = entries.next().transpose()?;
+        entry
+            .filter(|entry| entry.name == name)
+            .and_then(|entry| entry.inode)
+            .ok_or(Flaw::Rule(rule).at(place))
+    };
+    let dot = named(b".", "the first record is not '.'")?;
+    let dot_dot = named(b"..", "the second record is not '..'")?;
+    Ok((dot, dot_dot))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! What can be wrong with bytes of the format: a place and a flaw, or a feature beyond this code.
 
 use crate::features::{IncompatFeatures, RoCompatFeatures};
+use crate::jbd2::JournalIncompat;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 use core::fmt;
 
@@ -21,6 +22,9 @@ pub enum FormatError {
     /// Healthy and readable, but beyond this code for writing.
     #[error("feature not supported for writing: {0}")]
     UnsupportedForWriting(RoCompatFeatures),
+    /// A healthy journal, but beyond this code.
+    #[error("feature of the journal not supported: {0}")]
+    UnsupportedJournal(JournalIncompat),
 }
 
 impl FormatError {

@@ -48,6 +48,8 @@ macro_rules! features {
     };
 }
 
+pub(crate) use features;
+
 features! {
     /// `s_feature_compat`: a volume with an unknown one may be read and written.
     CompatFeatures, "C" {

@@ -1,5 +1,6 @@
 //! The sizes and counts that everything else computes with, checked once when a volume is opened.
 
+use crate::checksum::Crc32c;
 use crate::features::{
     CompatFeatures, Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures,
 };
@@ -52,6 +53,8 @@ pub struct Geometry {
     pub checksum_seed: u32,
     /// Identity of the volume: start of crc16 checksums.
     pub uuid: crate::Uuid,
+    /// Who made the volume, which decides what some fields of inodes mean: 0 Linux, 1 Hurd.
+    pub creator_os: u32,
     /// The feature words.
     pub features: Features,
     /// Groups a flex group: 1 without flex_bg.
@@ -185,6 +188,7 @@ impl Geometry {
             groups_count,
             checksum_seed: raw.checksum_seed(),
             uuid: superblock.uuid,
+            creator_os: superblock.creator_os,
             features,
             groups_per_flex,
             first_meta_bg: raw.s_first_meta_bg.get(),
@@ -299,6 +303,11 @@ impl Geometry {
     /// Whether crc32c checksums are on.
     pub fn has_metadata_csum(&self) -> bool {
         self.checksum() == MetadataChecksum::Crc32c
+    }
+
+    /// Start of the checksums of what belongs to one inode: directory blocks, htree nodes, extent nodes, the inode itself.
+    pub fn inode_checksum_seed(&self, inode: InodeNo, generation: u32) -> u32 {
+        Crc32c::seeded(self.checksum_seed).le32(inode.0).le32(generation).value()
     }
 
     /// Whether descriptors have checksums and may mark bitmaps and tables as uninitialised.

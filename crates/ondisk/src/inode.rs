@@ -1,1 +1,373 @@
-//! Inodes of every size.
+//! Inodes of every size: what a file is, but for its name.
+//!
+//! Source: the kernel's `inodes.rst`. A record of the inode table takes `inode_size` bytes: the 128 of ext2, then
+//! `i_extra_isize` bytes of further fields, then room for extended attributes. A field past `i_extra_isize` does not exist.
+
+mod fields;
+mod flags;
+
+pub use fields::{
+    DeviceNumber, FILE_TYPE_MASK, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, PERMISSION_MASK,
+    RawInode, RawInodeExtra,
+};
+pub use flags::InodeFlags;
+
+use crate::checksum::Crc32c;
+use crate::features::{IncompatFeatures, RoCompatFeatures};
+use crate::geometry::Geometry;
+use crate::time::Timestamp;
+use crate::types::{BlockNo, InodeNo};
+use crate::{Flaw, FormatError, Place};
+use core::mem::{offset_of, size_of};
+use fields::{BASE, CHECKSUM_HI_AT, CHECKSUM_LO_AT, has_extra};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes of the unit in which `i_blocks` counts, unless the inode has [`InodeFlags::HUGE_FILE`].
+pub const SECTOR: u64 = 512;
+/// `s_creator_os` of the Hurd, which gives some fields a meaning of its own.
+const CREATOR_HURD: u32 = 1;
+/// Links that no directory can count any more are shown as 1 (dir_nlink).
+pub const MANY_LINKS: u16 = 1;
+
+/// The inode as meant: halves joined, units in the types. What no field holds stays in the record: the room for extended
+/// attributes, and reserved bytes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Inode {
+    /// File type and permissions, `i_mode`; 0 in a free inode. See [`Self::file_type`].
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Bytes of the file. For directories the high half counts only with large_dir.
+    pub size: u64,
+    /// Last read; of an ea_inode the seconds are the value's checksum.
+    pub atime: Timestamp,
+    /// Last change of the inode; of an ea_inode a part of its reference count.
+    pub ctime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// When the file was made; `None` where the record has no room for it.
+    pub crtime: Option<Timestamp>,
+    /// When the file was deleted, seconds since 1970; in the orphan list the number of the next orphan.
+    pub dtime: u32,
+    /// Hard links; [`MANY_LINKS`] for a directory with more subdirectories than can be counted.
+    pub links: u16,
+    /// Space in use, in the unit that [`Self::space`] knows.
+    pub blocks: u64,
+    /// `i_flags`.
+    pub flags: InodeFlags,
+    /// Version: counts changes; of an ea_inode a part of its reference count. The high half needs room in the record.
+    pub version: u64,
+    /// The block map, extent root, short symlink, device number or inline data.
+    pub i_block: [u8; I_BLOCK_SIZE],
+    /// Changes whenever the inode number is used anew.
+    pub generation: u32,
+    /// Block of extended attributes, 0 for none.
+    pub file_acl: BlockNo,
+    /// Bytes of fields after the first 128; 0 in records of 128 bytes.
+    pub extra_isize: u16,
+    /// Project; `None` where the record has no room for it.
+    pub project: Option<u32>,
+}
+
+impl Inode {
+    /// Joins the halves. Says nothing about the file type or what `i_block` holds.
+    ///
+    /// # Errors
+    /// A record shorter than `geometry.inode_size`, or an `i_extra_isize` that does not fit in it or is no multiple of 4.
+    pub fn decode(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Result<Self, FormatError> {
+        Self::decoded(record, geometry).map_err(|flaw| flaw.at(Place::Inode(inode)))
+    }
+
+    fn decoded(record: &[u8], geometry: &Geometry) -> Result<Self, Flaw> {
+        let record = whole(record, geometry)?;
+        let (raw, rest) = RawInode::ref_from_prefix(record)
+            .map_err(|_| Flaw::truncated(record.len(), size_of::<RawInode>()))?;
+        let extra_isize = extra_isize(record)?;
+        let extra = RawInodeExtra::of_record(&rest[..usize::from(extra_isize)]);
+        let has = |end: usize| has_extra(extra_isize, end);
+        let time =
+            |low: u32, high: u32, end: usize| Timestamp::decode(low, has(end).then_some(high));
+        let mode = raw.i_mode.get();
+        let size_high =
+            if size_is_64bit(mode, geometry) { u64::from(raw.i_size_high.get()) } else { 0 };
+        let blocks_high =
+            if blocks_have_high(geometry) { u64::from(raw.i_blocks_high.get()) } else { 0 };
+        let acl_high =
+            if acl_has_high(geometry) { u64::from(raw.i_file_acl_high.get()) } else { 0 };
+        Ok(Self {
+            mode,
+            uid: u32::from(raw.i_uid.get()) | u32::from(raw.i_uid_high.get()) << 16,
+            gid: u32::from(raw.i_gid.get()) | u32::from(raw.i_gid_high.get()) << 16,
+            size: u64::from(raw.i_size_lo.get()) | size_high << 32,
+            atime: time(raw.i_atime.get(), extra.i_atime_extra.get(), fields::ATIME_EXTRA_END),
+            ctime: time(raw.i_ctime.get(), extra.i_ctime_extra.get(), fields::CTIME_EXTRA_END),
+            mtime: time(raw.i_mtime.get(), extra.i_mtime_extra.get(), fields::MTIME_EXTRA_END),
+            crtime: has(fields::CRTIME_END).then(|| {
+                time(extra.i_crtime.get(), extra.i_crtime_extra.get(), fields::CRTIME_EXTRA_END)
+            }),
+            dtime: raw.i_dtime.get(),
+            links: raw.i_links_count.get(),
+            blocks: u64::from(raw.i_blocks_lo.get()) | blocks_high << 32,
+            flags: InodeFlags::from_bits_retain(raw.i_flags.get()),
+            version: u64::from(raw.i_version_lo.get()) | u64::from(extra.i_version_hi.get()) << 32,
+            i_block: raw.i_block,
+            generation: raw.i_generation.get(),
+            file_acl: BlockNo(u64::from(raw.i_file_acl_lo.get()) | acl_high << 32),
+            extra_isize,
+            project: has(fields::PROJID_END).then(|| extra.i_projid.get()),
+        })
+    }
+
+    /// Sets the known fields that the record has room for and leaves every other byte as it was. Times are clamped to what
+    /// fits ([`Timestamp::clamped`]). The record is sealed after that: [`seal`].
+    ///
+    /// # Panics
+    /// When the record is not `geometry.inode_size` bytes, or `extra_isize` does not fit in it: our own mistake.
+    pub fn encode_into(&self, record: &mut [u8], geometry: &Geometry) {
+        assert_eq!(record.len(), usize::from(geometry.inode_size), "bytes of an inode record");
+        let (base, rest) = record.split_at_mut(BASE);
+        let room = rest
+            .get_mut(..usize::from(self.extra_isize))
+            .expect("i_extra_isize is within the inode record");
+        let raw = RawInode::mut_from_bytes(base).expect("a record has at least 128 bytes");
+        let mut extra = RawInodeExtra::of_record(room);
+        let has = |end: usize| has_extra(self.extra_isize, end);
+
+        raw.i_mode.set(self.mode);
+        raw.i_uid.set((self.uid & 0xffff) as u16);
+        raw.i_uid_high.set((self.uid >> 16) as u16);
+        raw.i_gid.set((self.gid & 0xffff) as u16);
+        raw.i_gid_high.set((self.gid >> 16) as u16);
+        raw.i_size_lo.set((self.size & 0xffff_ffff) as u32);
+        if size_is_64bit(self.mode, geometry) {
+            raw.i_size_high.set((self.size >> 32) as u32);
+        }
+        let (atime, atime_extra) = self.atime.encode(has(fields::ATIME_EXTRA_END));
+        let (ctime, ctime_extra) = self.ctime.encode(has(fields::CTIME_EXTRA_END));
+        let (mtime, mtime_extra) = self.mtime.encode(has(fields::MTIME_EXTRA_END));
+        raw.i_atime.set(atime);
+        raw.i_ctime.set(ctime);
+        raw.i_mtime.set(mtime);
+        raw.i_dtime.set(self.dtime);
+        raw.i_links_count.set(self.links);
+        raw.i_blocks_lo.set((self.blocks & 0xffff_ffff) as u32);
+        if blocks_have_high(geometry) {
+            raw.i_blocks_high.set((self.blocks >> 32 & 0xffff) as u16);
+        }
+        raw.i_flags.set(self.flags.bits());
+        raw.i_version_lo.set((self.version & 0xffff_ffff) as u32);
+        raw.i_block = self.i_block;
+        raw.i_generation.set(self.generation);
+        raw.i_file_acl_lo.set((self.file_acl.0 & 0xffff_ffff) as u32);
+        if acl_has_high(geometry) {
+            raw.i_file_acl_high.set((self.file_acl.0 >> 32 & 0xffff) as u16);
+        }
+
+        extra.i_extra_isize.set(self.extra_isize);
+        extra.i_ctime_extra.set(ctime_extra);
+        extra.i_mtime_extra.set(mtime_extra);
+        extra.i_atime_extra.set(atime_extra);
+        let (crtime, crtime_extra) =
+            self.crtime.unwrap_or_default().encode(has(fields::CRTIME_EXTRA_END));
+        extra.i_crtime.set(crtime);
+        extra.i_crtime_extra.set(crtime_extra);
+        extra.i_version_hi.set((self.version >> 32) as u32);
+        extra.i_projid.set(self.project.unwrap_or(0));
+        // A field that is cut off by i_extra_isize is not there: its bytes stay as they were.
+        let whole_fields = fields::whole_fields(self.extra_isize);
+        room[..whole_fields].copy_from_slice(&extra.as_bytes()[..whole_fields]);
+    }
+
+    /// The file type; `None` for a mode that means none, as in a free inode.
+    pub fn file_type(&self) -> Option<FileType> {
+        FileType::of_mode(self.mode)
+    }
+
+    /// Permissions with setuid, setgid and sticky: the mode's low twelve bits.
+    pub fn permissions(&self) -> u16 {
+        self.mode & PERMISSION_MASK
+    }
+
+    /// Whether the file is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.file_type() == Some(FileType::Directory)
+    }
+
+    /// Whether `i_block` is the root of an extent tree.
+    pub fn is_extent_mapped(&self) -> bool {
+        self.flags.contains(InodeFlags::EXTENTS)
+    }
+
+    /// Whether the data lie in the inode.
+    pub fn is_inline(&self) -> bool {
+        self.flags.contains(InodeFlags::INLINE_DATA)
+    }
+
+    /// Whether a symbolic link's target lies in `i_block`, not in a block: without ea_inode when no block but that of
+    /// extended attributes is counted, with it when the target is short.
+    pub fn is_fast_symlink(&self, geometry: &Geometry) -> bool {
+        if self.file_type() != Some(FileType::Symlink) || self.is_inline() {
+            return false;
+        }
+        if geometry.has_incompat(IncompatFeatures::EA_INODE) {
+            return self.size > 0 && self.size < I_BLOCK_SIZE as u64;
+        }
+        let of_xattrs = if self.file_acl.0 == 0 { 0 } else { geometry.cluster_size() };
+        self.space(geometry) == of_xattrs
+    }
+
+    /// Space in use in bytes: data, indirect blocks or extent nodes, the block of extended attributes.
+    pub fn space(&self, geometry: &Geometry) -> u64 {
+        let is_in_blocks = self.flags.contains(InodeFlags::HUGE_FILE)
+            && geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
+        let unit = if is_in_blocks { u64::from(geometry.block_size) } else { SECTOR };
+        // 48 bits of count and 16 of unit.
+        self.blocks.saturating_mul(unit)
+    }
+
+    /// The number of a device file.
+    pub fn device(&self) -> Option<DeviceNumber> {
+        let is_device =
+            matches!(self.file_type(), Some(FileType::CharDevice | FileType::BlockDevice));
+        is_device.then(|| DeviceNumber::decode(&self.i_block))
+    }
+
+    /// References to an inode that holds the value of an extended attribute: ctime is the high half, the version the low
+    /// one (`inodes.rst` says it the other way round; the kernel writes it so).
+    pub fn ea_inode_references(&self) -> u64 {
+        let high = u64::from((self.ctime.seconds & 0xffff_ffff) as u32);
+        high << 32 | self.version & 0xffff_ffff
+    }
+
+    /// Sets what [`Self::ea_inode_references`] reads.
+    pub fn set_ea_inode_references(&mut self, references: u64) {
+        let high = (references >> 32) as u32;
+        self.ctime = Timestamp::new(i64::from(high.cast_signed()), 0);
+        self.version = self.version & !0xffff_ffff | references & 0xffff_ffff;
+    }
+
+    /// The checksum of the value in an inode that holds one.
+    pub fn ea_inode_checksum(&self) -> u32 {
+        (self.atime.seconds & 0xffff_ffff) as u32
+    }
+}
+
+/// The part of a record that may hold extended attributes: what follows the extra fields. Empty in records of 128 bytes.
+///
+/// # Errors
+/// As [`Inode::decode`].
+pub fn xattr_area<'a>(
+    record: &'a [u8],
+    inode: InodeNo,
+    geometry: &Geometry,
+) -> Result<&'a [u8], FormatError> {
+    let place = Place::Inode(inode);
+    let record = whole(record, geometry).map_err(|flaw| flaw.at(place))?;
+    let extra = extra_isize(record).map_err(|flaw| flaw.at(place))?;
+    Ok(&record[BASE + usize::from(extra)..])
+}
+
+/// Compares the record's checksum with the one that its bytes give; true to life without metadata_csum. A record that was
+/// never used may be all zeros and fails: look at the mode and the group's `itable_unused` first.
+///
+/// # Errors
+/// [`Flaw::Checksum`], or those of [`Inode::decode`].
+pub fn verify(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Result<(), FormatError> {
+    let place = Place::Inode(inode);
+    let record = whole(record, geometry).map_err(|flaw| flaw.at(place))?;
+    let Some(computed) = checksum(record, inode, geometry) else { return Ok(()) };
+    let half = |at: usize| u32::from(u16::from_le_bytes([record[at], record[at + 1]]));
+    let low = half(CHECKSUM_LO_AT);
+    let (found, computed) = if checksum_is_wide(record) {
+        (low | half(CHECKSUM_HI_AT) << 16, computed)
+    } else {
+        (low, computed & 0xffff)
+    };
+    if found != computed {
+        return Err(Flaw::checksum(found, computed).at(place));
+    }
+    Ok(())
+}
+
+/// The last step before the record leaves for the device.
+///
+/// # Panics
+/// When the record is not `geometry.inode_size` bytes: our own mistake.
+pub fn seal(record: &mut [u8], inode: InodeNo, geometry: &Geometry) {
+    assert_eq!(record.len(), usize::from(geometry.inode_size), "bytes of an inode record");
+    let Some(computed) = checksum(record, inode, geometry) else { return };
+    let stored = computed.to_le_bytes();
+    record[CHECKSUM_LO_AT..CHECKSUM_LO_AT + 2].copy_from_slice(&stored[..2]);
+    if checksum_is_wide(record) {
+        record[CHECKSUM_HI_AT..CHECKSUM_HI_AT + 2].copy_from_slice(&stored[2..]);
+    }
+}
+
+/// Over number, generation and the whole record, the checksum's halves read as zero. The Hurd keeps something else in
+/// their place, so its inodes have none.
+fn checksum(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Option<u32> {
+    if !geometry.has_metadata_csum() || geometry.creator_os == CREATOR_HURD {
+        return None;
+    }
+    const GENERATION_AT: usize = offset_of!(RawInode, i_generation);
+    let crc = Crc32c::seeded(geometry.checksum_seed)
+        .le32(inode.0)
+        .bytes(&record[GENERATION_AT..GENERATION_AT + 4])
+        .bytes(&record[..CHECKSUM_LO_AT])
+        .zeros(2);
+    let rest = &record[CHECKSUM_LO_AT + 2..];
+    if !checksum_is_wide(record) {
+        return Some(crc.bytes(rest).value());
+    }
+    let (front, back) = rest.split_at(CHECKSUM_HI_AT - CHECKSUM_LO_AT - 2);
+    Some(crc.bytes(front).zeros(2).bytes(&back[2..]).value())
+}
+
+/// Whether the record has room for the checksum's high half.
+fn checksum_is_wide(record: &[u8]) -> bool {
+    record.len() > BASE
+        && has_extra(u16::from_le_bytes([record[BASE], record[BASE + 1]]), fields::CHECKSUM_HI_END)
+}
+
+fn whole<'a>(record: &'a [u8], geometry: &Geometry) -> Result<&'a [u8], Flaw> {
+    let size = usize::from(geometry.inode_size);
+    record.get(..size).ok_or(Flaw::truncated(record.len(), size))
+}
+
+/// `i_extra_isize` of a whole record.
+fn extra_isize(record: &[u8]) -> Result<u16, Flaw> {
+    if record.len() == BASE {
+        return Ok(0);
+    }
+    let room = record.len() - BASE;
+    let found = u16::from_le_bytes([record[BASE], record[BASE + 1]]);
+    if usize::from(found) > room {
+        return Err(Flaw::above_limit("i_extra_isize", found, room as u64));
+    }
+    if !found.is_multiple_of(4) {
+        return Err(Flaw::bad_value("i_extra_isize", found));
+    }
+    Ok(found)
+}
+
+/// Whether `i_size_high` belongs to the size: for regular files always, for directories with large_dir.
+fn size_is_64bit(mode: u16, geometry: &Geometry) -> bool {
+    match FileType::of_mode(mode) {
+        Some(FileType::Regular) => true,
+        Some(FileType::Directory) => geometry.has_incompat(IncompatFeatures::LARGEDIR),
+        _ => false,
+    }
+}
+
+fn blocks_have_high(geometry: &Geometry) -> bool {
+    geometry.creator_os != CREATOR_HURD && geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE)
+}
+
+fn acl_has_high(geometry: &Geometry) -> bool {
+    geometry.creator_os != CREATOR_HURD && geometry.has_incompat(IncompatFeatures::BIT64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ mod snapshot;
 mod tool;
 pub mod tree;
 
-pub use loop_mount::LoopMount;
+pub use loop_mount::{LoopMount, left_dirty};
 pub use scratch::{Scratch, TempImage, corpora, gunzip, gunzip_sparse};
 pub use snapshot::{
     Digest, Entry, Kind, TreeSnapshot, assert_same_tree, content_digest, differences,

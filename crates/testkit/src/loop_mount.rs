@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::Scratch;
+use crate::{Scratch, TempImage};
 
 /// Loop devices are few and shared: how long to wait for a free one.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,6 +86,23 @@ impl Drop for LoopMount {
             eprintln!("umount {}: {said} ({lazy:?})", self.path().display());
         }
     }
+}
+
+/// What power loss would leave: mounts `image` with `options`, lets `work` change the mounted directory, and copies the
+/// image while it is still mounted. `work` calls fsync for what the copy must hold. Needs root.
+pub fn left_dirty(
+    image: &Path,
+    options: &str,
+    work: impl FnOnce(&Path),
+) -> Result<TempImage, String> {
+    let mount = LoopMount::new(image, options)?;
+    work(mount.path());
+    let copy = TempImage::of_size(0).map_err(|error| error.to_string())?;
+    let mut cp = Command::new("cp");
+    cp.arg("--sparse=always").arg(image).arg(copy.path());
+    let status = cp.status().map_err(|error| format!("cp: {error}"))?;
+    mount.unmount()?;
+    if status.success() { Ok(copy) } else { Err(format!("cp: {status}")) }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use extant_ondisk::superblock::ErrorPolicy;
+
 use super::error::MkfsError;
 use super::numbers;
 
@@ -65,24 +67,13 @@ pub enum BlockSize {
     AtLeast(u32),
 }
 
-/// `-e`: what the kernel does when it finds an error (the superblock's `s_errors`).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[allow(missing_docs, reason = "the names are those of mke2fs(8)")]
-pub enum ErrorsBehavior {
-    Continue = 1,
-    RemountReadOnly = 2,
-    Panic = 3,
-}
-
-impl ErrorsBehavior {
-    /// The behaviour of a name of mke2fs(8).
-    pub fn of_name(name: &str) -> Option<Self> {
-        match name {
-            "continue" => Some(Self::Continue),
-            "remount-ro" => Some(Self::RemountReadOnly),
-            "panic" => Some(Self::Panic),
-            _ => None,
-        }
+/// `-e`: what the kernel does when it finds an error, by the names of mke2fs(8).
+pub(super) fn error_policy(name: &str) -> Option<ErrorPolicy> {
+    match name {
+        "continue" => Some(ErrorPolicy::Continue),
+        "remount-ro" => Some(ErrorPolicy::RemountReadOnly),
+        "panic" => Some(ErrorPolicy::Panic),
+        _ => None,
     }
 }
 
@@ -129,7 +120,7 @@ pub struct Options {
     /// `-D`
     pub direct_io: bool,
     /// `-e`
-    pub errors: Option<ErrorsBehavior>,
+    pub errors: Option<ErrorPolicy>,
     /// `-E`, as written: it is read after the configuration's `options`.
     pub extended: Vec<String>,
     /// `-F`, counted.
@@ -277,7 +268,7 @@ impl Options {
             b'b' => self.block_size = Some(block_size(&text)?),
             b'C' => self.cluster_size = Some(cluster_size(&text)?),
             b'e' => {
-                let behavior = ErrorsBehavior::of_name(&text);
+                let behavior = error_policy(&text);
                 self.errors =
                     Some(behavior.ok_or_else(|| usage(format!("bad error behavior - {text}")))?);
             }

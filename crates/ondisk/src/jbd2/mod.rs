@@ -1,1 +1,334 @@
-//! The journal's format (jbd2): big-endian.
+//! The journal's format (jbd2): big-endian, except for the records of fast commits.
+//!
+//! A journal is a superblock and a log. A transaction in the log is descriptor blocks, each followed by the blocks it
+//! describes, revoke blocks, and a commit block that makes it real. What the blocks look like depends on the journal's
+//! features: [`LogFormat`] holds what follows from them.
+//!
+//! Source: the kernel's `journal.rst`; what it leaves out (tag sizes, checksum v1, the fast-commit area) was found on
+//! images that the kernel and debugfs wrote, see `docs/format.md`.
+
+mod commit;
+mod descriptor;
+mod fast_commit;
+mod revoke;
+mod superblock;
+
+pub use commit::{CommitBlock, RawCommitBlock};
+pub use descriptor::{BlockTag, DescriptorWriter, TagFlags, Tags, tags};
+pub use fast_commit::{
+    FastCommitChecksum, FastCommitDentry, FastCommitRecord, FastCommitRecords, FastCommitTag,
+    push_fast_commit_record,
+};
+pub use revoke::{RevokeRecords, RevokeWriter, revoke_records};
+pub use superblock::{JournalSuperblock, RawJournalSuperblock};
+
+use crate::checksum::Crc32c;
+use crate::features::features;
+use crate::types::{Tid, Uuid};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::size_of;
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// First word of every journal block that is not a logged block.
+pub const JOURNAL_MAGIC: u32 = 0xc03b_3998;
+/// Bytes of the checksum at the end of descriptor and revoke blocks, with checksum v2 and v3.
+pub const TAIL_SIZE: usize = 4;
+
+features! {
+    /// `s_feature_compat` of the journal.
+    JournalCompat, "C" {
+        /// Commit blocks carry a checksum of the transaction (checksum v1).
+        CHECKSUM = 0x1, "journal_checksum";
+    }
+}
+
+features! {
+    /// `s_feature_incompat` of the journal.
+    JournalIncompat, "I" {
+        /// Has revoke records.
+        REVOKE = 0x1, "journal_incompat_revoke";
+        /// Block numbers of 64 bits.
+        BIT64 = 0x2, "journal_64bit";
+        /// The commit block is written together with the transaction, without a flush between.
+        ASYNC_COMMIT = 0x4, "journal_async_commit";
+        /// Checksums in every block and tag, tags with 16 bits of it.
+        CSUM_V2 = 0x8, "journal_checksum_v2";
+        /// The same with 32 bits in tags of one size.
+        CSUM_V3 = 0x10, "journal_checksum_v3";
+        /// Has a fast-commit area.
+        FAST_COMMIT = 0x20, "fast_commit";
+    }
+}
+
+features! {
+    /// `s_feature_ro_compat` of the journal. None is known.
+    JournalRoCompat, "R" {}
+}
+
+impl JournalIncompat {
+    /// What this code reads.
+    pub const READABLE: Self = Self::REVOKE
+        .union(Self::BIT64)
+        .union(Self::ASYNC_COMMIT)
+        .union(Self::CSUM_V2)
+        .union(Self::CSUM_V3)
+        .union(Self::FAST_COMMIT);
+}
+
+/// What a journal block is, from `h_blocktype`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum BlockType {
+    /// Says where the blocks after it belong.
+    Descriptor,
+    /// Ends a transaction and makes it real.
+    Commit,
+    /// Superblock without features.
+    SuperblockV1,
+    /// Superblock.
+    SuperblockV2,
+    /// Lists blocks that must not be replayed.
+    Revoke,
+}
+
+impl BlockType {
+    /// From the stored number.
+    pub fn decode(stored: u32) -> Option<Self> {
+        Some(match stored {
+            1 => Self::Descriptor,
+            2 => Self::Commit,
+            3 => Self::SuperblockV1,
+            4 => Self::SuperblockV2,
+            5 => Self::Revoke,
+            _ => return None,
+        })
+    }
+
+    /// The stored number.
+    pub fn encode(self) -> u32 {
+        match self {
+            Self::Descriptor => 1,
+            Self::Commit => 2,
+            Self::SuperblockV1 => 3,
+            Self::SuperblockV2 => 4,
+            Self::Revoke => 5,
+        }
+    }
+}
+
+/// The first 12 bytes of a journal block, as stored.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[allow(missing_docs, reason = "the kernel's field names, documented in journal.rst")]
+pub struct RawHeader {
+    pub h_magic: U32,
+    pub h_blocktype: U32,
+    pub h_sequence: U32,
+}
+
+const _: () = assert!(size_of::<RawHeader>() == 12);
+
+/// The first 12 bytes of a journal block, as meant.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Header {
+    /// What the block is.
+    pub block_type: BlockType,
+    /// The transaction it belongs to.
+    pub tid: Tid,
+}
+
+impl Header {
+    /// The header of a block; `None` when the magic is not there or the type is unknown: such a block ends the log.
+    pub fn of(block: &[u8]) -> Option<Self> {
+        let (raw, _) = RawHeader::read_from_prefix(block).ok()?;
+        if raw.h_magic.get() != JOURNAL_MAGIC {
+            return None;
+        }
+        let block_type = BlockType::decode(raw.h_blocktype.get())?;
+        Some(Self { block_type, tid: Tid(raw.h_sequence.get()) })
+    }
+
+    /// As stored.
+    pub fn encode(self) -> RawHeader {
+        RawHeader {
+            h_magic: U32::new(JOURNAL_MAGIC),
+            h_blocktype: U32::new(self.block_type.encode()),
+            h_sequence: U32::new(self.tid.0),
+        }
+    }
+}
+
+/// Which checksum guards the log.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum JournalChecksum {
+    /// None.
+    #[default]
+    None,
+    /// CRC-32 of the whole transaction in its commit block.
+    V1,
+    /// crc32c in every block, its low half in tags.
+    V2,
+    /// crc32c in every block and tag.
+    V3,
+}
+
+/// What the blocks of a log look like: everything that follows from the journal's superblock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LogFormat {
+    /// Bytes a block.
+    pub block_size: u32,
+    /// Which checksum guards the log.
+    pub checksum: JournalChecksum,
+    /// Whether block numbers have 64 bits.
+    pub is_64bit: bool,
+    /// Whether commit blocks are written without waiting for the rest.
+    pub is_async_commit: bool,
+    /// Identity of the journal: written into tags.
+    pub uuid: Uuid,
+}
+
+impl LogFormat {
+    /// The block size as a length in memory.
+    pub fn block_len(&self) -> usize {
+        self.block_size as usize
+    }
+
+    /// Whether blocks and tags have checksums of their own (v2 and v3).
+    pub fn has_block_checksums(&self) -> bool {
+        matches!(self.checksum, JournalChecksum::V2 | JournalChecksum::V3)
+    }
+
+    /// Start of every crc32c in the log.
+    pub fn seed(&self) -> u32 {
+        Crc32c::new().bytes(&self.uuid.0).value()
+    }
+
+    /// Bytes of a tag without the UUID that may follow it. With checksum v2 a tag is two bytes longer than the
+    /// documents say.
+    pub fn tag_size(&self) -> usize {
+        match (self.checksum, self.is_64bit) {
+            (JournalChecksum::V3, _) => 16,
+            (JournalChecksum::V2, true) => 14,
+            (JournalChecksum::V2, false) => 10,
+            (_, true) => 12,
+            (_, false) => 8,
+        }
+    }
+
+    /// Bytes at the end of descriptor and revoke blocks that hold their checksum.
+    pub fn tail_size(&self) -> usize {
+        if self.has_block_checksums() { TAIL_SIZE } else { 0 }
+    }
+
+    /// Most tags that fit into one descriptor block: the first is followed by the UUID.
+    pub fn tags_per_block(&self) -> usize {
+        self.block_len()
+            .saturating_sub(size_of::<RawHeader>() + size_of::<Uuid>() + self.tail_size())
+            / self.tag_size()
+    }
+
+    /// Most records that fit into one revoke block.
+    pub fn revokes_per_block(&self) -> usize {
+        self.block_len().saturating_sub(revoke::RECORDS_AT + self.tail_size()) / self.revoke_size()
+    }
+
+    /// Bytes of a revoke record.
+    pub fn revoke_size(&self) -> usize {
+        if self.is_64bit { 8 } else { 4 }
+    }
+
+    /// The checksum of a logged block as it lies in the log (escaped), for its tag; v2 keeps the low half.
+    pub fn data_checksum(&self, tid: Tid, logged: &[u8]) -> u32 {
+        let whole = Crc32c::seeded(self.seed()).be32(tid.0).bytes(logged).value();
+        if self.checksum == JournalChecksum::V2 { whole & 0xffff } else { whole }
+    }
+
+    /// Of a block that ends in its checksum: (stored, computed). `None` without such checksums or for a short block.
+    fn tail_checksum(&self, block: &[u8]) -> Option<(u32, u32)> {
+        if !self.has_block_checksums() {
+            return None;
+        }
+        let (body, tail) = block.split_last_chunk::<TAIL_SIZE>()?;
+        let computed = Crc32c::seeded(self.seed()).bytes(body).zeros(TAIL_SIZE).value();
+        Some((u32::from_be_bytes(*tail), computed))
+    }
+
+    /// Stamps the checksum at the end of a descriptor or revoke block, where there is one.
+    fn seal_tail(&self, block: &mut [u8]) {
+        if let Some((_, computed)) = self.tail_checksum(block)
+            && let Some(tail) = block.last_chunk_mut::<TAIL_SIZE>()
+        {
+            *tail = computed.to_be_bytes();
+        }
+    }
+}
+
+/// Whether a block must be escaped in the log: it begins with the journal's magic number, as its own blocks do.
+pub fn needs_escape(block: &[u8]) -> bool {
+    block.first_chunk::<4>() == Some(&JOURNAL_MAGIC.to_be_bytes())
+}
+
+/// Escapes a block for the log: the magic number is replaced by zeros. [`unescape`] puts it back.
+pub fn escape(block: &mut [u8]) {
+    if let Some(start) = block.first_chunk_mut::<4>() {
+        *start = [0; 4];
+    }
+}
+
+/// Puts the magic number back into a block whose tag says [`TagFlags::ESCAPED`].
+pub fn unescape(block: &mut [u8]) {
+    if let Some(start) = block.first_chunk_mut::<4>() {
+        *start = JOURNAL_MAGIC.to_be_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(checksum: JournalChecksum, is_64bit: bool) -> LogFormat {
+        LogFormat {
+            block_size: 1024,
+            checksum,
+            is_64bit,
+            is_async_commit: false,
+            uuid: Uuid([7; 16]),
+        }
+    }
+
+    #[test]
+    fn tags_have_the_sizes_that_debugfs_writes() {
+        let sizes = [JournalChecksum::None, JournalChecksum::V1, JournalChecksum::V2]
+            .map(|checksum| [false, true].map(|wide| format(checksum, wide).tag_size()));
+        assert_eq!(sizes, [[8, 12], [8, 12], [10, 14]]);
+        assert_eq!(format(JournalChecksum::V3, false).tag_size(), 16);
+        assert_eq!(format(JournalChecksum::V3, true).tag_size(), 16);
+    }
+
+    #[test]
+    fn an_escaped_block_gets_its_first_word_back() {
+        let mut block = [9; 16];
+        block[..4].copy_from_slice(&JOURNAL_MAGIC.to_be_bytes());
+        let before = block;
+        assert!(needs_escape(&block));
+        escape(&mut block);
+        assert!(!needs_escape(&block));
+        unescape(&mut block);
+        assert_eq!(block, before);
+    }
+
+    #[test]
+    fn a_block_without_the_magic_or_of_unknown_type_is_no_journal_block() {
+        let header = Header { block_type: BlockType::Commit, tid: Tid(9) };
+        let mut raw = header.encode();
+        assert_eq!(Header::of(raw.as_bytes()), Some(header));
+        raw.h_blocktype.set(6);
+        assert_eq!(Header::of(raw.as_bytes()), None);
+        raw.h_blocktype.set(2);
+        raw.h_magic.set(JOURNAL_MAGIC + 1);
+        assert_eq!(Header::of(raw.as_bytes()), None);
+        assert_eq!(Header::of(&[0xc0, 0x3b]), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! The commands, one module each: its arguments and its `run`.
+
+pub(crate) mod build;
+pub(crate) mod cat;
+pub(crate) mod completions;
+pub(crate) mod cp;
+pub(crate) mod export;
+pub(crate) mod find;
+pub(crate) mod frag;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod map;
+pub(crate) mod mkfs;
+pub(crate) mod stat;
+pub(crate) mod tree;
+
+use std::ffi::OsString;
+
+/// Files inside images, as most reading commands take them.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Operands {
+    /// The image, spelled out: the operands are then paths inside it
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<OsString>,
+    /// IMAGE:/path, or IMAGE for its root directory
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "image")]
+    pub(crate) files: Vec<OsString>,
+}

@@ -1,0 +1,51 @@
+//! `extant man`: manual pages, made from the table of commands.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use crate::failure::{At, Failure};
+use crate::session::Session;
+use crate::table::Extant;
+
+/// Make the manual pages: into a directory, or extant(1) to standard output
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where extant.1, extant-ls.1 and the others go
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let table = table();
+        let Some(dir) = self.dir else {
+            return session.out.bytes(&page(Man::new(table))?);
+        };
+        fs::create_dir_all(&dir).at(&dir)?;
+        for command in table.get_subcommands() {
+            let name = format!("extant-{}", command.get_name());
+            // The page is about `extant-ls`, what is typed is `extant ls`.
+            let typed = format!("extant {}", command.get_name());
+            let command = command.clone().name(name.clone()).bin_name(typed);
+            let path = dir.join(name + ".1");
+            fs::write(&path, page(Man::new(command))?).at(&path)?;
+        }
+        let path = dir.join("extant.1");
+        fs::write(&path, page(Man::new(table))?).at(&path)
+    }
+}
+
+fn table() -> clap::Command {
+    let mut table = Extant::command();
+    table.build(); // global arguments reach the commands
+    table
+}
+
+fn page(man: Man) -> Result<Vec<u8>, Failure> {
+    let mut page = Vec::new();
+    man.render(&mut page).map_err(Failure::new)?;
+    Ok(page)
+}

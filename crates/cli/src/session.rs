@@ -1,0 +1,51 @@
+//! What every command is handed: its name in messages, standard output, and the exit code so far.
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// One run of one command.
+pub(crate) struct Session {
+    /// As messages begin: `extant ls`, or the twin's name.
+    pub(crate) called: String,
+    /// Whether a link of the twin's name called us: the output must parse like the twin's.
+    pub(crate) as_twin: bool,
+    /// Standard output.
+    pub(crate) out: Output,
+    code: u8,
+}
+
+impl Session {
+    /// A session of the command that is `called` so.
+    pub(crate) fn new(called: impl Into<String>, as_twin: bool) -> Self {
+        Self { called: called.into(), as_twin, out: Output::new(), code: 0 }
+    }
+
+    /// Tells of a failure and goes on, as `ls` does with one of several operands. A reader that
+    /// has gone is not gone on from.
+    pub(crate) fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
+        if failure.code() == Failure::broken_pipe().code() {
+            return Err(failure);
+        }
+        self.out.flush()?;
+        failure.tell(&self.called);
+        self.code = self.code.max(failure.code());
+        Ok(())
+    }
+
+    /// A remark on standard error that changes nothing.
+    pub(crate) fn remark(&mut self, what: impl std::fmt::Display) -> Result<(), Failure> {
+        self.out.flush()?;
+        eprintln!("{}: {what}", self.called);
+        Ok(())
+    }
+
+    /// Ends the session with the outcome of its command; the exit code.
+    pub(crate) fn close(mut self, outcome: Result<(), Failure>) -> u8 {
+        let flushed = self.out.flush();
+        for failure in [outcome, flushed].into_iter().filter_map(Result::err) {
+            failure.tell(&self.called);
+            self.code = self.code.max(failure.code());
+        }
+        self.code
+    }
+}

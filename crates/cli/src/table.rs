@@ -1,0 +1,168 @@
+//! The table of commands: arguments, help, man pages and completions all come from here.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
+
+use crate::commands::{
+    build, cat, completions, cp, export, find, frag, info, ls, man, map, mkfs, stat, tree,
+};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::{later, twins};
+
+/// ext4 images made, read, changed and checked without the kernel
+///
+/// IMAGE is a file, a block device or a device URL: PATH#p2 is a partition, PATH?offset=N&size=N a
+/// slice. IMAGE:/path names a file inside it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "extant",
+    version,
+    disable_help_flag = true,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Extant {
+    /// Print help
+    #[arg(long, global = true, action = ArgAction::Help)]
+    help: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Mkfs(mkfs::Args),
+    Build(build::Args),
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Stat(stat::Args),
+    Tree(tree::Args),
+    Find(find::Args),
+    Cp(cp::Args),
+    Export(export::Args),
+    Info(info::Args),
+    Frag(frag::Args),
+    Map(map::Args),
+    Man(man::Args),
+    Completions(completions::Args),
+}
+
+impl Command {
+    /// Its name in the table.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Mkfs(_) => "mkfs",
+            Self::Build(_) => "build",
+            Self::Ls(_) => "ls",
+            Self::Cat(_) => "cat",
+            Self::Stat(_) => "stat",
+            Self::Tree(_) => "tree",
+            Self::Find(_) => "find",
+            Self::Cp(_) => "cp",
+            Self::Export(_) => "export",
+            Self::Info(_) => "info",
+            Self::Frag(_) => "frag",
+            Self::Map(_) => "map",
+            Self::Man(_) => "man",
+            Self::Completions(_) => "completions",
+        }
+    }
+
+    fn run(self, session: &mut Session) -> Result<(), Failure> {
+        match self {
+            Self::Mkfs(args) => args.run(session),
+            Self::Build(args) => args.run(session),
+            Self::Ls(args) => args.run(session),
+            Self::Cat(args) => args.run(session),
+            Self::Stat(args) => args.run(session),
+            Self::Tree(args) => args.run(session),
+            Self::Find(args) => args.run(session),
+            Self::Cp(args) => args.run(session),
+            Self::Export(args) => args.run(session),
+            Self::Info(args) => args.run(session),
+            Self::Frag(args) => args.run(session),
+            Self::Map(args) => args.run(session),
+            Self::Man(args) => args.run(session),
+            Self::Completions(args) => args.run(session),
+        }
+    }
+}
+
+/// Runs the command line: as a twin where a link of its name called us, else by the table.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let code = match twins::called_as(arguments.first()) {
+        Some(twin) => twin.run(arguments),
+        None => run_by_table(arguments),
+    };
+    ExitCode::from(code)
+}
+
+fn run_by_table(arguments: Vec<OsString>) -> u8 {
+    let command = arguments.get(1).and_then(|name| name.to_str());
+    if let Some((name, refusal)) = command.and_then(|name| Some((name, later::refusal(name)?))) {
+        return Session::new(format!("extant {name}"), false).close(Err(refusal));
+    }
+    let words = match command {
+        Some("mkfs") if !arguments.iter().any(|word| word == "--help") => {
+            // mke2fs's command line is read as mke2fs reads it, by the engine.
+            let mut session = Session::new("extant mkfs", false);
+            let outcome = mkfs::run(arguments.into_iter().skip(2), &mut session);
+            return session.close(outcome);
+        }
+        Some("find") => find::with_long_options(arguments),
+        Some("frag") => frag::with_equals(arguments),
+        _ => arguments,
+    };
+    match Extant::try_parse_from(words) {
+        Ok(Extant { command, .. }) => {
+            let mut session = Session::new(format!("extant {}", command.name()), false);
+            let outcome = command.run(&mut session);
+            session.close(outcome)
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Prints what clap has to say, help among it; the exit code.
+pub(crate) fn refuse(error: &clap::Error) -> u8 {
+    // Nobody left to tell is no further failure.
+    let _ = error.print();
+    u8::try_from(error.exit_code()).unwrap_or(2)
+}
+
+/// Parses the arguments of one command that is called by a name of its own.
+pub(crate) fn parse_alone<A: clap::Args + FromArgMatches>(
+    name: &'static str,
+    arguments: Vec<OsString>,
+) -> Result<A, clap::Error> {
+    let command = clap::Command::new(name).disable_help_flag(true).max_term_width(100);
+    let help = clap::Arg::new("help").long("help").help("Print help").action(ArgAction::Help);
+    let mut command = A::augment_args(command).arg(help);
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_is_consistent() {
+        Extant::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_called_by_its_name() {
+        let table = Extant::command();
+        let names = table.get_subcommands().map(|command| command.get_name().to_owned());
+        for name in names {
+            let about = table.find_subcommand(&name).and_then(|command| command.get_about());
+            assert!(about.is_some(), "{name} has no line of help");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Which features a new file system gets: the configuration's, edited by `-O`, made consistent.
+
+use extant_ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompatFeatures};
+
+use super::config::TypedConfig;
+use super::error::MkfsError;
+
+/// What the configuration's silence means.
+const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index";
+
+/// Features that mke2fs sets and clears on request; the others belong to the kernel, or to nobody.
+fn settable() -> Features {
+    Features {
+        compat: CompatFeatures::HAS_JOURNAL
+            | CompatFeatures::EXT_ATTR
+            | CompatFeatures::RESIZE_INODE
+            | CompatFeatures::DIR_INDEX
+            | CompatFeatures::SPARSE_SUPER2
+            | CompatFeatures::FAST_COMMIT
+            | CompatFeatures::STABLE_INODES
+            | CompatFeatures::ORPHAN_FILE,
+        incompat: IncompatFeatures::FILETYPE
+            | IncompatFeatures::JOURNAL_DEV
+            | IncompatFeatures::META_BG
+            | IncompatFeatures::EXTENTS
+            | IncompatFeatures::BIT64
+            | IncompatFeatures::MMP
+            | IncompatFeatures::FLEX_BG
+            | IncompatFeatures::EA_INODE
+            | IncompatFeatures::CSUM_SEED
+            | IncompatFeatures::LARGEDIR
+            | IncompatFeatures::INLINE_DATA
+            | IncompatFeatures::ENCRYPT
+            | IncompatFeatures::CASEFOLD,
+        ro_compat: RoCompatFeatures::SPARSE_SUPER
+            | RoCompatFeatures::LARGE_FILE
+            | RoCompatFeatures::HUGE_FILE
+            | RoCompatFeatures::GDT_CSUM
+            | RoCompatFeatures::DIR_NLINK
+            | RoCompatFeatures::EXTRA_ISIZE
+            | RoCompatFeatures::QUOTA
+            | RoCompatFeatures::BIGALLOC
+            | RoCompatFeatures::METADATA_CSUM
+            | RoCompatFeatures::PROJECT
+            | RoCompatFeatures::VERITY,
+    }
+}
+
+/// Applies a list: `name` and `+name` set, `^name` and `-name` clear, `none` clears all.
+pub(super) fn edit(features: &mut Features, list: &str) -> Result<(), MkfsError> {
+    let refused = || MkfsError::BadFeatures(list.to_owned());
+    for word in list.split([',', ' ', '\t']).filter(|word| !word.is_empty()) {
+        if word.eq_ignore_ascii_case("none") {
+            *features = Features::default();
+            continue;
+        }
+        let (name, clear) = match word.strip_prefix(['^', '-']) {
+            Some(name) => (name, true),
+            None => (word.strip_prefix('+').unwrap_or(word), false),
+        };
+        let name = name.to_ascii_lowercase();
+        let feature = Features::named(&name).or_else(|| by_number(&name)).ok_or_else(refused)?;
+        if !settable().contains(feature) {
+            return Err(refused());
+        }
+        *features = if clear { features.difference(feature) } else { features.union(feature) };
+    }
+    Ok(())
+}
+
+/// `feature_c9`: a bit by its word and number, as dumpe2fs prints bits without a name.
+fn by_number(name: &str) -> Option<Features> {
+    let number = name.strip_prefix("feature_")?;
+    let (word, bit) = number.split_at_checked(1)?;
+    let bit = 1_u32.checked_shl(bit.parse().ok()?)?;
+    let none = Features::default();
+    match word {
+        "c" => Some(Features { compat: CompatFeatures::from_bits_retain(bit), ..none }),
+        "i" => Some(Features { incompat: IncompatFeatures::from_bits_retain(bit), ..none }),
+        "r" => Some(Features { ro_compat: RoCompatFeatures::from_bits_retain(bit), ..none }),
+        _ => None,
+    }
+}
+
+/// What decides the features beside the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FeatureRequest<'a> {
+    /// `-O`
+    pub(super) list: Option<&'a str>,
+    /// `-j` or `-J`.
+    pub(super) journal: bool,
+    /// Revision 0 has no features.
+    pub(super) revision: u32,
+    /// The Hurd knows neither file types in dirents nor block counts in blocks nor checksums.
+    pub(super) hurd: bool,
+    /// `-E encoding=`
+    pub(super) encoding: bool,
+    /// `-E quotatype=` asks for project quota.
+    pub(super) project_quota: bool,
+}
+
+/// Reads the configuration, applies the request and checks what depends on nothing but features.
+pub(super) fn resolve(
+    config: &TypedConfig<'_>,
+    request: FeatureRequest<'_>,
+) -> Result<Features, MkfsError> {
+    let mut features = Features::default();
+    edit(&mut features, config.text("base_features").unwrap_or(BASE_FEATURES))?;
+    for list in config.cumulative("features") {
+        edit(&mut features, list)?;
+    }
+    if let Some(list) = request.list.or_else(|| config.text("default_features")) {
+        edit(&mut features, list)?;
+    }
+    if request.revision == 0 {
+        return revision_0(request);
+    }
+    if features.incompat.contains(IncompatFeatures::JOURNAL_DEV) {
+        return Ok(Features {
+            compat: CompatFeatures::empty(),
+            incompat: IncompatFeatures::JOURNAL_DEV,
+            ro_compat: features.ro_compat & RoCompatFeatures::METADATA_CSUM,
+        });
+    }
+    if request.journal {
+        features.compat |= CompatFeatures::HAS_JOURNAL;
+    }
+    if request.encoding {
+        features.incompat |= IncompatFeatures::CASEFOLD;
+    }
+    if request.project_quota && features.ro_compat.contains(RoCompatFeatures::QUOTA) {
+        features.ro_compat |= RoCompatFeatures::PROJECT;
+    }
+    if request.hurd {
+        features.incompat -= IncompatFeatures::FILETYPE;
+        features.ro_compat -= RoCompatFeatures::HUGE_FILE | RoCompatFeatures::METADATA_CSUM;
+    }
+    // The newer checksum replaces the older.
+    if features.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
+        features.ro_compat -= RoCompatFeatures::GDT_CSUM;
+    } else if features.incompat.contains(IncompatFeatures::CSUM_SEED) {
+        if request.list.is_some_and(|list| asks_for(list, "metadata_csum_seed")) {
+            return Err(invalid(
+                "the metadata_csum_seed feature requires the metadata_csum feature",
+            ));
+        }
+        features.incompat -= IncompatFeatures::CSUM_SEED;
+    }
+    if !features.compat.contains(CompatFeatures::HAS_JOURNAL) {
+        drop_journal(&mut features);
+    }
+    check(&features)?;
+    Ok(features)
+}
+
+/// A volume without a journal has nothing of what rests on one.
+pub(super) fn drop_journal(features: &mut Features) {
+    features.compat -= CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
+}
+
+fn asks_for(list: &str, feature: &str) -> bool {
+    list.split([',', ' ']).any(|word| word.strip_prefix('+').unwrap_or(word) == feature)
+}
+
+fn revision_0(request: FeatureRequest<'_>) -> Result<Features, MkfsError> {
+    let mut asked = Features::default();
+    if let Some(list) = request.list {
+        edit(&mut asked, list)?;
+    }
+    if asked != Features::default() || request.journal || request.encoding {
+        return Err(invalid("file system features are not supported with revision 0"));
+    }
+    Ok(Features::default())
+}
+
+fn check(features: &Features) -> Result<(), MkfsError> {
+    let (compat, incompat, ro_compat) = (features.compat, features.incompat, features.ro_compat);
+    let extents = incompat.contains(IncompatFeatures::EXTENTS);
+    if incompat.contains(IncompatFeatures::BIT64) && !extents {
+        return Err(invalid(
+            "extents must be enabled for a 64-bit file system: pass -O extents to rectify",
+        ));
+    }
+    if ro_compat.contains(RoCompatFeatures::BIGALLOC) && !extents {
+        return Err(invalid("cannot support the bigalloc feature without the extents feature"));
+    }
+    if compat.contains(CompatFeatures::RESIZE_INODE) {
+        if incompat.contains(IncompatFeatures::META_BG) {
+            return Err(invalid(
+                "the resize_inode and meta_bg features are not compatible: they cannot both be enabled",
+            ));
+        }
+        if !ro_compat.contains(RoCompatFeatures::SPARSE_SUPER) {
+            return Err(invalid(
+                "reserved online resize blocks not supported on non-sparse filesystem",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(text: &str) -> MkfsError {
+    MkfsError::Invalid(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edited(list: &str) -> Result<String, MkfsError> {
+        let mut features = Features::default();
+        edit(&mut features, "dir_index,filetype")?;
+        edit(&mut features, list)?;
+        Ok(features.to_string())
+    }
+
+    #[test]
+    fn lists_set_clear_and_start_over() {
+        let text = |list| edited(list).expect("known");
+        assert_eq!(text("extents,^filetype"), "dir_index extent");
+        assert_eq!(text("-dir_index +extent"), "filetype extent");
+        assert_eq!(text("none,uninit_groups"), "uninit_bg");
+        assert_eq!(text("FEATURE_C9"), "dir_index sparse_super2 filetype");
+    }
+
+    #[test]
+    fn features_that_nobody_may_set_are_refused() {
+        for bad in
+            ["bogus", "^bogus", "shared_blocks", "read-only", "needs_recovery", "FEATURE_I31"]
+        {
+            assert!(matches!(edited(bad), Err(MkfsError::BadFeatures(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,697 @@
+//! The figures of a new file system: sizes and counts that the superblock will state, from the options, the
+//! configuration and the device's size alone. Nothing is read or written here.
+
+mod groups;
+mod journal;
+
+use std::collections::BTreeSet;
+
+use extant_ondisk::superblock::{DefaultMountOptions, ErrorPolicy};
+use extant_ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompatFeatures};
+
+use super::config::{Config, TypeRequest, TypedConfig};
+use super::error::MkfsError;
+use super::extended::{Extended, QuotaType};
+use super::features::{self, FeatureRequest};
+use super::numbers;
+use super::options::{BlockSize, Options, Program, error_policy};
+
+pub use journal::JournalFigures;
+
+/// What is known of the device before anything is read from it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeviceFacts {
+    /// Bytes; `None` for a file that does not exist yet.
+    pub size: Option<u64>,
+    /// Bytes a logical sector: no smaller block can be written. 512 for files.
+    pub logical_sector: u32,
+    /// Bytes a physical sector: smaller blocks are slow.
+    pub physical_sector: u32,
+    /// `MKE2FS_FIRST_META_BG`
+    pub first_meta_bg: Option<u32>,
+}
+
+/// `s_creator_os`
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CreatorOs(pub u32);
+
+impl CreatorOs {
+    /// Linux.
+    pub const LINUX: Self = Self(0);
+    /// GNU Hurd.
+    pub const HURD: Self = Self(1);
+
+    fn of_name(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "linux" => Some(Self::LINUX),
+            "hurd" | "gnu" => Some(Self::HURD),
+            "freebsd" => Some(Self(3)),
+            "lites" => Some(Self(4)),
+            number => number.parse().ok().map(Self),
+        }
+    }
+}
+
+/// The figures. Counts are consistent with each other: what they describe can be laid out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// 0 has neither features nor inode sizes.
+    pub revision: u32,
+    /// Features.
+    pub features: Features,
+    /// Bytes.
+    pub block_size: u32,
+    /// Bytes; the block size without bigalloc.
+    pub cluster_size: u32,
+    /// 1 with blocks of 1 KiB, unless clusters start at 0.
+    pub first_data_block: u64,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Blocks a group.
+    pub blocks_per_group: u32,
+    /// Groups.
+    pub groups: u32,
+    /// Inodes a group.
+    pub inodes_per_group: u32,
+    /// Bytes.
+    pub inode_size: u16,
+    /// Bytes a group descriptor; `None` without 64bit, where it is 32.
+    pub desc_size: Option<u16>,
+    /// Descriptor blocks reserved for growing.
+    pub reserved_gdt_blocks: u16,
+    /// Groups a flex group, 1 for none.
+    pub flex_bg_size: u32,
+    /// First meta block group.
+    pub first_meta_bg: u32,
+    /// sparse_super2: the groups with backups.
+    pub backup_groups: [u32; 2],
+    /// Blocks reserved for the superuser.
+    pub reserved_blocks: u64,
+    /// The per cent they were computed from.
+    pub reserved_ratio: f64,
+    /// The internal journal, or a journal device's own.
+    pub journal: Option<JournalFigures>,
+    /// Blocks of the orphan file; 0 without one.
+    pub orphan_file_blocks: u32,
+    /// Kinds of quota that get a file.
+    pub quotas: BTreeSet<QuotaType>,
+    /// Default hash of directories: 0 legacy, 1 half_md4, 2 tea.
+    pub hash_version: u8,
+    /// What to do about errors.
+    pub errors: ErrorPolicy,
+    /// Mount options that hold unless the mount says otherwise.
+    pub mount_options: DefaultMountOptions,
+    /// Whether checks by mount count and time are on.
+    pub periodic_fsck: bool,
+    /// Who made it.
+    pub creator_os: CreatorOs,
+    /// casefold: `s_encoding` and `s_encoding_flags`.
+    pub encoding: (u16, u16),
+    /// Seconds, 0 without mmp.
+    pub mmp_interval: u16,
+    /// The inode tables may be left for the kernel to clear.
+    pub lazy_itable_init: bool,
+    /// The journal need not be cleared.
+    pub lazy_journal_init: bool,
+    /// Discard the device first.
+    pub discard: bool,
+    /// Metadata and journal at the start of the volume.
+    pub packed_meta_blocks: bool,
+    /// The types that the configuration was read through.
+    pub types: Vec<String>,
+    /// The extended options, the configuration's included.
+    pub extended: Extended,
+    /// What the user should hear.
+    pub warnings: Vec<String>,
+}
+
+impl Figures {
+    /// Blocks a cluster.
+    pub fn blocks_per_cluster(&self) -> u32 {
+        self.cluster_size / self.block_size
+    }
+
+    /// Inodes of the volume.
+    pub fn inodes(&self) -> u32 {
+        self.groups.saturating_mul(self.inodes_per_group)
+    }
+
+    /// Whether the volume is a journal for others.
+    pub fn is_journal_device(&self) -> bool {
+        self.features.incompat.contains(IncompatFeatures::JOURNAL_DEV)
+    }
+}
+
+/// The unit of a size without suffix when `-b` does not say.
+const DEFAULT_UNIT: u32 = 1024;
+/// Inode sizes and ratios where neither options nor configuration say.
+const DEFAULT_INODE_SIZE: i64 = 128;
+const DEFAULT_INODE_RATIO: i64 = 8192;
+const DEFAULT_BLOCK_SIZE: u32 = 4096;
+/// Largest block that the kernel mounts on most machines: physical sectors do not raise blocks above it.
+const PAGE_SIZE: u32 = 4096;
+/// Block counts that fit without 64bit.
+const MAX_32BIT_BLOCKS: u64 = u32::MAX as u64;
+
+/// Computes the figures.
+///
+/// # Errors
+/// Everything that mke2fs refuses before it writes.
+pub fn figures(
+    program: Program,
+    options: &Options,
+    config: &Config,
+    device: &DeviceFacts,
+) -> Result<Figures, MkfsError> {
+    options.uuid_choice()?;
+    let bytes = size_in_bytes(options, device)?;
+    let hurd = match &options.creator_os {
+        Some(name) => creator(name)? == CreatorOs::HURD,
+        None => false,
+    };
+    let types = TypedConfig::resolve(
+        config,
+        &TypeRequest {
+            fs_type: options.fs_type.as_deref(),
+            implied: program.fs_type(),
+            usage_types: options.usage_types.as_deref(),
+            journal: options.journal.wanted,
+            hurd,
+            device: &options.device,
+            size: u128::from(bytes),
+            force: options.force > 0,
+        },
+    )?;
+    Resolver { options, device, types: &types }.resolve(bytes)
+}
+
+/// The size asked for, else the device's.
+fn size_in_bytes(options: &Options, device: &DeviceFacts) -> Result<u64, MkfsError> {
+    let offset = options.extended.iter().rev().find_map(|list| offset_of(list)).unwrap_or(0);
+    let Some(text) = &options.size else {
+        let size = device.size.ok_or_else(|| {
+            invalid(format!(
+                "the file {} does not exist and no size was specified",
+                options.device.display()
+            ))
+        })?;
+        return Ok(size.saturating_sub(offset));
+    };
+    let unit = match options.block_size {
+        Some(BlockSize::Exactly(bytes)) => bytes,
+        _ => DEFAULT_UNIT,
+    };
+    let units = numbers::size(text, unit).filter(|units| *units > 0);
+    units.and_then(|units| units.checked_mul(u64::from(unit))).ok_or_else(|| {
+        invalid(format!("invalid blocks '{text}' on device '{}'", options.device.display()))
+    })
+}
+
+fn offset_of(list: &str) -> Option<u64> {
+    let value = list.split(',').rev().find_map(|item| item.strip_prefix("offset="))?;
+    numbers::size(value, 1)
+}
+
+fn creator(name: &str) -> Result<CreatorOs, MkfsError> {
+    CreatorOs::of_name(name).ok_or_else(|| invalid(format!("unknown os - {name}")))
+}
+
+fn invalid(text: impl Into<String>) -> MkfsError {
+    MkfsError::Invalid(text.into())
+}
+
+/// One computation: what it reads.
+struct Resolver<'a> {
+    options: &'a Options,
+    device: &'a DeviceFacts,
+    types: &'a TypedConfig<'a>,
+}
+
+impl Resolver<'_> {
+    fn resolve(&self, bytes: u64) -> Result<Figures, MkfsError> {
+        let mut warnings = self.options.warnings.clone();
+        warnings.extend(self.types.warnings.iter().cloned());
+        let extended = self.extended()?;
+        let revision = self.revision(&extended)?;
+        let creator_os = match self.options.creator_os.as_deref().or(self.types.text("creator_os"))
+        {
+            Some(name) => creator(name)?,
+            None => CreatorOs::LINUX,
+        };
+        let types = &extended.quotatype;
+        let mut features = features::resolve(
+            self.types,
+            FeatureRequest {
+                list: self.options.features.as_deref(),
+                journal: self.options.journal.wanted,
+                revision,
+                hurd: creator_os == CreatorOs::HURD,
+                encoding: extended.encoding.is_some(),
+                project_quota: types.as_ref().is_some_and(|t| t.contains(&QuotaType::Project)),
+            },
+        )?;
+        let block_size = self.block_size(&mut warnings)?;
+        let cluster_size = self.cluster_size(&features, block_size)?;
+        let mut blocks = bytes / u64::from(block_size);
+        self.fit_32_bits(&mut features, &mut blocks)?;
+        let inode_size = self.inode_size(revision, block_size, &features, &mut warnings)?;
+        let mut figures = Figures {
+            revision,
+            features,
+            block_size,
+            cluster_size,
+            first_data_block: u64::from(block_size == 1024 && cluster_size == block_size),
+            blocks,
+            blocks_per_group: self.blocks_per_group(block_size, cluster_size)?,
+            groups: 1,
+            inodes_per_group: 0,
+            inode_size,
+            desc_size: self.desc_size(&features, &extended)?,
+            reserved_gdt_blocks: 0,
+            flex_bg_size: self.flex_bg_size(&features)?,
+            first_meta_bg: self.first_meta_bg(&features),
+            backup_groups: [0; 2],
+            reserved_blocks: 0,
+            reserved_ratio: self.reserved_ratio()?,
+            journal: None,
+            orphan_file_blocks: 0,
+            quotas: quotas(&features, extended.quotatype.as_ref()),
+            hash_version: self.hash_version()?,
+            errors: self.errors()?,
+            mount_options: self.mount_options()?,
+            periodic_fsck: self.types.boolean("enable_periodic_fsck").unwrap_or(false),
+            creator_os,
+            encoding: self.encoding(&features, &extended)?,
+            mmp_interval: mmp_interval(&features, &extended),
+            lazy_itable_init: self.lazy(extended.lazy_itable_init, "lazy_itable_init"),
+            lazy_journal_init: self.lazy(extended.lazy_journal_init, "lazy_journal_init"),
+            discard: extended.discard.or_else(|| self.types.boolean("discard")).unwrap_or(true),
+            packed_meta_blocks: self.packed_meta_blocks(&features, &extended),
+            types: self.types.types.clone(),
+            extended,
+            warnings,
+        };
+        if figures.is_journal_device() {
+            journal::whole_device(&mut figures)?;
+            return Ok(figures);
+        }
+        let inodes = self.inodes(&figures)?;
+        let backups = self.backups(&figures);
+        let resize_limit = self.resize_limit(&figures)?;
+        groups::fit(&mut figures, inodes, resize_limit, backups)?;
+        if resize_inode_size(&figures) > MAX_SMALL_FILE {
+            figures.features.ro_compat |= RoCompatFeatures::LARGE_FILE;
+        }
+        figures.reserved_blocks = percent_of(figures.blocks, figures.reserved_ratio);
+        let locations = self.options.journal.location.as_deref();
+        let location = locations.or_else(|| self.types.text("journal_location"));
+        journal::internal(&mut figures, &self.options.journal, location)?;
+        journal::orphan_file(&mut figures)?;
+        Ok(figures)
+    }
+
+    /// The configuration's `options`, then `-E`.
+    fn extended(&self) -> Result<Extended, MkfsError> {
+        let mut extended = Extended::default();
+        if let Some(list) = self.types.text("options") {
+            extended.apply(list)?;
+        }
+        for list in &self.options.extended {
+            extended.apply(list)?;
+        }
+        if extended.encoding_flags.is_some() && extended.encoding.is_none() {
+            return Err(invalid("an encoding must be specified when encoding_flags are passed"));
+        }
+        Ok(extended)
+    }
+
+    fn revision(&self, extended: &Extended) -> Result<u32, MkfsError> {
+        match extended.revision.unwrap_or(1) {
+            revision @ 0..=1 => Ok(revision),
+            revision => Err(invalid(format!("file system revision {revision} is too high"))),
+        }
+    }
+
+    fn block_size(&self, warnings: &mut Vec<String>) -> Result<u32, MkfsError> {
+        let logical = self.device.logical_sector.max(512);
+        if let Some(BlockSize::Exactly(bytes)) = self.options.block_size {
+            if bytes < logical {
+                return Err(invalid(format!(
+                    "blocks of {bytes} bytes are smaller than the device's sectors of {logical}"
+                )));
+            }
+            self.warn_of_size(bytes, warnings)?;
+            return Ok(bytes);
+        }
+        let configured = self.types.integer("blocksize").unwrap_or(i64::from(DEFAULT_BLOCK_SIZE));
+        // Negative: choose, but no smaller than this.
+        let mut bytes = if configured <= 0 {
+            DEFAULT_BLOCK_SIZE.max(u32::try_from(-configured).unwrap_or(u32::MAX))
+        } else {
+            u32::try_from(configured).unwrap_or(u32::MAX)
+        };
+        if let Some(BlockSize::AtLeast(least)) = self.options.block_size {
+            bytes = bytes.max(least.checked_next_power_of_two().unwrap_or(u32::MAX));
+        }
+        bytes = bytes.max(logical);
+        if self.device.physical_sector <= PAGE_SIZE {
+            bytes = bytes.max(self.device.physical_sector);
+        }
+        if !bytes.is_power_of_two() || !(1024..=65536).contains(&bytes) {
+            return Err(invalid(format!("invalid block size - {bytes}")));
+        }
+        self.warn_of_size(bytes, warnings)?;
+        Ok(bytes)
+    }
+
+    fn warn_of_size(&self, bytes: u32, warnings: &mut Vec<String>) -> Result<(), MkfsError> {
+        if bytes > PAGE_SIZE {
+            if self.options.force == 0 {
+                return Err(invalid(format!(
+                    "{bytes}-byte blocks are too big for the system (max {PAGE_SIZE}): not made \
+                     without -F"
+                )));
+            }
+            warnings.push(format!(
+                "{bytes}-byte blocks too big for system (max {PAGE_SIZE}), forced to continue"
+            ));
+        }
+        Ok(())
+    }
+
+    fn cluster_size(&self, features: &Features, block_size: u32) -> Result<u32, MkfsError> {
+        if !features.ro_compat.contains(RoCompatFeatures::BIGALLOC) {
+            return match self.options.cluster_size {
+                Some(_) => Err(invalid("specifying a cluster size requires the bigalloc feature")),
+                None => Ok(block_size),
+            };
+        }
+        let configured =
+            self.types.integer("cluster_size").and_then(|size| u32::try_from(size).ok());
+        let bytes = self.options.cluster_size.or(configured).unwrap_or(block_size * 16);
+        if bytes < block_size {
+            return Err(invalid("the cluster size may not be smaller than the block size"));
+        }
+        if !bytes.is_power_of_two() || bytes > 256 << 20 {
+            return Err(invalid(format!("invalid cluster size - {bytes}")));
+        }
+        Ok(bytes)
+    }
+
+    /// Counts past 2^32 need 64bit, and the resize inode cannot reach there.
+    fn fit_32_bits(&self, features: &mut Features, blocks: &mut u64) -> Result<(), MkfsError> {
+        if *blocks <= MAX_32BIT_BLOCKS {
+            return Ok(());
+        }
+        if !features.incompat.contains(IncompatFeatures::BIT64) {
+            if !self.types.boolean("auto_64-bit_support").unwrap_or(false) {
+                return Err(invalid(format!(
+                    "a size of {blocks} blocks is too big to be expressed in 32 bits"
+                )));
+            }
+            if !features.incompat.contains(IncompatFeatures::EXTENTS) {
+                return Err(invalid("extents must be enabled for a 64-bit file system"));
+            }
+            features.incompat |= IncompatFeatures::BIT64;
+        }
+        features.compat -= CompatFeatures::RESIZE_INODE;
+        if *blocks > extant_ondisk::MAX_BLOCKS {
+            return Err(invalid(format!("{blocks} blocks are more than the format can number")));
+        }
+        Ok(())
+    }
+
+    fn inode_size(
+        &self,
+        revision: u32,
+        block_size: u32,
+        features: &Features,
+        warnings: &mut Vec<String>,
+    ) -> Result<u16, MkfsError> {
+        if revision == 0 {
+            return Ok(128);
+        }
+        let asked = self.options.inode_size.filter(|size| *size != 0).map(i64::from);
+        let configured = self.types.integer("inode_size").filter(|size| *size > 0);
+        let size = asked.or(configured).unwrap_or(DEFAULT_INODE_SIZE);
+        let max = i64::from(block_size).min(32768);
+        let good = u16::try_from(size)
+            .ok()
+            .filter(|bytes| bytes.is_power_of_two() && (128..=max).contains(&size));
+        let bytes = good.ok_or_else(|| {
+            invalid(format!("invalid inode size {size} (min 128/max {block_size})"))
+        })?;
+        if bytes == 128 {
+            if features.incompat.contains(IncompatFeatures::INLINE_DATA) {
+                return Err(invalid(
+                    "128 byte inodes are too small for inline data; specify larger size",
+                ));
+            }
+            if features.ro_compat.contains(RoCompatFeatures::PROJECT) {
+                return Err(invalid("128 byte inodes are too small for project quota"));
+            }
+            if self.types.boolean("warn_y2038_dates").unwrap_or(true)
+                && !features.incompat.contains(IncompatFeatures::JOURNAL_DEV)
+            {
+                warnings.push(
+                    "128-byte inodes cannot handle dates beyond 2038 and are deprecated".to_owned(),
+                );
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// `-g` counts clusters with bigalloc. A group's bitmap is one block, and 16 bits must hold the count.
+    fn blocks_per_group(&self, block_size: u32, cluster_size: u32) -> Result<u32, MkfsError> {
+        let most = groups::max_per_group(block_size);
+        let clusters = match self.options.blocks_per_group.filter(|count| *count != 0) {
+            Some(count) if (256..=most).contains(&count) => count,
+            Some(_) => return Err(invalid("blocks per group count out of range")),
+            None => most,
+        };
+        clusters
+            .checked_mul(cluster_size / block_size)
+            .ok_or_else(|| invalid("the clusters are too large for a block group"))
+    }
+
+    fn desc_size(
+        &self,
+        features: &Features,
+        extended: &Extended,
+    ) -> Result<Option<u16>, MkfsError> {
+        if features.incompat.contains(IncompatFeatures::BIT64) {
+            return Ok(Some(extended.desc_size.unwrap_or(64).max(64)));
+        }
+        match extended.desc_size {
+            Some(_) => Err(invalid("desc_size requires '-O 64bit'")),
+            None => Ok(None),
+        }
+    }
+
+    fn flex_bg_size(&self, features: &Features) -> Result<u32, MkfsError> {
+        if !features.incompat.contains(IncompatFeatures::FLEX_BG) {
+            return match self.options.flex_bg_size {
+                Some(_) => Err(invalid(
+                    "flex_bg feature not enabled, so flex_bg size may not be specified",
+                )),
+                None => Ok(1),
+            };
+        }
+        let configured =
+            self.types.integer("flex_bg_size").and_then(|size| u32::try_from(size).ok());
+        let size = self.options.flex_bg_size.or(configured).unwrap_or(16);
+        if !size.is_power_of_two() {
+            return Err(invalid("flex_bg size must be a power of 2"));
+        }
+        Ok(size)
+    }
+
+    fn first_meta_bg(&self, features: &Features) -> u32 {
+        let wanted = self.device.first_meta_bg.unwrap_or(0);
+        if features.incompat.contains(IncompatFeatures::META_BG) { wanted } else { 0 }
+    }
+
+    fn reserved_ratio(&self) -> Result<f64, MkfsError> {
+        let percent = match self.options.reserved_ratio {
+            Some(percent) => percent,
+            None => self.types.fraction("reserved_ratio").unwrap_or(5.0),
+        };
+        if !(0.0..=50.0).contains(&percent) {
+            return Err(invalid(format!("invalid reserved blocks percent - {percent}")));
+        }
+        Ok(percent)
+    }
+
+    fn hash_version(&self) -> Result<u8, MkfsError> {
+        match self.types.text("hash_alg").unwrap_or("half_md4") {
+            "legacy" => Ok(0),
+            "half_md4" => Ok(1),
+            "tea" => Ok(2),
+            other => Err(invalid(format!("unknown hash algorithm {other} in the configuration"))),
+        }
+    }
+
+    fn errors(&self) -> Result<ErrorPolicy, MkfsError> {
+        if let Some(policy) = self.options.errors {
+            return Ok(policy);
+        }
+        let name = self.types.text("errors").unwrap_or("continue");
+        error_policy(name)
+            .ok_or_else(|| invalid(format!("bad error behavior in the configuration - {name}")))
+    }
+
+    fn mount_options(&self) -> Result<DefaultMountOptions, MkfsError> {
+        let list = self.types.text("default_mntopts").unwrap_or("acl,user_xattr");
+        let mut options = DefaultMountOptions::empty();
+        for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
+            let (name, clear) = match word.strip_prefix('^') {
+                Some(name) => (name, true),
+                None => (word, false),
+            };
+            let flag = mount_option(name)
+                .ok_or_else(|| invalid(format!("invalid mount option set: {list}")))?;
+            options.set(flag, !clear);
+        }
+        Ok(options)
+    }
+
+    fn encoding(&self, features: &Features, extended: &Extended) -> Result<(u16, u16), MkfsError> {
+        if !features.incompat.contains(IncompatFeatures::CASEFOLD) {
+            return Ok((0, 0));
+        }
+        let name = extended.encoding.as_deref().or_else(|| self.types.text("encoding"));
+        let encoding = match name.unwrap_or("utf8") {
+            "utf8" | "utf8-12.1" => 1,
+            other => return Err(invalid(format!("invalid encoding: {other}"))),
+        };
+        let list = extended.encoding_flags.as_deref().or_else(|| self.types.text("encoding_flags"));
+        let mut flags = 0;
+        for flag in list.into_iter().flat_map(|list| list.split([',', ' '])) {
+            match flag {
+                "strict" => flags |= 1,
+                "nostrict" => flags &= !1,
+                "" => {}
+                other => return Err(invalid(format!("error: invalid encoding flag: {other}"))),
+            }
+        }
+        Ok((encoding, flags))
+    }
+
+    fn packed_meta_blocks(&self, features: &Features, extended: &Extended) -> bool {
+        let wanted =
+            extended.packed_meta_blocks.or_else(|| self.types.boolean("packed_meta_blocks"));
+        wanted.unwrap_or(false) && features.incompat.contains(IncompatFeatures::FLEX_BG)
+    }
+
+    fn lazy(&self, extended: Option<bool>, relation: &str) -> bool {
+        // The kernel of today finishes the work, and a sparse file has nothing to clear.
+        let default = relation == "lazy_itable_init";
+        extended.or_else(|| self.types.boolean(relation)).unwrap_or(default)
+    }
+
+    /// Inodes asked for, by number or by ratio.
+    fn inodes(&self, figures: &Figures) -> Result<u64, MkfsError> {
+        let count = match self.options.inodes.filter(|count| *count != 0) {
+            Some(count) => count,
+            None => {
+                let configured = self.types.integer("inode_ratio").filter(|ratio| *ratio > 0);
+                let ratio = match self.options.inode_ratio {
+                    Some(ratio) => i64::from(ratio),
+                    None => configured.unwrap_or(DEFAULT_INODE_RATIO),
+                };
+                // Fewer bytes an inode than a cluster would make inodes that no file can fill.
+                let ratio = u64::try_from(ratio).unwrap_or(0).max(u64::from(figures.cluster_size));
+                figures.blocks * u64::from(figures.block_size) / ratio
+            }
+        };
+        if count > u64::from(u32::MAX) {
+            return match self.options.inodes {
+                Some(_) => {
+                    Err(invalid(format!("too many inodes ({count}), specify < 2^32 inodes")))
+                }
+                None => Err(invalid(format!("too many inodes ({count}), raise inode ratio?"))),
+            };
+        }
+        Ok(count)
+    }
+
+    /// sparse_super2: how many backups.
+    fn backups(&self, figures: &Figures) -> u8 {
+        let configured = self.types.integer("num_backup_sb").and_then(|n| u8::try_from(n).ok());
+        figures.extended.num_backup_sb.or(configured).unwrap_or(2).min(2)
+    }
+
+    /// `-E resize=`: blocks that the descriptor table must be able to grow to.
+    fn resize_limit(&self, figures: &Figures) -> Result<Option<u64>, MkfsError> {
+        let Some(text) = figures.extended.resize.as_deref() else { return Ok(None) };
+        let limit = numbers::size(text, figures.block_size)
+            .ok_or_else(|| invalid(format!("invalid resize parameter: {text}")))?;
+        if limit <= figures.blocks {
+            return Err(invalid("the resize maximum must be greater than the filesystem size"));
+        }
+        Ok(Some(limit))
+    }
+}
+
+/// Largest file that needs no large_file.
+const MAX_SMALL_FILE: u64 = (1 << 31) - 1;
+
+/// The size that the resize inode states: all that a double indirect block can map. 0 without one.
+pub(super) fn resize_inode_size(figures: &Figures) -> u64 {
+    if !figures.features.compat.contains(CompatFeatures::RESIZE_INODE) {
+        return 0;
+    }
+    let pointers = u64::from(figures.block_size / 4);
+    (12 + pointers + pointers * pointers) * u64::from(figures.block_size)
+}
+
+/// Parts in a hundred, cut off to whole blocks.
+fn percent_of(blocks: u64, percent: f64) -> u64 {
+    // Block counts have 48 bits and fit a double; the quotient is not negative and at most half of them.
+    (percent * blocks as f64 / 100.0) as u64
+}
+
+fn quotas(features: &Features, asked: Option<&BTreeSet<QuotaType>>) -> BTreeSet<QuotaType> {
+    if !features.ro_compat.contains(RoCompatFeatures::QUOTA) {
+        return BTreeSet::new();
+    }
+    if let Some(asked) = asked {
+        return asked.clone();
+    }
+    let mut quotas = BTreeSet::from([QuotaType::User, QuotaType::Group]);
+    if features.ro_compat.contains(RoCompatFeatures::PROJECT) {
+        quotas.insert(QuotaType::Project);
+    }
+    quotas
+}
+
+/// Seconds between two updates of the MMP block where nobody says.
+const DEFAULT_MMP_INTERVAL: u16 = 5;
+
+fn mmp_interval(features: &Features, extended: &Extended) -> u16 {
+    if !features.incompat.contains(IncompatFeatures::MMP) {
+        return 0;
+    }
+    extended.mmp_update_interval.filter(|seconds| *seconds != 0).unwrap_or(DEFAULT_MMP_INTERVAL)
+}
+
+/// The names of tune2fs(8)'s `-o`.
+fn mount_option(name: &str) -> Option<DefaultMountOptions> {
+    match name {
+        "debug" => Some(DefaultMountOptions::DEBUG),
+        "bsdgroups" => Some(DefaultMountOptions::BSD_GROUPS),
+        "user_xattr" => Some(DefaultMountOptions::USER_XATTR),
+        "acl" => Some(DefaultMountOptions::ACL),
+        "uid16" => Some(DefaultMountOptions::UID16),
+        "journal_data" => Some(DefaultMountOptions::DATA_JOURNAL),
+        "journal_data_ordered" => Some(DefaultMountOptions::DATA_ORDERED),
+        "journal_data_writeback" => {
+            Some(DefaultMountOptions::DATA_JOURNAL | DefaultMountOptions::DATA_ORDERED)
+        }
+        "nobarrier" => Some(DefaultMountOptions::NO_BARRIER),
+        "block_validity" => Some(DefaultMountOptions::BLOCK_VALIDITY),
+        "discard" => Some(DefaultMountOptions::DISCARD),
+        "nodelalloc" => Some(DefaultMountOptions::NO_DELALLOC),
+        _ => None,
+    }
+}

@@ -1,0 +1,154 @@
+//! How large the journal and the orphan file are, and where the journal is wanted.
+
+use extant_ondisk::{CompatFeatures, IncompatFeatures};
+
+use super::super::error::MkfsError;
+use super::super::features;
+use super::super::numbers;
+use super::super::options::JournalOptions;
+use super::{Figures, invalid};
+
+/// The journal's figures.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct JournalFigures {
+    /// All blocks, the fast-commit area included.
+    pub blocks: u32,
+    /// Blocks of the fast-commit area at its end.
+    pub fast_commit_blocks: u32,
+    /// Where it was asked to start.
+    pub location: Option<u64>,
+}
+
+/// A journal has at least this many blocks, from mke2fs(8).
+const MIN_JOURNAL: u64 = 1024;
+/// And at most this many.
+const MAX_JOURNAL: u64 = 10_240_000;
+/// Smaller volumes get no journal by default.
+const MIN_VOLUME: u64 = 2048;
+
+/// The default for a volume of so many blocks; `None` where a journal would not fit.
+fn default_blocks(volume: u64) -> Option<u64> {
+    const KIB: u64 = 1024;
+    match volume {
+        _ if volume < MIN_VOLUME => None,
+        _ if volume < 32 * KIB => Some(KIB),
+        _ if volume < 256 * KIB => Some(4 * KIB),
+        _ if volume < 512 * KIB => Some(8 * KIB),
+        _ if volume < 4096 * KIB => Some(16 * KIB),
+        _ if volume < 8192 * KIB => Some(32 * KIB),
+        _ if volume < 16384 * KIB => Some(64 * KIB),
+        _ if volume < 32768 * KIB => Some(128 * KIB),
+        _ => Some(256 * KIB),
+    }
+}
+
+/// The part of a journal that fast commits get by default.
+const FAST_COMMIT_SHARE: u64 = 64;
+
+/// Sets the internal journal's figures, or takes the journal's features off a volume that is too small.
+pub(super) fn internal(
+    figures: &mut Figures,
+    options: &JournalOptions,
+    location: Option<&str>,
+) -> Result<(), MkfsError> {
+    if !figures.features.compat.contains(CompatFeatures::HAS_JOURNAL) || options.device.is_some() {
+        return Ok(());
+    }
+    let block_size = u64::from(figures.block_size);
+    let asked = options.megabytes.filter(|size| *size != 0);
+    let default = default_blocks(figures.blocks);
+    let main = match (asked, default) {
+        (Some(megabytes), _) => (u64::from(megabytes) << 20) / block_size,
+        (None, Some(blocks)) => blocks,
+        (None, None) => {
+            figures.warnings.push("file system too small for a journal".to_owned());
+            features::drop_journal(&mut figures.features);
+            return Ok(());
+        }
+    };
+    let fast_commit = if figures.features.compat.contains(CompatFeatures::FAST_COMMIT) {
+        match options.fast_commit_kilobytes.filter(|size| *size != 0) {
+            Some(kilobytes) => (u64::from(kilobytes) << 10) / block_size,
+            None => main / FAST_COMMIT_SHARE,
+        }
+    } else {
+        0
+    };
+    let total = main + fast_commit;
+    if !(MIN_JOURNAL..=MAX_JOURNAL).contains(&total) {
+        return Err(invalid(format!(
+            "the total requested journal size is {total} blocks; it must be between {MIN_JOURNAL} \
+             and {MAX_JOURNAL} blocks"
+        )));
+    }
+    if total >= figures.blocks / 2 && asked.is_some() {
+        return Err(invalid("total journal size too big for filesystem"));
+    }
+    let location = match location {
+        Some(text) => {
+            let block = numbers::size(text, figures.block_size)
+                .ok_or_else(|| invalid(format!("invalid journal location: {text}")))?;
+            if block >= figures.blocks {
+                return Err(invalid(format!("journal location {text} is beyond the file system")));
+            }
+            Some(block)
+        }
+        None => None,
+    };
+    let narrow = |blocks: u64| u32::try_from(blocks).expect("at most MAX_JOURNAL, checked above");
+    figures.journal = Some(JournalFigures {
+        blocks: narrow(total),
+        fast_commit_blocks: narrow(fast_commit),
+        location,
+    });
+    Ok(())
+}
+
+/// A journal device is all journal: no groups, no inodes, nothing reserved.
+pub(super) fn whole_device(figures: &mut Figures) -> Result<(), MkfsError> {
+    let blocks = u32::try_from(figures.blocks)
+        .map_err(|_| invalid("a journal device has at most 2^32-1 blocks"))?;
+    if u64::from(blocks) < MIN_JOURNAL {
+        return Err(MkfsError::TooSmall(format!("a journal has at least {MIN_JOURNAL} blocks")));
+    }
+    figures.journal = Some(JournalFigures { blocks, fast_commit_blocks: 0, location: None });
+    figures.flex_bg_size = 1;
+    figures.groups = 0;
+    Ok(())
+}
+
+/// Blocks of the volume for each block of the orphan file, and its bounds.
+const VOLUME_SHARE: u64 = 4096;
+const MIN_ORPHAN_FILE: u64 = 32;
+const MAX_ORPHAN_FILE: u64 = 512;
+
+/// Sets the orphan file's size.
+pub(super) fn orphan_file(figures: &mut Figures) -> Result<(), MkfsError> {
+    let asked = figures.extended.orphan_file_size.as_deref();
+    let has_file = figures.features.compat.contains(CompatFeatures::ORPHAN_FILE)
+        && !figures.features.incompat.contains(IncompatFeatures::JOURNAL_DEV);
+    if !has_file {
+        return match asked {
+            // Dropped with the journal of a volume that is too small, it is not the user's doing.
+            Some(_) if figures.features.compat.contains(CompatFeatures::HAS_JOURNAL) => {
+                Err(invalid("orphan_file_size requires the orphan_file feature"))
+            }
+            _ => Ok(()),
+        };
+    }
+    let blocks = match asked {
+        Some(text) => {
+            let bytes = numbers::size(text, 1)
+                .ok_or_else(|| invalid(format!("invalid orphan file size: {text}")))?;
+            bytes / u64::from(figures.block_size)
+        }
+        None => (figures.blocks / VOLUME_SHARE).clamp(MIN_ORPHAN_FILE, MAX_ORPHAN_FILE),
+    };
+    // One block at least, and no more than the kernel takes.
+    if !(1..=MAX_ORPHAN_FILE.max(figures.blocks / 2)).contains(&blocks) {
+        return Err(invalid("the orphan file must have at least one block and fit the volume"));
+    }
+    figures.orphan_file_blocks =
+        u32::try_from(blocks).map_err(|_| invalid("the orphan file is too large"))?;
+    Ok(())
+}

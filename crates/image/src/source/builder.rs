@@ -1,0 +1,804 @@
+//! The tree while it grows: sources and layers laid over each other, entry by entry, each in constant time.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+use hashbrown::HashTable;
+use rayon::iter::ParallelIterator;
+use rayon::slice::ParallelSliceMut;
+
+use super::error::{EntryName, Flaw, SourceError};
+use super::owner::Owners;
+use super::store::{HostName, Store};
+use super::tree::{
+    DeviceNumber, Dirent, Mtime, NameRef, Names, Node, NodeId, Segment, Tree, file_type, path_of,
+};
+use super::xattr::{XattrList, XattrSetId, XattrSets};
+
+/// ext4 counts at most this many names of one inode (directories have a way round it).
+const LINKS_MAX: u32 = 65_000;
+/// ext4 stores the length of a name in one byte.
+const NAME_MAX: usize = 255;
+/// PATH_MAX without its NUL.
+const TARGET_MAX: usize = 4095;
+/// The kernel follows this many symlinks on one path.
+const FOLLOW_MAX: usize = 40;
+/// 2^32 - 1 blocks of the largest size that ext4 has.
+const FILE_MAX: u64 = (u32::MAX as u64) << 16;
+
+/// A dirent that was replaced or removed.
+const REMOVED: NodeId = NodeId(u32::MAX);
+
+/// What an entry says of its node, apart from its type.
+#[derive(Debug, Default)]
+pub(super) struct Attributes {
+    /// Permission bits, with set-id and sticky.
+    pub(super) mode: u16,
+    /// As in the source, before the owner options.
+    pub(super) uid: u64,
+    pub(super) gid: u64,
+    pub(super) mtime: Mtime,
+    pub(super) xattrs: XattrList,
+}
+
+/// What an entry makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NewNode<'a> {
+    Directory,
+    Regular {
+        size: u64,
+        data: DataPlace,
+        /// `None`: all of it is data.
+        sparse: Option<&'a [Segment]>,
+    },
+    Symlink(&'a [u8]),
+    CharDevice {
+        major: u64,
+        minor: u64,
+    },
+    BlockDevice {
+        major: u64,
+        minor: u64,
+    },
+    Fifo,
+    Socket,
+}
+
+/// Where a regular file's data are in the store that was added last.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DataPlace {
+    /// The first byte of the data.
+    Archive(u64),
+    /// The file has its own name, in the directory of that number.
+    Host { directory: u32 },
+}
+
+/// Where an entry has got to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) node: NodeId,
+    pub(super) name: NameRef,
+}
+
+#[derive(Debug)]
+pub(super) struct TreeBuilder {
+    tree: Tree,
+    owners: Owners,
+    /// SOURCE_DATE_EPOCH: no later time gets into the tree.
+    latest: Option<Mtime>,
+    /// Dirents by parent and name: the low half of the hash, and the dirent's index.
+    index: HashTable<(u32, u32)>,
+    hasher: RandomState,
+    /// Dirents from here on are of this layer.
+    layer_start: usize,
+    /// Nodes of stores from here on are of this source.
+    source_start: usize,
+    /// Paths that a layer removes from those below it.
+    whiteouts: Vec<Whiteout>,
+    /// The directory of the last entry: most entries lie beside the one before.
+    last_parent: Option<(Vec<u8>, NodeId)>,
+    /// Whether something was removed or replaced, so that nodes may be out of reach.
+    disturbed: bool,
+    root_is_given: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Whiteout {
+    /// The dirent is gone, with all below it.
+    Name { parent: NodeId, name: NameRef },
+    /// Whatever the layers below have in the directory is gone.
+    Opaque(NodeId),
+}
+
+impl TreeBuilder {
+    pub(super) fn new(owners: Owners, latest: Option<Mtime>) -> Self {
+        let root = Node {
+            mtime_seconds: 0,
+            size: 0,
+            data: 0,
+            mtime_nanoseconds: 0,
+            uid: 0,
+            gid: 0,
+            links: 0,
+            xattrs: XattrSetId::NONE,
+            map: 0,
+            mode: file_type::DIRECTORY | 0o755,
+            store: 0,
+        };
+        let tree = Tree {
+            nodes: vec![root],
+            dirents: Vec::new(),
+            names: Names::default(),
+            xattrs: XattrSets::default(),
+            segments: Vec::new(),
+            maps: Vec::new(),
+            stores: Vec::new(),
+        };
+        Self {
+            tree,
+            owners,
+            latest,
+            index: HashTable::new(),
+            hasher: RandomState::new(),
+            layer_start: 0,
+            source_start: 0,
+            whiteouts: Vec::new(),
+            last_parent: None,
+            disturbed: false,
+            root_is_given: false,
+        }
+    }
+
+    /// What comes now is a source of its own: its hard links lead to its own files.
+    pub(super) fn begin_source(&mut self) {
+        self.source_start = self.tree.stores.len();
+        self.begin_layer();
+    }
+
+    /// What comes now lies over all before it.
+    pub(super) fn begin_layer(&mut self) {
+        self.layer_start = self.tree.dirents.len();
+        self.last_parent = None;
+    }
+
+    /// Adds the store that the data of the next nodes lie in.
+    pub(super) fn add_store(&mut self, store: Store) -> Result<(), Flaw> {
+        let limit = usize::from(u16::MAX);
+        if self.tree.stores.len() >= limit {
+            return Err(Flaw::TreeLimit { what: "sources and layers", limit: limit as u64 });
+        }
+        self.tree.stores.push(store);
+        Ok(())
+    }
+
+    /// The store that was added last, and the names that it speaks of.
+    pub(super) fn last_store(&self) -> (Option<&Store>, &Names) {
+        (self.tree.stores.last(), &self.tree.names)
+    }
+
+    pub(super) fn last_store_mut(&mut self) -> Option<&mut Store> {
+        self.tree.stores.last_mut()
+    }
+
+    /// Puts a node at `path`, in place of what was there; a directory over a directory only changes its attributes.
+    /// `path` is relative to the root, whatever it begins with. Directories that are missing on the way are made.
+    pub(super) fn insert(
+        &mut self,
+        path: &[u8],
+        attributes: &mut Attributes,
+        new: NewNode<'_>,
+    ) -> Result<NodeId, Flaw> {
+        let Some((parent, name)) = self.split(path, attributes)? else {
+            if !matches!(new, NewNode::Directory) {
+                return Err(Flaw::RootNotDirectory);
+            }
+            self.root_is_given = true;
+            self.describe(NodeId::ROOT, attributes)?;
+            return Ok(NodeId::ROOT);
+        };
+        self.insert_at(parent, name, attributes, new).map(|placed| placed.node)
+    }
+
+    /// As [`Self::insert`], below a directory that is known already.
+    pub(super) fn insert_at(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        attributes: &mut Attributes,
+        new: NewNode<'_>,
+    ) -> Result<Placed, Flaw> {
+        check_name(name)?;
+        let found = self.lookup(parent, name);
+        if let (NewNode::Directory, Some((dirent, node))) = (&new, found)
+            && self.is_directory(node)
+        {
+            self.describe(node, attributes)?;
+            if dirent < self.layer_start {
+                self.set_dirent(parent, self.tree.dirents[dirent].name, found, node)?;
+            }
+            return Ok(Placed { node, name: self.tree.dirents[dirent].name });
+        }
+        let name = match found {
+            Some((dirent, _)) => self.tree.dirents[dirent].name,
+            None => add_name(&mut self.tree.names, name)?,
+        };
+        let node = self.make(attributes, new, name)?;
+        self.set_dirent(parent, name, found, node)?;
+        Ok(Placed { node, name })
+    }
+
+    /// Gives the node at `target`, which must be of this source and no directory, a further name.
+    pub(super) fn link(
+        &mut self,
+        path: &[u8],
+        target: &[u8],
+        attributes: &Attributes,
+    ) -> Result<(), Flaw> {
+        let node = self.find_target(target)?;
+        let Some((parent, name)) = self.split(path, attributes)? else {
+            return Err(Flaw::RootNotDirectory);
+        };
+        self.link_at(parent, name, node)
+    }
+
+    /// As [`Self::link`], with directory and node known already.
+    pub(super) fn link_at(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        node: NodeId,
+    ) -> Result<(), Flaw> {
+        check_name(name)?;
+        let found = self.lookup(parent, name);
+        if found.is_some_and(|(dirent, old)| old == node && dirent >= self.layer_start) {
+            return Ok(());
+        }
+        let name = match found {
+            Some((dirent, _)) => self.tree.dirents[dirent].name,
+            None => add_name(&mut self.tree.names, name)?,
+        };
+        self.set_dirent(parent, name, found, node)
+    }
+
+    fn find_target(&mut self, target: &[u8]) -> Result<NodeId, Flaw> {
+        let missing = || Flaw::MissingTarget(target.into());
+        let (parent, name) = split_path(target)?;
+        let name = name.ok_or_else(|| Flaw::LinkToDirectory(target.into()))?;
+        let parent = self.walk(parent, None)?.ok_or_else(missing)?;
+        let (_, node) = self.lookup(parent, name).ok_or_else(missing)?;
+        let found = &self.tree.nodes[node.index()];
+        if found.is_directory() {
+            return Err(Flaw::LinkToDirectory(target.into()));
+        }
+        if usize::from(found.store) < self.source_start {
+            return Err(missing());
+        }
+        Ok(node)
+    }
+
+    /// A whiteout of the layers below; `name` is the hidden name, `None` hides all that `directory` has.
+    pub(super) fn whiteout(&mut self, directory: &[u8], name: Option<&[u8]>) -> Result<(), Flaw> {
+        let Some(parent) = self.walk(directory, None)? else { return Ok(()) };
+        let Some(name) = name else {
+            self.whiteouts.push(Whiteout::Opaque(parent));
+            return Ok(());
+        };
+        check_name(name)?;
+        if let Some((dirent, _)) = self.lookup(parent, name) {
+            let name = self.tree.dirents[dirent].name;
+            self.whiteouts.push(Whiteout::Name { parent, name });
+        }
+        Ok(())
+    }
+
+    /// Applies the layer's whiteouts: what the layer itself has put under them stays.
+    pub(super) fn end_layer(&mut self) {
+        self.last_parent = None;
+        if self.whiteouts.is_empty() {
+            return;
+        }
+        let children = Children::of(&self.tree);
+        for whiteout in std::mem::take(&mut self.whiteouts) {
+            match whiteout {
+                Whiteout::Opaque(directory) => self.hide_below(&children, directory),
+                Whiteout::Name { parent, name } => {
+                    let name = self.tree.names.get(name).to_vec();
+                    if let Some((dirent, node)) = self.lookup(parent, &name) {
+                        if self.is_directory(node) {
+                            self.hide_below(&children, node);
+                        }
+                        self.hide(&children, dirent);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes what lies below a directory and is not of this layer, the deepest first.
+    fn hide_below(&mut self, children: &Children, directory: NodeId) {
+        let mut order = Vec::new();
+        let mut open = vec![directory];
+        while let Some(node) = open.pop() {
+            for &dirent in children.dirents(node) {
+                let child = self.tree.dirents[dirent as usize].node;
+                if child == REMOVED {
+                    continue;
+                }
+                order.push(dirent as usize);
+                if self.is_directory(child) {
+                    open.push(child);
+                }
+            }
+        }
+        for dirent in order.into_iter().rev() {
+            self.hide(children, dirent);
+        }
+    }
+
+    /// Removes a dirent unless it is of this layer or a directory that still holds something.
+    fn hide(&mut self, children: &Children, dirent: usize) {
+        let node = self.tree.dirents[dirent].node;
+        let is_held = |&child: &u32| self.tree.dirents[child as usize].node != REMOVED;
+        if dirent >= self.layer_start
+            || node == REMOVED
+            || children.dirents(node).iter().any(is_held)
+        {
+            return;
+        }
+        self.remove(dirent);
+    }
+
+    fn remove(&mut self, dirent: usize) {
+        let Dirent { parent, name, .. } = self.tree.dirents[dirent];
+        let hash = self.hash(parent, self.tree.names.get(name));
+        let same = |&(_, index): &(u32, u32)| index as usize == dirent;
+        if let Ok(found) = self.index.find_entry(spread(hash), same) {
+            found.remove();
+        }
+        self.tree.dirents[dirent].node = REMOVED;
+        self.disturbed = true;
+    }
+
+    /// The directory that holds the last component of `path`, made if need be, and that component; `None` for the
+    /// root itself.
+    fn split<'p>(
+        &mut self,
+        path: &'p [u8],
+        attributes: &Attributes,
+    ) -> Result<Option<(NodeId, &'p [u8])>, Flaw> {
+        let (directory, name) = split_path(path)?;
+        let Some(name) = name else { return Ok(None) };
+        if let Some((last, node)) = &self.last_parent
+            && last == directory
+        {
+            return Ok(Some((*node, name)));
+        }
+        let parent = self.walk(directory, Some(attributes.mtime))?;
+        let parent = parent.ok_or_else(|| Flaw::NotADirectory(directory.into()))?;
+        match &mut self.last_parent {
+            Some((last, node)) => {
+                last.clear();
+                last.extend_from_slice(directory);
+                *node = parent;
+            }
+            none => *none = Some((directory.to_vec(), parent)),
+        }
+        Ok(Some((parent, name)))
+    }
+
+    /// Follows a path of directories. Symlinks on the way are followed within the tree, as in a root directory of
+    /// its own. A missing directory is made with time `make`; without it the answer is `None`.
+    fn walk(&mut self, path: &[u8], make: Option<Mtime>) -> Result<Option<NodeId>, Flaw> {
+        // The way from the root, so that `..` has a meaning after a symlink too.
+        let mut way = vec![NodeId::ROOT];
+        let mut from = 0;
+        while let Some((part, next)) = component(path, from)? {
+            from = next;
+            let at = *way.last().unwrap_or(&NodeId::ROOT);
+            match self.lookup(at, part) {
+                Some((_, node)) if self.is_directory(node) => way.push(node),
+                Some((_, node)) if self.is_symlink(node) => {
+                    self.follow(node, &mut way, &path[..next])?;
+                }
+                Some((dirent, _)) if make.is_some() && dirent >= self.layer_start => {
+                    return Err(Flaw::NotADirectory(path[..next].into()));
+                }
+                _ => {
+                    let Some(mtime) = make else { return Ok(None) };
+                    let mut attributes = Attributes { mode: 0o755, mtime, ..Default::default() };
+                    let placed = self.insert_at(at, part, &mut attributes, NewNode::Directory)?;
+                    way.push(placed.node);
+                }
+            }
+        }
+        Ok(way.pop())
+    }
+
+    fn is_directory(&self, node: NodeId) -> bool {
+        self.tree.nodes[node.index()].is_directory()
+    }
+
+    fn is_symlink(&self, node: NodeId) -> bool {
+        self.tree.nodes[node.index()].mode & file_type::MASK == file_type::SYMLINK
+    }
+
+    /// Goes on along a symlink that lies in the last directory of `way`; `path` led to it.
+    fn follow(&self, link: NodeId, way: &mut Vec<NodeId>, path: &[u8]) -> Result<(), Flaw> {
+        let mut todo: Vec<&[u8]> = Vec::new();
+        let mut next = Some(link);
+        let mut followed = 0;
+        loop {
+            if let Some(link) = next.take() {
+                followed += 1;
+                if followed > FOLLOW_MAX {
+                    return Err(Flaw::SymlinkLoop(path.into()));
+                }
+                let target = self.tree.symlink_target(link);
+                if target.starts_with(b"/") {
+                    way.truncate(1);
+                }
+                let parts = target.split(|&byte| byte == b'/').rev();
+                todo.extend(parts.filter(|part| !part.is_empty() && *part != b"."));
+            }
+            let Some(part) = todo.pop() else { return Ok(()) };
+            if part == b".." {
+                if way.len() == 1 {
+                    return Err(Flaw::OutOfTree(path.into()));
+                }
+                way.pop();
+                continue;
+            }
+            let at = *way.last().unwrap_or(&NodeId::ROOT);
+            match self.lookup(at, part) {
+                None => return Err(Flaw::DanglingParent(path.into())),
+                Some((_, node)) if self.is_symlink(node) => next = Some(node),
+                Some((_, node)) if self.is_directory(node) => way.push(node),
+                Some(_) => return Err(Flaw::NotADirectory(path.into())),
+            }
+        }
+    }
+
+    /// The dirent of that name, and its node.
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Option<(usize, NodeId)> {
+        let hash = self.hash(parent, name);
+        let Tree { dirents, names, .. } = &self.tree;
+        let (_, index) = self.index.find(spread(hash), |&(other, index)| {
+            let dirent = &dirents[index as usize];
+            other == hash && dirent.parent == parent && names.get(dirent.name) == name
+        })?;
+        Some((*index as usize, dirents[*index as usize].node))
+    }
+
+    fn hash(&self, parent: NodeId, name: &[u8]) -> u32 {
+        self.hasher.hash_one((parent.0, name)) as u32
+    }
+
+    /// Gives `node` the name; `found` is what [`Self::lookup`] says of the name now.
+    fn set_dirent(
+        &mut self,
+        parent: NodeId,
+        name: NameRef,
+        found: Option<(usize, NodeId)>,
+        node: NodeId,
+    ) -> Result<(), Flaw> {
+        if let Some((dirent, old)) = found {
+            self.disturbed = true;
+            if self.is_directory(old) {
+                self.last_parent = None;
+            }
+            if dirent >= self.layer_start {
+                self.tree.dirents[dirent].node = node;
+                return Ok(());
+            }
+        }
+        let number = u32::try_from(self.tree.dirents.len())
+            .map_err(|_| Flaw::TreeLimit { what: "names", limit: u64::from(u32::MAX) })?;
+        let hash = self.hash(parent, self.tree.names.get(name));
+        self.tree.dirents.push(Dirent { parent, name, node });
+        if let Some((dirent, _)) = found {
+            // The dirent of an earlier layer gives way to one of this layer.
+            self.tree.dirents[dirent].node = REMOVED;
+            let same = |&(_, other): &(u32, u32)| other as usize == dirent;
+            if let Some(entry) = self.index.find_mut(spread(hash), same) {
+                entry.1 = number;
+            }
+            return Ok(());
+        }
+        self.index.insert_unique(spread(hash), (hash, number), |&(hash, _)| spread(hash));
+        Ok(())
+    }
+
+    /// Sets the attributes of a node of known type.
+    fn describe(&mut self, id: NodeId, attributes: &mut Attributes) -> Result<(), Flaw> {
+        let node = &mut self.tree.nodes[id.index()];
+        let mut mode = node.mode & file_type::MASK | attributes.mode & 0o7777;
+        node.xattrs = self.tree.xattrs.intern(&mut attributes.xattrs, &mut mode, &self.owners)?;
+        node.mode = mode;
+        (node.uid, node.gid) = self.owners.apply(attributes.uid, attributes.gid)?;
+        let mtime = self.latest.map_or(attributes.mtime, |latest| latest.min(attributes.mtime));
+        (node.mtime_seconds, node.mtime_nanoseconds) = (mtime.seconds, mtime.nanoseconds);
+        Ok(())
+    }
+
+    fn make(
+        &mut self,
+        attributes: &mut Attributes,
+        new: NewNode<'_>,
+        name: NameRef,
+    ) -> Result<NodeId, Flaw> {
+        let limit = Flaw::TreeLimit { what: "files", limit: u64::from(u32::MAX) };
+        let id = u32::try_from(self.tree.nodes.len()).ok().filter(|&id| NodeId(id) != REMOVED);
+        let id = NodeId(id.ok_or(limit)?);
+        let store = self.tree.stores.len().saturating_sub(1) as u16;
+        let (kind, size, data, map) = self.content_of(new, name)?;
+        self.tree.nodes.push(Node {
+            mtime_seconds: 0,
+            size,
+            data,
+            mtime_nanoseconds: 0,
+            uid: 0,
+            gid: 0,
+            links: 0,
+            xattrs: XattrSetId::NONE,
+            map,
+            mode: kind,
+            store,
+        });
+        if let Err(flaw) = self.describe(id, attributes) {
+            self.tree.nodes.pop();
+            return Err(flaw);
+        }
+        if id == NodeId(1) && !self.root_is_given {
+            // A root without an entry of its own: it takes the time of the first entry, as other implied
+            // directories do.
+            let first = self.tree.nodes[1].mtime();
+            let root = &mut self.tree.nodes[0];
+            (root.mtime_seconds, root.mtime_nanoseconds) = (first.seconds, first.nanoseconds);
+            (root.uid, root.gid) = self.owners.apply(0, 0)?;
+        }
+        Ok(id)
+    }
+
+    /// Type bits, size, data and map of a node.
+    fn content_of(
+        &mut self,
+        new: NewNode<'_>,
+        name: NameRef,
+    ) -> Result<(u16, u64, u64, u32), Flaw> {
+        Ok(match new {
+            NewNode::Directory => (file_type::DIRECTORY, 0, 0, 0),
+            NewNode::Fifo => (file_type::FIFO, 0, 0, 0),
+            NewNode::Socket => (file_type::SOCKET, 0, 0, 0),
+            NewNode::CharDevice { major, minor } => {
+                (file_type::CHAR, u64::from(device(major, minor)?), 0, 0)
+            }
+            NewNode::BlockDevice { major, minor } => {
+                (file_type::BLOCK, u64::from(device(major, minor)?), 0, 0)
+            }
+            NewNode::Symlink(target) => {
+                if target.is_empty() || target.len() > TARGET_MAX {
+                    return Err(Flaw::TargetLength(target.len()));
+                }
+                if target.contains(&0) {
+                    return Err(Flaw::NulInName);
+                }
+                let at = reserve_name(&self.tree.names, target.len())?;
+                self.tree.names.0.extend_from_slice(target);
+                (file_type::SYMLINK, target.len() as u64, at.into(), 0)
+            }
+            NewNode::Regular { size, .. } if size > FILE_MAX => {
+                return Err(Flaw::FileTooLarge(size));
+            }
+            NewNode::Regular { size, data, sparse } => {
+                let map = sparse.map_or(Ok(0), |segments| self.add_map(segments))?;
+                let data = match data {
+                    DataPlace::Archive(position) => position,
+                    DataPlace::Host { directory } => HostName { directory, name }.packed(),
+                };
+                (file_type::REGULAR, size, data, map)
+            }
+        })
+    }
+
+    /// One more than the index of the new map.
+    fn add_map(&mut self, segments: &[Segment]) -> Result<u32, Flaw> {
+        let limit = || Flaw::TreeLimit { what: "sparse file segments", limit: u64::from(u32::MAX) };
+        let start = self.tree.segments.len();
+        let end = u32::try_from(start + segments.len()).map_err(|_| limit())?;
+        self.tree.segments.extend_from_slice(segments);
+        self.tree.maps.push(start as u32..end);
+        u32::try_from(self.tree.maps.len()).map_err(|_| limit())
+    }
+
+    /// Sorts, counts links, and drops what is out of reach.
+    pub(super) fn finish(self) -> Result<Tree, SourceError> {
+        let Self { mut tree, disturbed, index, .. } = self;
+        drop(index);
+        tree.xattrs.finish();
+        if disturbed {
+            tree.dirents.retain(|dirent| dirent.node != REMOVED);
+        }
+        sort_by_parent(&mut tree);
+        if disturbed {
+            drop_unreachable(&mut tree);
+        }
+        let names = &tree.names;
+        tree.dirents.par_chunk_by_mut(|a, b| a.parent == b.parent).for_each(|siblings| {
+            siblings.sort_unstable_by(|a, b| names.get(a.name).cmp(names.get(b.name)));
+        });
+        count_links(&mut tree)?;
+        tree.names.0.shrink_to_fit();
+        Ok(tree)
+    }
+}
+
+/// All dirents of each directory while the tree grows, those of later layers too.
+struct Children {
+    starts: Vec<u32>,
+    dirents: Vec<u32>,
+}
+
+impl Children {
+    fn of(tree: &Tree) -> Self {
+        let mut starts = vec![0_u32; tree.nodes.len() + 1];
+        for dirent in &tree.dirents {
+            starts[dirent.parent.index() + 1] += 1;
+        }
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
+        }
+        let mut next = starts.clone();
+        let mut dirents = vec![0; tree.dirents.len()];
+        for (index, dirent) in tree.dirents.iter().enumerate() {
+            let slot = &mut next[dirent.parent.index()];
+            dirents[*slot as usize] = index as u32;
+            *slot += 1;
+        }
+        Self { starts, dirents }
+    }
+
+    fn dirents(&self, directory: NodeId) -> &[u32] {
+        let range = |index: usize| self.starts[index] as usize;
+        &self.dirents[range(directory.index())..range(directory.index() + 1)]
+    }
+}
+
+/// Groups the dirents by directory and tells each directory its range.
+fn sort_by_parent(tree: &mut Tree) {
+    tree.dirents.par_sort_unstable_by_key(|dirent| dirent.parent);
+    let mut start = 0;
+    for siblings in tree.dirents.chunk_by(|a, b| a.parent == b.parent) {
+        let end = start + siblings.len();
+        tree.nodes[siblings[0].parent.index()].set_dirents(start..end);
+        start = end;
+    }
+}
+
+/// Keeps what can be reached from the root, and numbers it anew in the same order.
+fn drop_unreachable(tree: &mut Tree) {
+    const UNREACHED: u32 = u32::MAX;
+    let mut numbers = vec![UNREACHED; tree.nodes.len()];
+    numbers[0] = 0;
+    let mut open = vec![NodeId::ROOT];
+    while let Some(directory) = open.pop() {
+        for dirent in tree.dirents(directory) {
+            let number = &mut numbers[dirent.node.index()];
+            if *number == UNREACHED {
+                *number = 0;
+                if tree.node(dirent.node).is_directory() {
+                    open.push(dirent.node);
+                }
+            }
+        }
+    }
+    let mut count = 0;
+    for number in &mut numbers {
+        if *number != UNREACHED {
+            *number = count;
+            count += 1;
+        }
+    }
+    tree.dirents.retain_mut(|dirent| {
+        let parent = numbers[dirent.parent.index()];
+        dirent.node = NodeId(numbers[dirent.node.index()]);
+        dirent.parent = NodeId(parent);
+        parent != UNREACHED
+    });
+    let mut number = numbers.iter();
+    tree.nodes.retain(|_| number.next() != Some(&UNREACHED));
+    for node in tree.nodes.iter_mut().filter(|node| node.is_directory()) {
+        node.set_dirents(0..0);
+    }
+    sort_by_parent(tree);
+}
+
+fn count_links(tree: &mut Tree) -> Result<(), SourceError> {
+    for node in &mut tree.nodes {
+        node.links = if node.is_directory() { 2 } else { 0 };
+    }
+    for dirent in &tree.dirents {
+        let node = &mut tree.nodes[dirent.node.index()];
+        let counted = if node.is_directory() { dirent.parent } else { dirent.node };
+        tree.nodes[counted.index()].links += 1;
+    }
+    for (id, node) in tree.nodes() {
+        if !node.is_directory() && node.links > LINKS_MAX {
+            let path = EntryName(path_of(&tree.dirents, &tree.names, id));
+            return Err(SourceError::path(path, Flaw::TooManyLinks(node.links)));
+        }
+    }
+    Ok(())
+}
+
+/// The table takes the bucket from the low bits and a tag from the high ones.
+const fn spread(hash: u32) -> u64 {
+    (hash as u64) << 32 | hash as u64
+}
+
+fn device(major: u64, minor: u64) -> Result<u32, Flaw> {
+    let fits = major <= DeviceNumber::MAX_MAJOR.into() && minor <= DeviceNumber::MAX_MINOR.into();
+    if !fits {
+        return Err(Flaw::DeviceNumber { major, minor });
+    }
+    Ok(DeviceNumber { major: major as u32, minor: minor as u32 }.encoded())
+}
+
+fn check_name(name: &[u8]) -> Result<(), Flaw> {
+    match name {
+        [] | b"." => Err(Flaw::NoName),
+        b".." => Err(Flaw::DotDot(name.into())),
+        _ if name.len() > NAME_MAX => Err(Flaw::NameTooLong(name.len())),
+        _ if name.contains(&0) => Err(Flaw::NulInName),
+        _ => Ok(()),
+    }
+}
+
+fn reserve_name(names: &Names, more: usize) -> Result<u32, Flaw> {
+    let at = names.0.len();
+    let limit = Flaw::TreeLimit { what: "bytes of names", limit: u64::from(u32::MAX) };
+    if u32::try_from(at + more + 1).is_err() {
+        return Err(limit);
+    }
+    Ok(at as u32)
+}
+
+/// `name` was checked: it has at most 255 bytes.
+fn add_name(names: &mut Names, name: &[u8]) -> Result<NameRef, Flaw> {
+    let at = reserve_name(names, name.len())?;
+    names.0.push(name.len() as u8);
+    names.0.extend_from_slice(name);
+    Ok(NameRef(at))
+}
+
+/// The next component of a path from byte `from` on, and where it ends; `.` and empty ones are skipped.
+fn component(path: &[u8], from: usize) -> Result<Option<(&[u8], usize)>, Flaw> {
+    let mut at = from;
+    while at < path.len() {
+        let length = path[at..].iter().position(|&byte| byte == b'/').unwrap_or(path.len() - at);
+        let part = &path[at..at + length];
+        at += length;
+        match part {
+            [] | b"." => at += 1,
+            b".." => return Err(Flaw::DotDot(path.into())),
+            _ => return Ok(Some((part, at))),
+        }
+    }
+    Ok(None)
+}
+
+/// The last component, and what comes before it; no component for the root.
+fn split_path(path: &[u8]) -> Result<(&[u8], Option<&[u8]>), Flaw> {
+    let mut end = path.len();
+    loop {
+        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        match &path[start..end] {
+            [] | b"." if start == 0 => return Ok((&[], None)),
+            [] | b"." => end = start - 1,
+            b".." => return Err(Flaw::DotDot(path.into())),
+            name => {
+                let range: Range<usize> = 0..start;
+                return Ok((&path[range], Some(name)));
+            }
+        }
+    }
+}

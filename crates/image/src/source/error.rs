@@ -1,0 +1,281 @@
+//! What can be wrong with a source: one error names the archive or path, the entry and the byte.
+
+use std::fmt;
+use std::io;
+
+/// A source cannot be read, or holds what an ext4 image cannot.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// An entry of an archive, or the archive itself, is broken or cannot be stored.
+    #[error("{archive}: {}byte {position}: {flaw}", EntryPrefix(.entry))]
+    Archive {
+        /// The archive as it was given; for a layer its digest.
+        archive: String,
+        /// The entry's name, once it is known.
+        entry: Option<EntryName>,
+        /// Where the entry's header begins, or where reading failed, in the unpacked archive.
+        position: u64,
+        /// What is wrong.
+        flaw: Flaw,
+    },
+    /// A path of a source directory, of an OCI layout, or of the finished tree cannot be stored.
+    #[error("{path}: {flaw}")]
+    Path {
+        /// The path, on the host or in the image.
+        path: EntryName,
+        /// What is wrong.
+        flaw: Flaw,
+    },
+    /// The operating system refused something.
+    #[error("{path}: cannot {action}: {source}")]
+    Io {
+        /// The host's path.
+        path: EntryName,
+        /// What was tried: a verb that follows "cannot".
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The place for the unpacked archive is full.
+    #[error(
+        "{directory}: no space left for the unpacked contents of {archive} ({written} bytes so far)"
+    )]
+    SpoolFull {
+        /// The directory of the unlinked temporary file.
+        directory: EntryName,
+        /// The archive that was being unpacked.
+        archive: String,
+        /// Bytes that had found a place.
+        written: u64,
+    },
+    /// An OCI layout is broken or leaves a choice open.
+    #[error("{layout}: {problem}")]
+    Oci {
+        /// The layout's directory.
+        layout: EntryName,
+        /// One sentence.
+        problem: String,
+    },
+    /// An option's text is not understood.
+    #[error("{0}")]
+    Option(String),
+}
+
+impl SourceError {
+    pub(super) fn io(path: impl Into<EntryName>, action: &'static str, source: io::Error) -> Self {
+        Self::Io { path: path.into(), action, source }
+    }
+
+    pub(super) fn path(path: impl Into<EntryName>, flaw: Flaw) -> Self {
+        Self::Path { path: path.into(), flaw }
+    }
+}
+
+/// A name as bytes, shown so that control characters and foreign bytes cannot disturb a terminal.
+#[derive(Clone, Eq, PartialEq)]
+pub struct EntryName(pub Vec<u8>);
+
+impl fmt::Display for EntryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) if !text.chars().any(char::is_control) => f.write_str(text),
+            Ok(text) => text.escape_debug().fmt(f),
+            Err(_) => self.0.escape_ascii().fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for EntryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl From<&[u8]> for EntryName {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
+impl From<Vec<u8>> for EntryName {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<&std::path::Path> for EntryName {
+    fn from(path: &std::path::Path) -> Self {
+        Self(path.as_os_str().as_encoded_bytes().to_vec())
+    }
+}
+
+struct EntryPrefix<'a>(&'a Option<EntryName>);
+
+impl fmt::Display for EntryPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, "entry {name}, "),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with one entry or archive.
+#[derive(Debug, thiserror::Error)]
+pub enum Flaw {
+    /// The archive ends too early.
+    #[error("the archive ends inside {0}")]
+    Truncated(&'static str),
+    /// No end-of-archive block.
+    #[error("the archive ends without its end-of-archive block; it has been cut off")]
+    NoEnd,
+    /// Not a tar header.
+    #[error("header checksum is {found:o}, computed {computed:o}")]
+    Checksum {
+        /// As stored.
+        found: u64,
+        /// Over the block.
+        computed: u64,
+    },
+    /// The first block is no tar header.
+    #[error("not a tar archive (nor one packed by gzip, zstd or xz)")]
+    NotTar,
+    /// A packed format that is not unpacked here.
+    #[error("packed by {0}, which is not supported; unpack it first")]
+    UnknownPacking(&'static str),
+    /// Reading or unpacking failed.
+    #[error("cannot read: {0}")]
+    Read(#[source] io::Error),
+    /// A field is no number or out of its range.
+    #[error("{field} is not valid: {text}")]
+    Field {
+        /// The field's name in the tar or pax format.
+        field: &'static str,
+        /// What is stored there.
+        text: EntryName,
+    },
+    /// A pax record does not follow the format.
+    #[error("pax record at byte {at} of the extended header is malformed")]
+    PaxRecord {
+        /// Byte in the extended header's data.
+        at: usize,
+    },
+    /// A pax header or long name larger than any true one.
+    #[error("{what} of {size} bytes is larger than the limit of {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// As stored.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A sparse map that does not describe a file.
+    #[error("sparse map is not valid: {0}")]
+    SparseMap(&'static str),
+    /// An entry type that is not read.
+    #[error("entry type '{}' ({what}) is not supported", .flag.escape_ascii())]
+    EntryType {
+        /// The type flag.
+        flag: u8,
+        /// Its meaning.
+        what: &'static str,
+    },
+    /// Extension headers follow each other or the end.
+    #[error("an extension header is not followed by an entry")]
+    LoneExtension,
+    /// No name.
+    #[error("the entry has no name")]
+    NoName,
+    /// A name component longer than ext4 can store.
+    #[error("name of {0} bytes: ext4 stores at most 255")]
+    NameTooLong(usize),
+    /// A NUL byte in a name or target.
+    #[error("a name holds a NUL byte")]
+    NulInName,
+    /// A `..` component.
+    #[error("the path {0} has a '..' component")]
+    DotDot(EntryName),
+    /// A path runs through a symlink that leaves the tree.
+    #[error("the path leads out of the tree through the symbolic link {0}")]
+    OutOfTree(EntryName),
+    /// Symlinks lead round.
+    #[error("too many symbolic links on the way to {0}")]
+    SymlinkLoop(EntryName),
+    /// A path runs through something that is no directory.
+    #[error("{0}, which should hold the entry, is not a directory")]
+    NotADirectory(EntryName),
+    /// A symlink on the way leads nowhere.
+    #[error("{0}, which should hold the entry, is a symbolic link to nothing")]
+    DanglingParent(EntryName),
+    /// A hard link whose target was not read before it in the same source.
+    #[error("hard link to {0}, which does not come before it in this source")]
+    MissingTarget(EntryName),
+    /// A hard link to a directory.
+    #[error("hard link to {0}, which is a directory")]
+    LinkToDirectory(EntryName),
+    /// The root must stay a directory.
+    #[error("the root of the tree must be a directory")]
+    RootNotDirectory,
+    /// A symlink without target, or with one longer than the kernel follows.
+    #[error("symbolic link target of {0} bytes: it must have 1 to 4095")]
+    TargetLength(usize),
+    /// More names than ext4 can count.
+    #[error("{0} hard links: ext4 counts at most 65000")]
+    TooManyLinks(u32),
+    /// A device number past ext4's.
+    #[error("device number {major}:{minor}: ext4 stores at most 4095:1048575")]
+    DeviceNumber {
+        /// As stored.
+        major: u64,
+        /// As stored.
+        minor: u64,
+    },
+    /// The user or group id that means "none".
+    #[error("{field} {id} cannot own a file")]
+    OwnerId {
+        /// `uid` or `gid`.
+        field: &'static str,
+        /// As stored or mapped.
+        id: u64,
+    },
+    /// A file larger than ext4's extents can map.
+    #[error("file of {0} bytes: ext4 files end at 2^32-1 blocks of 64 KiB")]
+    FileTooLarge(u64),
+    /// An extended attribute that cannot be stored.
+    #[error("extended attribute {name}: {problem}")]
+    Xattr {
+        /// Its name.
+        name: EntryName,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A POSIX ACL that is not valid.
+    #[error("ACL: {0}")]
+    Acl(String),
+    /// The file is not what it was.
+    #[error("the file changed while it was read: {before} bytes became {after}")]
+    Changed {
+        /// Size when the tree was read.
+        before: u64,
+        /// Size now.
+        after: u64,
+    },
+    /// The file is not of the type it was.
+    #[error("the file was replaced while it was read")]
+    Replaced,
+    /// The image would become part of itself.
+    #[error("the output image lies in this directory, which is a source: write it elsewhere")]
+    OutputInside,
+    /// More than the tree's 32-bit numbers can count.
+    #[error("more than {limit} {what} in one tree")]
+    TreeLimit {
+        /// What was counted.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// A whiteout that names nothing or a place outside.
+    #[error("whiteout without a name")]
+    Whiteout,
+}

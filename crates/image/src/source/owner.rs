@@ -1,0 +1,147 @@
+//! Who owns the image's files: as the source says, one owner for all, or by a map of id ranges.
+
+use std::str::FromStr;
+
+use super::error::{Flaw, SourceError};
+
+/// Rules that turn a source's numeric ids into those of the image. The default keeps them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Owners {
+    /// `--owner`: every file belongs to this user and group. ACL entries keep their ids.
+    pub all: Option<(u32, u32)>,
+    /// `--map-owner`, applied where `all` is not given, and to ACL entries.
+    pub map: OwnerMap,
+}
+
+impl Owners {
+    /// The user and group in the image of a file that has these in its source.
+    pub(super) fn apply(&self, uid: u64, gid: u64) -> Result<(u32, u32), Flaw> {
+        match self.all {
+            Some(owner) => Ok(owner),
+            None => Ok((self.map_uid(uid)?, self.map_gid(gid)?)),
+        }
+    }
+
+    pub(super) fn map_uid(&self, uid: u64) -> Result<u32, Flaw> {
+        storable("uid", mapped(&self.map.users, uid))
+    }
+
+    pub(super) fn map_gid(&self, gid: u64) -> Result<u32, Flaw> {
+        storable("gid", mapped(&self.map.groups, gid))
+    }
+}
+
+/// `u32::MAX` means "no one" to the kernel: such a file could never be changed.
+fn storable(field: &'static str, id: u64) -> Result<u32, Flaw> {
+    match u32::try_from(id) {
+        Ok(id) if id != u32::MAX => Ok(id),
+        _ => Err(Flaw::OwnerId { field, id }),
+    }
+}
+
+fn mapped(ranges: &[IdRange], id: u64) -> u64 {
+    let within = |range: &&IdRange| {
+        (u64::from(range.from)..u64::from(range.from) + u64::from(range.count)).contains(&id)
+    };
+    match ranges.iter().find(within) {
+        Some(range) => u64::from(range.to) + (id - u64::from(range.from)),
+        None => id,
+    }
+}
+
+/// Parses `UID:GID`, the argument of `--owner`.
+///
+/// # Errors
+/// [`SourceError::Option`] if it is anything else.
+pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
+    let parsed = text.split_once(':').and_then(|(uid, gid)| {
+        Some((uid.parse().ok()?, gid.parse().ok()?))
+            .filter(|&(uid, gid)| uid != u32::MAX && gid != u32::MAX)
+    });
+    parsed.ok_or_else(|| SourceError::Option(format!("owner '{text}' is not of the form UID:GID")))
+}
+
+/// Ranges of ids and what they become; an id in none of them stays as it is.
+///
+/// Its text is a list of `[u:|g:|b:]FROM:TO[:COUNT]` separated by commas: users, groups or (the default) both,
+/// COUNT ids (default 1) from FROM on. Ranges of one kind may not overlap in FROM.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct OwnerMap {
+    users: Vec<IdRange>,
+    groups: Vec<IdRange>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct IdRange {
+    from: u32,
+    to: u32,
+    count: u32,
+}
+
+impl FromStr for OwnerMap {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let mut map = Self::default();
+        for part in text.split(',') {
+            let (kind, range) = IdRange::parse(part).ok_or_else(|| {
+                SourceError::Option(format!(
+                    "owner map '{part}' is not of the form [u:|g:|b:]FROM:TO[:COUNT]"
+                ))
+            })?;
+            if kind != 'g' {
+                add(&mut map.users, range, part)?;
+            }
+            if kind != 'u' {
+                add(&mut map.groups, range, part)?;
+            }
+        }
+        Ok(map)
+    }
+}
+
+impl OwnerMap {
+    /// Adds the ranges of another map, as if both texts had been given as one.
+    ///
+    /// # Errors
+    /// [`SourceError::Option`] if ranges overlap.
+    pub fn extend(&mut self, other: &Self) -> Result<(), SourceError> {
+        for (own, others) in [(&mut self.users, &other.users), (&mut self.groups, &other.groups)] {
+            for &range in others {
+                add(own, range, &format!("{}:{}:{}", range.from, range.to, range.count))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl IdRange {
+    fn parse(text: &str) -> Option<(char, Self)> {
+        let (kind, numbers) = match text.split_once(':')? {
+            ("u", rest) => ('u', rest),
+            ("g", rest) => ('g', rest),
+            ("b", rest) => ('b', rest),
+            _ => ('b', text),
+        };
+        let mut fields = numbers.split(':');
+        let from: u32 = fields.next()?.parse().ok()?;
+        let to: u32 = fields.next()?.parse().ok()?;
+        let count: u32 = fields.next().map_or(Some(1), |count| count.parse().ok())?;
+        // The last id of either range must be one that can own a file.
+        let last = from.max(to).checked_add(count.checked_sub(1)?)?;
+        (fields.next().is_none() && last != u32::MAX).then_some((kind, Self { from, to, count }))
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let end = |range: &Self| u64::from(range.from) + u64::from(range.count);
+        u64::from(self.from) < end(other) && u64::from(other.from) < end(self)
+    }
+}
+
+fn add(ranges: &mut Vec<IdRange>, range: IdRange, text: &str) -> Result<(), SourceError> {
+    if ranges.iter().any(|other| other.overlaps(&range)) {
+        return Err(SourceError::Option(format!("owner map '{text}' overlaps another range")));
+    }
+    ranges.push(range);
+    Ok(())
+}

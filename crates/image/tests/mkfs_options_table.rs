@@ -1,0 +1,191 @@
+//! Every row of mkfs-options.tsv: what mke2fs 1.47.4 made of an option string, we make too.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use extant_image::mkfs::figures::figures;
+use extant_image::mkfs::{Config, DeviceFacts, Figures, MkfsError, Options, Program};
+use extant_ondisk::superblock::{DefaultMountOptions, ErrorPolicy};
+
+/// One line of the table, by the names of its columns.
+struct Row {
+    cells: BTreeMap<String, String>,
+}
+
+impl Row {
+    fn cell(&self, name: &str) -> &str {
+        &self.cells[name]
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.cell(name).parse().ok()
+    }
+
+    /// The size that the file already had: that of the file system in it, where the row does not say.
+    fn device(&self) -> DeviceFacts {
+        let made = self.number("blocks").zip(self.number("block_size"));
+        let mut facts = DeviceFacts {
+            size: Some(made.map_or(4 << 20, |(blocks, size)| blocks * size)),
+            logical_sector: 512,
+            physical_sector: 512,
+            first_meta_bg: None,
+        };
+        // Made on a loop device with physical sectors of 4 KiB.
+        if self.cell("case") == "m_assume_storage_prezeroed" {
+            facts.physical_sector = 4096;
+        }
+        for (name, value) in self.cell("env").split_whitespace().filter_map(|v| v.split_once('=')) {
+            let value: u32 = value.parse().expect("a number");
+            match name {
+                "MKE2FS_DEVICE_SECTSIZE" => {
+                    facts.logical_sector = value;
+                    facts.physical_sector = value;
+                }
+                "MKE2FS_FIRST_META_BG" => facts.first_meta_bg = Some(value),
+                other => panic!("unknown variable {other}"),
+            }
+        }
+        facts
+    }
+
+    fn config(&self, corpora: &Path) -> Config {
+        if self.cell("conf") == "none" {
+            return Config::built_in();
+        }
+        let path = corpora.join("mkfs-conf").join(self.cell("conf"));
+        Config::load(Some(&path)).expect("a configuration")
+    }
+
+    /// The rows were made with -F.
+    fn options(&self) -> Result<Options, MkfsError> {
+        let arguments = self.cell("opts").split_whitespace().map(|word| word.trim_matches('\''));
+        Options::parse(std::iter::once("-F").chain(arguments).map(OsString::from))
+    }
+}
+
+fn rows(corpora: &Path) -> Vec<Row> {
+    let table = std::fs::read_to_string(corpora.join("mkfs-options.tsv")).expect("the table");
+    let mut lines = table.lines().map(|line| line.split('\t').map(str::to_owned));
+    let names: Vec<String> = lines.next().expect("a head").collect();
+    lines.map(|cells| Row { cells: names.iter().cloned().zip(cells).collect() }).collect()
+}
+
+/// Rows that depend on the machine: the hosting file system ends at 16 TiB, and -n wants the file to exist.
+const MACHINE: [&str; 2] = ["-t ext4 IMAGE 17T", "-t ext4 -n IMAGE 256M"];
+
+fn or_dash(value: impl ToString, shown: bool) -> String {
+    if shown { value.to_string() } else { "-".to_owned() }
+}
+
+/// The figures as the table's columns show them.
+fn columns(figures: &Figures) -> BTreeMap<&'static str, String> {
+    let bigalloc = figures.cluster_size != figures.block_size;
+    let journal = figures.journal.filter(|_| !figures.is_journal_device());
+    let features = figures.features.to_string();
+    let has = |name: &str| features.split(' ').any(|feature| feature == name);
+    let mut flags = Vec::new();
+    if !figures.is_journal_device() {
+        flags.push("signed_directory_hash");
+    }
+    if figures.extended.test_fs {
+        flags.push("test_filesystem");
+    }
+    let mut mount = Vec::new();
+    for (flag, name) in
+        [(DefaultMountOptions::USER_XATTR, "user_xattr"), (DefaultMountOptions::ACL, "acl")]
+    {
+        if figures.mount_options.contains(flag) {
+            mount.push(name);
+        }
+    }
+    let list =
+        |words: &[&str]| if words.is_empty() { "(none)".to_owned() } else { words.join(" ") };
+    BTreeMap::from([
+        ("features", if features.is_empty() { "(none)".to_owned() } else { features.clone() }),
+        ("block_size", figures.block_size.to_string()),
+        ("blocks", figures.blocks.to_string()),
+        ("inodes", figures.inodes().to_string()),
+        ("inode_size", figures.inode_size.to_string()),
+        ("first_block", figures.first_data_block.to_string()),
+        ("blocks_per_group", figures.blocks_per_group.to_string()),
+        (
+            "clusters_per_group",
+            or_dash(figures.blocks_per_group / figures.blocks_per_cluster(), bigalloc),
+        ),
+        ("cluster_size", or_dash(figures.cluster_size, bigalloc)),
+        ("inodes_per_group", figures.inodes_per_group.to_string()),
+        ("desc_size", or_dash(figures.desc_size.unwrap_or(0), figures.desc_size.is_some())),
+        ("reserved_gdt", or_dash(figures.reserved_gdt_blocks, figures.reserved_gdt_blocks > 0)),
+        ("flex_bg_size", or_dash(figures.flex_bg_size, figures.flex_bg_size > 1)),
+        ("reserved_blocks", figures.reserved_blocks.to_string()),
+        ("journal_inode", or_dash(8, journal.is_some())),
+        (
+            "journal_blocks",
+            or_dash(figures.journal.map_or(0, |j| j.blocks), figures.journal.is_some()),
+        ),
+        ("first_meta_bg", or_dash(figures.first_meta_bg, figures.first_meta_bg > 0)),
+        (
+            "raid_stride",
+            or_dash(figures.extended.stride.unwrap_or(0), figures.extended.stride.is_some()),
+        ),
+        (
+            "raid_stripe",
+            or_dash(
+                figures.extended.stripe_width.unwrap_or(0),
+                figures.extended.stripe_width.is_some(),
+            ),
+        ),
+        ("hash", ["legacy", "half_md4", "tea"][usize::from(figures.hash_version)].to_owned()),
+        ("checksum_type", if has("metadata_csum") { "crc32c" } else { "-" }.to_owned()),
+        (
+            "errors",
+            match figures.errors {
+                ErrorPolicy::Continue => "Continue",
+                ErrorPolicy::RemountReadOnly => "Remount read-only",
+                ErrorPolicy::Panic => "Panic",
+            }
+            .to_owned(),
+        ),
+        ("mount_opts", list(&mount)),
+        ("fs_flags", if flags.is_empty() { "-".to_owned() } else { list(&flags) }),
+    ])
+}
+
+#[test]
+fn figures_of_every_row_are_those_of_mke2fs() {
+    let Some(corpora) = extant_testkit::corpora() else {
+        return extant_testkit::skipped("no corpora");
+    };
+    let mut deviations = Vec::new();
+    let rows = rows(&corpora);
+    for row in &rows {
+        let opts = row.cell("opts");
+        // Refused when its huge files are planned.
+        if MACHINE.contains(&opts) || row.cell("case") == "u_errorout" {
+            continue;
+        }
+        let config = row.config(&corpora);
+        let outcome = row
+            .options()
+            .and_then(|options| figures(Program::Mke2fs, &options, &config, &row.device()));
+        let mut deviate = |what: String| {
+            deviations.push(format!("{} {opts}: {what}", row.cell("conf")));
+        };
+        match (outcome, row.cell("exit")) {
+            (Ok(figures), "0") => {
+                for (name, found) in columns(&figures) {
+                    let expected = row.cell(name);
+                    if row.cell("block_size") != "-" && found != expected {
+                        deviate(format!("{name}: {found}, mke2fs has {expected}"));
+                    }
+                }
+            }
+            (Ok(_), _) => deviate("not refused".to_owned()),
+            (Err(error), "0") => deviate(format!("refused: {error}")),
+            (Err(_), _) => {}
+        }
+    }
+    assert!(deviations.is_empty(), "{} deviations\n{}", deviations.len(), deviations.join("\n"));
+    assert!(rows.len() > 300, "only {} rows", rows.len());
+}
