@@ -1,2 +1,20 @@
 //! Block frames, transactions, checkpoint and recovery.
+//!
+//! - [`recover_volume`] and [`recover`] replay what a journal holds: into the volume, or into an overlay by those who
+//!   only read.
+//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own.
 #![forbid(unsafe_code)]
+
+mod error;
+mod fast_commit;
+mod home;
+mod log;
+mod place;
+mod recovery;
+mod runs;
+
+pub use error::JournalError;
+pub use log::Log;
+pub use place::JournalPlace;
+pub use recovery::{Damage, Finish, Recovered, recover, recover_volume};
+pub use runs::{BlockRuns, Run};

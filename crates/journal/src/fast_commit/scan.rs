@@ -1,0 +1,60 @@
+//! The walk over the fast-commit area: which fast commits are whole.
+
+use extant_ondisk::Tid;
+use extant_ondisk::jbd2::{
+    FastCommitChecksum, FastCommitRecord, FastCommitRecords, JournalSuperblock,
+};
+
+use crate::log::LogReader;
+use crate::{JournalError, Log};
+
+/// The blocks of whole fast commits.
+#[derive(Debug, Default)]
+pub(crate) struct FastCommits {
+    bytes: Vec<u8>,
+    /// How many.
+    pub(crate) commits: u32,
+}
+
+/// Reads the area up to the first record that is none, a tail whose checksum is wrong, or another transaction's.
+/// `running` is the transaction after the last full commit: earlier ones are in the log.
+pub(crate) fn scan(
+    log: &Log<'_>,
+    superblock: &JournalSuperblock,
+    running: Tid,
+) -> Result<FastCommits, JournalError> {
+    let area = superblock.fast_commit_area();
+    let mut reader = LogReader::new(*log, area.end);
+    let (mut found, mut open) = (FastCommits::default(), Vec::new());
+    let mut checksum = FastCommitChecksum::new();
+    for at in area {
+        let block = reader.block(at)?;
+        let mut is_whole = false;
+        for record in FastCommitRecords::new(block) {
+            let Ok((_, bytes, record)) = record else { return Ok(found) };
+            checksum.record(bytes, &record);
+            match record {
+                FastCommitRecord::Head(features, tid) if features != 0 || tid != running => {
+                    return Ok(found);
+                }
+                FastCommitRecord::Tail(tid, stored) => {
+                    if tid != running || stored != checksum.value() {
+                        return Ok(found);
+                    }
+                    is_whole = true;
+                }
+                _ => {}
+            }
+            if is_whole {
+                break;
+            }
+        }
+        open.extend_from_slice(block);
+        if is_whole {
+            found.bytes.append(&mut open);
+            found.commits += 1;
+            checksum = FastCommitChecksum::new();
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,302 @@
+//! Where the journal is: the blocks of its inode, or a device of its own.
+
+use std::mem::offset_of;
+
+use extant_device::Device;
+use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner, child_limits};
+use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
+use extant_ondisk::indirect;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::{
+    BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
+    InodeNo, Place, Uuid,
+};
+use zerocopy::{FromBytes, FromZeros, IntoBytes, little_endian::U32};
+
+use crate::{BlockRuns, JournalError};
+
+/// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the journal inode's map and size.
+const BACKUP_OF_INODE: u8 = 1;
+/// `i_flags`: the file is mapped by extents.
+const EXTENTS_FLAG: u32 = 0x8_0000;
+/// Bytes of `i_block`.
+const MAP_SIZE: usize = 60;
+
+/// Where a journal's blocks lie on its device, and which of them is its superblock.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct JournalPlace {
+    /// The blocks in order.
+    pub runs: BlockRuns,
+    /// The journal block that holds the superblock: 0 in a file. A journal device counts its blocks from its own start,
+    /// so that the file-system superblock comes first.
+    pub superblock_at: u32,
+    /// Bytes a block: the volume's.
+    pub block_size: u32,
+}
+
+impl JournalPlace {
+    /// The journal in an inode of the volume. Where the inode is broken, the superblock's copy of its map is taken.
+    ///
+    /// # Errors
+    /// [`JournalError::NoJournal`], [`JournalError::ExternalJournalNeeded`], a map that is broken in both copies, or the
+    /// device failed.
+    pub fn internal(
+        volume: &dyn Device,
+        superblock: &RawSuperblock,
+        geometry: &Geometry,
+    ) -> Result<Self, JournalError> {
+        if !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
+            return Err(JournalError::NoJournal);
+        }
+        let inode = InodeNo(superblock.s_journal_inum.get());
+        if inode.0 == 0 {
+            let uuid = Uuid(superblock.s_journal_uuid);
+            return Err(JournalError::ExternalJournalNeeded(uuid));
+        }
+        let mapper = Mapper { volume, geometry, inode };
+        let from_inode = mapper.inode().and_then(|file| mapper.place(&file));
+        match from_inode {
+            Err(error) if superblock.s_jnl_backup_type == BACKUP_OF_INODE => {
+                tracing::warn!(%error, "journal inode is broken, its copy in the superblock is used");
+                // Whether the copy helps or not, the inode's error is the one to tell.
+                mapper.place(&MappedFile::of_backup(superblock)).map_err(|_| error)
+            }
+            other => other,
+        }
+    }
+
+    /// The journal on a device of its own.
+    ///
+    /// # Errors
+    /// The device is no journal, or another volume's, or has another block size, or failed.
+    pub fn external(
+        device: &dyn Device,
+        superblock: &RawSuperblock,
+        geometry: &Geometry,
+    ) -> Result<Self, JournalError> {
+        let mut own = RawSuperblock::new_zeroed();
+        device.read_at(SUPERBLOCK_OFFSET, own.as_mut_bytes())?;
+        own.verify(GroupNo(0))?;
+        let wanted = Uuid(superblock.s_journal_uuid);
+        let is_journal = own.features().incompat.contains(IncompatFeatures::JOURNAL_DEV);
+        if !is_journal {
+            let flaw = Flaw::Rule("the device is not a journal");
+            return Err(flaw.at(Place::JournalSuperblock).into());
+        }
+        if own.s_uuid != wanted.0 {
+            return Err(JournalError::OtherJournal { found: Uuid(own.s_uuid), wanted });
+        }
+        let log_block_size = own.s_log_block_size.get();
+        if geometry.block_size != 1024_u32.checked_shl(log_block_size).unwrap_or(0) {
+            let flaw = Flaw::bad_value("s_log_block_size", log_block_size);
+            return Err(flaw.at(Place::JournalSuperblock).into());
+        }
+        let on_device = device.size() / u64::from(geometry.block_size);
+        let count = u64::from(own.s_blocks_count_lo.get()).min(on_device);
+        let mut runs = BlockRuns::new();
+        // Below 2^32, since the low half is.
+        let is_pushed = runs.push(BlockNo(0), count as u32);
+        debug_assert!(is_pushed, "the first run is below 2^32 blocks");
+        // The first whole block after the file-system superblock.
+        let superblock_at = if geometry.block_size == 1024 { 2 } else { 1 };
+        Ok(Self { runs, superblock_at, block_size: geometry.block_size })
+    }
+}
+
+/// What is needed of the journal's inode.
+struct MappedFile {
+    is_extents: bool,
+    generation: u32,
+    size: u64,
+    map: [u8; MAP_SIZE],
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| U32::read_from_prefix(rest).ok()).map_or(0, |(it, _)| it.get())
+}
+
+impl MappedFile {
+    /// 15 words of map, then the size's high and low halves. Extents show by their magic number.
+    fn of_backup(superblock: &RawSuperblock) -> Self {
+        let mut map = [0; MAP_SIZE];
+        map.copy_from_slice(&superblock.s_jnl_blocks.as_bytes()[..MAP_SIZE]);
+        let [.., high, low] = superblock.s_jnl_blocks;
+        let magic = extent::EXTENT_MAGIC.to_le_bytes();
+        Self {
+            is_extents: map[..2] == magic,
+            generation: 0,
+            size: u64::from(high.get()) << 32 | u64::from(low.get()),
+            map,
+        }
+    }
+}
+
+struct Mapper<'a> {
+    volume: &'a dyn Device,
+    geometry: &'a Geometry,
+    inode: InodeNo,
+}
+
+impl Mapper<'_> {
+    fn flaw(&self, flaw: Flaw) -> JournalError {
+        flaw.at(Place::Inode(self.inode)).into()
+    }
+
+    fn read(&self, block: BlockNo) -> Result<Vec<u8>, JournalError> {
+        let mut bytes = vec![0; self.geometry.block_len()];
+        self.volume.read_at(self.geometry.byte_of(block), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The journal's inode.
+    fn inode(&self) -> Result<MappedFile, JournalError> {
+        let geometry = self.geometry;
+        let (group, index) = geometry.inode_place(self.inode).ok_or_else(|| {
+            self.flaw(Flaw::above_limit("s_journal_inum", self.inode.0, geometry.inodes_count))
+        })?;
+        let desc = self.group_desc(group)?;
+        let at =
+            geometry.byte_of(desc.inode_table) + u64::from(index) * u64::from(geometry.inode_size);
+        let mut raw = vec![0; usize::from(geometry.inode_size)];
+        self.volume.read_at(at, &mut raw)?;
+        let mut map = [0; MAP_SIZE];
+        // An inode has at least 128 bytes.
+        map.copy_from_slice(&raw[0x28..0x28 + MAP_SIZE]);
+        Ok(MappedFile {
+            is_extents: word(&raw, 0x20) & EXTENTS_FLAG != 0,
+            generation: word(&raw, 0x64),
+            size: u64::from(word(&raw, 0x04)) | u64::from(word(&raw, 0x6c)) << 32,
+            map,
+        })
+    }
+
+    fn group_desc(&self, group: GroupNo) -> Result<GroupDesc, JournalError> {
+        let geometry = self.geometry;
+        let per_block = geometry.descs_per_block();
+        let index = group.0 / per_block;
+        let is_meta = geometry.has_incompat(IncompatFeatures::META_BG);
+        let block = if is_meta && index >= geometry.first_meta_bg {
+            let first = GroupNo(index.saturating_mul(per_block));
+            BlockNo(geometry.group_start(first).0 + u64::from(geometry.has_super(first)))
+        } else {
+            BlockNo(geometry.first_data_block.0 + 1 + u64::from(index))
+        };
+        if !geometry.contains(block, 1) {
+            let flaw = Flaw::above_limit("block of the descriptor", block.0, geometry.blocks_count);
+            return Err(flaw.at(Place::GroupDesc(group)).into());
+        }
+        let table = self.read(block)?;
+        let size = usize::from(geometry.desc_size);
+        let stored = &table[(group.0 % per_block) as usize * size..];
+        group_desc::verify(&stored[..size], group, geometry)?;
+        let desc = GroupDesc::unchecked(&RawGroupDesc::from_bytes(stored, group, geometry)?);
+        desc.check_places(group, geometry)?;
+        Ok(desc)
+    }
+
+    fn place(&self, file: &MappedFile) -> Result<JournalPlace, JournalError> {
+        let geometry = self.geometry;
+        let blocks = file.size / u64::from(geometry.block_size);
+        let limit = geometry.blocks_count.min(u64::from(u32::MAX));
+        if blocks == 0 || blocks > limit {
+            return Err(self.flaw(Flaw::above_limit("i_size", blocks, limit)));
+        }
+        let mut runs = BlockRuns::new();
+        if file.is_extents {
+            let owner = NodeOwner { inode: self.inode, generation: file.generation, block: None };
+            self.extents(&file.map, &owner, &NodeLimits::ROOT, blocks, &mut runs)?;
+        } else {
+            for (slot, pointer) in indirect::pointers(&file.map).enumerate() {
+                let levels = (slot + 1).saturating_sub(indirect::DIRECT_BLOCKS as usize);
+                self.indirect(pointer, levels, blocks, &mut runs)?;
+            }
+        }
+        if u64::from(runs.blocks_count()) < blocks {
+            return Err(self.flaw(Flaw::Rule("the journal has holes")));
+        }
+        Ok(JournalPlace { runs, superblock_at: 0, block_size: geometry.block_size })
+    }
+
+    /// Adds the extents below a node until the journal's `blocks` are complete. Every node brings at least one block, so
+    /// this ends.
+    fn extents(
+        &self,
+        node: &[u8],
+        owner: &NodeOwner,
+        limits: &NodeLimits,
+        blocks: u64,
+        runs: &mut BlockRuns,
+    ) -> Result<(), JournalError> {
+        match ExtentNode::check(node, owner, limits, self.geometry)? {
+            ExtentNode::Leaf(extents) => {
+                let before = runs.blocks_count();
+                for extent in extents.iter().map(|raw| raw.decode()) {
+                    let left = blocks - u64::from(runs.blocks_count());
+                    if left == 0 {
+                        return Ok(());
+                    }
+                    let is_next = extent.block == FileBlock(u64::from(runs.blocks_count()));
+                    // At most `left`, which is below 2^32.
+                    let count = u64::from(extent.len).min(left) as u32;
+                    if !is_next || extent.is_unwritten || !runs.push(extent.start, count) {
+                        return Err(self.flaw(Flaw::Rule("the journal has holes")));
+                    }
+                }
+                if runs.blocks_count() == before {
+                    return Err(self.flaw(Flaw::Rule("the journal has holes")));
+                }
+            }
+            ExtentNode::Index(indexes, below) => {
+                for position in 0..indexes.len() {
+                    if u64::from(runs.blocks_count()) >= blocks {
+                        return Ok(());
+                    }
+                    let Some((index, limits)) = child_limits(indexes, below, position, limits)
+                    else {
+                        return Ok(());
+                    };
+                    let bytes = self.read(index.leaf)?;
+                    let owner = NodeOwner { block: Some(index.leaf), ..*owner };
+                    self.extents(&bytes, &owner, &limits, blocks, runs)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn indirect(
+        &self,
+        pointer: BlockNo,
+        levels: usize,
+        blocks: u64,
+        runs: &mut BlockRuns,
+    ) -> Result<(), JournalError> {
+        if u64::from(runs.blocks_count()) >= blocks {
+            return Ok(());
+        }
+        if pointer.0 == 0 {
+            return Err(self.flaw(Flaw::Rule("the journal has holes")));
+        }
+        if !self.geometry.contains(pointer, 1) {
+            let error = Flaw::above_limit("block", pointer.0, self.geometry.blocks_count);
+            return Err(self.flaw(error));
+        }
+        if levels == 0 {
+            let is_pushed = runs.push(pointer, 1);
+            debug_assert!(is_pushed, "fewer blocks than `blocks`, which is below 2^32");
+            return Ok(());
+        }
+        let bytes = self.read(pointer)?;
+        for below in indirect::pointers(&bytes) {
+            self.indirect(below, levels - 1, blocks, runs)?;
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(offset_of!(RawSuperblock, s_jnl_blocks) == 0x10c);
+
+/// The error of a block that the journal does not have.
+pub(crate) fn beyond(at: u32, end: u32) -> FormatError {
+    Flaw::above_limit("journal block", at, end).at(Place::JournalBlock(at))
+}

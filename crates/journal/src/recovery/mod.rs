@@ -1,0 +1,172 @@
+//! Recovery: what a journal holds comes home.
+//!
+//! One walk over the log finds the committed transactions with their tags and revoke records ([`scan`]); then the last
+//! valid version of each block that no later record revokes is written home. What the walk finds broken is handled as
+//! e2fsck does: a transaction that does not verify ends the replay, a logged block that does not is left out, a revoke
+//! block that cannot be read keeps everything from being replayed, since what it barred is unknown.
+//!
+//! The target may be an overlay: then the image keeps every byte, and [`Finish::Leave`] is the way to end.
+
+mod replay;
+mod scan;
+
+use std::mem::size_of;
+
+use extant_device::Device;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
+use extant_ondisk::{CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures, Tid, Uuid};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::fast_commit;
+use crate::{JournalError, JournalPlace, Log};
+
+/// What happens to the journal after the replay.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Finish {
+    /// The replayed blocks are flushed, the journal is marked empty, the volume's superblock loses needs_recovery and
+    /// takes over an error that the journal recorded.
+    Reset,
+    /// Journal and superblock stay as they are: for overlays.
+    Leave,
+}
+
+/// What recovery met that was not right.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Damage {
+    /// A transaction does not verify: it and all later ones were not replayed.
+    Transaction(Tid, FormatError),
+    /// A logged block does not verify, or belongs past the end of the device: it was left out.
+    Block(FormatError),
+    /// A revoke block does not verify: nothing was replayed.
+    Revoke(FormatError),
+}
+
+/// What recovery did.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Recovered {
+    /// Committed transactions in the log.
+    pub transactions: u32,
+    /// Blocks written home.
+    pub blocks: u64,
+    /// Logged blocks that a revoke record kept from being written.
+    pub revoked: u64,
+    /// The number of the next transaction, where the journal holds one.
+    pub next_tid: Tid,
+    /// An error that the journal had recorded (as errno, negative); 0 for none.
+    pub errno: i32,
+    /// What was not right, in order; of many bad blocks the first few.
+    pub damage: Vec<Damage>,
+}
+
+/// Damages that are listed at most.
+const MAX_LISTED: usize = 64;
+
+impl Recovered {
+    fn note(&mut self, damage: Damage) {
+        tracing::warn!(?damage, "journal recovery");
+        if self.damage.len() < MAX_LISTED {
+            self.damage.push(damage);
+        }
+    }
+}
+
+/// Replays `log` into `target` if the volume's superblock there says needs_recovery. Internal journals lie on `target`
+/// itself.
+///
+/// # Errors
+/// The journal's or the volume's superblock is broken or beyond this code, or a device failed; some blocks may have come
+/// home then, and recovery can be run again. Damage inside the log is no error: see [`Recovered::damage`].
+pub fn recover(
+    target: &dyn Device,
+    log: &Log<'_>,
+    finish: Finish,
+) -> Result<Recovered, JournalError> {
+    let (mut raw, mut superblock) = log.superblock()?;
+    let mut recovered = Recovered { errno: superblock.errno, ..Recovered::default() };
+    let volume = read_superblock(target)?;
+    let needs_recovery = volume.features().incompat.contains(IncompatFeatures::RECOVER);
+    recovered.next_tid = superblock.sequence;
+    if needs_recovery && superblock.start != 0 {
+        let found = scan::scan(log, &superblock, &mut recovered)?;
+        recovered.next_tid = found.end.next();
+        let fast = fast_commit::scan(log, &superblock, found.end)?;
+        if fast.commits > 0 {
+            return Err(JournalError::FastCommits(fast.commits));
+        }
+        replay::replay(target, log, &found, &mut recovered)?;
+    }
+    if finish == Finish::Leave {
+        return Ok(recovered);
+    }
+    target.flush()?;
+    if superblock.start != 0 || superblock.errno != 0 {
+        superblock.sequence = recovered.next_tid;
+        (superblock.start, superblock.errno) = (0, 0);
+        log.write_superblock(&mut raw, &superblock)?;
+        log.device.flush()?;
+    }
+    finish_superblock(target, &recovered)?;
+    Ok(recovered)
+}
+
+/// Recovers a volume whose journal is found from its superblock: internal, or on the device given. `None` when it has no
+/// journal.
+///
+/// # Errors
+/// As [`recover`], and the journal cannot be found or is another volume's.
+pub fn recover_volume(
+    target: &dyn Device,
+    external: Option<&dyn Device>,
+    finish: Finish,
+) -> Result<Option<Recovered>, JournalError> {
+    let raw = read_superblock(target)?;
+    let geometry = Geometry::new(&raw)?;
+    if !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    let (device, place) = if raw.s_journal_inum.get() != 0 {
+        (target, JournalPlace::internal(target, &raw, &geometry)?)
+    } else if let Some(device) = external {
+        (device, JournalPlace::external(device, &raw, &geometry)?)
+    } else {
+        return Err(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)));
+    };
+    recover(target, &Log { device, place: &place }, finish).map(Some)
+}
+
+/// The volume's superblock, verified.
+pub(crate) fn read_superblock(device: &dyn Device) -> Result<RawSuperblock, JournalError> {
+    let mut raw = RawSuperblock::new_zeroed();
+    device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes())?;
+    raw.verify(GroupNo(0))?;
+    Ok(raw)
+}
+
+/// Clears needs_recovery, takes over the journal's error, and sees to it that a check follows damage. The superblock may
+/// itself have been replayed, so it is read again.
+fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), JournalError> {
+    const _: () = assert!(size_of::<RawSuperblock>() == 1024);
+    let mut raw = read_superblock(target)?;
+    let before = raw;
+    let mut features = raw.features();
+    features.incompat.remove(IncompatFeatures::RECOVER);
+    raw.set_features(features);
+    let mut state = State::from_bits_retain(raw.s_state.get());
+    if recovered.errno != 0 {
+        state |= State::ERRORS;
+    }
+    for damage in &recovered.damage {
+        match damage {
+            // What was replayed is whole, if not all.
+            Damage::Transaction(..) => state |= State::ERRORS,
+            Damage::Block(_) | Damage::Revoke(_) => state -= State::CLEAN,
+        }
+    }
+    raw.s_state.set(state.bits());
+    if raw.as_bytes() == before.as_bytes() {
+        return Ok(());
+    }
+    raw.seal();
+    target.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    Ok(target.flush()?)
+}

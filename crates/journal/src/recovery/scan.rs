@@ -1,0 +1,234 @@
+//! The walk over the log: which transactions were committed, what they logged, what they revoked.
+
+use std::collections::HashMap;
+
+use extant_ondisk::checksum::crc32_be;
+use extant_ondisk::jbd2::{
+    BlockType, CommitBlock, Header, JournalChecksum, JournalSuperblock, LogFormat, TagFlags, Tags,
+    revoke_records, tags,
+};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Place, Tid};
+
+use super::{Damage, Recovered};
+use crate::log::LogReader;
+use crate::{JournalError, Log};
+
+/// A logged block of a committed transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoggedBlock {
+    pub(super) home: BlockNo,
+    pub(super) tid: Tid,
+    /// Where it lies in the journal.
+    pub(super) at: u32,
+    pub(super) is_escaped: bool,
+}
+
+/// What the walk found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Logged blocks in log order, those left out that do not verify.
+    pub(super) blocks: Vec<LoggedBlock>,
+    /// The last transaction that revokes each block.
+    pub(super) revoked: HashMap<BlockNo, Tid>,
+    /// The first transaction that is not committed.
+    pub(super) end: Tid,
+}
+
+impl Found {
+    /// Whether a record of the same or a later transaction bars the block.
+    pub(super) fn is_revoked(&self, block: &LoggedBlock) -> bool {
+        self.revoked.get(&block.home).is_some_and(|revoked| !revoked.is_before(block.tid))
+    }
+}
+
+/// The transaction being read.
+struct Open {
+    blocks: Vec<LoggedBlock>,
+    /// Logged blocks whose checksum is wrong.
+    bad: Vec<FormatError>,
+    revoked: Vec<BlockNo>,
+    /// Checksum v1 so far.
+    checksum: u32,
+    /// A descriptor or revoke block that does not verify: stale, if the commit block is older than the one before.
+    suspect: Option<FormatError>,
+    /// A revoke block whose records cannot be read.
+    unreadable: Option<FormatError>,
+}
+
+impl Open {
+    fn new() -> Self {
+        Self {
+            blocks: Vec::new(),
+            bad: Vec::new(),
+            revoked: Vec::new(),
+            checksum: !0,
+            suspect: None,
+            unreadable: None,
+        }
+    }
+}
+
+/// What a commit block means for the walk.
+enum Verdict {
+    Committed,
+    /// Not part of this log's history: left from an earlier round, or never finished.
+    Ended,
+    Broken(FormatError),
+}
+
+/// Walks from the log's start to the first block that does not continue it.
+pub(super) fn scan(
+    log: &Log<'_>,
+    superblock: &JournalSuperblock,
+    recovered: &mut Recovered,
+) -> Result<Found, JournalError> {
+    let mut walk = Walk {
+        reader: LogReader::new(*log, superblock.log().end),
+        format: superblock.log_format(),
+        log: superblock.log(),
+        at: superblock.start,
+        left: superblock.log().end - superblock.log().start,
+        last_commit: (0, 0),
+    };
+    let mut found = Found { end: superblock.sequence, ..Found::default() };
+    let mut open = Open::new();
+    while walk.left > 0 {
+        let at = walk.at;
+        let Some(header) = Header::of(walk.reader.block(at)?).filter(|head| head.tid == found.end)
+        else {
+            break;
+        };
+        match header.block_type {
+            BlockType::Descriptor => walk.descriptor(found.end, &mut open)?,
+            BlockType::Revoke => walk.revoke(&mut open)?,
+            BlockType::Commit => match walk.commit(&mut open)? {
+                Verdict::Committed => {
+                    let open = std::mem::replace(&mut open, Open::new());
+                    if let Some(error) = open.unreadable {
+                        recovered.note(Damage::Revoke(error));
+                        return Ok(Found { end: found.end, ..Found::default() });
+                    }
+                    for error in open.bad {
+                        recovered.note(Damage::Block(error));
+                    }
+                    found.blocks.extend(open.blocks);
+                    found.revoked.extend(open.revoked.into_iter().map(|home| (home, header.tid)));
+                    found.end = found.end.next();
+                    recovered.transactions += 1;
+                }
+                Verdict::Ended => break,
+                Verdict::Broken(error) => {
+                    recovered.note(Damage::Transaction(found.end, error));
+                    break;
+                }
+            },
+            BlockType::SuperblockV1 | BlockType::SuperblockV2 => break,
+        }
+    }
+    Ok(found)
+}
+
+struct Walk<'a> {
+    reader: LogReader<'a>,
+    format: LogFormat,
+    log: std::ops::Range<u32>,
+    at: u32,
+    /// Blocks that can still belong to the log: a walk never goes round twice.
+    left: u32,
+    last_commit: (u64, u32),
+}
+
+impl Walk<'_> {
+    fn advance(&mut self) {
+        self.at = if self.at + 1 >= self.log.end { self.log.start } else { self.at + 1 };
+        self.left = self.left.saturating_sub(1);
+    }
+
+    fn descriptor(&mut self, tid: Tid, open: &mut Open) -> Result<(), JournalError> {
+        let (at, format) = (self.at, self.format);
+        let block = self.reader.block(at)?;
+        if format.checksum == JournalChecksum::V1 {
+            open.checksum = crc32_be(open.checksum, block);
+        }
+        if let Err(flaw) = tags(block, &format) {
+            open.suspect.get_or_insert(flaw.at(Place::JournalBlock(at)));
+        }
+        let tags: Vec<_> = Tags::unverified(block, &format).collect();
+        self.advance();
+        for tag in tags {
+            if self.left == 0 {
+                break;
+            }
+            let at = self.at;
+            let logged = LoggedBlock {
+                home: tag.block,
+                tid,
+                at,
+                is_escaped: tag.flags.contains(TagFlags::ESCAPED),
+            };
+            let mut is_good = true;
+            if format.checksum == JournalChecksum::V1 {
+                open.checksum = crc32_be(open.checksum, self.reader.block(at)?);
+            } else if format.has_block_checksums() {
+                let computed = format.data_checksum(tid, self.reader.block(at)?);
+                if computed != tag.checksum {
+                    is_good = false;
+                    let flaw = Flaw::checksum(tag.checksum, computed);
+                    open.bad.push(flaw.at(Place::JournalBlock(at)));
+                }
+            }
+            if is_good {
+                open.blocks.push(logged);
+            }
+            self.advance();
+        }
+        Ok(())
+    }
+
+    fn revoke(&mut self, open: &mut Open) -> Result<(), JournalError> {
+        let (at, format) = (self.at, self.format);
+        match revoke_records(self.reader.block(at)?, &format) {
+            Ok(records) => open.revoked.extend(records),
+            Err(flaw @ Flaw::Checksum { .. }) => {
+                open.suspect.get_or_insert(flaw.at(Place::JournalBlock(at)));
+            }
+            Err(flaw) => {
+                open.unreadable.get_or_insert(flaw.at(Place::JournalBlock(at)));
+            }
+        }
+        self.advance();
+        Ok(())
+    }
+
+    fn commit(&mut self, open: &mut Open) -> Result<Verdict, JournalError> {
+        let (at, format) = (self.at, self.format);
+        let block = self.reader.block(at)?;
+        let time = CommitBlock::unverified_time(block).unwrap_or_default();
+        let mut broken = open.suspect.take();
+        match CommitBlock::decode(block, &format) {
+            Ok(commit) => {
+                let checksum =
+                    commit.transaction_checksum.filter(|stored| *stored != open.checksum);
+                if let Some(stored) = checksum {
+                    broken.get_or_insert(
+                        Flaw::checksum(stored, open.checksum).at(Place::JournalBlock(at)),
+                    );
+                }
+            }
+            Err(flaw) => {
+                broken.get_or_insert(flaw.at(Place::JournalBlock(at)));
+            }
+        }
+        // Written without waiting for what it commits, a commit block proves nothing by itself.
+        if format.is_async_commit && (broken.is_some() || !open.bad.is_empty()) {
+            return Ok(Verdict::Ended);
+        }
+        if let Some(error) = broken {
+            let is_stale = time < self.last_commit;
+            return Ok(if is_stale { Verdict::Ended } else { Verdict::Broken(error) });
+        }
+        self.last_commit = time;
+        self.advance();
+        Ok(Verdict::Committed)
+    }
+}

@@ -1,0 +1,5 @@
+//! Recovery against e2fsck: the same journal replayed by both leaves the same bytes.
+
+mod compare;
+mod corpus;
+mod kernel;
