@@ -243,6 +243,51 @@ impl Geometry {
         self.groups_count.div_ceil(self.descs_per_block())
     }
 
+    /// The block with the primary superblock: 0, or 1 with blocks of 1 KiB.
+    pub fn superblock_block(&self) -> BlockNo {
+        BlockNo(crate::superblock::SUPERBLOCK_OFFSET / u64::from(self.block_size))
+    }
+
+    /// Where a block of the descriptor table lies, counted from 0: after the superblock, or with meta_bg in the first group
+    /// that it describes.
+    pub fn desc_block(&self, index: u32) -> BlockNo {
+        let first_group = GroupNo(index.saturating_mul(self.descs_per_block()));
+        if !self.is_in_meta_group(index) || first_group.0 == 0 {
+            return BlockNo(self.superblock_block().0 + 1 + u64::from(index));
+        }
+        self.desc_block_of_meta_group(first_group)
+    }
+
+    /// Where the copy of a block of the descriptor table lies that goes with the backup superblock of `backup`: after it,
+    /// or with meta_bg in the second group that the block describes. `None` where there is no copy.
+    pub fn desc_block_backup(&self, index: u32, backup: GroupNo) -> Option<BlockNo> {
+        let block = if self.is_in_meta_group(index) {
+            let second = GroupNo(index.checked_mul(self.descs_per_block())?.checked_add(1)?);
+            if second.0 >= self.groups_count {
+                return None;
+            }
+            self.desc_block_of_meta_group(second)
+        } else {
+            BlockNo(self.group_start(backup).0 + 1 + u64::from(index))
+        };
+        self.contains(block, 1).then_some(block)
+    }
+
+    /// The descriptor of a group: block of the table, counted from 0, and byte in it.
+    pub fn desc_place(&self, group: GroupNo) -> (u32, usize) {
+        let at = group.0 % self.descs_per_block();
+        // Below the block size.
+        (group.0 / self.descs_per_block(), (at * u32::from(self.desc_size)) as usize)
+    }
+
+    fn is_in_meta_group(&self, index: u32) -> bool {
+        self.has_incompat(IncompatFeatures::META_BG) && index >= self.first_meta_bg
+    }
+
+    fn desc_block_of_meta_group(&self, group: GroupNo) -> BlockNo {
+        BlockNo(self.group_start(group).0 + u64::from(self.has_super(group)))
+    }
+
     /// First block of a group.
     pub fn group_start(&self, group: GroupNo) -> BlockNo {
         BlockNo(self.first_data_block.0 + u64::from(group.0) * u64::from(self.blocks_per_group))

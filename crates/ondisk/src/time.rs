@@ -6,8 +6,6 @@
 
 use core::fmt;
 
-/// Nanoseconds a second.
-const NANOSECONDS: u32 = 1_000_000_000;
 /// Bits of the extra field that belong to the seconds.
 const EPOCH_BITS: u32 = 2;
 
@@ -25,8 +23,8 @@ impl Timestamp {
     pub const EPOCH: Self = Self { seconds: 0, nanoseconds: 0 };
     /// The earliest that can be stored: 1901-12-13 20:45:52.
     pub const MIN: Self = Self { seconds: -(1 << 31), nanoseconds: 0 };
-    /// The latest with the extra field: 2446-05-10 22:38:55.999999999.
-    pub const MAX: Self = Self { seconds: (1 << 34) - (1 << 31) - 1, nanoseconds: NANOSECONDS - 1 };
+    /// The latest with the extra field: 2446-05-10 22:38:55.
+    pub const MAX: Self = Self { seconds: (1 << 34) - (1 << 31) - 1, nanoseconds: 0 };
     /// The latest without it: 2038-01-19 03:14:07.
     pub const MAX_WITHOUT_EXTRA: Self = Self { seconds: (1 << 31) - 1, nanoseconds: 0 };
 
@@ -57,8 +55,8 @@ impl Timestamp {
         (low.cast_unsigned(), nanoseconds << EPOCH_BITS | epoch)
     }
 
-    /// The nearest time that an inode can store, as POSIX asks of file systems: 1901 to 2446, or to 2038 in whole seconds
-    /// without the extra field. Nanoseconds below 2^30 are kept as they are.
+    /// The nearest time that an inode can store, as the kernel does it: [`Self::MIN`] to [`Self::MAX`], or to
+    /// [`Self::MAX_WITHOUT_EXTRA`] in whole seconds without the extra field. Times between are kept as they are.
     #[must_use]
     pub fn clamped(self, has_extra: bool) -> Self {
         let max = if has_extra { Self::MAX } else { Self::MAX_WITHOUT_EXTRA };
