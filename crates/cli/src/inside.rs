@@ -1,0 +1,113 @@
+//! Names of files inside images: `IMAGE:/path`, or paths beside `--image IMAGE`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use extant_device::url::{Access, DeviceUrl, Target, look};
+use extant_device::{Device, OpenOptions};
+
+use crate::commands::Operands;
+use crate::failure::{At, Failure};
+
+/// A file inside an image.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Inside {
+    /// The image as it was named: messages begin with it.
+    pub(crate) name: OsString,
+    /// Where the image is.
+    pub(crate) image: DeviceUrl,
+    /// The path, from `/`.
+    pub(crate) path: OsString,
+}
+
+impl Inside {
+    /// Reads `IMAGE:/path`, or `IMAGE` for its root directory.
+    pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
+        match Target::parse(text, look).map_err(Failure::usage)? {
+            Target::Inside { image, path } => {
+                let name = &text.as_bytes()[..text.len() - path.len() - 1];
+                Ok(Self { name: OsStr::from_bytes(name).to_owned(), image, path })
+            }
+            // `./disk.img` is a host path by the rule, and an image all the same.
+            Target::Host(_) => Self::root_of(text),
+        }
+    }
+
+    /// The root directory of the image that is named by all of `text`.
+    fn root_of(text: &OsStr) -> Result<Self, Failure> {
+        let image = DeviceUrl::parse(text, look).map_err(Failure::usage)?;
+        Ok(Self { name: text.to_owned(), image, path: "/".into() })
+    }
+
+    /// `IMAGE:/path`, as messages name it.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}:{}", self.name.display(), self.path.display())
+    }
+
+    /// Opens the image for reading: it is never written.
+    pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
+        open_for_reading(&self.name, &self.image)
+    }
+}
+
+/// Opens an image that is never written.
+pub(crate) fn open_for_reading(
+    name: &OsStr,
+    image: &DeviceUrl,
+) -> Result<Arc<dyn Device>, Failure> {
+    image.open(Access::ReadOnly, &OpenOptions::default()).at(name)
+}
+
+impl Operands {
+    /// All operands as files inside images, at least one.
+    pub(crate) fn inside(&self) -> Result<Vec<Inside>, Failure> {
+        inside_of(self.image.as_deref(), &self.files)
+    }
+}
+
+/// Operands as files inside images: with `--image` each is a path in it, and none means its root.
+pub(crate) fn inside_of(
+    image: Option<&OsStr>,
+    files: &[OsString],
+) -> Result<Vec<Inside>, Failure> {
+    let Some(image) = image else {
+        return files.iter().map(|file| Inside::parse(file)).collect();
+    };
+    let root = Inside::root_of(image)?;
+    if files.is_empty() {
+        return Ok(vec![root]);
+    }
+    Ok(files.iter().map(|path| Inside { path: path.clone(), ..root.clone() }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::Scratch;
+
+    #[test]
+    fn an_image_alone_is_its_root() {
+        let scratch = Scratch::new();
+        let image = scratch.join("disk.img");
+        std::fs::write(&image, "").unwrap();
+        let name = image.as_os_str();
+        let root = Inside::parse(name).unwrap();
+        assert_eq!((root.image.path.as_path(), root.path.as_os_str()), (&*image, OsStr::new("/")));
+
+        let mut file = name.to_owned();
+        file.push(":/etc/fstab");
+        let file = Inside::parse(&file).unwrap();
+        assert_eq!(file.path, "/etc/fstab");
+        let same = inside_of(Some(name), &["/etc/fstab".into()]).unwrap();
+        assert_eq!(same, [file]);
+        assert_eq!(inside_of(Some(name), &[]).unwrap(), [root]);
+    }
+
+    #[test]
+    fn a_name_without_an_image_is_a_usage_error() {
+        let failure = Inside::parse(OsStr::new("no-such.img:/etc")).unwrap_err();
+        assert_eq!(failure.code(), 2);
+        assert!(failure.to_string().contains("no-such.img"), "{failure}");
+    }
+}
