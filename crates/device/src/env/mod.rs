@@ -30,8 +30,10 @@
 //! assert_eq!(*tid, 1);
 //! ```
 
+#[cfg(all(test, feature = "shuttle"))]
+mod shuttle_tests;
 pub(crate) mod stepped;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 mod threads;
 

@@ -164,7 +164,7 @@ fn step_until(
             panic!("nothing can run: the caller waits for {}{all}", on.text());
         }
         patience -= 1;
-        std::thread::sleep(Duration::from_millis(1));
+        thread::nap();
         worlds.iter().for_each(|world| world.state.lock().progress += 1);
     }
 }

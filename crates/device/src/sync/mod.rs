@@ -18,7 +18,7 @@ pub(crate) mod raw;
 #[cfg(feature = "shuttle")]
 #[path = "raw_shuttle.rs"]
 pub(crate) mod raw;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
 use std::fmt;

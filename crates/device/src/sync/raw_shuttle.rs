@@ -16,9 +16,9 @@ pub mod atomic {
 
 /// Threads for parallel work that ends before its caller does; background work is [`Env::spawn`](crate::env::Env::spawn).
 pub mod thread {
-    pub use shuttle::thread::{
-        JoinHandle, Scope, ScopedJoinHandle, current, scope, spawn, yield_now,
-    };
+    pub(crate) use shuttle::thread::current;
+    pub(crate) use shuttle::thread::yield_now as nap;
+    pub use shuttle::thread::{JoinHandle, Scope, ScopedJoinHandle, scope, spawn, yield_now};
     pub use std::thread::available_parallelism;
 
     pub(crate) fn spawn_named(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {

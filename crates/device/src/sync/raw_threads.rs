@@ -1,4 +1,9 @@
 //! The system's locks (parking_lot) and threads.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is what the others use instead"
+)]
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -13,10 +18,25 @@ pub mod atomic {
 
 /// Threads for parallel work that ends before its caller does; background work is [`Env::spawn`](crate::env::Env::spawn).
 pub mod thread {
-    pub use std::thread::{
-        JoinHandle, Scope, ScopedJoinHandle, available_parallelism, current, scope, spawn,
-        yield_now,
-    };
+    use std::time::Duration;
+
+    pub(crate) use std::thread::current;
+    pub use std::thread::{JoinHandle, Scope, ScopedJoinHandle, available_parallelism, yield_now};
+
+    /// As [`std::thread::spawn`].
+    pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        std::thread::spawn(work)
+    }
+
+    /// As [`std::thread::scope`].
+    pub fn scope<'env, T>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+        std::thread::scope(work)
+    }
+
+    /// Gives other threads a moment.
+    pub(crate) fn nap() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 
     pub(crate) fn spawn_named(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         std::thread::Builder::new()
