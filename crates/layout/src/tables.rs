@@ -1,0 +1,207 @@
+//! Where a new volume's bitmaps and inode tables lie: in their groups, together in their flex group, or all at the
+//! start. The rules are mke2fs's, learnt from the images it makes.
+
+use std::ops::Range;
+
+use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures};
+
+use crate::RunSet;
+use crate::groups::leading;
+
+/// One group's metadata.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct GroupTables {
+    /// The block bitmap.
+    pub block_bitmap: BlockNo,
+    /// The inode bitmap.
+    pub inode_bitmap: BlockNo,
+    /// First block of the inode table.
+    pub inode_table: BlockNo,
+}
+
+/// The metadata of all groups, and what is in use with them.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// By group.
+    pub groups: Vec<GroupTables>,
+    /// Blocks in use: superblocks, descriptors, bitmaps, tables, and what was in use before.
+    pub used: RunSet,
+}
+
+/// How to lay out the tables.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TableRules {
+    /// Blocks from one disk of a RAID to the next: bitmaps of different groups are put on different disks. 0 for none.
+    pub stride: u32,
+    /// All tables at the volume's start.
+    pub packed: bool,
+}
+
+/// A group's tables do not fit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("block group {0} has no room for its bitmaps and inode table")]
+pub struct NoRoom(pub GroupNo);
+
+/// Places the tables of every group around blocks that must not be used (`barred`: bad ones).
+pub fn place_tables(
+    geometry: &Geometry,
+    rules: TableRules,
+    barred: &RunSet,
+) -> Result<Tables, NoRoom> {
+    let mut used = barred.clone();
+    for group in (0..geometry.groups_count).map(GroupNo) {
+        used.insert(leading(geometry, group).blocks());
+    }
+    let mut tables = Tables { groups: Vec::new(), used };
+    let flex = if rules.packed { geometry.groups_count } else { flex_bg_size(geometry) };
+    for group in (0..geometry.groups_count).map(GroupNo) {
+        let placed = if flex > 1 || geometry.has_incompat(IncompatFeatures::FLEX_BG) {
+            tables.place_in_flex_group(geometry, group, flex)
+        } else {
+            tables.place_in_group(geometry, group, rules.stride)
+        };
+        tables.groups.push(placed.ok_or(NoRoom(group))?);
+    }
+    Ok(tables)
+}
+
+fn flex_bg_size(geometry: &Geometry) -> u32 {
+    if geometry.has_incompat(IncompatFeatures::FLEX_BG) { geometry.groups_per_flex } else { 1 }
+}
+
+fn group_range(geometry: &Geometry, group: GroupNo) -> Range<u64> {
+    let start = geometry.group_start(group).0;
+    start..start + u64::from(geometry.group_blocks(group))
+}
+
+impl Tables {
+    fn take(&mut self, range: Range<u64>, length: u64) -> Option<BlockNo> {
+        let start = self.used.first_fit(range, length)?;
+        self.used.insert(start..start + length);
+        Some(BlockNo(start))
+    }
+
+    /// Takes from `goal` on, else from the range's start.
+    fn take_near(&mut self, goal: u64, range: Range<u64>, length: u64) -> Option<BlockNo> {
+        if goal < range.end
+            && let Some(block) = self.take(goal.max(range.start)..range.end, length)
+        {
+            return Some(block);
+        }
+        self.take(range, length)
+    }
+
+    /// Bitmaps, then the table. With a stride the bitmaps come behind the table, a stride further in each group.
+    fn place_in_group(
+        &mut self,
+        geometry: &Geometry,
+        group: GroupNo,
+        stride: u32,
+    ) -> Option<GroupTables> {
+        let range = group_range(geometry, group);
+        let table_blocks = u64::from(geometry.itable_blocks());
+        let first_free = self.used.next_gap(range.clone())?.start;
+        let mut goal = first_free;
+        if stride > 0 {
+            let last = range.end - 1;
+            let behind = first_free + table_blocks;
+            let room = last.checked_sub(behind).map_or(1, |room| room + 1);
+            goal = behind + u64::from(stride) * u64::from(group.0) % room;
+            if goal >= last {
+                goal = first_free;
+            }
+        }
+        // The group's last block ends the search: a bitmap that finds nothing before it starts over.
+        let mut take = || self.take(goal..range.end - 1, 1).or_else(|| self.take(range.clone(), 1));
+        let block_bitmap = take()?;
+        let inode_bitmap = take()?;
+        let inode_table = self.take_near(first_free, range, table_blocks)?;
+        Some(GroupTables { block_bitmap, inode_bitmap, inode_table })
+    }
+
+    /// The block bitmaps of a flex group in one row, behind them its inode bitmaps, behind those its tables.
+    fn place_in_flex_group(
+        &mut self,
+        geometry: &Geometry,
+        group: GroupNo,
+        flex: u32,
+    ) -> Option<GroupTables> {
+        let first = GroupNo(group.0 - group.0 % flex);
+        let last = GroupNo(first.0.saturating_add(flex - 1).min(geometry.groups_count - 1));
+        let range = geometry.group_start(first).0..group_range(geometry, last).end;
+        // Rows have a place for each group of the flex group; one that is alone keeps places for all.
+        let members = last.0 - first.0 + 1;
+        let row = u64::from(if members == 1 { geometry.groups_per_flex.max(1) } else { members });
+        let table_blocks = u64::from(geometry.itable_blocks());
+        let beyond = geometry.first_data_block.0..geometry.blocks_count;
+        let mut take = |goal: u64, length: u64| {
+            self.take_near(goal, range.clone(), length)
+                .or_else(|| self.take_near(goal, beyond.clone(), length))
+        };
+        if group == first {
+            let block_bitmap = take(range.start, 1)?;
+            let inode_bitmap = take(block_bitmap.0 + row, 1)?;
+            let inode_table = take(block_bitmap.0 + 2 * row, table_blocks)?;
+            return Some(GroupTables { block_bitmap, inode_bitmap, inode_table });
+        }
+        let before = *self.groups.last()?;
+        let mut take = |goal: u64, length: u64| {
+            self.take_near(goal, range.clone(), length)
+                .or_else(|| self.take_near(goal, beyond.clone(), length))
+        };
+        Some(GroupTables {
+            block_bitmap: take(before.block_bitmap.0 + 1, 1)?,
+            inode_bitmap: take(before.inode_bitmap.0 + 1, 1)?,
+            inode_table: take(before.inode_table.0 + table_blocks, table_blocks)?,
+        })
+    }
+}
+
+/// Whether a group's block bitmap says no more than its geometry does, so that it need not be stored: every block
+/// in use there is the group's own metadata. `used` in whole clusters.
+pub fn is_block_uninit(
+    geometry: &Geometry,
+    tables: &GroupTables,
+    used: &RunSet,
+    group: GroupNo,
+) -> bool {
+    let range = group_range(geometry, group);
+    let mut own = RunSet::new();
+    own.insert(leading(geometry, group).blocks());
+    let table_blocks = u64::from(geometry.itable_blocks());
+    for (start, length) in
+        [(tables.block_bitmap, 1), (tables.inode_bitmap, 1), (tables.inode_table, table_blocks)]
+    {
+        let (start, end) = (start.0.max(range.start), (start.0 + length).min(range.end));
+        own.insert(start..end.max(start));
+    }
+    let clusters = own.in_clusters(geometry.first_data_block.0, geometry.blocks_per_cluster.into());
+    clusters.count_in(range.clone()) == used.count_in(range)
+}
+
+/// Where an extent-mapped journal should start: in the middle of the volume, so that no head has far to go, in the
+/// emptiest group there.
+pub fn journal_goal(geometry: &Geometry, used: &RunSet) -> BlockNo {
+    let half = (geometry.blocks_count - geometry.first_data_block.0) / 2;
+    let middle = geometry.group_of(BlockNo(half)).unwrap_or(GroupNo(0));
+    let flex = flex_bg_size(geometry);
+    let last = geometry.groups_count - 1;
+    let free = |group: GroupNo| {
+        let range = group_range(geometry, group);
+        (range.end - range.start) - used.count_in(range)
+    };
+    if flex > 1 && middle.0 > flex {
+        // The flex group's first group holds its tables.
+        let candidate = (middle.0 - middle.0 % flex + 1).min(last);
+        let group = (candidate..=last).map(GroupNo).find(|group| free(*group) > 0);
+        return geometry.group_start(group.unwrap_or(GroupNo(0)));
+    }
+    let around = middle.0.saturating_sub(1)..=(middle.0 + 1).min(last);
+    let mut best = GroupNo(*around.start());
+    for group in around.map(GroupNo) {
+        if free(group) > free(best) {
+            best = group;
+        }
+    }
+    geometry.group_start(best)
+}
