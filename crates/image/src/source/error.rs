@@ -36,18 +36,6 @@ pub enum SourceError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The place for the unpacked archive is full.
-    #[error(
-        "{directory}: no space left for the unpacked contents of {archive} ({written} bytes so far)"
-    )]
-    SpoolFull {
-        /// The directory of the unlinked temporary file.
-        directory: EntryName,
-        /// The archive that was being unpacked.
-        archive: String,
-        /// Bytes that had found a place.
-        written: u64,
-    },
     /// An OCI layout is broken or leaves a choice open.
     #[error("{layout}: {problem}")]
     Oci {
@@ -146,6 +134,22 @@ pub enum Flaw {
     /// Reading or unpacking failed.
     #[error("cannot read: {0}")]
     Read(#[source] io::Error),
+    /// The place for the unpacked archive is full.
+    #[error("no space left in {directory} for the unpacked contents ({written} bytes so far)")]
+    SpoolFull {
+        /// The directory of the unlinked temporary file.
+        directory: EntryName,
+        /// Bytes that had found a place.
+        written: u64,
+    },
+    /// The unlinked temporary file cannot be made or written.
+    #[error("cannot write the unpacked contents to {directory}: {source}")]
+    Spool {
+        /// The directory of the file.
+        directory: EntryName,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A field is no number or out of its range.
     #[error("{field} is not valid: {text}")]
     Field {

@@ -6,13 +6,22 @@ mod dir;
 mod error;
 mod owner;
 mod store;
+mod tar;
 mod tree;
+mod unpack;
 mod xattr;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use builder::TreeBuilder;
 use dir::OutputDirectory;
+use tar::input::Input;
+use tar::{Flavor, archive_error};
+use unpack::Packing;
 
 pub use error::{EntryName, Flaw, SourceError};
 pub use owner::{OwnerMap, Owners, parse_owner};
@@ -25,6 +34,10 @@ pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr, XattrSetId, Xattrs};
 pub enum Source {
     /// What the directory holds; its own attributes become the root's.
     Directory(PathBuf),
+    /// A tar archive, plain or packed by gzip, zstd or xz: a file, a block device or a named pipe.
+    Archive(PathBuf),
+    /// A tar archive from standard input.
+    StandardInput,
 }
 
 /// How sources are read.
@@ -51,7 +64,57 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
     for source in sources {
         match source {
             Source::Directory(path) => dir::read(&mut builder, path, output)?,
+            Source::Archive(path) => {
+                let file = File::open(path)
+                    .map_err(|error| SourceError::io(path.as_path(), "open it", error))?;
+                read_archive(&mut builder, &EntryName::from(path.as_path()), file, &options.spool)?;
+            }
+            Source::StandardInput => {
+                let name = EntryName(b"standard input".to_vec());
+                let stdin = io::stdin().as_fd().try_clone_to_owned();
+                let stdin =
+                    stdin.map_err(|error| SourceError::io(name.clone(), "use it", error))?;
+                read_archive(&mut builder, &name, File::from(stdin), &options.spool)?;
+            }
         }
     }
     builder.finish()
+}
+
+/// A plain archive that can be read by position stays where it is; any other is spooled.
+fn read_archive(
+    builder: &mut TreeBuilder,
+    name: &EntryName,
+    file: File,
+    spool: &Path,
+) -> Result<(), SourceError> {
+    let failed = |action, error| SourceError::io(name.clone(), action, error);
+    let kind = file.metadata().map_err(|error| failed("look at it", error))?.file_type();
+    let is_seekable = kind.is_file() || kind.is_block_device();
+    let name_text = name.to_string();
+    let in_archive = |flaw| archive_error(&name_text, None, 0, flaw);
+    builder.begin_source();
+    let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use it", error))?)
+        .map_err(|error| failed("read it", error))?;
+    let packing = Packing::of(&start).map_err(in_archive)?;
+    // Standard input may stand in the middle of a file.
+    let input = match seekable_from_start(&file, start.len(), is_seekable) {
+        Some(size) if packing == Packing::Plain => Input::seekable(file, size),
+        _ => {
+            let unpacked = unpack::unpacked(packing, reader).map_err(in_archive)?;
+            Input::stream(unpacked, spool).map_err(in_archive)?
+        }
+    };
+    tar::read(builder, &name_text, input, Flavor::Archive)
+}
+
+/// The size of a file of which `read` bytes have been read, if these are its first.
+fn seekable_from_start(mut file: &File, read: usize, is_seekable: bool) -> Option<u64> {
+    use std::io::{Seek, SeekFrom};
+    if !is_seekable || file.stream_position().ok()? != read as u64 {
+        return None;
+    }
+    let size = file.seek(SeekFrom::End(0)).ok()?;
+    file.seek(SeekFrom::Start(read as u64)).ok()?;
+    Some(size)
 }

@@ -225,8 +225,4 @@ impl XattrList {
         }
         Ok(())
     }
-
-    pub(super) fn append(&mut self, other: &mut Self) {
-        self.0.append(&mut other.0);
-    }
 }
