@@ -1,0 +1,213 @@
+//! What a check can find: one table of codes, and findings as data.
+
+use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
+use std::fmt;
+
+/// How bad a finding is, and what preening (`-p`) does with it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Nothing is wrong: worth saying, never an error, no exit code.
+    Note,
+    /// Safe to repair unasked: no content of a file is at stake. Preening repairs it.
+    Safe,
+    /// Content or names may be at stake: preening stops here.
+    Damage,
+    /// Nothing more can be done with the volume.
+    Fatal,
+}
+
+/// The pass that finds it; 0 is what comes before pass 1, 6 what comes after pass 5.
+pub type Pass = u8;
+
+/// A row of the table of findings.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The code's own name, as JSON shows it.
+    pub name: &'static str,
+    /// The pass that finds it.
+    pub pass: Pass,
+    /// How bad it is.
+    pub severity: Severity,
+    /// One sentence; `{inode}`, `{block}`, `{file_block}`, `{group}`, `{name}`, `{dir}`, `{found}` and `{expected}` stand for the
+    /// facts of the finding.
+    pub text: &'static str,
+    /// The question that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is proposed.
+    pub question: &'static str,
+    /// What a user who only presses return answers, and what `-y` and `-p` take: almost always yes.
+    pub default: bool,
+}
+
+macro_rules! findings {
+    ($($(#[$doc:meta])* $name:ident: $pass:literal, $severity:ident, $text:literal, $question:literal, $default:literal;)*) => {
+        /// A kind of finding. The numbers are not kept from version to version; the names are.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[non_exhaustive]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Code {
+            /// Every code there is.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The row of the table.
+            pub fn row(self) -> &'static Row {
+                match self {
+                    $(Self::$name => {
+                        const ROW: Row = Row {
+                            name: stringify!($name), pass: $pass, severity: Severity::$severity, text: $text,
+                            question: $question, default: $default,
+                        };
+                        &ROW
+                    })*
+                }
+            }
+        }
+    };
+}
+
+include!("table.rs");
+
+/// The facts of a finding. Unused ones stay at their default.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Subject {
+    /// The inode it is about.
+    pub inode: Option<InodeNo>,
+    /// The directory it lies in.
+    pub dir: Option<InodeNo>,
+    /// A physical block.
+    pub block: Option<BlockNo>,
+    /// A logical block.
+    pub file_block: Option<FileBlock>,
+    /// A block group.
+    pub group: Option<GroupNo>,
+    /// A name, as found.
+    pub name: Option<Vec<u8>>,
+    /// A number as found.
+    pub found: Option<u64>,
+    /// The number that it should be.
+    pub expected: Option<u64>,
+    /// Anything else, ready to be shown.
+    pub detail: Option<String>,
+}
+
+/// Something that a check found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finding {
+    /// What kind.
+    pub code: Code,
+    /// Its facts.
+    pub subject: Subject,
+}
+
+macro_rules! with {
+    ($($(#[$doc:meta])* $name:ident($type:ty);)*) => {
+        impl Finding {
+            $($(#[$doc])* #[must_use] pub fn $name(mut self, $name: $type) -> Self {
+                self.subject.$name = Some($name);
+                self
+            })*
+        }
+    };
+}
+with! {
+    /// Adds the inode.
+    inode(InodeNo);
+    /// Adds the directory.
+    dir(InodeNo);
+    /// Adds the physical block.
+    block(BlockNo);
+    /// Adds the logical block.
+    file_block(FileBlock);
+    /// Adds the group.
+    group(GroupNo);
+    /// Adds the name.
+    name(Vec<u8>);
+    /// Adds the number found.
+    found(u64);
+    /// Adds the number expected.
+    expected(u64);
+    /// Adds words.
+    detail(String);
+}
+
+impl Finding {
+    /// A finding without facts.
+    pub fn new(code: Code) -> Self {
+        Self { code, subject: Subject::default() }
+    }
+
+    /// The order in which findings are told: by pass, then by place. It does not depend on threads.
+    pub fn order(&self) -> impl Ord + use<> {
+        let subject = &self.subject;
+        (
+            self.code.row().pass,
+            subject.group,
+            subject.dir.or(subject.inode),
+            subject.file_block,
+            subject.inode,
+            subject.block,
+            self.code,
+            subject.name.clone(),
+            subject.found,
+            subject.detail.clone(),
+        )
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.code.row().text;
+        while let Some((before, after)) = rest.split_once('{') {
+            f.write_str(before)?;
+            let (fact, after) = after.split_once('}').unwrap_or((after, ""));
+            self.subject.show(fact, f)?;
+            rest = after;
+        }
+        f.write_str(rest)
+    }
+}
+
+impl Subject {
+    fn show(&self, fact: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn or_unknown<T: fmt::Display>(fact: Option<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match fact {
+                Some(fact) => fact.fmt(f),
+                None => f.write_str("?"),
+            }
+        }
+        match fact {
+            "inode" => or_unknown(self.inode, f),
+            "dir" => or_unknown(self.dir, f),
+            "block" => or_unknown(self.block, f),
+            "file_block" => or_unknown(self.file_block, f),
+            "group" => or_unknown(self.group, f),
+            "name" => or_unknown(self.name.as_deref().map(|name| name.escape_ascii()), f),
+            "found" => or_unknown(self.found, f),
+            "expected" => or_unknown(self.expected, f),
+            "detail" => or_unknown(self.detail.as_deref(), f),
+            other => unreachable!("the table of findings names no fact {other}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_shows_only_facts_that_exist() {
+        for &code in Code::ALL {
+            let shown = Finding::new(code).to_string();
+            assert!(!shown.is_empty() && !shown.contains('{'), "{code:?}: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_finding_shows_its_facts() {
+        let finding =
+            Finding::new(Code::InodeSizeWrong).inode(InodeNo(13)).found(15360).expected(12288);
+        assert_eq!(finding.to_string(), "Inode 13, i_size is 15360, should be 12288.");
+    }
+}

@@ -1,0 +1,69 @@
+//! Who decides what is done about a finding.
+
+use crate::finding::{Finding, Severity};
+use extant_device::sync::Mutex;
+
+/// What is to be done about a finding.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Judgement {
+    /// Repair it now.
+    Repair,
+    /// Leave it; the volume is not clean.
+    Leave,
+}
+
+/// Hears every finding and says what is done about it. The look calls it from several threads.
+pub trait Judge: Sync {
+    /// Decides. Everything the rules find passes through here exactly once a run.
+    fn judge(&self, finding: Finding) -> Judgement;
+
+    /// Whether the rules ask for a repair.
+    fn repairs(&self, finding: Finding) -> bool {
+        self.judge(finding) == Judgement::Repair
+    }
+
+    /// Whether any repair can be accepted at all: where not, details that only a repair needs are not collected.
+    fn may_repair(&self) -> bool;
+}
+
+/// Who answers the questions of a repair.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answers {
+    /// `-n`: no to all, nothing is written.
+    No,
+    /// `-y`: yes to all.
+    Yes,
+    /// `-p`: what is safe; the first finding that is not ends the run.
+    Preen,
+}
+
+/// The judge of the look: notes everything, repairs nothing.
+#[derive(Debug, Default)]
+pub struct Notes {
+    found: Mutex<Vec<Finding>>,
+}
+
+impl Notes {
+    /// What was found, in the order of [`Finding::order`], whatever the threads.
+    pub fn into_sorted(self) -> Vec<Finding> {
+        let mut found = self.found.into_inner();
+        found.sort_by_cached_key(Finding::order);
+        found
+    }
+
+    /// Whether anything worse than a note was found.
+    pub fn has_errors(&self) -> bool {
+        self.found.lock().iter().any(|finding| finding.code.row().severity > Severity::Note)
+    }
+}
+
+impl Judge for Notes {
+    fn judge(&self, finding: Finding) -> Judgement {
+        self.found.lock().push(finding);
+        Judgement::Leave
+    }
+
+    fn may_repair(&self) -> bool {
+        false
+    }
+}
