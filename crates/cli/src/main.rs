@@ -8,6 +8,7 @@
 
 mod commands;
 mod failure;
+mod inside;
 mod later;
 mod output;
 mod progress;
