@@ -67,10 +67,7 @@ impl Operands {
 }
 
 /// Operands as files inside images: with `--image` each is a path in it, and none means its root.
-pub(crate) fn inside_of(
-    image: Option<&OsStr>,
-    files: &[OsString],
-) -> Result<Vec<Inside>, Failure> {
+pub(crate) fn inside_of(image: Option<&OsStr>, files: &[OsString]) -> Result<Vec<Inside>, Failure> {
     let Some(image) = image else {
         return files.iter().map(|file| Inside::parse(file)).collect();
     };

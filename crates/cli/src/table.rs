@@ -165,4 +165,35 @@ mod tests {
             assert!(about.is_some(), "{name} has no line of help");
         }
     }
+
+    /// Words of a line of shell: quotes are taken off, a comment ends it.
+    fn shell_words(line: &str) -> Vec<OsString> {
+        let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+        words.map(|word| word.trim_matches('\'').into()).collect()
+    }
+
+    #[test]
+    fn the_examples_of_the_readme_parse() {
+        let readme = include_str!("../../../README.md");
+        let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("extant "));
+        let mut seen = 0;
+        for line in lines {
+            let words = match shell_words(line) {
+                words if words[1] == "mkfs" => {
+                    let read = extant_image::mkfs::Options::parse(words.into_iter().skip(2));
+                    assert!(read.is_ok(), "{line}: {read:?}");
+                    seen += 1;
+                    continue;
+                }
+                words if words[1] == "find" => find::with_long_options(words),
+                words if words[1] == "frag" => frag::with_equals(words),
+                words => words,
+            };
+            let parsed = Extant::try_parse_from(words);
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            seen += 1;
+        }
+        assert!(seen > 10, "the README shows {seen} commands");
+    }
 }

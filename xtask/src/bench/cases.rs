@@ -127,17 +127,7 @@ fn hard_links(setting: &Setting) -> Result<Pair, Failure> {
     let (files, copies) = (456_000 / setting.shrink, 23);
     let archive = setting.dir.join("pool.tar");
     if !archive.exists() {
-        let mut out = std::io::BufWriter::new(File::create(&archive)?);
-        for copy in 0..copies {
-            for file in 0..files {
-                let path =
-                    |copy| format!("{copy:02}/{:03}/{:02}/{file:06}", file % 456, file / 456 % 20);
-                let target = (copy > 0).then(|| path(0));
-                out.write_all(&ustar_header(&path(copy), target.as_deref()))?;
-            }
-        }
-        out.write_all(&[0; 1024])?;
-        out.flush()?;
+        write_pool(&mut std::io::BufWriter::new(File::create(&archive)?), files, copies)?;
     }
     let ours = setting.dir.join("ours.img");
     let side = Side::of(
@@ -147,6 +137,20 @@ fn hard_links(setting: &Setting) -> Result<Pair, Failure> {
     );
     let links = files * (copies - 1);
     Ok(pair(side, None, format!("{files} files, {links} further links")))
+}
+
+/// An archive of `copies` trees with `files` empty files each: links to the first tree's, after it.
+fn write_pool(out: &mut impl Write, files: u64, copies: u64) -> Result<(), Failure> {
+    for copy in 0..copies {
+        for file in 0..files {
+            let path =
+                |copy| format!("{copy:02}/{:03}/{:02}/{file:06}", file % 456, file / 456 % 20);
+            let target = (copy > 0).then(|| path(0));
+            out.write_all(&ustar_header(&path(copy), target.as_deref()))?;
+        }
+    }
+    out.write_all(&[0; 1024])?;
+    Ok(out.flush()?)
 }
 
 /// A header of an empty file, or of a hard link.
@@ -280,5 +284,26 @@ fn must(command: &mut Command) -> Result<(), Failure> {
     match command.status()?.success() {
         true => Ok(()),
         false => Err(format!("{command:?} failed").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::{Scratch, TreeSnapshot, skip};
+
+    #[test]
+    fn the_pool_unpacks_to_hard_links() {
+        let Some(tar) = tool("tar") else { skip!("tar is not installed") };
+        let scratch = Scratch::new();
+        let (archive, out) = (scratch.join("pool.tar"), scratch.join("out"));
+        write_pool(&mut File::create(&archive).unwrap(), 3, 2).unwrap();
+        fs::create_dir(&out).unwrap();
+        let unpacked = tar.command().arg("-xf").arg(&archive).arg("-C").arg(&out).status().unwrap();
+        assert!(unpacked.success());
+        let tree = TreeSnapshot::of_dir(&out).unwrap();
+        let link = &tree.entries[&b"01/002/00/000002"[..]];
+        assert_eq!((link.links, link.size), (2, 0));
+        assert_eq!(link.same_as.as_deref(), Some(&b"00/002/00/000002"[..]));
     }
 }

@@ -22,7 +22,7 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let table = table();
         let Some(dir) = self.dir else {
-            return session.out.bytes(&page(Man::new(table))?);
+            return session.out.bytes(&page(table)?);
         };
         fs::create_dir_all(&dir).at(&dir)?;
         for command in table.get_subcommands() {
@@ -31,10 +31,10 @@ impl Args {
             let typed = format!("extant {}", command.get_name());
             let command = command.clone().name(name.clone()).bin_name(typed);
             let path = dir.join(name + ".1");
-            fs::write(&path, page(Man::new(command))?).at(&path)?;
+            fs::write(&path, page(command)?).at(&path)?;
         }
         let path = dir.join("extant.1");
-        fs::write(&path, page(Man::new(table))?).at(&path)
+        fs::write(&path, page(table)?).at(&path)
     }
 }
 
@@ -44,8 +44,27 @@ fn table() -> clap::Command {
     table
 }
 
-fn page(man: Man) -> Result<Vec<u8>, Failure> {
+/// Beside what the table says: how every command ends.
+const EXIT_STATUS: [(&str, &str); 4] = [
+    ("0", "Everything was done."),
+    ("1", "Something failed; standard error says what and where."),
+    (
+        "2",
+        "The command line means nothing. mkfs, and commands called by a twin's name, exit with 1.",
+    ),
+    ("141", "The reader of standard output went away."),
+];
+
+fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
+    let man = Man::new(command).source(concat!("extant ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render(&mut page).map_err(Failure::new)?;
+    page.extend(b".SH EXIT STATUS\n");
+    for (code, meaning) in EXIT_STATUS {
+        page.extend(format!(".TP\n\\fB{code}\\fR\n{meaning}\n").bytes());
+    }
+    page.extend(
+        b".SH SEE ALSO\n.BR ext4 (5),\n.BR mke2fs (8),\n.BR dumpe2fs (8),\n.BR filefrag (8)\n",
+    );
     Ok(page)
 }
