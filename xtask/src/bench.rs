@@ -23,6 +23,9 @@ pub(crate) struct Bench {
     /// A tree to build from, instead of one that is made like /usr
     #[arg(long)]
     tree: Option<PathBuf>,
+    /// Another binary than the release build of this checkout
+    #[arg(long, value_name = "FILE")]
+    extant: Option<PathBuf>,
     /// Make every case this many times smaller
     #[arg(long, default_value_t = 1)]
     shrink: u64,
@@ -78,7 +81,10 @@ impl Bench {
         std::fs::create_dir_all(&dir)?;
         let scratch = tempfile::Builder::new().prefix("bench-").tempdir_in(&dir)?;
         let setting = Setting {
-            extant: machine::release_binary()?,
+            extant: match &self.extant {
+                Some(binary) => binary.clone(),
+                None => machine::release_binary()?,
+            },
             dir: scratch.path().to_owned(),
             tree: self.tree.clone(),
             shrink: self.shrink.max(1),

@@ -34,7 +34,7 @@ impl Output {
         written(self.writer.write_all(bytes))
     }
 
-    /// A line of text. Called through [`say!`].
+    /// A line of text. Called through `say!`.
     pub(crate) fn line(&mut self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
         written(self.writer.write_fmt(line).and_then(|()| self.writer.write_all(b"\n")))
     }

@@ -89,7 +89,7 @@ fn build_tar(setting: &Setting) -> Result<Pair, Failure> {
 }
 
 fn build_stream(setting: &Setting) -> Result<Pair, Failure> {
-    from_tar(setting, r#"cat "$3" | "$1" build -o "$2" -"#)
+    from_tar(setting, r#"exec "$1" build -o "$2" - < <(cat "$3")"#)
 }
 
 fn from_tar(setting: &Setting, script: &'static str) -> Result<Pair, Failure> {

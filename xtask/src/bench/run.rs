@@ -31,7 +31,7 @@ pub(crate) struct Side {
 
 /// A command line.
 pub(crate) struct Step {
-    /// Run by `sh -c` with the paths as $1, $2 …
+    /// Run by `bash -c` with the paths as $1, $2 …
     pub(crate) script: &'static str,
     pub(crate) args: Vec<PathBuf>,
 }
@@ -77,7 +77,7 @@ impl Side {
 
 impl Step {
     fn run(&self) -> Result<u64, Failure> {
-        let mut command = Command::new("sh");
+        let mut command = Command::new("bash");
         // `exec` in the script keeps the process, whose memory is looked at.
         command.args(["-c", self.script, "bench"]).args(&self.args).env("LC_ALL", "C");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

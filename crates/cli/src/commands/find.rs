@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Of one of these types, separated by commas: f d l b c p s
     #[arg(long = "type", value_name = "TYPES")]
     types: Option<String>,
-    /// Of this size: N[cwbkMG], +N, -N; blocks of 512 bytes without a unit, rounded up
+    /// Of this size: N, +N or -N with a unit of c, w, b, k, M or G, rounded up; b, 512 bytes, without one
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     size: Vec<String>,
     /// Modified later than this file of the same image
