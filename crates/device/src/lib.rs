@@ -6,18 +6,18 @@
 //! - [`url`]: how a user names a device.
 //! - [`sync`]: locks with an order, condition variables, atomics and threads; nothing else in the engine may take them
 //!   from `std`.
-//! - [`env`]: the clock and the background work, on real threads or stepped by a test.
+//! - [`mod@env`]: the clock and the background work, on real threads or stepped by a test.
 #![deny(unsafe_code)]
 
-mod device;
+pub mod device;
 mod error;
 mod faulty;
 mod file;
 mod memory;
 mod overlay;
-mod partition;
+pub mod partition;
 mod random;
-mod recorder;
+pub mod recorder;
 mod slice;
 mod sparse;
 

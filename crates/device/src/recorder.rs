@@ -263,8 +263,8 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
 #[derive(Debug)]
 struct Medium {
     events: Vec<Event>,
-    /// Everything up to the last flush before `flushed_to`.
-    flushed: OverlayDevice,
+    /// What the last flush before `flushed_to` made sure. Images stand on it, so it stays as it is while they live.
+    flushed: Arc<OverlayDevice>,
     flushed_to: usize,
     /// `flushed` and all changes up to `written_to`.
     written: OverlayDevice,
@@ -273,35 +273,50 @@ struct Medium {
 
 impl Medium {
     fn new(base: Arc<dyn Device>, events: Vec<Event>) -> Self {
-        let flushed = OverlayDevice::new(base);
-        Self { events, written: flushed.fork(), flushed, flushed_to: 0, written_to: 0 }
+        let flushed = Arc::new(OverlayDevice::new(base));
+        Self {
+            events,
+            written: OverlayDevice::new(flushed.clone()),
+            flushed,
+            flushed_to: 0,
+            written_to: 0,
+        }
+    }
+
+    fn restart_written(&mut self) {
+        self.written = OverlayDevice::new(self.flushed.clone());
+        self.written_to = self.flushed_to;
+    }
+
+    /// Moves the flushed state to the last flush before `events`.
+    fn go_to(&mut self, events: usize) {
+        assert!(events >= self.flushed_to, "cuts go forward");
+        let flush =
+            self.events[self.flushed_to..events].iter().rposition(|event| *event == Event::Flush);
+        let Some(flush) = flush else { return };
+        let flushed_to = self.flushed_to + flush + 1;
+        let flushed = self.flushed.fork();
+        apply_all(&flushed, &self.events[self.flushed_to..flushed_to]);
+        (self.flushed, self.flushed_to) = (Arc::new(flushed), flushed_to);
+        self.restart_written();
     }
 
     /// The image after a cut. Cuts are asked for in the order of the history.
     fn after(&mut self, events: usize, survivors: Survivors) -> OverlayDevice {
-        assert!(events >= self.written_to.min(self.flushed_to), "cuts go forward");
-        let flushed_to = self.events[..events]
-            .iter()
-            .rposition(|event| *event == Event::Flush)
-            .map_or(0, |at| at + 1);
-        if flushed_to > self.flushed_to {
-            apply_all(&self.flushed, &self.events[self.flushed_to..flushed_to]);
-            self.flushed_to = flushed_to;
-            (self.written, self.written_to) = (self.flushed.fork(), flushed_to);
-        }
-        let since = &self.events[flushed_to..events];
+        self.go_to(events);
+        let since = &self.events[self.flushed_to..events];
+        let image = OverlayDevice::new(self.flushed.clone());
         match survivors {
-            Survivors::None => self.flushed.fork(),
+            Survivors::None => image,
             Survivors::All => {
                 if events < self.written_to {
-                    (self.written, self.written_to) = (self.flushed.fork(), flushed_to);
+                    self.restart_written();
                 }
                 apply_all(&self.written, &self.events[self.written_to..events]);
                 self.written_to = events;
                 self.written.fork()
             }
             Survivors::Subset(seed) => {
-                let image = self.flushed.fork();
                 let mut random = Random::new(seed);
                 // Few or most of them: either extreme finds other bugs than the middle.
                 let eighths = 1 + random.below(7);
@@ -313,7 +328,6 @@ impl Medium {
                 image
             }
             Survivors::Torn(seed) => {
-                let image = self.flushed.fork();
                 let mut random = Random::new(seed);
                 for event in since.iter().filter(|event| event.is_change()) {
                     tear(&image, event, &mut random);

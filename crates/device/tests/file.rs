@@ -7,7 +7,7 @@ use std::path::Path;
 
 use extant_device::url::{self, Access};
 use extant_device::{
-    AlignedBuffer, Cause, Device, Direct, FileDevice, FileError, OpenOptions, Request,
+    AlignedBuffer, Cause, Device, Direct, FileDevice, FileError, OpenOptions, Outcome, Request,
 };
 use extant_testkit::skip;
 
@@ -290,4 +290,59 @@ fn many_buffers_are_one_request() {
     let mut slices: Vec<_> = back.iter_mut().map(|part| io::IoSliceMut::new(part)).collect();
     device.read_vectored_at(11, &mut slices).expect("it fits");
     assert!(back == parts);
+}
+
+#[test]
+fn neighbours_of_a_batch_go_together_and_fail_alone() {
+    let scratch = scratch();
+    let path = scratch.path().join("d.img");
+    let device = FileDevice::create_new(&path, 8 * 4096).expect("a new file");
+    let blocks: Vec<Vec<u8>> = (0..8).map(|block| vec![block; 4096]).collect();
+    // Out of order, with a hole in the middle and a discard between.
+    let mut batch: Vec<_> =
+        [5, 1, 0, 7, 2, 6].map(|block| Request::write(block as u64 * 4096, &blocks[block])).into();
+    batch.insert(2, Request::discard(3 * 4096..4 * 4096));
+    device.submit(&mut batch).expect("it fits");
+    assert!(batch.iter().all(|request| request.outcome.is_done()));
+    let expected: Vec<u8> =
+        [0, 1, 2, 0, 0, 5, 6, 7].iter().flat_map(|block| vec![*block; 4096]).collect();
+    assert!(fs::read(&path).expect("it is there") == expected);
+
+    File::options()
+        .write(true)
+        .open(&path)
+        .expect("it is there")
+        .set_len(4096 + 10)
+        .expect("shorter");
+    let mut buffers = vec![vec![9; 4096]; 3];
+    let mut reads: Vec<_> = buffers
+        .iter_mut()
+        .zip([4096, 0, 8192])
+        .map(|(buffer, at)| Request::read(at, buffer))
+        .collect();
+    let error = device.submit(&mut reads).expect_err("two of them reach past the end");
+    assert_eq!(error.offset, 4096, "the first failure in the order of the batch");
+    assert_eq!(
+        reads.iter().map(|read| read.outcome.is_done()).collect::<Vec<_>>(),
+        [false, true, false]
+    );
+    drop(reads);
+    assert!(buffers[1] == blocks[0]);
+}
+
+#[test]
+fn what_follows_a_failure_and_a_flush_is_not_tried_on_a_file() {
+    let scratch = scratch();
+    let path = scratch.path().join("d.img");
+    let device = FileDevice::create_new(&path, 8192).expect("a new file");
+    File::options().write(true).open(&path).expect("it is there").set_len(10).expect("shorter");
+    let mut buffer = [0; 100];
+    let mut batch = [Request::read(0, &mut buffer), Request::flush(), Request::write(0, b"commit")];
+    device.submit(&mut batch).expect_err("the bytes are gone");
+    for request in &batch[1..] {
+        assert!(
+            matches!(&request.outcome, Outcome::Failed(error) if matches!(error.cause, Cause::NotTried))
+        );
+    }
+    assert_eq!(fs::read(&path).expect("it is there"), [0; 10]);
 }

@@ -145,6 +145,33 @@ fn batch(device: &dyn Device, model: &mut [u8], seed: u8) {
         model[at..at + data.len()].copy_from_slice(&data);
     }
     assert!(back == [writes[1], writes[2]], "reads after the flush of a batch");
+
+    // Neighbours in falling order, in pieces of any size.
+    let pieces: Vec<Vec<u8>> =
+        (0..40_u8).map(|piece| vec![piece ^ seed; usize::from(piece) * 13 % 300]).collect();
+    let data = pieces.concat();
+    let mut end = 3 * step + data.len() as u64;
+    let mut requests: Vec<_> = pieces
+        .iter()
+        .rev()
+        .map(|piece| {
+            end -= piece.len() as u64;
+            Request::write(end, piece)
+        })
+        .collect();
+    device.submit(&mut requests).expect("a batch that fits");
+    model[3 * step as usize..][..data.len()].copy_from_slice(&data);
+    let mut back: Vec<Vec<u8>> = pieces.iter().map(|piece| vec![0; piece.len()]).collect();
+    let mut at = 3 * step;
+    let mut requests: Vec<_> = back
+        .iter_mut()
+        .map(|piece| {
+            at += piece.len() as u64;
+            Request::read(at - piece.len() as u64, piece)
+        })
+        .collect();
+    device.submit(&mut requests).expect("a batch that fits");
+    assert!(back == pieces, "reads of neighbours");
 }
 
 fn pattern() -> Vec<u8> {

@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::sync::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
 use crate::sync::{Arc, Weak};
 
-/// Steps of [`Stepped::run_until_idle`] before it takes the workers for restless.
+/// Steps without rest, or in one wait, after which the workers are taken for restless.
 const STEPS_UNTIL_IDLE: u64 = 1_000_000;
 /// Milliseconds a lock may be held by a thread outside the stepped world before that counts as a deadlock.
 const PATIENCE: u32 = 5_000;
@@ -145,12 +145,20 @@ fn step_until(
 ) {
     let until = limit.map(|limit| worlds[0].elapsed().saturating_add(limit));
     let mut patience = PATIENCE;
+    let mut steps = 0;
     worlds.iter().for_each(|world| world.state.lock().progress += 1);
     loop {
         if condition() || until.is_some_and(|until| worlds[0].elapsed() >= until) {
             return;
         }
         if worlds.iter().any(|world| world.step_once()) {
+            steps += 1;
+            assert!(
+                steps < STEPS_UNTIL_IDLE,
+                "the caller waits for {} through {steps} steps{}",
+                on.text(),
+                worlds.iter().map(|world| world.describe()).collect::<String>()
+            );
             continue;
         }
         let first_until = |index| if index == 0 { until } else { None };

@@ -1,6 +1,7 @@
 //! A regular file or a block device of the system.
 
 mod aligned;
+mod batch;
 mod direct;
 mod ioctl;
 mod open;
@@ -8,14 +9,14 @@ mod raw;
 
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
+use crate::device::{Device, Request, RequestKind, check_batch, check_range};
 use crate::error::{Cause, DeviceError, Operation};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -110,20 +111,26 @@ impl FileDevice {
         direct.cached_from(self.size.load(Ordering::Acquire))
     }
 
+    fn read_buffers(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        match &self.direct {
+            None => raw::read_exact_at(&self.file, buffers, offset),
+            Some(direct) => direct.read(&self.file, self.cached_from(direct), offset, buffers),
+        }
+    }
+
+    fn write_buffers(&self, offset: u64, buffers: &[IoSlice<'_>]) -> io::Result<()> {
+        match &self.direct {
+            None => raw::write_all_at(&self.file, buffers, offset),
+            Some(direct) => direct.write(&self.file, self.cached_from(direct), offset, buffers),
+        }
+    }
+
     fn perform(&self, request: &mut Request<'_>) -> io::Result<()> {
         match &mut request.kind {
-            RequestKind::Read { offset, buffers } => match &self.direct {
-                None => raw::read_exact_at(&self.file, buffers.slices_mut(), *offset),
-                Some(direct) => {
-                    direct.read(&self.file, self.cached_from(direct), *offset, buffers.slices_mut())
-                }
-            },
-            RequestKind::Write { offset, buffers } => match &self.direct {
-                None => raw::write_all_at(&self.file, buffers.slices(), *offset),
-                Some(direct) => {
-                    direct.write(&self.file, self.cached_from(direct), *offset, buffers.slices())
-                }
-            },
+            RequestKind::Read { offset, buffers } => {
+                self.read_buffers(*offset, buffers.slices_mut())
+            }
+            RequestKind::Write { offset, buffers } => self.write_buffers(*offset, buffers.slices()),
             RequestKind::Discard { offset, length } => self.discard_range(*offset, *length),
             RequestKind::WriteZeroes { offset, length } => self.zero_range(*offset, *length),
             RequestKind::Flush if self.read_only => Ok(()),
@@ -192,11 +199,7 @@ impl FileDevice {
         let mut at = offset;
         while at < offset + length {
             let count = PIECE.min(offset + length - at) as usize;
-            let slices = [io::IoSlice::new(&zeroes[..count])];
-            match &self.direct {
-                None => raw::write_all_at(&self.file, &slices, at)?,
-                Some(direct) => direct.write(&self.file, self.cached_from(direct), at, &slices)?,
-            }
+            self.write_buffers(at, &[IoSlice::new(&zeroes[..count])])?;
             at += count as u64;
         }
         Ok(())
@@ -218,9 +221,7 @@ impl Device for FileDevice {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| {
-            self.perform(request).map_err(|source| request.error(Cause::Io(source.into())))
-        })
+        batch::run(self, batch)
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
@@ -250,8 +251,8 @@ impl Device for FileDevice {
             return Ok(None);
         }
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).map_err(error)?;
-        // Another process may have punched between the two questions: then the run is empty, and what follows is asked
-        // for anew by a caller that trusts a run to go forward.
+        // Another program may have punched between the two questions; a run has at least one byte all the same, so that
+        // who walks goes forward.
         let end = end.min(range.end).max(start + 1);
         Ok(Some(start..end))
     }
