@@ -4,6 +4,7 @@ mod acl;
 mod builder;
 mod dir;
 mod error;
+mod oci;
 mod owner;
 mod store;
 mod tar;
@@ -11,11 +12,14 @@ mod tree;
 mod unpack;
 mod xattr;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use builder::TreeBuilder;
 use dir::OutputDirectory;
@@ -24,6 +28,7 @@ use tar::{Flavor, archive_error};
 use unpack::Packing;
 
 pub use error::{EntryName, Flaw, SourceError};
+pub use oci::Platform;
 pub use owner::{OwnerMap, Owners, parse_owner};
 pub use store::Content;
 pub use tree::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment, StoreId, Tree};
@@ -38,6 +43,67 @@ pub enum Source {
     Archive(PathBuf),
     /// A tar archive from standard input.
     StandardInput,
+    /// An OCI image layout: all layers of one image.
+    OciLayout {
+        /// The directory with `oci-layout` and `index.json`.
+        path: PathBuf,
+        /// The image's name in the index, where it has several.
+        reference: Option<String>,
+    },
+}
+
+impl FromStr for Source {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        Self::of(OsStr::new(text))
+    }
+}
+
+impl Source {
+    /// The source that an argument means: `-` is standard input; `dir:PATH`, `tar:PATH` and `oci:PATH[:REFERENCE]` say
+    /// what they are; else a directory with an `oci-layout` is an OCI layout, any other a directory, and all else
+    /// an archive.
+    ///
+    /// # Errors
+    /// [`SourceError::Io`] if there is nothing of that name.
+    pub fn of(argument: &OsStr) -> Result<Self, SourceError> {
+        let bytes = argument.as_bytes();
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        if bytes == b"-" {
+            return Ok(Self::StandardInput);
+        }
+        if let Some(rest) = bytes.strip_prefix(b"dir:") {
+            return Ok(Self::Directory(path(rest)));
+        }
+        if let Some(rest) = bytes.strip_prefix(b"tar:") {
+            return Ok(Self::Archive(path(rest)));
+        }
+        if let Some(rest) = bytes.strip_prefix(b"oci:") {
+            return Ok(Self::layout(rest));
+        }
+        let found = path(bytes);
+        let metadata = std::fs::metadata(&found)
+            .map_err(|error| SourceError::io(found.as_path(), "open it", error))?;
+        Ok(match metadata.is_dir() {
+            true if oci::is_layout(&found) => Self::OciLayout { path: found, reference: None },
+            true => Self::Directory(found),
+            false => Self::Archive(found),
+        })
+    }
+
+    /// What follows the last colon is the reference, unless the whole is a layout.
+    fn layout(bytes: &[u8]) -> Self {
+        let whole = PathBuf::from(OsStr::from_bytes(bytes));
+        let colon = bytes.iter().rposition(|&byte| byte == b':');
+        if let Some(colon) = colon.filter(|_| !oci::is_layout(&whole))
+            && let Ok(reference) = std::str::from_utf8(&bytes[colon + 1..])
+        {
+            let path = PathBuf::from(OsStr::from_bytes(&bytes[..colon]));
+            return Self::OciLayout { path, reference: Some(reference.to_owned()) };
+        }
+        Self::OciLayout { path: whole, reference: None }
+    }
 }
 
 /// How sources are read.
@@ -51,6 +117,8 @@ pub struct ReadOptions {
     pub output: Option<PathBuf>,
     /// Where archives that are not seekable are unpacked to, in an unlinked file: the directory of the image.
     pub spool: PathBuf,
+    /// For which machine an OCI layout's image is to be, where it has several.
+    pub platform: Option<Platform>,
 }
 
 /// Reads all sources, each laid over those before it. Directories are read on the current rayon pool.
@@ -76,6 +144,13 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
                     stdin.map_err(|error| SourceError::io(name.clone(), "use it", error))?;
                 read_archive(&mut builder, &name, File::from(stdin), &options.spool)?;
             }
+            Source::OciLayout { path, reference } => oci::read(
+                &mut builder,
+                path,
+                reference.as_deref(),
+                options.platform.as_ref(),
+                &options.spool,
+            )?,
         }
     }
     builder.finish()

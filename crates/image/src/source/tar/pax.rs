@@ -40,9 +40,11 @@ pub(super) struct SparseRecords {
 
 /// Keyword and value.
 pub(super) type Record = (Vec<u8>, Vec<u8>);
+/// The same, in the header's data.
+type RawRecord<'d> = (&'d [u8], &'d [u8]);
 
 /// Splits the data of an extended header into its records: "LENGTH KEYWORD=VALUE\n".
-pub(super) fn records(data: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), Flaw>> {
+pub(super) fn records(data: &[u8]) -> impl Iterator<Item = Result<RawRecord<'_>, Flaw>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         // Some archivers fill up with NULs.
@@ -63,7 +65,7 @@ pub(super) fn records(data: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])
 }
 
 /// The record's length, and its keyword and value.
-fn record(data: &[u8]) -> Option<(usize, (&[u8], &[u8]))> {
+fn record(data: &[u8]) -> Option<(usize, RawRecord<'_>)> {
     /// More digits than any length has.
     const DIGITS_MAX: usize = 20;
     let blank = data.iter().take(DIGITS_MAX).position(|&byte| byte == b' ')?;

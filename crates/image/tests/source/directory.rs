@@ -2,17 +2,24 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
 use extant_image::source::*;
+use extant_testkit::{Scratch, TreeSnapshot, assert_same_tree, tree};
 
-fn read(path: &std::path::Path) -> Result<Tree, SourceError> {
-    read_sources(&[Source::Directory(path.to_owned())], &ReadOptions::default())
+use crate::shown::{find, snapshot};
+
+fn read(path: &Path) -> Result<Tree, SourceError> {
+    crate::shown::read(&[Source::Directory(path.to_owned())])
 }
 
-fn find(tree: &Tree, path: &str) -> NodeId {
-    path.split('/').fold(NodeId::ROOT, |at, name| {
-        tree.lookup(at, name.as_bytes()).unwrap_or_else(|| panic!("{path} is not there")).node()
-    })
+#[test]
+fn a_directory_gives_the_whole_tree() {
+    let scratch = Scratch::new();
+    let root = scratch.path().join("tree");
+    tree::grow(&root, 5, &tree::Options::default()).unwrap();
+    let tree = read(&root).unwrap();
+    assert_same_tree(&TreeSnapshot::of_dir(&root).unwrap(), &snapshot(&tree));
 }
 
 #[test]

@@ -1,0 +1,398 @@
+//! OCI image layouts: from `index.json` to one manifest, and its layers laid over each other.
+//!
+//! Every blob is compared with its digest, and every unpacked layer with its diff id. Which image of several is meant
+//! must follow from the reference or the platform that were asked for, never from the machine.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use oci_spec::image::{
+    Descriptor, Digest, DigestAlgorithm, ImageConfiguration, ImageIndex, ImageManifest, MediaType,
+    OciLayout,
+};
+use serde::de::DeserializeOwned;
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha384, Sha512};
+
+use super::builder::TreeBuilder;
+use super::error::SourceError;
+use super::tar::input::Input;
+use super::tar::{self, Flavor, archive_error};
+use super::unpack::{self, Packing};
+
+/// Index, manifest and config are read into memory: larger ones are no true ones.
+const JSON_MAX: u64 = 16 << 20;
+/// An index may hold indexes, so deep.
+const DEPTH_MAX: usize = 8;
+/// More images than any layout has.
+const IMAGES_MAX: usize = 4096;
+
+const REFERENCE_NAME: &str = "org.opencontainers.image.ref.name";
+/// BuildKit's attestations are manifests beside the images.
+const ATTESTATION: &str = "vnd.docker.reference.type";
+const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+
+/// Operating system and processor of an image, in the words of Go: `linux/arm64/v8`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Platform {
+    /// Such as `linux`.
+    pub os: String,
+    /// Such as `amd64`.
+    pub architecture: String,
+    /// Such as `v8`; without it any will do.
+    pub variant: Option<String>,
+}
+
+impl FromStr for Platform {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let mut parts = text.split('/').map(str::to_owned);
+        let platform = (parts.next(), parts.next(), parts.next(), parts.next());
+        let is_empty = text.split('/').any(str::is_empty);
+        match platform {
+            (Some(os), Some(architecture), variant, None) if !is_empty => {
+                Ok(Self { os, architecture, variant })
+            }
+            _ => Err(SourceError::Option(format!(
+                "platform '{text}' is not of the form OS/ARCHITECTURE[/VARIANT]"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        self.variant.as_ref().map_or(Ok(()), |variant| write!(f, "/{variant}"))
+    }
+}
+
+impl Platform {
+    fn admits(&self, other: &Self) -> bool {
+        self.os == other.os
+            && self.architecture == other.architecture
+            && (self.variant.is_none() || self.variant == other.variant)
+    }
+}
+
+/// Whether the directory says that it is an OCI layout.
+pub(super) fn is_layout(path: &Path) -> bool {
+    path.join("oci-layout").is_file() && path.join("index.json").is_file()
+}
+
+/// Reads the image that `reference` (a tag) and `platform` choose, layer by layer.
+pub(super) fn read(
+    builder: &mut TreeBuilder,
+    path: &Path,
+    reference: Option<&str>,
+    platform: Option<&Platform>,
+    spool: &Path,
+) -> Result<(), SourceError> {
+    let layout = Layout { path: path.to_owned() };
+    let version: OciLayout = layout.json_file(&path.join("oci-layout"))?;
+    if !version.image_layout_version().starts_with("1.") {
+        let version = version.image_layout_version();
+        return Err(layout.error(format!("layout version {version} is not supported")));
+    }
+    let (manifest, platform) = layout.choose(reference, platform)?;
+    let config = manifest.config();
+    if *config.media_type() == MediaType::EmptyJSON {
+        return Err(layout.error("the manifest is not an image's".into()));
+    }
+    let config: ImageConfiguration = layout.json_blob(config)?;
+    let diff_ids = config.rootfs().diff_ids();
+    if diff_ids.len() != manifest.layers().len() {
+        let (layers, ids) = (manifest.layers().len(), diff_ids.len());
+        return Err(layout.error(format!("the manifest has {layers} layers, the config {ids}")));
+    }
+    tracing::debug!(?platform, layers = diff_ids.len(), "image of {}", path.display());
+    builder.begin_source();
+    for (layer, diff_id) in manifest.layers().iter().zip(diff_ids) {
+        let diff_id = layout.digest(diff_id)?;
+        builder.begin_layer();
+        layout.read_layer(builder, layer, &diff_id, spool)?;
+    }
+    Ok(())
+}
+
+struct Layout {
+    path: PathBuf,
+}
+
+/// An image of the layout, and for what machine it is, where the index says so.
+struct Candidate {
+    descriptor: Descriptor,
+    platform: Option<Platform>,
+}
+
+impl Layout {
+    fn error(&self, problem: String) -> SourceError {
+        SourceError::Oci { layout: self.path.as_path().into(), problem }
+    }
+
+    fn choose(
+        &self,
+        reference: Option<&str>,
+        platform: Option<&Platform>,
+    ) -> Result<(ImageManifest, Option<Platform>), SourceError> {
+        let index: ImageIndex = self.json_file(&self.path.join("index.json"))?;
+        let mut candidates = Vec::new();
+        for descriptor in index.manifests() {
+            if reference.is_none() || reference == reference_of(descriptor) {
+                self.collect(descriptor, 0, &mut candidates)?;
+            }
+        }
+        if let Some(wanted) = platform {
+            for candidate in &mut candidates {
+                if candidate.platform.is_none() {
+                    candidate.platform = Some(self.platform_by_config(&candidate.descriptor)?);
+                }
+            }
+            candidates.retain(|candidate| {
+                candidate.platform.as_ref().is_some_and(|found| wanted.admits(found))
+            });
+        }
+        // One image under several names is one.
+        let mut seen = std::collections::BTreeSet::new();
+        candidates
+            .retain(|candidate| seen.insert(candidate.descriptor.digest().as_ref().to_owned()));
+        match candidates.as_slice() {
+            [one] => Ok((self.json_blob(&one.descriptor)?, one.platform.clone())),
+            [] => Err(self.error(self.nothing_found(&index, reference, platform))),
+            several => {
+                let list: Vec<String> = several.iter().map(Candidate::shown).collect();
+                let list = list.join(", ");
+                Err(self.error(format!(
+                    "it holds {} images; choose one by reference or platform: {list}",
+                    several.len()
+                )))
+            }
+        }
+    }
+
+    fn nothing_found(
+        &self,
+        index: &ImageIndex,
+        reference: Option<&str>,
+        platform: Option<&Platform>,
+    ) -> String {
+        let wanted = match (reference, platform) {
+            (Some(reference), Some(platform)) => format!("named {reference} for {platform}"),
+            (Some(reference), None) => format!("named {reference}"),
+            (None, Some(platform)) => format!("for {platform}"),
+            (None, None) => return "it holds no image".into(),
+        };
+        let names = index.manifests().iter().filter_map(reference_of);
+        format!("no image {wanted}; names: {}", names.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Adds the images that a descriptor leads to.
+    fn collect(
+        &self,
+        descriptor: &Descriptor,
+        depth: usize,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), SourceError> {
+        let is_attestation = descriptor
+            .annotations()
+            .as_ref()
+            .is_some_and(|annotations| annotations.contains_key(ATTESTATION));
+        if is_attestation {
+            return Ok(());
+        }
+        match descriptor.media_type() {
+            MediaType::ImageIndex => {}
+            MediaType::Other(other) if other == DOCKER_INDEX => {}
+            MediaType::ImageManifest => return self.add_candidate(descriptor, candidates),
+            MediaType::Other(other) if other == DOCKER_MANIFEST => {
+                return self.add_candidate(descriptor, candidates);
+            }
+            // Signatures and the like.
+            _ => return Ok(()),
+        }
+        if depth == DEPTH_MAX {
+            return Err(self.error(format!("its indexes are nested more than {DEPTH_MAX} deep")));
+        }
+        let index: ImageIndex = self.json_blob(descriptor)?;
+        for descriptor in index.manifests() {
+            self.collect(descriptor, depth + 1, candidates)?;
+        }
+        Ok(())
+    }
+
+    fn add_candidate(
+        &self,
+        descriptor: &Descriptor,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), SourceError> {
+        if candidates.len() == IMAGES_MAX {
+            return Err(self.error(format!("it holds more than {IMAGES_MAX} images")));
+        }
+        let platform = descriptor.platform().as_ref().map(|platform| Platform {
+            os: platform.os().to_string(),
+            architecture: platform.architecture().to_string(),
+            variant: platform.variant().clone(),
+        });
+        candidates.push(Candidate { descriptor: descriptor.clone(), platform });
+        Ok(())
+    }
+
+    fn platform_by_config(&self, descriptor: &Descriptor) -> Result<Platform, SourceError> {
+        let manifest: ImageManifest = self.json_blob(descriptor)?;
+        let config: ImageConfiguration = self.json_blob(manifest.config())?;
+        Ok(Platform {
+            os: config.os().to_string(),
+            architecture: config.architecture().to_string(),
+            variant: config.variant().clone(),
+        })
+    }
+
+    fn read_layer(
+        &self,
+        builder: &mut TreeBuilder,
+        layer: &Descriptor,
+        diff_id: &Digest,
+        spool: &Path,
+    ) -> Result<(), SourceError> {
+        let media_type = layer.media_type().as_ref();
+        if !media_type.contains("tar") || media_type.contains("encrypted") {
+            return Err(self.error(format!("layers of type {media_type} are not supported")));
+        }
+        let (file, path) = self.open_blob(layer)?;
+        let failed = |action| {
+            let path = path.clone();
+            move |error| SourceError::io(path.as_path(), action, error)
+        };
+        let name = format!("{}: layer {}", self.path.display(), layer.digest());
+        let in_layer = |flaw| archive_error(&name, None, 0, flaw);
+        let own = file.try_clone().map_err(failed("use it"))?;
+        let blob = Verified::new(own, layer.digest()).map_err(|problem| self.error(problem))?;
+        let (start, blob) = unpack::peek(blob).map_err(failed("read it"))?;
+        let packing = Packing::of(&start).map_err(in_layer)?;
+        let input = if packing == Packing::Plain {
+            let blob = Verified::new(blob, diff_id).map_err(|problem| self.error(problem))?;
+            read_to_end(blob).map_err(failed("read it"))?;
+            Input::seekable(file, layer.size())
+        } else {
+            let unpacked = unpack::unpacked(packing, blob).map_err(in_layer)?;
+            let unpacked =
+                Verified::new(unpacked, diff_id).map_err(|problem| self.error(problem))?;
+            Input::stream(Box::new(unpacked), spool).map_err(in_layer)?
+        };
+        tar::read(builder, &name, input, Flavor::Layer)
+    }
+
+    fn digest(&self, text: &str) -> Result<Digest, SourceError> {
+        Digest::from_str(text).map_err(|_| self.error(format!("digest '{text}' is not valid")))
+    }
+
+    /// Opens a blob and compares its size.
+    fn open_blob(&self, descriptor: &Descriptor) -> Result<(File, PathBuf), SourceError> {
+        // A digest has no slash in it, so that it cannot lead out of the layout.
+        let digest = self.digest(descriptor.digest().as_ref())?;
+        let blobs = self.path.join("blobs").join(digest.algorithm().as_ref());
+        let path = blobs.join(digest.digest());
+        let failed = |error| SourceError::io(path.as_path(), "open it", error);
+        let file = File::open(&path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let (found, expected) = (metadata.len(), descriptor.size());
+        if !metadata.is_file() || found != expected {
+            let problem =
+                format!("blob {digest} has {found} bytes, its descriptor says {expected}");
+            return Err(self.error(problem));
+        }
+        Ok((file, path))
+    }
+
+    /// Reads a blob of JSON.
+    fn json_blob<T: DeserializeOwned>(&self, descriptor: &Descriptor) -> Result<T, SourceError> {
+        let (file, path) = self.open_blob(descriptor)?;
+        let blob =
+            Verified::new(file, descriptor.digest()).map_err(|problem| self.error(problem))?;
+        self.json(blob, &path)
+    }
+
+    fn json_file<T: DeserializeOwned>(&self, path: &Path) -> Result<T, SourceError> {
+        let file = File::open(path).map_err(|error| SourceError::io(path, "open it", error))?;
+        self.json(file, path)
+    }
+
+    fn json<T: DeserializeOwned>(&self, reader: impl Read, path: &Path) -> Result<T, SourceError> {
+        let mut bytes = Vec::new();
+        reader
+            .take(JSON_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| SourceError::io(path, "read it", error))?;
+        let shown = path.strip_prefix(&self.path).unwrap_or(path).display();
+        if bytes.len() as u64 > JSON_MAX {
+            return Err(self.error(format!("{shown} is larger than {JSON_MAX} bytes")));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| self.error(format!("{shown}: {error}")))
+    }
+}
+
+impl Candidate {
+    fn shown(&self) -> String {
+        let platform = self.platform.as_ref().map(Platform::to_string);
+        let name = reference_of(&self.descriptor).map(str::to_owned);
+        let known: Vec<String> = name.into_iter().chain(platform).collect();
+        match known.is_empty() {
+            true => self.descriptor.digest().to_string(),
+            false => known.join(" "),
+        }
+    }
+}
+
+fn reference_of(descriptor: &Descriptor) -> Option<&str> {
+    descriptor.annotations().as_ref()?.get(REFERENCE_NAME).map(String::as_str)
+}
+
+fn read_to_end(mut reader: impl Read) -> io::Result<()> {
+    io::copy(&mut reader, &mut io::sink()).map(drop)
+}
+
+/// A reader that compares the digest of all its bytes when it has come to their end.
+struct Verified<R> {
+    inner: R,
+    hasher: Option<Box<dyn DynDigest + Send>>,
+    expected: Digest,
+}
+
+impl<R> Verified<R> {
+    fn new(inner: R, expected: &Digest) -> Result<Self, String> {
+        let hasher: Box<dyn DynDigest + Send> = match expected.algorithm() {
+            DigestAlgorithm::Sha256 => Box::new(Sha256::default()),
+            DigestAlgorithm::Sha384 => Box::new(Sha384::default()),
+            DigestAlgorithm::Sha512 => Box::new(Sha512::default()),
+            other => return Err(format!("digests by {other} are not supported")),
+        };
+        Ok(Self { inner, hasher: Some(hasher), expected: expected.clone() })
+    }
+}
+
+impl<R: Read> Read for Verified<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        if count > 0 {
+            if let Some(hasher) = &mut self.hasher {
+                hasher.update(&buffer[..count]);
+            }
+        } else if !buffer.is_empty()
+            && let Some(hasher) = self.hasher.take()
+        {
+            let computed: String =
+                hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            if computed != self.expected.digest() {
+                let expected = &self.expected;
+                let problem = format!("digest is {computed}, expected {expected}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+            }
+        }
+        Ok(count)
+    }
+}
