@@ -8,8 +8,9 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program that each is known by.
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 10] = [
     ("e2fsprogs", "mke2fs"),
+    ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
     ("xfsprogs", "mkfs.xfs"),
     ("btrfs-progs", "mkfs.btrfs"),

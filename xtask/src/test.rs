@@ -45,6 +45,9 @@ impl Test {
         docs.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links");
         tally.check("documentation", docs)?;
         tally.cargo_test(cargo("test --workspace --no-fail-fast"))?;
+        // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
+        let schedules = "test --package extant-device --lib --features shuttle shuttle_tests";
+        tally.cargo_test(cargo(schedules))?;
         Ok(tally.close())
     }
 }

@@ -186,7 +186,7 @@ fn file(direct: Direct, size: u64) -> Option<(tempfile::TempDir, extant_device::
     match options.open(directory.path().join("d.img")) {
         Ok(device) => Some((directory, device)),
         Err(error) => {
-            println!("skipped: {error}");
+            extant_testkit::skipped(error);
             None
         }
     }

@@ -16,7 +16,7 @@ use crate::sync::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
 use crate::sync::{Arc, Weak};
 
 /// Steps without rest, or in one wait, after which the workers are taken for restless.
-const STEPS_UNTIL_IDLE: u64 = 1_000_000;
+const STEPS_UNTIL_IDLE: u64 = 250_000;
 /// Milliseconds a lock may be held by a thread outside the stepped world before that counts as a deadlock.
 const PATIENCE: u32 = 5_000;
 

@@ -295,3 +295,11 @@ fn wall_time_carries_into_seconds() {
         WallTime { seconds: 0, nanoseconds: 100_000_000 }
     );
 }
+
+#[test]
+#[should_panic(expected = "the workers do not come to rest; worker `restless`")]
+fn workers_that_never_rest_are_noticed() {
+    let env = Env::stepped(0);
+    let _worker = env.spawn("restless", || Next::After(Duration::ZERO));
+    env.run_until_idle();
+}
