@@ -1,25 +1,9 @@
 //! The extended options of `-E` (and of the configuration's `options`): one value for each, or its refusal.
 
-use std::collections::BTreeSet;
+use extant_ondisk::quota::QuotaKind;
 
 use super::error::MkfsError;
 use super::numbers;
-
-/// The kinds of quota that get a file of their own.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
-pub enum QuotaType {
-    /// By owner.
-    User,
-    /// By group.
-    Group,
-    /// By project.
-    Project,
-}
-
-impl QuotaType {
-    /// Every kind, in the order in which their files are made.
-    pub const ALL: [Self; 3] = [Self::User, Self::Group, Self::Project];
-}
 
 /// Who owns the root directory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,7 +49,8 @@ pub struct Extended {
     /// As written: its unit is the block.
     pub orphan_file_size: Option<String>,
     pub discard: Option<bool>,
-    pub quotatype: Option<BTreeSet<QuotaType>>,
+    /// In the order of [`QuotaKind::ALL`].
+    pub quotatype: Option<Vec<QuotaKind>>,
     pub hash_seed: Option<uuid::Uuid>,
 }
 
@@ -184,15 +169,17 @@ fn root_owner(value: Option<&str>) -> Result<RootOwner, Option<&'static str>> {
     Ok(RootOwner::Ids { uid: narrow(uid, wrong)?, gid: narrow(gid, wrong)? })
 }
 
-fn quota_types(text: &str) -> Result<BTreeSet<QuotaType>, Option<&'static str>> {
-    text.split(':')
-        .map(|name| match name {
-            "usrquota" => Ok(QuotaType::User),
-            "grpquota" => Ok(QuotaType::Group),
-            "prjquota" => Ok(QuotaType::Project),
-            _ => Err(Some("quota types are usrquota, grpquota and prjquota, with : between")),
-        })
-        .collect()
+fn quota_types(text: &str) -> Result<Vec<QuotaKind>, Option<&'static str>> {
+    let name = |kind| match kind {
+        QuotaKind::User => "usrquota",
+        QuotaKind::Group => "grpquota",
+        QuotaKind::Project => "prjquota",
+    };
+    let names: Vec<_> = text.split(':').collect();
+    if names.iter().any(|word| !QuotaKind::ALL.into_iter().any(|kind| name(kind) == *word)) {
+        return Err(Some("quota types are usrquota, grpquota and prjquota, with : between"));
+    }
+    Ok(QuotaKind::ALL.into_iter().filter(|kind| names.contains(&name(*kind))).collect())
 }
 
 #[cfg(test)]

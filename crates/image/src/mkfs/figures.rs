@@ -2,20 +2,21 @@
 //! configuration and the device's size alone. Nothing is read or written here.
 
 mod groups;
+mod huge_files;
 mod journal;
 
-use std::collections::BTreeSet;
-
+use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{DefaultMountOptions, ErrorPolicy};
 use extant_ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompatFeatures};
 
 use super::config::{Config, TypeRequest, TypedConfig};
 use super::error::MkfsError;
-use super::extended::{Extended, QuotaType};
+use super::extended::Extended;
 use super::features::{self, FeatureRequest};
 use super::numbers;
 use super::options::{BlockSize, Options, Program, error_policy};
 
+pub use huge_files::HugeFiles;
 pub use journal::JournalFigures;
 
 /// What is known of the device before anything is read from it.
@@ -93,8 +94,10 @@ pub struct Figures {
     pub journal: Option<JournalFigures>,
     /// Blocks of the orphan file; 0 without one.
     pub orphan_file_blocks: u32,
+    /// Files to be made with the file system.
+    pub huge_files: Option<HugeFiles>,
     /// Kinds of quota that get a file.
-    pub quotas: BTreeSet<QuotaType>,
+    pub quotas: Vec<QuotaKind>,
     /// Default hash of directories: 0 legacy, 1 half_md4, 2 tea.
     pub hash_version: u8,
     /// What to do about errors.
@@ -247,7 +250,7 @@ impl Resolver<'_> {
                 revision,
                 hurd: creator_os == CreatorOs::HURD,
                 encoding: extended.encoding.is_some(),
-                project_quota: types.as_ref().is_some_and(|t| t.contains(&QuotaType::Project)),
+                project_quota: types.as_ref().is_some_and(|t| t.contains(&QuotaKind::Project)),
             },
         )?;
         let block_size = self.block_size(&mut warnings)?;
@@ -275,7 +278,8 @@ impl Resolver<'_> {
             reserved_ratio: self.reserved_ratio()?,
             journal: None,
             orphan_file_blocks: 0,
-            quotas: quotas(&features, extended.quotatype.as_ref()),
+            huge_files: None,
+            quotas: quotas(&features, extended.quotatype.as_deref()),
             hash_version: self.hash_version()?,
             errors: self.errors()?,
             mount_options: self.mount_options()?,
@@ -307,6 +311,7 @@ impl Resolver<'_> {
         let location = locations.or_else(|| self.types.text("journal_location"));
         journal::internal(&mut figures, &self.options.journal, location)?;
         journal::orphan_file(&mut figures)?;
+        figures.huge_files = huge_files::read(self.types, &figures)?;
         Ok(figures)
     }
 
@@ -651,18 +656,15 @@ fn percent_of(blocks: u64, percent: f64) -> u64 {
     (percent * blocks as f64 / 100.0) as u64
 }
 
-fn quotas(features: &Features, asked: Option<&BTreeSet<QuotaType>>) -> BTreeSet<QuotaType> {
+fn quotas(features: &Features, asked: Option<&[QuotaKind]>) -> Vec<QuotaKind> {
     if !features.ro_compat.contains(RoCompatFeatures::QUOTA) {
-        return BTreeSet::new();
+        return Vec::new();
     }
     if let Some(asked) = asked {
-        return asked.clone();
+        return asked.to_vec();
     }
-    let mut quotas = BTreeSet::from([QuotaType::User, QuotaType::Group]);
-    if features.ro_compat.contains(RoCompatFeatures::PROJECT) {
-        quotas.insert(QuotaType::Project);
-    }
-    quotas
+    let project = features.ro_compat.contains(RoCompatFeatures::PROJECT);
+    QuotaKind::ALL.into_iter().filter(|kind| *kind != QuotaKind::Project || project).collect()
 }
 
 /// Seconds between two updates of the MMP block where nobody says.

@@ -117,7 +117,7 @@ pub(super) fn whole_device(figures: &mut Figures) -> Result<(), MkfsError> {
     Ok(())
 }
 
-/// Blocks of the volume for each block of the orphan file, and its bounds.
+/// Blocks of the volume for each block of the orphan file, and its bounds; a size asked for is cut to the upper one.
 const VOLUME_SHARE: u64 = 4096;
 const MIN_ORPHAN_FILE: u64 = 32;
 const MAX_ORPHAN_FILE: u64 = 512;
@@ -139,16 +139,12 @@ pub(super) fn orphan_file(figures: &mut Figures) -> Result<(), MkfsError> {
     let blocks = match asked {
         Some(text) => {
             let bytes = numbers::size(text, 1)
+                .filter(|bytes| *bytes > 0)
                 .ok_or_else(|| invalid(format!("invalid orphan file size: {text}")))?;
-            bytes / u64::from(figures.block_size)
+            bytes.div_ceil(u64::from(figures.block_size)).min(MAX_ORPHAN_FILE)
         }
         None => (figures.blocks / VOLUME_SHARE).clamp(MIN_ORPHAN_FILE, MAX_ORPHAN_FILE),
     };
-    // One block at least, and no more than the kernel takes.
-    if !(1..=MAX_ORPHAN_FILE.max(figures.blocks / 2)).contains(&blocks) {
-        return Err(invalid("the orphan file must have at least one block and fit the volume"));
-    }
-    figures.orphan_file_blocks =
-        u32::try_from(blocks).map_err(|_| invalid("the orphan file is too large"))?;
+    figures.orphan_file_blocks = u32::try_from(blocks).expect("at most MAX_ORPHAN_FILE");
     Ok(())
 }

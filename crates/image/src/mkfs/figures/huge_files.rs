@@ -1,0 +1,90 @@
+//! What the configuration says about huge files: `make_hugefiles` and its relations, from mke2fs.conf(5).
+
+use extant_ondisk::IncompatFeatures;
+
+use super::super::config::TypedConfig;
+use super::super::error::MkfsError;
+use super::super::numbers;
+use super::{Figures, invalid};
+
+/// Files that are made with the file system, without contents.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HugeFiles {
+    /// Directories on the way to them.
+    pub directory: Vec<String>,
+    /// Owner of files and directories.
+    pub uid: u32,
+    /// Their group.
+    pub gid: u32,
+    /// Permissions that they do not get.
+    pub umask: u16,
+    /// Files; 0 for as many as fit.
+    pub count: u64,
+    /// Blocks a file; 0 to fill the volume.
+    pub blocks: u64,
+    /// Blocks left free.
+    pub slack: u64,
+    /// Blocks; start and size of files are multiples of this.
+    pub align: u64,
+    /// The name before the number.
+    pub name: String,
+    /// Digits of the number.
+    pub digits: usize,
+    /// Whether their blocks must read as zero.
+    pub zero: bool,
+}
+
+/// More digits than any number of files has.
+const MAX_DIGITS: i64 = 20;
+
+pub(super) fn read(
+    types: &TypedConfig<'_>,
+    figures: &Figures,
+) -> Result<Option<HugeFiles>, MkfsError> {
+    // mke2fs makes none without extents, and says nothing.
+    let has_extents = figures.features.incompat.contains(IncompatFeatures::EXTENTS);
+    if !types.boolean("make_hugefiles").unwrap_or(false) || !has_extents {
+        return Ok(None);
+    }
+    let blocks = |relation: &str| match types.text(relation) {
+        None => Ok(0),
+        Some(text) => numbers::size(text, figures.block_size)
+            .ok_or_else(|| invalid(format!("invalid {relation} in the configuration: {text}"))),
+    };
+    let number = |relation: &str, default: i64| {
+        let value = types.integer(relation).unwrap_or(default);
+        u32::try_from(value)
+            .map_err(|_| invalid(format!("invalid {relation} in the configuration: {value}")))
+    };
+    let directory = types.text("hugefiles_dir").unwrap_or("/");
+    let digits = types.integer("hugefiles_digits").unwrap_or(5).clamp(0, MAX_DIGITS);
+    let files = HugeFiles {
+        directory: directory
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect(),
+        uid: number("hugefiles_uid", 0)?,
+        gid: number("hugefiles_gid", 0)?,
+        umask: u16::try_from(number("hugefiles_umask", 0o077)? & 0o777).unwrap_or(0o777),
+        count: u64::from(number("num_hugefiles", 0)?),
+        blocks: blocks("hugefiles_size")?,
+        slack: blocks("hugefiles_slack")?,
+        align: blocks("hugefiles_align")?.max(1),
+        name: types.text("hugefiles_name").unwrap_or("hugefile").to_owned(),
+        digits: usize::try_from(digits).unwrap_or(0),
+        zero: types.boolean("zero_hugefiles").unwrap_or(true),
+    };
+    let too_long = |name: &String| name.is_empty() || name.len() > 255 || name.contains('\0');
+    let name_room = 255 - 20;
+    if files.directory.iter().any(too_long)
+        || files.name.len() > name_room
+        || files.name.contains('/')
+    {
+        return Err(invalid("invalid hugefiles_dir or hugefiles_name in the configuration"));
+    }
+    if types.boolean("hugefiles_align_disk").unwrap_or(false) && files.align > 1 {
+        return Err(invalid("hugefiles_align_disk is not supported: align within the file system"));
+    }
+    Ok(Some(files))
+}

@@ -1,0 +1,301 @@
+//! Bringing a new volume to its device: large sorted writes, and only of what is not zero there already.
+
+use std::io::IoSlice;
+use std::ops::Range;
+
+use extant_device::{Device, DeviceError, Request};
+use extant_layout::groups::{desc_block_places, leading};
+use extant_ondisk::superblock::{RawSuperblock, State};
+use extant_ondisk::{BlockNo, GroupNo};
+use zerocopy::IntoBytes;
+
+use super::summary::{Usage, store, summarize};
+use super::volume::NewVolume;
+
+/// Where the superblock starts, whatever the block size.
+const SUPERBLOCK_AT: u64 = 1024;
+/// Bytes collected before they are written.
+const BATCH_BYTES: usize = 8 << 20;
+/// The end of the device is cleared so far: other formats keep their signatures there.
+const TAIL_BYTES: u64 = 64 * 1024;
+
+/// How to write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteRules {
+    /// Bytes from the device's start to the volume's.
+    pub offset: u64,
+    /// Give the whole range back to the device first.
+    pub discard: bool,
+    /// Everything reads as zero already: the user says so.
+    pub prezeroed: bool,
+    /// Superblocks and descriptors only: a last attempt to save a volume (`-S`).
+    pub super_only: bool,
+}
+
+/// Writes that wait to be sorted and merged.
+struct Batch<'a> {
+    device: &'a dyn Device,
+    offset: u64,
+    waiting: Vec<(u64, Vec<u8>)>,
+    bytes: usize,
+    written: u64,
+}
+
+impl<'a> Batch<'a> {
+    fn new(device: &'a dyn Device, offset: u64) -> Self {
+        Self { device, offset, waiting: Vec::new(), bytes: 0, written: 0 }
+    }
+
+    fn put(&mut self, at: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
+        self.bytes += bytes.len();
+        self.waiting.push((at, bytes));
+        if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Sends everything: neighbours as one vectored write.
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        /// Vectors that one system call takes.
+        const MAX_VECTORS: usize = 1024;
+        self.waiting.sort_unstable_by_key(|(at, _)| *at);
+        let mut requests = Vec::new();
+        let mut waiting = self.waiting.iter().peekable();
+        while let Some((start, bytes)) = waiting.next() {
+            let mut slices = vec![IoSlice::new(bytes)];
+            let mut end = start + bytes.len() as u64;
+            while slices.len() < MAX_VECTORS
+                && let Some((_, bytes)) = waiting.next_if(|(at, _)| *at == end)
+            {
+                slices.push(IoSlice::new(bytes));
+                end += bytes.len() as u64;
+            }
+            requests.push(Request::write_vectored(self.offset + start, slices));
+        }
+        self.device.submit(&mut requests)?;
+        drop(requests);
+        self.written += self.bytes as u64;
+        self.waiting.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+impl NewVolume {
+    /// Writes the volume; the superblock comes last, so that a volume that is half made is none.
+    pub fn write_to(&mut self, device: &dyn Device, rules: WriteRules) -> Result<(), DeviceError> {
+        let zeroed = if rules.super_only { false } else { self.clear(device, rules)? };
+        let mut batch = Batch::new(device, rules.offset);
+        if !rules.super_only {
+            self.write_contents(&mut batch)?;
+        }
+        let table = self.write_groups(&mut batch, zeroed, rules.super_only)?;
+        batch.flush()?;
+        self.write_superblocks(&mut batch, &table, rules)?;
+        device.flush()
+    }
+
+    fn byte(&self, block: u64) -> u64 {
+        self.geometry.byte_of(BlockNo(block))
+    }
+
+    /// Clears what must not be found there again. Says whether all inode tables read as zero now.
+    fn clear(&self, device: &dyn Device, rules: WriteRules) -> Result<bool, DeviceError> {
+        let size = self.byte(self.geometry.blocks_count);
+        let at = |range: Range<u64>| rules.offset + range.start..rules.offset + range.end;
+        let mut all_zero = rules.prezeroed;
+        if rules.discard && !all_zero {
+            device.discard(at(0..size))?;
+            all_zero = device.discard_reads_zero();
+        }
+        if all_zero {
+            return Ok(true);
+        }
+        // Old signatures before the superblock and at the end.
+        let boot = 0..SUPERBLOCK_AT;
+        let mut ranges = Vec::from([boot]);
+        let tail = size.saturating_sub(TAIL_BYTES).max(self.byte(1))..size;
+        let tail_blocks = tail.start.div_ceil(u64::from(self.geometry.block_size));
+        if self.used.is_free(tail_blocks..self.geometry.blocks_count) {
+            ranges.push(tail);
+        }
+        ranges.extend(self.zeroes.iter().map(|run| self.byte(run.start)..self.byte(run.end)));
+        let is_lazy = self.figures.lazy_itable_init && self.geometry.has_uninit_groups();
+        if !is_lazy {
+            let length = u64::from(self.geometry.itable_blocks());
+            ranges.extend(self.tables.iter().map(|tables| {
+                self.byte(tables.inode_table.0)..self.byte(tables.inode_table.0 + length)
+            }));
+        }
+        for range in merged(ranges) {
+            for run in extant_device::data_runs(device, at(range)) {
+                device.write_zeroes(run?)?;
+            }
+        }
+        if !is_lazy {
+            return Ok(true);
+        }
+        // A file's holes are zero, too: then nothing is left for the kernel to do.
+        self.tables_are_holes(device, rules.offset)
+    }
+
+    fn tables_are_holes(&self, device: &dyn Device, offset: u64) -> Result<bool, DeviceError> {
+        let length = u64::from(self.geometry.itable_blocks());
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for tables in &self.tables {
+            let start = offset + self.byte(tables.inode_table.0);
+            let end = offset + self.byte(tables.inode_table.0 + length);
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        let mut known_hole = 0..0;
+        for range in ranges {
+            if known_hole.contains(&range.start) && range.end <= known_hole.end {
+                continue;
+            }
+            // One question covers every table up to the next data.
+            let rest = range.start..device.size().max(range.end);
+            match device.next_data(rest.clone())? {
+                None => known_hole = rest,
+                Some(data) if data.start < range.end => return Ok(false),
+                Some(data) => known_hole = rest.start..data.start,
+            }
+        }
+        Ok(true)
+    }
+
+    fn write_contents(&mut self, batch: &mut Batch<'_>) -> Result<(), DeviceError> {
+        for (block, bytes) in std::mem::take(&mut self.contents) {
+            batch.put(self.byte(block), bytes)?;
+        }
+        // Whole blocks of the tables, from the first record used to the last.
+        let per_block = self.geometry.inodes_per_block();
+        let size = usize::from(self.geometry.inode_size);
+        let mut open: Option<(u64, Vec<u8>)> = None;
+        for (number, record) in std::mem::take(&mut self.records) {
+            let index = number - 1;
+            let group = index / self.geometry.inodes_per_group;
+            let within = index % self.geometry.inodes_per_group;
+            let Some(tables) = self.tables.get(group as usize) else { continue };
+            let block = tables.inode_table.0 + u64::from(within / per_block);
+            if open.as_ref().is_none_or(|(at, _)| *at != block) {
+                if let Some((at, bytes)) = open.take() {
+                    batch.put(self.byte(at), bytes)?;
+                }
+                open = Some((block, vec![0; self.geometry.block_len()]));
+            }
+            if let Some((_, bytes)) = &mut open {
+                let at = (within % per_block) as usize * size;
+                bytes[at..at + size].copy_from_slice(&record);
+            }
+        }
+        if let Some((at, bytes)) = open {
+            batch.put(self.byte(at), bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bitmaps and returns the descriptor table, in whole blocks.
+    fn write_groups(
+        &mut self,
+        batch: &mut Batch<'_>,
+        zeroed: bool,
+        super_only: bool,
+    ) -> Result<Vec<u8>, DeviceError> {
+        let usage = Usage { blocks: &self.used, inodes: &self.inodes, tables_zeroed: zeroed };
+        let size = usize::from(self.geometry.desc_size);
+        let mut table = vec![0; self.geometry.desc_blocks() as usize * self.geometry.block_len()];
+        let (mut free_clusters, mut free_inodes) = (0_u64, 0_u32);
+        for ((group, tables), stored) in
+            (0..).map(GroupNo).zip(&self.tables).zip(table.chunks_exact_mut(size))
+        {
+            let directories = self.directories.get(&group.0).copied().unwrap_or(0);
+            let mut summary = summarize(&self.geometry, group, tables, directories, usage);
+            if super_only {
+                // Nobody knows what the bitmaps and tables hold: e2fsck must look at all of them.
+                summary.desc.flags = extant_ondisk::group_desc::GroupFlags::empty();
+                summary.desc.itable_unused = 0;
+            }
+            free_clusters += u64::from(summary.desc.free_clusters);
+            free_inodes += summary.desc.free_inodes;
+            store(&summary.desc, group, &self.geometry, stored);
+            if super_only {
+                continue;
+            }
+            if let Some(bits) = summary.block_bitmap {
+                batch.put(self.geometry.byte_of(tables.block_bitmap), bits)?;
+            }
+            if let Some(bits) = summary.inode_bitmap {
+                batch.put(self.geometry.byte_of(tables.inode_bitmap), bits)?;
+            }
+        }
+        self.superblock.free_blocks = free_clusters * u64::from(self.geometry.blocks_per_cluster);
+        self.superblock.free_inodes = free_inodes;
+        if super_only {
+            self.superblock.state = State::ERRORS;
+        }
+        Ok(table)
+    }
+
+    fn write_superblocks(
+        &mut self,
+        batch: &mut Batch<'_>,
+        table: &[u8],
+        rules: WriteRules,
+    ) -> Result<(), DeviceError> {
+        let block_len = self.geometry.block_len();
+        // Descriptors first: all copies.
+        if self.geometry.has_incompat(extant_ondisk::IncompatFeatures::META_BG) {
+            for (number, bytes) in (0..).zip(table.chunks_exact(block_len)) {
+                for place in desc_block_places(&self.geometry, number) {
+                    batch.put(self.geometry.byte_of(place), bytes.to_vec())?;
+                }
+            }
+            batch.flush()?;
+        } else {
+            let groups =
+                std::iter::once(GroupNo(0)).chain(self.geometry.backup_superblock_groups());
+            for group in groups {
+                let start = leading(&self.geometry, group).descriptors.start;
+                let at = rules.offset + self.byte(start);
+                batch.device.submit(&mut [Request::write(at, table)])?;
+                batch.written += table.len() as u64;
+            }
+        }
+        let backups = self.geometry.backup_superblock_groups();
+        batch.written += (backups.len() as u64 + 1) * SUPERBLOCK_AT;
+        self.superblock.kbytes_written = batch.written.div_ceil(1024);
+        for group in backups {
+            let raw = self.raw_superblock_of(group);
+            let start = self.byte(self.geometry.group_start(group).0);
+            batch.put(start, raw.as_bytes().to_vec())?;
+        }
+        batch.flush()?;
+        batch.device.flush()?;
+        let raw = self.raw_superblock_of(GroupNo(0));
+        batch.device.write_at(rules.offset + SUPERBLOCK_AT, raw.as_bytes())
+    }
+
+    /// The superblock, or its backup in another group, sealed.
+    pub fn raw_superblock_of(&self, group: GroupNo) -> RawSuperblock {
+        let mut raw = self.raw;
+        self.superblock.encode_into(&mut raw);
+        // 16 bits are stored, and backups lie in low groups or at powers: the rest is cut off as the kernel does.
+        raw.s_block_group_nr.set((group.0 & 0xffff) as u16);
+        raw.seal();
+        raw
+    }
+}
+
+/// Ranges in order, neighbours joined.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
