@@ -1,5 +1,7 @@
 //! Why the journal could not do what was asked.
 
+use std::sync::Arc;
+
 use extant_device::DeviceError;
 use extant_ondisk::{FormatError, Uuid};
 
@@ -26,6 +28,31 @@ pub enum JournalError {
     /// The journal holds fast commits, which this code cannot replay yet.
     #[error("the journal holds {0} fast commits: replaying them is not supported")]
     FastCommits(u32),
+    /// The log holds transactions: it must be recovered before it is written.
+    #[error("the journal must be recovered first")]
+    NotRecovered,
+    /// The log is too short to work with.
+    #[error("a journal with a log of {0} blocks is too small")]
+    TooSmall(u32),
+    /// One operation wants to change more blocks than one transaction can hold.
+    #[error("{asked} blocks are more than the {limit} that one transaction holds")]
+    TooManyCredits {
+        /// What it asked for.
+        asked: u32,
+        /// What there is.
+        limit: u32,
+    },
+    /// A transaction has more blocks than the log.
+    #[error("a transaction of {needed} blocks does not fit into a log of {size}")]
+    TooLarge {
+        /// Its blocks.
+        needed: u32,
+        /// The log's.
+        size: u32,
+    },
+    /// An earlier failure stopped the journal: nothing is written any more.
+    #[error("read-only after an earlier failure: {0}")]
+    Aborted(#[source] Arc<JournalError>),
     /// The volume has no journal.
     #[error("the volume has no journal")]
     NoJournal,

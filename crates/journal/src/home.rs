@@ -6,7 +6,7 @@ use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::BlockNo;
 
 /// Most buffers of one vectored write; systems take at least 1,024.
-const MAX_BUFFERS: usize = 512;
+pub(crate) const MAX_BUFFERS: usize = 512;
 
 /// Writes each block of `block_size` bytes to its home: in the order of the device, neighbours in one write, all as one
 /// batch. Nothing is flushed. The homes lie on the device and are all different.

@@ -2,18 +2,24 @@
 //!
 //! - [`recover_volume`] and [`recover`] replay what a journal holds: into the volume, or into an overlay by those who
 //!   only read.
+//! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed in transactions.
 //! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own.
 #![forbid(unsafe_code)]
 
 mod error;
 mod fast_commit;
 mod home;
+mod live;
 mod log;
 mod place;
 mod recovery;
 mod runs;
 
 pub use error::JournalError;
+pub use live::{
+    FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData, Options, Phase,
+    Snapshot,
+};
 pub use log::Log;
 pub use place::JournalPlace;
 pub use recovery::{Damage, Finish, Recovered, recover, recover_volume};

@@ -1,5 +1,6 @@
 //! The journal's blocks as one row: reading and writing them, wherever they lie.
 
+use std::io::IoSlice;
 use std::ops::Range;
 
 use extant_device::{Device, Request};
@@ -62,6 +63,28 @@ impl Log<'_> {
         Ok(self.device.submit(&mut batch)?)
     }
 
+    /// The writes of `blocks`, each a whole block, to journal block `at` and those after it. The log does not wrap here.
+    pub(crate) fn writes<'b>(
+        &self,
+        at: u32,
+        blocks: &[&'b [u8]],
+    ) -> Result<Vec<Request<'b>>, FormatError> {
+        let count = u32::try_from(blocks.len()).expect("a log has fewer than 2^32 blocks");
+        let (mut batch, mut left) = (Vec::new(), blocks);
+        for range in self.byte_ranges(at, count)? {
+            let count = (range.end - range.start) / u64::from(self.block_size());
+            let (now, later) = left.split_at(count as usize);
+            let mut offset = range.start;
+            for some in now.chunks(crate::home::MAX_BUFFERS) {
+                let buffers = some.iter().map(|bytes| IoSlice::new(bytes)).collect();
+                batch.push(Request::write_vectored(offset, buffers));
+                offset += some.len() as u64 * u64::from(self.block_size());
+            }
+            left = later;
+        }
+        Ok(batch)
+    }
+
     /// Reads and checks the superblock of the journal: also that its block size is the volume's and that the journal has
     /// the blocks it speaks of.
     ///
@@ -94,7 +117,9 @@ impl Log<'_> {
         raw.seal();
         let start =
             self.byte_ranges(self.place.superblock_at, 1)?.first().map_or(0, |range| range.start);
-        Ok(self.device.write_at(start, raw.as_bytes())?)
+        // All that changes, checksum included, lies in the first 512 bytes: one sector, which power loss does not tear.
+        let changed = if self.device.sector_size() <= 512 { 512 } else { raw.as_bytes().len() };
+        Ok(self.device.write_at(start, &raw.as_bytes()[..changed])?)
     }
 }
 

@@ -170,3 +170,14 @@ fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), J
     target.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
     Ok(target.flush()?)
 }
+
+/// Sets or clears needs_recovery in the volume's superblock on the device, and flushes it.
+pub(crate) fn set_needs_recovery(device: &dyn Device, needs: bool) -> Result<(), JournalError> {
+    let mut raw = read_superblock(device)?;
+    let mut features = raw.features();
+    features.incompat.set(IncompatFeatures::RECOVER, needs);
+    raw.set_features(features);
+    raw.seal();
+    device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    Ok(device.flush()?)
+}

@@ -241,8 +241,12 @@ impl LogFormat {
 
     /// The checksum of a logged block as it lies in the log (escaped), for its tag; v2 keeps the low half.
     pub fn data_checksum(&self, tid: Tid, logged: &[u8]) -> u32 {
-        let whole = Crc32c::seeded(self.seed()).be32(tid.0).bytes(logged).value();
-        if self.checksum == JournalChecksum::V2 { whole & 0xffff } else { whole }
+        self.data_checksums(tid).of(logged)
+    }
+
+    /// The checksums of a transaction's logged blocks, their common start computed once.
+    pub fn data_checksums(&self, tid: Tid) -> DataChecksums {
+        DataChecksums { start: Crc32c::seeded(self.seed()).be32(tid.0), version: self.checksum }
     }
 
     /// Of a block that ends in its checksum: (stored, computed). `None` without such checksums or for a short block.
@@ -261,6 +265,24 @@ impl LogFormat {
             && let Some(tail) = block.last_chunk_mut::<TAIL_SIZE>()
         {
             *tail = computed.to_be_bytes();
+        }
+    }
+}
+
+/// Computes the checksums of logged blocks for their tags: [`LogFormat::data_checksums`].
+#[derive(Clone, Copy, Debug)]
+pub struct DataChecksums {
+    start: Crc32c,
+    version: JournalChecksum,
+}
+
+impl DataChecksums {
+    /// The checksum of a block as it lies in the log (escaped); 0 where tags have none.
+    pub fn of(&self, logged: &[u8]) -> u32 {
+        match self.version {
+            JournalChecksum::None | JournalChecksum::V1 => 0,
+            JournalChecksum::V2 => self.start.bytes(logged).value() & 0xffff,
+            JournalChecksum::V3 => self.start.bytes(logged).value(),
         }
     }
 }

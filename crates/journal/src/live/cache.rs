@@ -1,0 +1,166 @@
+//! The frame cache: sharded by block number, bounded, each block read once however many want it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use extant_device::sync::{Arc, Mutex, MutexGuard};
+use extant_device::{Device, Request};
+use extant_ondisk::{BlockNo, Flaw, Place};
+
+use super::frame::{Content, Frame};
+use super::ranks::{CacheLock, FrameLock};
+use crate::JournalError;
+
+/// Shards; neighbouring blocks lie in different ones.
+const SHARDS: u64 = 64;
+/// Frames that a shard keeps whatever the limit.
+const MIN_SHARD: usize = 8;
+/// Frames that one insertion looks at for room.
+const LOOKS: usize = 8;
+
+/// Spreads block numbers: multiplication by an odd constant (the golden ratio), as Knuth has it.
+#[derive(Default)]
+pub(super) struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+pub(super) type ByBlock = BuildHasherDefault<BlockHasher>;
+
+#[derive(Default)]
+struct Shard {
+    frames: HashMap<u64, Frame, ByBlock>,
+    /// The frames in the order in which they are thought of being given up.
+    queue: VecDeque<u64>,
+}
+
+pub(super) struct Cache {
+    device: Arc<dyn Device>,
+    block_size: u32,
+    blocks_count: u64,
+    shards: Vec<Mutex<Shard, CacheLock>>,
+    shard_limit: usize,
+}
+
+impl Cache {
+    /// A cache for about `frames` frames.
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        block_size: u32,
+        blocks_count: u64,
+        frames: usize,
+    ) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shard_limit = (frames / SHARDS as usize).max(MIN_SHARD);
+        Self { device, block_size, blocks_count, shards, shard_limit }
+    }
+
+    fn shard(&self, block: BlockNo) -> MutexGuard<'_, Shard, CacheLock> {
+        self.shards[(block.0 % SHARDS) as usize].lock()
+    }
+
+    /// The frame of a block, its content loaded or not.
+    pub(super) fn frame(&self, block: BlockNo) -> Result<Frame, JournalError> {
+        if block.0 >= self.blocks_count {
+            let flaw = Flaw::above_limit("block", block.0, self.blocks_count.saturating_sub(1));
+            return Err(flaw.at(Place::Block(block)).into());
+        }
+        let mut shard = self.shard(block);
+        if let Some(frame) = shard.frames.get(&block.0) {
+            frame.reference();
+            return Ok(frame.clone());
+        }
+        for _ in 0..LOOKS {
+            if shard.frames.len() < self.shard_limit {
+                break;
+            }
+            let Some(oldest) = shard.queue.pop_front() else { break };
+            if shard.frames.get(&oldest).is_some_and(Frame::is_idle) {
+                shard.frames.remove(&oldest);
+            } else {
+                shard.queue.push_back(oldest);
+            }
+        }
+        let frame = Frame::new(block);
+        shard.frames.insert(block.0, frame.clone());
+        shard.queue.push_back(block.0);
+        Ok(frame)
+    }
+
+    /// The frame of a block, if there is one.
+    pub(super) fn peek(&self, block: BlockNo) -> Option<Frame> {
+        self.shard(block).frames.get(&block.0).cloned()
+    }
+
+    /// The frame of a block, read if it must be. Who comes while it is read waits for it.
+    pub(super) fn read(&self, block: BlockNo) -> Result<Frame, JournalError> {
+        let frame = self.frame(block)?;
+        if !frame.is_loaded() {
+            let mut content = frame.lock();
+            if !frame.is_loaded() {
+                let mut data = self.empty();
+                self.device.read_at(self.byte_of(block), own(&mut data))?;
+                frame.set_loaded(&mut content, data, false);
+            }
+        }
+        Ok(frame)
+    }
+
+    /// The frames of several blocks; those that must be read are read as one batch.
+    pub(super) fn read_many(&self, blocks: &[BlockNo]) -> Result<Vec<Frame>, JournalError> {
+        let frames =
+            blocks.iter().map(|block| self.frame(*block)).collect::<Result<Vec<_>, _>>()?;
+        let mut missing: Vec<&Frame> = frames.iter().filter(|frame| !frame.is_loaded()).collect();
+        missing.sort_unstable_by_key(|frame| frame.block());
+        missing.dedup_by_key(|frame| frame.block());
+        // In the order of their locks; another reader may have been faster.
+        let mut locked: Vec<(&Frame, MutexGuard<'_, Content, FrameLock>)> =
+            missing.into_iter().map(|frame| (frame, frame.lock())).collect();
+        locked.retain(|(frame, _)| !frame.is_loaded());
+        if locked.is_empty() {
+            drop(locked);
+            return Ok(frames);
+        }
+        let mut data: Vec<_> = locked.iter().map(|_| self.empty()).collect();
+        let requests = locked
+            .iter()
+            .zip(&mut data)
+            .map(|((frame, _), data)| Request::read(self.byte_of(frame.block()), own(data)));
+        self.device.submit(&mut requests.collect::<Vec<_>>())?;
+        for ((frame, content), data) in locked.iter_mut().zip(data) {
+            frame.set_loaded(content, data, false);
+        }
+        drop(locked);
+        Ok(frames)
+    }
+
+    /// A block of zeros.
+    pub(super) fn empty(&self) -> Arc<[u8]> {
+        std::iter::repeat_n(0, self.block_size as usize).collect()
+    }
+
+    fn byte_of(&self, block: BlockNo) -> u64 {
+        block.0 * u64::from(self.block_size)
+    }
+
+    /// Frames held.
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().frames.len()).sum()
+    }
+}
+
+fn own(data: &mut Arc<[u8]>) -> &mut [u8] {
+    Arc::get_mut(data).expect("made here, shared with nobody yet")
+}

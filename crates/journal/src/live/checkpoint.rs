@@ -1,0 +1,111 @@
+//! Checkpoint: committed blocks go home, and the log gets free.
+
+use std::time::Duration;
+
+use extant_device::env::Next;
+use extant_ondisk::{BlockNo, Tid};
+
+use super::core::Core;
+use super::frame::{Frame, Snapshot};
+use crate::JournalError;
+use crate::home::write_home;
+
+impl Core {
+    /// One run of the checkpoint worker: a batch, if the log is more than half full or too many frames wait.
+    pub(super) fn checkpoint_step(&self) -> Next {
+        if self.latch.is_set() {
+            return Next::Done;
+        }
+        let Some(log) = &self.log else { return Next::Done };
+        let progress = self.progress.lock();
+        let is_full = progress.free < log.size() / 2;
+        let is_pinned = progress.pinned > self.max_pinned;
+        drop(progress);
+        if !is_full && !is_pinned {
+            return Next::WhenWoken;
+        }
+        let wanted = if is_pinned { log.size() } else { log.size() / 4 * 3 };
+        match self.checkpoint_batch(wanted) {
+            Ok(true) => Next::After(Duration::ZERO),
+            Ok(false) => Next::WhenWoken,
+            Err(error) => {
+                self.abort(error);
+                Next::Done
+            }
+        }
+    }
+
+    /// Writes the oldest transactions home, as many as make `wanted` log blocks free. False when there are none.
+    pub(super) fn checkpoint_batch(&self, wanted: u32) -> Result<bool, JournalError> {
+        let Some(log) = &self.log else { return Ok(false) };
+        let _one_at_a_time = self.checkpoint.lock();
+        self.latch.check()?;
+        let mut frames = Vec::new();
+        let mut progress = self.progress.lock();
+        let (mut free, mut count) = (progress.free, 0);
+        let mut last = progress.committed;
+        for finished in &mut progress.finished {
+            if free >= wanted {
+                break;
+            }
+            free += finished.blocks;
+            count += 1;
+            last = finished.tid;
+            frames.append(&mut finished.frames);
+        }
+        drop(progress);
+        if count == 0 {
+            return Ok(false);
+        }
+        let pinned = frames.len();
+        let homes = self.leave_for_home(&mut frames, last);
+        let mut writes: Vec<(BlockNo, &[u8])> =
+            homes.iter().map(|(home, data)| (*home, &data[..])).collect();
+        write_home(&*self.device, self.block_size, &mut writes)?;
+        if self.options.barriers {
+            self.device.flush()?;
+        }
+        for frame in &frames {
+            let mut content = frame.lock();
+            content.is_going_home = false;
+            content.home.take_if(|(tid, _)| !last.is_before(*tid));
+        }
+
+        // The log is free only when no recovery starts there any more.
+        let progress = self.progress.lock();
+        let (start, tid) = match progress.finished.get(count) {
+            Some(first) => (first.start, first.tid),
+            None => (progress.head, progress.committed.next()),
+        };
+        drop(progress);
+        log.set_tail(start, tid, 0)?;
+        let mut progress = self.progress.lock();
+        progress.pinned -= pinned;
+        let freed: u32 = progress.finished.drain(..count).map(|finished| finished.blocks).sum();
+        progress.free += freed;
+        drop(progress);
+        self.progressed.notify_all();
+        Ok(true)
+    }
+
+    /// Of `frames`, keeps those that go home now, each once, and takes the versions of transactions up to `last`.
+    fn leave_for_home(&self, frames: &mut Vec<Frame>, last: Tid) -> Vec<(BlockNo, Snapshot)> {
+        let mut homes = Vec::with_capacity(frames.len());
+        frames.retain(|frame| {
+            let mut content = frame.lock();
+            if content.is_going_home {
+                return false;
+            }
+            match &content.home {
+                Some((tid, data)) if !last.is_before(*tid) => {
+                    homes.push((frame.block(), data.clone()));
+                    content.is_going_home = true;
+                    true
+                }
+                // A later transaction has a newer version, or the block was revoked.
+                _ => false,
+            }
+        });
+        homes
+    }
+}

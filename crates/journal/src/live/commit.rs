@@ -1,0 +1,202 @@
+//! The commit of a transaction: running, locked, flush, commit, finished.
+
+use std::time::Duration;
+
+use extant_device::env::Next;
+use extant_ondisk::{BlockNo, Tid};
+
+use super::Phase;
+use super::core::{Core, Finished};
+use super::frame::{Frame, Snapshot};
+use crate::JournalError;
+use crate::home::write_home;
+
+impl Core {
+    /// One run of the commit worker: commits the running transaction if it was asked for or is old enough.
+    pub(super) fn commit_step(&self) -> Next {
+        if self.latch.is_set() {
+            return Next::Done;
+        }
+        let running = self.gate.look().tid;
+        let is_requested = !self.progress.lock().requested.is_before(running);
+        if !is_requested {
+            match self.due_in(running) {
+                None => return Next::WhenWoken,
+                Some(wait) if !wait.is_zero() => return Next::After(wait),
+                Some(_) => {}
+            }
+        }
+        if let Err(error) = self.commit_running(running) {
+            self.abort(error);
+            return Next::Done;
+        }
+        Next::After(Duration::ZERO)
+    }
+
+    /// How long the running transaction may still stay open; `None` when nothing is in it.
+    fn due_in(&self, running: Tid) -> Option<Duration> {
+        let transaction = self.transaction(running);
+        if transaction.is_empty() {
+            return None;
+        }
+        let age = self.env.elapsed().saturating_sub(transaction.started().unwrap_or_default());
+        Some(self.options.commit_interval.saturating_sub(age))
+    }
+
+    fn commit_running(&self, tid: Tid) -> Result<(), JournalError> {
+        self.lock(tid);
+        let transaction = self.transaction(tid);
+        let needed = self
+            .log
+            .as_ref()
+            .map_or(0, |log| log.needed(transaction.frames_count(), transaction.revoked_count()));
+        self.make_room(needed)?;
+        let is_next_open = self.open_next(needed);
+
+        self.set_phase(Phase::Flush);
+        self.ordered.flush_ordered(tid)?;
+
+        self.set_phase(Phase::Commit);
+        let (frames, blocks) = self.take_versions(tid);
+        let revoked = transaction.take_revoked();
+        let taken = match &self.log {
+            Some(log) => {
+                if self.options.barriers && log.on.is_external {
+                    self.device.flush()?;
+                }
+                let head = self.progress.lock().head;
+                log.write(tid, self.env.now(), &blocks, &revoked, head)?
+            }
+            None => {
+                let mut homes: Vec<(BlockNo, &[u8])> =
+                    blocks.iter().map(|(home, data)| (*home, &data[..])).collect();
+                write_home(&*self.device, self.block_size, &mut homes)?;
+                if self.options.barriers {
+                    self.device.flush()?;
+                }
+                0
+            }
+        };
+        self.finish(tid, frames, blocks, &revoked, taken);
+        if !is_next_open {
+            self.make_room(self.log.as_ref().map_or(0, |log| log.size() / 4))?;
+            let is_open = self.open_next(0);
+            assert!(is_open, "room was made for the next transaction");
+        }
+        self.ordered.committed(tid);
+        self.progressed.notify_all();
+        Ok(())
+    }
+
+    /// Locked: no handle comes in, and those that are there leave.
+    fn lock(&self, tid: Tid) {
+        let mut progress = self.progress.lock();
+        progress.phase = Phase::Locked;
+        self.gate.close();
+        self.env.wait_while(&self.drained, &mut progress, |_| self.gate.look().handles > 0);
+        debug_assert_eq!(self.gate.look().tid, tid);
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        self.progress.lock().phase = phase;
+    }
+
+    /// Makes sure that the log has `needed` free blocks: older transactions go home.
+    fn make_room(&self, needed: u32) -> Result<(), JournalError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        if needed > log.size() - 1 {
+            return Err(JournalError::TooLarge { needed, size: log.size() });
+        }
+        while self.progress.lock().free < needed + 1 {
+            if !self.checkpoint_batch(needed + 1)? {
+                let free = self.progress.lock().free;
+                assert!(free > needed, "an empty log has {free} free blocks");
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the next transaction if the log has room for it beside the `committing` blocks of this one.
+    fn open_next(&self, committing: u32) -> bool {
+        let progress = self.progress.lock();
+        if let Some(log) = &self.log
+            && progress.free < committing.saturating_add(log.size() / 4).saturating_add(1)
+        {
+            return false;
+        }
+        let next = self.gate.look().tid.next();
+        self.transaction(next).reset();
+        self.gate.open_next();
+        drop(progress);
+        self.progressed.notify_all();
+        true
+    }
+
+    /// Takes the version of each frame that belongs to `tid`; those of forgotten blocks are gone.
+    fn take_versions(&self, tid: Tid) -> (Vec<Frame>, Vec<(BlockNo, Snapshot)>) {
+        let mut frames = self.transaction(tid).take_frames();
+        frames.sort_unstable_by_key(Frame::block);
+        let mut blocks = Vec::with_capacity(frames.len());
+        frames.retain(|frame| match frame.lock().take(tid) {
+            Some(data) => {
+                blocks.push((frame.block(), data));
+                true
+            }
+            None => false,
+        });
+        (frames, blocks)
+    }
+
+    /// Finished: the versions wait for their way home, older versions of revoked blocks must not go there any more.
+    fn finish(
+        &self,
+        tid: Tid,
+        frames: Vec<Frame>,
+        blocks: Vec<(BlockNo, Snapshot)>,
+        revoked: &[BlockNo],
+        taken: u32,
+    ) {
+        if self.log.is_some() {
+            for (frame, (_, data)) in frames.iter().zip(blocks) {
+                frame.lock().home = Some((tid, data));
+            }
+            self.keep_from_home(revoked);
+        }
+        let mut progress = self.progress.lock();
+        if let Some(log) = &self.log {
+            let start = progress.head;
+            progress.head = log.after(start, taken);
+            progress.free -= taken;
+            progress.pinned += frames.len();
+            progress.finished.push_back(Finished { tid, start, blocks: taken, frames });
+            if progress.free < log.size() / 2 || progress.pinned > self.max_pinned {
+                self.wake_checkpoint();
+            }
+        }
+        progress.committed = tid;
+        progress.phase = Phase::Running;
+        drop(progress);
+        self.progressed.notify_all();
+    }
+
+    /// Blocks that a committed transaction revokes may hold anything soon: no older version may overwrite that.
+    fn keep_from_home(&self, revoked: &[BlockNo]) {
+        let mut under_way = Vec::new();
+        for block in revoked {
+            if let Some(frame) = self.cache.peek(*block) {
+                let mut content = frame.lock();
+                if content.is_going_home {
+                    under_way.push(frame.clone());
+                } else {
+                    content.home = None;
+                }
+            }
+        }
+        if !under_way.is_empty() {
+            let _checkpoint = self.checkpoint.lock();
+            for frame in under_way {
+                frame.lock().home = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What all parts of a live journal share, and how handles come and go.
+
+use std::collections::VecDeque;
+
+use extant_device::Device;
+use extant_device::env::{Env, Waker};
+use extant_device::sync::atomic::Ordering;
+use extant_device::sync::{Arc, Condvar, Mutex};
+use extant_ondisk::Tid;
+
+use super::cache::Cache;
+use super::frame::Frame;
+use super::gate::Gate;
+use super::latch::Latch;
+use super::live_log::LiveLog;
+use super::ranks::{CheckpointLock, ProgressLock, WakersLock};
+use super::transaction::Transaction;
+use super::{FlushOrdered, Options, Phase};
+use crate::JournalError;
+
+/// Errno that an aborted journal records: EIO.
+const EIO: i32 = 5;
+
+pub(super) struct Core {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) block_size: u32,
+    pub(super) env: Env,
+    pub(super) options: Options,
+    pub(super) ordered: Arc<dyn FlushOrdered>,
+    pub(super) cache: Cache,
+    pub(super) log: Option<LiveLog>,
+    pub(super) latch: Latch,
+    pub(super) gate: Gate,
+    transactions: [Transaction; 2],
+    /// Most credits of one transaction.
+    pub(super) max_credits: u32,
+    /// Committed frames that are not home yet: beyond this many, checkpointing begins.
+    pub(super) max_pinned: usize,
+    pub(super) progress: Mutex<Progress, ProgressLock>,
+    /// Notified when a transaction is committed or opened, log space is freed, or the journal aborts.
+    pub(super) progressed: Condvar,
+    /// Notified when the last handle leaves a closed gate.
+    pub(super) drained: Condvar,
+    pub(super) checkpoint: Mutex<(), CheckpointLock>,
+    pub(super) wakers: Mutex<Option<Wakers>, WakersLock>,
+}
+
+/// Where the log stands, and what was asked of the workers.
+pub(super) struct Progress {
+    /// The last transaction that was committed.
+    pub(super) committed: Tid,
+    /// The last one that somebody waits for.
+    pub(super) requested: Tid,
+    /// What the transaction after `committed` does.
+    pub(super) phase: Phase,
+    /// Where the next transaction goes.
+    pub(super) head: u32,
+    /// Log blocks that hold nothing needed.
+    pub(super) free: u32,
+    /// Committed transactions in the log, oldest first.
+    pub(super) finished: VecDeque<Finished>,
+    /// Frames that these keep.
+    pub(super) pinned: usize,
+}
+
+/// Wakes the workers.
+pub(super) struct Wakers {
+    pub(super) commit: Waker,
+    pub(super) checkpoint: Waker,
+}
+
+/// A committed transaction whose blocks may not be home yet.
+pub(super) struct Finished {
+    pub(super) tid: Tid,
+    pub(super) start: u32,
+    pub(super) blocks: u32,
+    pub(super) frames: Vec<Frame>,
+}
+
+impl Core {
+    #[expect(clippy::too_many_arguments, reason = "each part is made by another room's rule")]
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        block_size: u32,
+        env: Env,
+        options: Options,
+        ordered: Arc<dyn FlushOrdered>,
+        cache: Cache,
+        log: Option<(LiveLog, u32)>,
+        first: Tid,
+    ) -> Self {
+        let frames = usize::try_from(options.memory / u64::from(block_size)).unwrap_or(usize::MAX);
+        let quarter = u32::try_from(frames / 4).unwrap_or(u32::MAX).max(MIN_CREDITS);
+        let by_log = log.as_ref().map_or(u32::MAX, |(log, _)| {
+            // A quarter of the log, less its descriptors, commit and an eighth for revoke records.
+            let room = log.size() / 4;
+            let tags = log.format.tags_per_block();
+            let tags = u32::try_from(tags).expect("a block holds fewer tags than bytes");
+            room - room / 8 - room.div_ceil(tags.max(1)) - 1
+        });
+        let head = log.as_ref().map_or(0, |(_, head)| *head);
+        let free = log.as_ref().map_or(0, |(log, _)| log.size());
+        let before = Tid(first.0.wrapping_sub(1));
+        Self {
+            device,
+            block_size,
+            env,
+            options,
+            ordered,
+            cache,
+            log: log.map(|(log, _)| log),
+            latch: Latch::default(),
+            gate: Gate::new(first),
+            transactions: <[Transaction; 2]>::default(),
+            max_credits: quarter.min(by_log).max(1),
+            max_pinned: frames / 4,
+            progress: Mutex::ranked(Progress {
+                committed: before,
+                requested: before,
+                phase: Phase::Running,
+                head,
+                free,
+                finished: VecDeque::new(),
+                pinned: 0,
+            }),
+            wakers: Mutex::ranked(None),
+            progressed: Condvar::new(),
+            drained: Condvar::new(),
+            checkpoint: Mutex::ranked(()),
+        }
+    }
+
+    /// The transaction of that number: the running one or the one that commits.
+    pub(super) fn transaction(&self, tid: Tid) -> &Transaction {
+        &self.transactions[(tid.0 % 2) as usize]
+    }
+
+    /// A handle with `credits` joins the running transaction: an atomic addition, unless it must wait for a closing
+    /// transaction or for log space.
+    pub(super) fn enter(&self, credits: u32) -> Result<Tid, JournalError> {
+        if credits > self.max_credits {
+            return Err(JournalError::TooManyCredits { asked: credits, limit: self.max_credits });
+        }
+        loop {
+            self.latch.check()?;
+            let seen = self.gate.enter();
+            if seen.is_closed {
+                self.leave();
+                self.wait_for_next(seen.tid);
+                continue;
+            }
+            let transaction = self.transaction(seen.tid);
+            let before = transaction.credits.fetch_add(credits, Ordering::Relaxed);
+            if before.saturating_add(credits) <= self.max_credits {
+                return Ok(seen.tid);
+            }
+            transaction.credits.fetch_sub(credits, Ordering::Relaxed);
+            self.leave();
+            self.request(seen.tid);
+            self.wait_for_next(seen.tid);
+        }
+    }
+
+    pub(super) fn extend(&self, tid: Tid, more: u32) -> bool {
+        let credits = &self.transaction(tid).credits;
+        let before = credits.fetch_add(more, Ordering::Relaxed);
+        if before.saturating_add(more) <= self.max_credits {
+            return true;
+        }
+        credits.fetch_sub(more, Ordering::Relaxed);
+        false
+    }
+
+    /// One block more than was reserved.
+    pub(super) fn overdraw(&self, tid: Tid) {
+        self.transaction(tid).credits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A handle ends and gives back what it did not use.
+    pub(super) fn exit(&self, tid: Tid, unused: u32) {
+        self.transaction(tid).credits.fetch_sub(unused, Ordering::Relaxed);
+        self.leave();
+    }
+
+    fn leave(&self) {
+        if self.gate.leave() {
+            // The commit looks at the gate under this lock, so it is waiting now or has seen the gate empty.
+            drop(self.progress.lock());
+            self.drained.notify_all();
+        }
+    }
+
+    /// Waits until the gate of another transaction than `tid` is open.
+    fn wait_for_next(&self, tid: Tid) {
+        let mut progress = self.progress.lock();
+        self.env.wait_while(&self.progressed, &mut progress, |_| {
+            let seen = self.gate.look();
+            (seen.is_closed || seen.tid == tid) && !self.latch.is_set()
+        });
+    }
+
+    /// The first frame of a transaction: from now on the clock runs.
+    pub(super) fn first_frame(&self, tid: Tid) {
+        self.transaction(tid).set_started(self.env.elapsed());
+        self.wake_commit();
+    }
+
+    fn wake_commit(&self) {
+        if let Some(wakers) = &*self.wakers.lock() {
+            wakers.commit.wake();
+        }
+    }
+
+    pub(super) fn wake_checkpoint(&self) {
+        if let Some(wakers) = &*self.wakers.lock() {
+            wakers.checkpoint.wake();
+        }
+    }
+
+    /// Asks for the commit of `tid` without waiting for it.
+    pub(super) fn request(&self, tid: Tid) {
+        let mut progress = self.progress.lock();
+        if progress.requested.is_before(tid) {
+            progress.requested = tid;
+        }
+        drop(progress);
+        self.wake_commit();
+    }
+
+    /// Waits until `tid` is committed.
+    pub(super) fn wait_committed(&self, tid: Tid) -> Result<(), JournalError> {
+        let mut progress = self.progress.lock();
+        self.env.wait_while(&self.progressed, &mut progress, |progress| {
+            progress.committed.is_before(tid) && !self.latch.is_set()
+        });
+        if progress.committed.is_before(tid) {
+            drop(progress);
+            return self.latch.check();
+        }
+        Ok(())
+    }
+
+    /// The first failure of a journal or metadata write: nothing is written any more but the journal's own note of it.
+    pub(super) fn abort(&self, error: JournalError) {
+        if !self.latch.set(error.clone()) {
+            return;
+        }
+        tracing::error!(%error, "the journal aborts: the volume is read-only now");
+        if let Some(log) = &self.log
+            && let Err(second) = log.set_errno(-EIO)
+        {
+            tracing::error!(%second, "the error could not be recorded in the journal");
+        }
+        drop(self.progress.lock());
+        self.progressed.notify_all();
+        self.drained.notify_all();
+    }
+}
+
+/// A transaction takes so many credits even where memory is very short.
+const MIN_CREDITS: u32 = 64;

@@ -1,0 +1,187 @@
+//! A frame: a block in memory, and what the journal still has to do with it.
+//!
+//! Content is shared and copied on write: a snapshot, a commit or a checkpoint holds the version that it took, and
+//! whoever changes the block meanwhile changes a copy. So nobody waits for a log write.
+
+use std::ops::{Deref, DerefMut};
+
+use extant_device::sync::atomic::{AtomicBool, Ordering};
+use extant_device::sync::{Arc, Mutex, MutexGuard};
+use extant_ondisk::{BlockNo, Tid};
+
+use super::ranks::FrameLock;
+
+/// A version of a block.
+pub type Snapshot = Arc<[u8]>;
+
+/// A block in memory. Cheap to clone; all clones are the same block.
+#[derive(Clone)]
+pub struct Frame(Arc<Inner>);
+
+struct Inner {
+    block: BlockNo,
+    /// Looked at since the cache last thought of giving it up.
+    is_referenced: AtomicBool,
+    /// Its checksum was verified, or its content is ours.
+    is_verified: AtomicBool,
+    /// Whether `content` is the block's; else it must be read.
+    is_loaded: AtomicBool,
+    content: Mutex<Content, FrameLock>,
+}
+
+/// What a frame holds.
+pub(super) struct Content {
+    /// The newest version.
+    pub(super) data: Snapshot,
+    /// The transaction that the newest version belongs to, until its commit took it.
+    pub(super) dirty_in: Option<Tid>,
+    /// The version of the committing transaction, which has not taken it yet, where a later one has changed the block.
+    pub(super) frozen: Option<(Tid, Snapshot)>,
+    /// The last committed version, while the log alone has it.
+    pub(super) home: Option<(Tid, Snapshot)>,
+    /// `home` is being written.
+    pub(super) is_going_home: bool,
+}
+
+impl Content {
+    /// Makes the newest version nobody else's.
+    fn make_own(&mut self) {
+        if Arc::get_mut(&mut self.data).is_none() {
+            self.data = Arc::from(&self.data[..]);
+        }
+    }
+
+    /// Keeps the version of a transaction that is committing and has not taken it.
+    pub(super) fn freeze(&mut self, joining: Tid) {
+        if let Some(tid) = self.dirty_in
+            && tid != joining
+        {
+            assert_eq!(tid.next(), joining, "only one transaction commits at a time");
+            self.frozen = Some((tid, self.data.clone()));
+            self.dirty_in = None;
+        }
+    }
+
+    /// The version that transaction `tid` commits; `None` when the block was forgotten since.
+    pub(super) fn take(&mut self, tid: Tid) -> Option<Snapshot> {
+        if let Some((_, data)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
+            return Some(data);
+        }
+        self.dirty_in.take_if(|dirty| *dirty == tid).map(|_| self.data.clone())
+    }
+}
+
+impl Frame {
+    pub(super) fn new(block: BlockNo) -> Self {
+        Self(Arc::new(Inner {
+            block,
+            is_referenced: AtomicBool::new(true),
+            is_verified: AtomicBool::new(false),
+            is_loaded: AtomicBool::new(false),
+            content: Mutex::ranked(Content {
+                data: Arc::from([]),
+                dirty_in: None,
+                frozen: None,
+                home: None,
+                is_going_home: false,
+            }),
+        }))
+    }
+
+    /// Which block it is.
+    pub fn block(&self) -> BlockNo {
+        self.0.block
+    }
+
+    /// The newest version. It stays as it is while others change the block; kept across a change of one's own, it costs
+    /// a copy.
+    pub fn snapshot(&self) -> Snapshot {
+        self.lock().data.clone()
+    }
+
+    /// Runs `check` on the content unless it ran before with success since the block was read.
+    ///
+    /// # Errors
+    /// What `check` says.
+    pub fn verify_once<E>(&self, check: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        if self.0.is_verified.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        check(&self.snapshot())?;
+        self.0.is_verified.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Content, FrameLock> {
+        self.0.content.lock_keyed(self.0.block.0)
+    }
+
+    /// Whether the newest version is here.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.0.is_loaded.load(Ordering::Acquire)
+    }
+
+    /// Under the lock: the content was read, or made by us.
+    pub(super) fn set_loaded(&self, content: &mut Content, data: Snapshot, is_verified: bool) {
+        content.data = data;
+        self.0.is_verified.store(is_verified, Ordering::Release);
+        self.0.is_loaded.store(true, Ordering::Release);
+    }
+
+    /// Under the lock: the next reader reads the block anew.
+    pub(super) fn set_unloaded(&self) {
+        self.0.is_loaded.store(false, Ordering::Release);
+    }
+
+    pub(super) fn reference(&self) {
+        // A flag that is set already is not written again: the line stays shared.
+        if !self.0.is_referenced.load(Ordering::Relaxed) {
+            self.0.is_referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the cache alone holds it and nobody looked at it lately. Asked under the cache's lock, so that nobody can
+    /// take hold of it meanwhile.
+    pub(super) fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && !self.0.is_referenced.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Frame").field(&self.0.block).finish()
+    }
+}
+
+/// A frame being changed by a handle: its bytes. Others wait for it meanwhile, so it is held for moments; no other frame
+/// is touched while it is held, unless its block number is higher.
+pub struct FrameWrite<'a> {
+    content: MutexGuard<'a, Content, FrameLock>,
+}
+
+impl<'a> FrameWrite<'a> {
+    pub(super) fn new(mut content: MutexGuard<'a, Content, FrameLock>) -> Self {
+        content.make_own();
+        Self { content }
+    }
+}
+
+impl Deref for FrameWrite<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.content.data
+    }
+}
+
+impl DerefMut for FrameWrite<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        Arc::get_mut(&mut self.content.data)
+            .expect("made its own under the lock, which is held since")
+    }
+}
+
+impl std::fmt::Debug for FrameWrite<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FrameWrite")
+    }
+}

@@ -1,0 +1,309 @@
+//! The live journal: frames, handles, transactions, and the workers that commit and checkpoint them.
+//!
+//! `docs/journal.md` has the states, the lock order, and what is flushed when.
+
+mod cache;
+mod checkpoint;
+mod commit;
+mod core;
+mod frame;
+mod gate;
+mod handle;
+mod latch;
+mod live_log;
+mod ranks;
+mod transaction;
+
+use std::fmt;
+use std::time::Duration;
+
+use extant_device::env::{Env, Next, Worker};
+use extant_device::sync::Arc;
+use extant_device::{Device, DeviceError};
+use extant_ondisk::{BlockNo, Geometry, Tid};
+
+pub use frame::{Frame, FrameWrite, Snapshot};
+pub use handle::Handle;
+pub use live_log::LogOnDevice;
+
+use crate::{JournalError, recovery};
+use cache::Cache;
+use core::{Core, Wakers};
+use live_log::LiveLog;
+
+/// How a journal works. The data modes are the volume's: ordered data is what [`FlushOrdered`] writes, journalled data
+/// goes through frames like metadata.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A transaction is committed at this age at the latest (`commit=N`).
+    pub commit_interval: Duration,
+    /// Flushes order the log (`barrier`). Without them power loss may break the volume.
+    pub barriers: bool,
+    /// Checksums in the log (`journal_checksum`); volumes with metadata_csum have them anyway.
+    pub checksum: bool,
+    /// The commit block is not held back until the log is on the medium (`journal_async_commit`).
+    pub async_commit: bool,
+    /// Bytes of memory for frames, about. A transaction closes early at a quarter of it.
+    pub memory: u64,
+}
+
+impl Default for Options {
+    /// As the kernel mounts: five seconds, barriers, no options; 64 MiB of frames.
+    fn default() -> Self {
+        Self {
+            commit_interval: Duration::from_secs(5),
+            barriers: true,
+            checksum: false,
+            async_commit: false,
+            memory: 64 << 20,
+        }
+    }
+}
+
+/// What the journal asks of the volume above it.
+pub trait FlushOrdered: Send + Sync {
+    /// Writes the file data that must be on the device before `tid` is committed: of blocks that were allocated in that
+    /// transaction. It allocates nothing, starts no handle and waits for none. The journal flushes the device.
+    ///
+    /// # Errors
+    /// A failure aborts the journal; an error that only concerns a file is the volume's to keep.
+    fn flush_ordered(&self, tid: Tid) -> Result<(), DeviceError>;
+
+    /// The transaction is committed: blocks that it freed may be used again.
+    fn committed(&self, tid: Tid);
+}
+
+/// Nothing to flush: for tools whose data never waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoOrderedData;
+
+impl FlushOrdered for NoOrderedData {
+    fn flush_ordered(&self, _: Tid) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn committed(&self, _: Tid) {}
+}
+
+/// What the transaction after the last committed one does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Phase {
+    /// Takes handles.
+    Running,
+    /// Takes no more handles, waits for those that it has.
+    Locked,
+    /// Its ordered data is written.
+    Flush,
+    /// Its blocks are written to the log.
+    Commit,
+}
+
+/// A live journal. Dropping it stops the workers and nothing else, as a power cut would; [`Journal::close`] ends it well.
+pub struct Journal {
+    // The workers go first.
+    _commit: Worker,
+    _checkpoint: Worker,
+    core: Arc<Core>,
+}
+
+impl Journal {
+    /// Starts a journal on a volume: with a log, which must be empty ([`recover_volume`](crate::recover_volume) empties
+    /// it), or without, where changes are written home directly when they would have been committed. With a log the
+    /// volume's superblock says needs_recovery afterwards.
+    ///
+    /// # Errors
+    /// [`JournalError::NotRecovered`], [`JournalError::TooSmall`], a broken superblock, or a device failed.
+    pub fn open(
+        device: Arc<dyn Device>,
+        geometry: &Geometry,
+        log: Option<LogOnDevice>,
+        env: &Env,
+        options: Options,
+        ordered: Arc<dyn FlushOrdered>,
+    ) -> Result<Self, JournalError> {
+        let frames = usize::try_from(options.memory / u64::from(geometry.block_size));
+        let cache = Cache::new(
+            device.clone(),
+            geometry.block_size,
+            geometry.blocks_count,
+            frames.unwrap_or(usize::MAX) / 2,
+        );
+        let (log, first) = match log {
+            Some(on) => {
+                let (log, head, first) = LiveLog::open(on, geometry, &options)?;
+                recovery::set_needs_recovery(&*device, true)?;
+                (Some((log, head)), first)
+            }
+            None => (None, Tid(1)),
+        };
+        let core = Arc::new(Core::new(
+            device,
+            geometry.block_size,
+            env.clone(),
+            options,
+            ordered,
+            cache,
+            log,
+            first,
+        ));
+        let spawn = |name, step: fn(&Core) -> Next| {
+            let weak = Arc::downgrade(&core);
+            env.spawn(name, move || weak.upgrade().map_or(Next::Done, |core| step(&core)))
+        };
+        let commit = spawn("commit", Core::commit_step);
+        let checkpoint = spawn("checkpoint", Core::checkpoint_step);
+        *core.wakers.lock() =
+            Some(Wakers { commit: commit.waker(), checkpoint: checkpoint.waker() });
+        Ok(Self { _commit: commit, _checkpoint: checkpoint, core })
+    }
+
+    /// The frame of a block, read if it is not in memory.
+    ///
+    /// # Errors
+    /// The block is not on the volume, or the device failed.
+    pub fn read(&self, block: BlockNo) -> Result<Frame, JournalError> {
+        self.core.cache.read(block)
+    }
+
+    /// The frames of several blocks, read as one batch.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    pub fn read_many(&self, blocks: &[BlockNo]) -> Result<Vec<Frame>, JournalError> {
+        self.core.cache.read_many(blocks)
+    }
+
+    /// The frame of a block if its content is in memory. Data blocks that were journalled (`data=journal`) are newer here
+    /// than on the device.
+    pub fn cached(&self, block: BlockNo) -> Option<Frame> {
+        self.core.cache.peek(block).filter(Frame::is_loaded)
+    }
+
+    /// Starts a handle that may dirty `credits` blocks. Waits while the running transaction closes or the log is short of
+    /// space. A thread starts no second handle while it has one.
+    ///
+    /// # Errors
+    /// [`JournalError::Aborted`], or more credits than one transaction has ([`Journal::max_credits`]).
+    pub fn start(&self, credits: u32) -> Result<Handle<'_>, JournalError> {
+        Handle::start(&self.core, credits)
+    }
+
+    /// Most credits of one handle.
+    pub fn max_credits(&self) -> u32 {
+        self.core.max_credits
+    }
+
+    /// The transaction that a handle would join now.
+    pub fn running(&self) -> Tid {
+        self.core.gate.look().tid
+    }
+
+    /// The last committed transaction.
+    pub fn committed(&self) -> Tid {
+        self.core.progress.lock().committed
+    }
+
+    /// What the oldest transaction that is not committed does.
+    pub fn phase(&self) -> Phase {
+        self.core.progress.lock().phase
+    }
+
+    /// Asks for the commit of `tid` and does not wait.
+    pub fn request_commit(&self, tid: Tid) {
+        self.core.request(tid);
+    }
+
+    /// Waits until `tid` is committed, and has it committed at once (fsync). A thread that waits holds no handle.
+    ///
+    /// # Errors
+    /// [`JournalError::Aborted`]: then nothing is sure.
+    pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
+        if self.core.progress.lock().committed.is_before(tid) {
+            self.core.request(tid);
+        }
+        self.core.wait_committed(tid)
+    }
+
+    /// Commits everything that was changed so far and waits for it (syncfs).
+    ///
+    /// # Errors
+    /// [`JournalError::Aborted`].
+    pub fn sync(&self) -> Result<(), JournalError> {
+        self.core.latch.check()?;
+        let seen = self.core.gate.look();
+        let is_idle = seen.handles == 0 && self.core.transaction(seen.tid).is_empty();
+        if is_idle && !seen.is_closed {
+            // What is committing now counts too.
+            return self.core.wait_committed(Tid(seen.tid.0.wrapping_sub(1)));
+        }
+        self.commit(seen.tid)
+    }
+
+    /// Commits everything and writes all of it home, so that the log is empty (freeze).
+    ///
+    /// # Errors
+    /// [`JournalError::Aborted`], or a device failed now, which aborts the journal.
+    pub fn checkpoint(&self) -> Result<(), JournalError> {
+        self.sync()?;
+        let Some(log) = &self.core.log else { return Ok(()) };
+        loop {
+            match self.core.checkpoint_batch(log.size()) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    self.core.abort(error);
+                    return self.core.latch.check();
+                }
+            }
+        }
+    }
+
+    /// Ends the journal well: everything is home, the log is marked empty, the volume's superblock loses needs_recovery.
+    /// No handle is left. A superblock that the volume holds as a frame is stale afterwards.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`]: then the volume needs recovery.
+    pub fn close(self) -> Result<(), JournalError> {
+        self.checkpoint()?;
+        let core = &self.core;
+        let ended = core.log.as_ref().map_or(Ok(()), |log| {
+            let progress = core.progress.lock();
+            let (next, head) = (progress.committed.next(), progress.head);
+            drop(progress);
+            log.set_tail(0, next, head)?;
+            recovery::set_needs_recovery(&*core.device, false)
+        });
+        if let Err(error) = ended {
+            core.abort(error);
+        }
+        core.latch.check()
+    }
+
+    /// Stops everything for an error of the volume's own: nothing is written any more, every later call fails.
+    pub fn abort(&self, error: JournalError) {
+        self.core.abort(error);
+    }
+
+    /// The error that stopped the journal.
+    pub fn aborted(&self) -> Option<JournalError> {
+        self.core.latch.error()
+    }
+
+    /// Frames in memory.
+    pub fn frames_count(&self) -> usize {
+        self.core.cache.len()
+    }
+
+    /// Blocks of the log that hold nothing needed; `None` without a log.
+    pub fn free_log_blocks(&self) -> Option<u32> {
+        self.core.log.as_ref().map(|_| self.core.progress.lock().free)
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal")
+            .field("running", &self.running())
+            .field("max_credits", &self.max_credits())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! What a transaction gathers until it is committed.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use extant_device::sync::Mutex;
+use extant_device::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use extant_ondisk::BlockNo;
+
+use super::cache::ByBlock;
+use super::frame::Frame;
+use super::ranks::{FrameListLock, RevokeLock};
+
+/// Shards of the lists: threads that join different frames rarely meet.
+const SHARDS: u64 = 16;
+
+/// One of the two transactions in memory: the running one and the one being committed take turns.
+#[derive(Default)]
+pub(super) struct Transaction {
+    /// Blocks that its handles may still dirty, and those that they have dirtied.
+    pub(super) credits: AtomicU32,
+    frames: [Mutex<Vec<Frame>, FrameListLock>; SHARDS as usize],
+    frames_count: AtomicU32,
+    revoked: [Mutex<HashSet<u64, ByBlock>, RevokeLock>; SHARDS as usize],
+    revoked_count: AtomicU32,
+    /// Nanoseconds of the environment's clock plus one at the first frame; 0 before.
+    started: AtomicU64,
+}
+
+impl Transaction {
+    /// Adds a frame that is not in it yet; true for the first one.
+    pub(super) fn add(&self, frame: Frame) -> bool {
+        self.frames[shard(frame.block())].lock().push(frame);
+        self.frames_count.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Adds a revoke record.
+    pub(super) fn revoke(&self, block: BlockNo) {
+        if self.revoked[shard(block)].lock().insert(block.0) {
+            self.revoked_count.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Takes a revoke record back: the block is in use again.
+    pub(super) fn cancel_revoke(&self, block: BlockNo) {
+        if self.revoked_count() > 0 && self.revoked[shard(block)].lock().remove(&block.0) {
+            self.revoked_count.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    pub(super) fn frames_count(&self) -> u32 {
+        self.frames_count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn revoked_count(&self) -> u32 {
+        self.revoked_count.load(Ordering::Acquire)
+    }
+
+    /// Nothing to commit so far.
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames_count() == 0 && self.revoked_count() == 0
+    }
+
+    pub(super) fn set_started(&self, now: Duration) {
+        let nanoseconds = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX - 1);
+        self.started.store(nanoseconds + 1, Ordering::Relaxed);
+    }
+
+    /// When its first frame came.
+    pub(super) fn started(&self) -> Option<Duration> {
+        self.started.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
+    }
+
+    /// Takes the frames out, some of them perhaps twice.
+    pub(super) fn take_frames(&self) -> Vec<Frame> {
+        self.frames.iter().flat_map(|shard| std::mem::take(&mut *shard.lock())).collect()
+    }
+
+    /// Takes the revoke records out, sorted.
+    pub(super) fn take_revoked(&self) -> Vec<BlockNo> {
+        let mut blocks: Vec<_> = self
+            .revoked
+            .iter()
+            .flat_map(|shard| std::mem::take(&mut *shard.lock()))
+            .map(BlockNo)
+            .collect();
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// Ready for the transaction after the next. No handle is in it.
+    pub(super) fn reset(&self) {
+        self.credits.store(0, Ordering::Relaxed);
+        self.frames_count.store(0, Ordering::Relaxed);
+        self.revoked_count.store(0, Ordering::Relaxed);
+        self.started.store(0, Ordering::Relaxed);
+    }
+}
+
+fn shard(block: BlockNo) -> usize {
+    (block.0 % SHARDS) as usize
+}
