@@ -37,7 +37,9 @@ pub fn classic_desc_blocks(geometry: &Geometry) -> u32 {
 
 /// What a group starts with.
 pub fn leading(geometry: &Geometry, group: GroupNo) -> Leading {
-    let start = geometry.group_start(group).0;
+    // With blocks of 1 KiB and bigalloc group 0 starts at block 0 and its superblock lies in block 1.
+    let start =
+        if group.0 == 0 { geometry.superblock_block().0 } else { geometry.group_start(group).0 };
     let has_super = geometry.has_super(group);
     let after_super = start + u64::from(has_super);
     let superblock = has_super.then_some(BlockNo(start));

@@ -1,2 +1,25 @@
 //! The live ext4 file system.
+//!
+//! [`Volume`] is a file system opened on a device. It is `Send + Sync`, and every call takes `&self`. Files are named by
+//! inode; paths are one layer above ([`Volume::resolve`]).
+//!
+//! The algorithms that read the format are in [`read`]: functions over [`MetadataRead`], which yields checked metadata
+//! blocks. They do not know whether a block comes from a cache before the device or from a frame of the journal.
 #![forbid(unsafe_code)]
+
+mod cache;
+mod error;
+mod open;
+pub mod read;
+mod source;
+mod volume;
+
+pub use error::Error;
+pub use open::{BrokenIndex, Journal, OpenOptions, SuperblockAt};
+pub use read::dir::{DirEntry, Found, ReadDir};
+pub use read::inode::LoadedInode;
+pub use read::mapping::{Extents, Mapping, Target};
+pub use read::path::Follow;
+pub use read::xattr::{AclKind, XattrInfo};
+pub use source::{BlockKind, DataPiece, Facts, MetadataRead};
+pub use volume::{StatFs, Volume};

@@ -1,0 +1,67 @@
+//! What a call on a volume can end in.
+
+use extant_device::DeviceError;
+use extant_journal::JournalError;
+use extant_ondisk::{FormatError, InodeNo};
+
+/// Why a call failed: facts in fields, one sentence when shown. The mount turns them into errno.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The volume is broken on disk, or has a feature that this code does not know.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] DeviceError),
+    /// The journal could not be replayed.
+    #[error("journal: {0}")]
+    Journal(#[from] JournalError),
+    /// The volume is larger than the device: it was cut off, or the device is another one.
+    #[error("the volume has {volume} bytes, the device only {device}")]
+    DeviceTooSmall {
+        /// Bytes that the superblock counts.
+        volume: u64,
+        /// Bytes of the device.
+        device: u64,
+    },
+    /// The journal holds changes that are not on the volume yet, and the options bar their replay.
+    #[error("the journal must be replayed first (needs_recovery)")]
+    NeedsRecovery,
+    /// No such file, or no such attribute's owner.
+    #[error("not found")]
+    NotFound,
+    /// A path goes through something that is no directory.
+    #[error("not a directory")]
+    NotADirectory,
+    /// Data were asked of a directory.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The inode is not a symbolic link, or holds no data to read.
+    #[error("not possible for this type of file")]
+    WrongFileType,
+    /// More symbolic links on the way than are followed.
+    #[error("too many symbolic links")]
+    SymlinkLoop,
+    /// A name of more than 255 bytes, or a path of more than 4,096.
+    #[error("name too long")]
+    NameTooLong,
+    /// The file has no such attribute.
+    #[error("no such attribute")]
+    NoXattr,
+    /// Contents are encrypted; there is no key here.
+    #[error("inode {0} is encrypted")]
+    Encrypted(InodeNo),
+    /// The inode is not in use.
+    #[error("inode {0} is not in use")]
+    FreeInode(InodeNo),
+    /// There is no inode of that number.
+    #[error("there is no inode {0} on this volume")]
+    NoSuchInode(InodeNo),
+}
+
+impl Error {
+    /// Whether the volume is broken on disk.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Format(error) if error.is_corruption())
+    }
+}

@@ -1,0 +1,190 @@
+//! Opening a volume.
+
+use crate::cache::BlockCache;
+use crate::error::Error;
+use crate::source::Facts;
+use crate::volume::Volume;
+use extant_device::{Device, OverlayDevice};
+use extant_journal::{Finish, Recovered, recover_volume};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, IncompatFeatures, Place};
+use std::sync::Arc;
+
+/// Bytes of metadata blocks kept in memory, unless other is asked for.
+const DEFAULT_CACHE: u64 = 64 << 20;
+
+/// Which superblock a volume is opened by.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum SuperblockAt {
+    /// The first one, at byte 1,024.
+    #[default]
+    Primary,
+    /// A backup: the block that it starts, and the block size in bytes (as `e2fsck -b` and `-B` take them). The descriptors
+    /// that belong to it are used too.
+    Backup {
+        /// Block number.
+        block: u64,
+        /// Bytes a block.
+        block_size: u32,
+    },
+}
+
+/// What is done with a journal that must be replayed. The device itself is never written.
+#[derive(Clone, Debug, Default)]
+pub enum Journal {
+    /// Replayed into memory, so that reading sees what the next mount would.
+    #[default]
+    Replay,
+    /// The same with a journal on a device of its own.
+    ReplayExternal(Arc<dyn Device>),
+    /// Left alone: the volume is read as it lies, which may be inconsistent.
+    Ignore,
+    /// The volume is refused: [`Error::NeedsRecovery`].
+    Refuse,
+}
+
+/// What a lookup does when a directory's index is broken.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum BrokenIndex {
+    /// Says so: the error names the place.
+    #[default]
+    Report,
+    /// Searches all blocks of the directory, as the kernel does.
+    Scan,
+}
+
+/// How a volume is opened for reading.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Which superblock.
+    pub superblock: SuperblockAt,
+    /// What is done with a journal that must be replayed.
+    pub journal: Journal,
+    /// What a lookup does when a directory's index is broken.
+    pub on_broken_index: BrokenIndex,
+    /// Bytes of metadata blocks kept in memory.
+    pub cache_size: u64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            superblock: SuperblockAt::default(),
+            journal: Journal::default(),
+            on_broken_index: BrokenIndex::default(),
+            cache_size: DEFAULT_CACHE,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Opens the volume on a device for reading. Nothing is ever written to the device. Descriptors are read when they are
+    /// needed, so the time does not depend on the volume's size.
+    ///
+    /// # Errors
+    /// No ext2, ext3 or ext4; a feature that this code does not know, by name; a broken superblock; a volume that is larger
+    /// than its device; a journal that cannot be replayed; or the device failed.
+    pub fn open(&self, device: Arc<dyn Device>) -> Result<Volume, Error> {
+        let (raw, backup) = self.find_superblock(&*device)?;
+        let geometry = Geometry::new(&raw)?;
+        check_size(&geometry, &*device)?;
+        let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER)
+            && geometry.has_compat(CompatFeatures::HAS_JOURNAL);
+        let opened = Opened { device, raw, geometry, recovered: None };
+        let opened = match &self.journal {
+            _ if !needs_recovery => opened,
+            Journal::Ignore => opened,
+            Journal::Refuse => return Err(Error::NeedsRecovery),
+            Journal::Replay => opened.replay(None)?,
+            Journal::ReplayExternal(journal) => opened.replay(Some(&**journal))?,
+        };
+        let superblock = Superblock::decode(&opened.raw);
+        let facts = Facts::new(opened.geometry, &superblock)?;
+        let cache = BlockCache::new(self.cache_size, facts.geometry.block_size);
+        Ok(Volume {
+            device: opened.device,
+            raw_superblock: opened.raw,
+            superblock,
+            facts,
+            backup,
+            cache,
+            recovered: opened.recovered,
+            on_broken_index: self.on_broken_index,
+        })
+    }
+
+    /// The superblock asked for, verified, and the group that it is a backup in.
+    fn find_superblock(
+        &self,
+        device: &dyn Device,
+    ) -> Result<(RawSuperblock, Option<GroupNo>), Error> {
+        let (at, stated_size) = match self.superblock {
+            SuperblockAt::Primary => (SUPERBLOCK_OFFSET, None),
+            SuperblockAt::Backup { block, block_size } => {
+                let at = block.checked_mul(u64::from(block_size)).ok_or_else(|| {
+                    Flaw::bad_value("block of the backup superblock", block).at(Place::Volume)
+                })?;
+                // A block that is said to hold the first superblock holds it 1,024 bytes in.
+                (at.max(SUPERBLOCK_OFFSET), Some(block_size))
+            }
+        };
+        let raw = read_superblock(device, at)?;
+        let Some(stated_size) = stated_size.filter(|_| at != SUPERBLOCK_OFFSET) else {
+            raw.verify(GroupNo(0))?;
+            return Ok((raw, None));
+        };
+        let group = GroupNo(u32::from(raw.s_block_group_nr.get()));
+        raw.verify(group)?;
+        let geometry = Geometry::new(&raw)?;
+        // The stored group number has 16 bits; the place tells the rest.
+        let block = extant_ondisk::BlockNo(at / u64::from(stated_size));
+        let lies_in = geometry.group_of(block).unwrap_or(group);
+        if geometry.block_size != stated_size || geometry.group_start(lies_in) != block {
+            let rule = Flaw::Rule("the superblock found there does not belong there");
+            return Err(rule.at(Place::Superblock(group)).into());
+        }
+        Ok((raw, Some(lies_in)))
+    }
+}
+
+struct Opened {
+    device: Arc<dyn Device>,
+    raw: RawSuperblock,
+    geometry: Geometry,
+    recovered: Option<Recovered>,
+}
+
+impl Opened {
+    /// Replays the journal into an overlay, and reads the superblock that this gives.
+    fn replay(self, external: Option<&dyn Device>) -> Result<Self, Error> {
+        let overlay = OverlayDevice::new(self.device);
+        let recovered = recover_volume(&overlay, external, Finish::Leave)?;
+        let device: Arc<dyn Device> = Arc::new(overlay);
+        let raw = read_superblock(&*device, SUPERBLOCK_OFFSET)?;
+        raw.verify(GroupNo(0))?;
+        let geometry = Geometry::new(&raw)?;
+        check_size(&geometry, &*device)?;
+        Ok(Self { device, raw, geometry, recovered })
+    }
+}
+
+fn read_superblock(device: &dyn Device, at: u64) -> Result<RawSuperblock, Error> {
+    let place = Place::Superblock(GroupNo(0));
+    let needed = size_of::<RawSuperblock>();
+    let left = device.size().saturating_sub(at);
+    if left < needed as u64 {
+        return Err(Flaw::truncated(left as usize, needed).at(place).into());
+    }
+    let mut bytes = [0; size_of::<RawSuperblock>()];
+    device.read_at(at, &mut bytes)?;
+    Ok(RawSuperblock::from_bytes(&bytes, GroupNo(0))?)
+}
+
+fn check_size(geometry: &Geometry, device: &dyn Device) -> Result<(), Error> {
+    // 48 bits of blocks and 16 of their size.
+    let volume = geometry.blocks_count.saturating_mul(u64::from(geometry.block_size));
+    if volume > device.size() {
+        return Err(Error::DeviceTooSmall { volume, device: device.size() });
+    }
+    Ok(())
+}

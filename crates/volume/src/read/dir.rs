@@ -1,0 +1,445 @@
+//! Directories: looking up a name, and reading all of them.
+
+use super::htree;
+use super::inode::{LoadedInode, dir_blocks};
+use super::mapping::{Mapping, Target, map};
+use super::nokey::nokey_name;
+use super::xattr;
+use crate::error::Error;
+use crate::open::BrokenIndex;
+use crate::source::{BlockKind, MetadataRead};
+use extant_ondisk::casefold::Casefold;
+use extant_ondisk::dirent::{self, DirFormat, FileType, MAX_NAME_LEN};
+use extant_ondisk::dx_hash::{DirHash, DirHasher};
+use extant_ondisk::inline_data::InlineDir;
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use std::collections::VecDeque;
+
+/// A name of a directory, as read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DirEntry {
+    /// The file.
+    pub inode: InodeNo,
+    /// Its kind, where the directory stores it; else [`FileType::Unknown`].
+    pub file_type: FileType,
+    /// The name: any bytes but slash and zero. An encrypted one is in the form without a key ([`nokey_name`]).
+    pub name: Vec<u8>,
+    /// Reading goes on behind this entry from here.
+    pub cookie: u64,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Found {
+    /// The file.
+    pub inode: InodeNo,
+    /// Its kind, where the directory stores it; else [`FileType::Unknown`].
+    pub file_type: FileType,
+}
+
+/// Whether the directory has an index that is to be believed.
+pub fn is_indexed<S: MetadataRead>(source: &S, dir: &LoadedInode) -> bool {
+    source.has_dir_index() && dir.flags.contains(InodeFlags::INDEX) && !dir.is_inline()
+}
+
+/// How the directory's blocks are read.
+pub fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> DirFormat {
+    let format = DirFormat::new(source.geometry(), dir.number, dir.generation);
+    if dir.is_encrypted() && dir.is_casefolded() { format.with_stored_hashes() } else { format }
+}
+
+/// Where a block of the directory lies. Directories have neither holes nor unwritten blocks.
+///
+/// # Errors
+/// A hole, a broken map, or the device failed.
+pub fn block_place<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    at: FileBlock,
+) -> Result<BlockNo, Error> {
+    written(&map(source, dir, at)?, dir, at)
+}
+
+fn written(mapping: &Mapping, dir: &LoadedInode, at: FileBlock) -> Result<BlockNo, Error> {
+    match mapping.target {
+        Target::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
+        Target::Hole | Target::Unwritten(_) => {
+            let flaw = Flaw::Rule("the directory has a hole");
+            Err(flaw.at(Place::DirBlock(dir.number, at)).into())
+        }
+    }
+}
+
+/// A block of the directory as records.
+///
+/// # Errors
+/// A broken block or map, or the device failed.
+pub fn block<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    at: FileBlock,
+) -> Result<S::Block, Error> {
+    let place = block_place(source, dir, at)?;
+    source.metadata(place, block_kind(source, dir, at))
+}
+
+fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock) -> BlockKind {
+    BlockKind::DirBlock {
+        inode: dir.number,
+        generation: dir.generation,
+        at,
+        is_indexed: is_indexed(source, dir),
+        has_stored_hashes: format(source, dir).has_stored_hashes,
+    }
+}
+
+/// The name that is looked for, and how it is compared.
+pub(super) enum Wanted<'a> {
+    Exact(&'a [u8]),
+    /// Names that differ in case only are one.
+    Folded(&'a [u8], Casefold),
+    /// The form without a key; hashes are those of the names without an index.
+    NoKey(&'a [u8], Option<DirHasher>),
+}
+
+impl<'a> Wanted<'a> {
+    fn new<S: MetadataRead>(source: &S, dir: &LoadedInode, name: &'a [u8]) -> Result<Self, Error> {
+        if matches!(name, b"." | b"..") {
+            return Ok(Self::Exact(name));
+        }
+        if dir.is_encrypted() {
+            return Ok(Self::NoKey(name, shown_hasher(source, dir)?));
+        }
+        Ok(match source.facts().casefold.filter(|_| dir.is_casefolded()) {
+            Some(casefold) => Self::Folded(name, casefold),
+            None => Self::Exact(name),
+        })
+    }
+
+    pub(super) fn is(&self, entry: &dirent::DirEntry<'_>) -> bool {
+        if entry.inode.is_none() {
+            return false;
+        }
+        match self {
+            Self::Exact(name) => entry.name == *name,
+            Self::Folded(name, casefold) => !entry.is_dot() && casefold.is_same(entry.name, name),
+            Self::NoKey(name, hasher) => {
+                !entry.is_dot() && shown_name(entry, hasher.as_ref()) == *name
+            }
+        }
+    }
+}
+
+/// Looks a name up: by the index where there is one, else through all blocks. In a directory with the casefold flag names
+/// that differ in case only are one; in an encrypted one names are those that [`ReadDir`] shows.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory, or the device failed.
+pub fn lookup<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    name: &[u8],
+    on_broken_index: BrokenIndex,
+) -> Result<Found, Error> {
+    dir.as_dir()?;
+    if name.len() > MAX_NAME_LEN {
+        return Err(Error::NameTooLong);
+    }
+    let wanted = Wanted::new(source, dir, name)?;
+    if dir.is_inline() {
+        return lookup_inline(source, dir, name, &wanted);
+    }
+    let by_index = match &wanted {
+        _ if matches!(name, b"." | b"..") => false,
+        Wanted::Exact(name) => is_indexed(source, dir) && !name.is_empty(),
+        Wanted::Folded(..) => is_indexed(source, dir),
+        Wanted::NoKey(..) => false,
+    };
+    let found = if by_index {
+        match htree::lookup(source, dir, &wanted) {
+            Err(error) if error.is_corruption() && on_broken_index == BrokenIndex::Scan => {
+                tracing::warn!(dir = dir.number.0, %error, "broken index, all blocks are searched");
+                lookup_linear(source, dir, &wanted)
+            }
+            other => other,
+        }
+    } else {
+        lookup_linear(source, dir, &wanted)
+    };
+    found?.ok_or(Error::NotFound)
+}
+
+fn lookup_linear<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    wanted: &Wanted<'_>,
+) -> Result<Option<Found>, Error> {
+    let format = format(source, dir);
+    let mut blocks = Blocks::new(source, dir, FileBlock(0))?;
+    while let Some((at, bytes)) = blocks.next(source, dir)? {
+        if let Some(found) = search_block(&format, &bytes, at, wanted)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The record of a block that is wanted.
+pub(super) fn search_block(
+    format: &DirFormat,
+    bytes: &[u8],
+    at: FileBlock,
+    wanted: &Wanted<'_>,
+) -> Result<Option<Found>, Error> {
+    for entry in format.entries(bytes, at) {
+        let entry = entry?;
+        if wanted.is(&entry)
+            && let Some(inode) = entry.inode
+        {
+            return Ok(Some(Found { inode, file_type: entry.file_type }));
+        }
+    }
+    Ok(None)
+}
+
+fn lookup_inline<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    name: &[u8],
+    wanted: &Wanted<'_>,
+) -> Result<Found, Error> {
+    let rest = xattr::inline_data(source, dir)?.unwrap_or_default();
+    let inline = InlineDir::decode(&format(source, dir), &dir.i_block, &rest, dir.size)?;
+    let itself = |inode| Found { inode, file_type: FileType::Directory };
+    match name {
+        b"." => return Ok(itself(dir.number)),
+        b".." => return Ok(itself(checked_inode(source, dir, inline.parent)?)),
+        _ => {}
+    }
+    for entry in inline.entries() {
+        let entry = entry?;
+        if wanted.is(&entry)
+            && let Some(inode) = entry.inode
+        {
+            let inode = checked_inode(source, dir, inode)?;
+            return Ok(Found { inode, file_type: entry.file_type });
+        }
+    }
+    Err(Error::NotFound)
+}
+
+/// Records of inline directories are not in a block that was checked for this.
+fn checked_inode<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    inode: InodeNo,
+) -> Result<InodeNo, Error> {
+    let limit = source.geometry().inodes_count;
+    if inode.0 == 0 || inode.0 > limit {
+        let flaw = Flaw::bad_value("inode", inode.0);
+        return Err(flaw.at(Place::InlineData(dir.number)).into());
+    }
+    Ok(inode)
+}
+
+/// The hash function whose values are part of the names that an encrypted directory shows, as the kernel chooses it: that
+/// of the index, or of the volume for directories of one block. None where records store their hashes.
+fn shown_hasher<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+) -> Result<Option<DirHasher>, Error> {
+    if dir.is_casefolded() || !source.has_dir_index() {
+        return Ok(None);
+    }
+    if is_indexed(source, dir) {
+        return htree::hasher(source, dir).map(Some);
+    }
+    let is_short = dir.is_inline() || dir.size == u64::from(source.geometry().block_size);
+    Ok(source.facts().default_hasher.filter(|_| is_short))
+}
+
+fn shown_name(entry: &dirent::DirEntry<'_>, hasher: Option<&DirHasher>) -> Vec<u8> {
+    let hash = entry
+        .stored_hash
+        .or_else(|| hasher.map(|hasher| hasher.hash(entry.name)))
+        .unwrap_or_default();
+    nokey_name(hash, entry.name)
+}
+
+/// The blocks of a directory one after the other, each run mapped once.
+#[derive(Debug)]
+struct Blocks {
+    next: u64,
+    end: u64,
+    run: Option<Mapping>,
+    /// Blocks that may still be met: a directory has no more than the volume.
+    budget: u64,
+}
+
+impl Blocks {
+    fn new<S: MetadataRead>(source: &S, dir: &LoadedInode, from: FileBlock) -> Result<Self, Error> {
+        let end = dir_blocks(source, dir)?.0;
+        Ok(Self { next: from.0, end, run: None, budget: source.geometry().blocks_count })
+    }
+
+    fn next<S: MetadataRead>(
+        &mut self,
+        source: &S,
+        dir: &LoadedInode,
+    ) -> Result<Option<(FileBlock, S::Block)>, Error> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        let at = FileBlock(self.next);
+        self.budget = self.budget.checked_sub(1).ok_or_else(|| {
+            Flaw::Rule("the directory has more blocks than the volume").at(Place::Inode(dir.number))
+        })?;
+        let run = match self.run.filter(|run| run.block <= at && at < run.end()) {
+            Some(run) => run,
+            None => *self.run.insert(map(source, dir, at)?),
+        };
+        let bytes = source.metadata(written(&run, dir, at)?, block_kind(source, dir, at))?;
+        self.next += 1;
+        Ok(Some((at, bytes)))
+    }
+}
+
+/// The entries of a directory, `.` and `..` too. Ends after the first error.
+///
+/// A cookie stays good as long as its block keeps its records; on a volume that is only read, always.
+#[derive(Debug)]
+pub struct ReadDir<'s, S> {
+    source: &'s S,
+    dir: LoadedInode,
+    form: NameForm,
+    /// Entries up to this cookie were read before.
+    after: u64,
+    blocks: Option<Blocks>,
+    waiting: VecDeque<DirEntry>,
+}
+
+#[derive(Debug)]
+enum NameForm {
+    Plain,
+    NoKey(Option<DirHasher>),
+}
+
+/// Bits of a cookie for the place in a block, in units of 4 bytes.
+const PLACE_BITS: u32 = 16;
+
+/// Where a record ends: reading goes on from there.
+fn cookie(block: u64, end: usize) -> u64 {
+    // A block has at most 65,536 bytes.
+    block << PLACE_BITS | (end / 4) as u64
+}
+
+/// Reads a directory from a cookie on; 0 is its start.
+///
+/// # Errors
+/// [`Error::NotADirectory`], a size that no directory has, or broken inline data.
+pub fn read_dir<S: MetadataRead>(
+    source: &S,
+    dir: LoadedInode,
+    from: u64,
+) -> Result<ReadDir<'_, S>, Error> {
+    dir.as_dir()?;
+    let form = if dir.is_encrypted() {
+        NameForm::NoKey(shown_hasher(source, &dir)?)
+    } else {
+        NameForm::Plain
+    };
+    let mut reader =
+        ReadDir { source, dir, form, after: from, blocks: None, waiting: VecDeque::new() };
+    if reader.dir.is_inline() {
+        reader.take_inline()?;
+    } else {
+        let first = FileBlock(from >> PLACE_BITS);
+        reader.blocks = Some(Blocks::new(source, &reader.dir, first)?);
+    }
+    Ok(reader)
+}
+
+impl<S: MetadataRead> ReadDir<'_, S> {
+    /// The directory.
+    pub fn dir(&self) -> &LoadedInode {
+        &self.dir
+    }
+
+    fn take_inline(&mut self) -> Result<(), Error> {
+        let rest = xattr::inline_data(self.source, &self.dir)?.unwrap_or_default();
+        let format = format(self.source, &self.dir);
+        let inline = InlineDir::decode(&format, &self.dir.i_block, &rest, self.dir.size)?;
+        let parent = checked_inode(self.source, &self.dir, inline.parent)?;
+        let mut found = VecDeque::new();
+        // In a block the two would end at bytes 12 and 24.
+        for (inode, name, end) in [(self.dir.number, &b"."[..], 12), (parent, b"..", 24)] {
+            let (name, cookie) = (name.to_vec(), cookie(0, end));
+            found.push_back(DirEntry { inode, file_type: FileType::Directory, name, cookie });
+        }
+        // Positions start anew in the second part.
+        let (mut part, mut last) = (1, 0);
+        for entry in inline.entries() {
+            let entry = entry?;
+            if entry.at < last {
+                part += 1;
+            }
+            last = entry.at + 1;
+            if let Some(inode) = entry.inode {
+                checked_inode(self.source, &self.dir, inode)?;
+            }
+            found.extend(self.shown(&entry, part));
+        }
+        found.retain(|entry| entry.cookie > self.after);
+        self.waiting = found;
+        Ok(())
+    }
+
+    fn take_block(&mut self, at: FileBlock, bytes: &[u8]) -> Result<(), Error> {
+        let format = format(self.source, &self.dir);
+        for entry in format.entries(bytes, at) {
+            let shown = self.shown(&entry?, at.0);
+            self.waiting.extend(shown.filter(|entry| entry.cookie > self.after));
+        }
+        Ok(())
+    }
+
+    fn shown(&self, entry: &dirent::DirEntry<'_>, block: u64) -> Option<DirEntry> {
+        let name = match &self.form {
+            NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
+            _ => entry.name.to_vec(),
+        };
+        Some(DirEntry {
+            inode: entry.inode?,
+            file_type: entry.file_type,
+            name,
+            cookie: cookie(block, entry.at + entry.rec_len),
+        })
+    }
+
+    fn next_entry(&mut self) -> Result<Option<DirEntry>, Error> {
+        loop {
+            if let Some(entry) = self.waiting.pop_front() {
+                return Ok(Some(entry));
+            }
+            let Some(blocks) = &mut self.blocks else { return Ok(None) };
+            let Some((at, bytes)) = blocks.next(self.source, &self.dir)? else {
+                return Ok(None);
+            };
+            self.take_block(at, &bytes)?;
+        }
+    }
+}
+
+impl<S: MetadataRead> Iterator for ReadDir<'_, S> {
+    type Item = Result<DirEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = self.next_entry();
+        if found.is_err() {
+            self.blocks = None;
+            self.waiting.clear();
+        }
+        found.transpose()
+    }
+}

@@ -1,0 +1,145 @@
+//! Looking a name up by a directory's index.
+
+use super::dir::{self, Found, Wanted};
+use super::inode::{LoadedInode, dir_blocks};
+use crate::error::Error;
+use crate::source::{BlockKind, MetadataRead};
+use extant_ondisk::dx_hash::{DirHasher, HashVersion};
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::{FileBlock, Flaw, Place};
+
+/// The hash function of an indexed directory, from the root of its index.
+///
+/// # Errors
+/// A broken root, one that needs the encryption key, or the device failed.
+pub fn hasher<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<DirHasher, Error> {
+    let format = format(source, dir);
+    let root = index_block(source, dir, FileBlock(0), IndexKind::Root)?;
+    let (root, _) = format.root(&root)?;
+    hasher_of(source, root.hash_version)
+}
+
+fn hasher_of<S: MetadataRead>(source: &S, version: HashVersion) -> Result<DirHasher, Error> {
+    let facts = source.facts();
+    Ok(DirHasher::new(version.with_signedness(facts.hash_is_unsigned), facts.hash_seed)?)
+}
+
+fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> HtreeFormat {
+    HtreeFormat::new(source.geometry(), dir.number, dir.generation)
+}
+
+fn index_block<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    at: FileBlock,
+    kind: IndexKind,
+) -> Result<S::Block, Error> {
+    let place = dir::block_place(source, dir, at)?;
+    let (inode, generation) = (dir.number, dir.generation);
+    source.metadata(place, BlockKind::HtreeBlock { inode, generation, at, kind })
+}
+
+/// A level of the way down: which index block, and which of its entries was followed.
+struct Level {
+    at: FileBlock,
+    kind: IndexKind,
+    position: usize,
+}
+
+/// The name, or `None` when no leaf that may hold it does.
+///
+/// # Errors
+/// A broken index or leaf, or the device failed.
+pub(super) fn lookup<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    wanted: &Wanted<'_>,
+) -> Result<Option<Found>, Error> {
+    let format = format(source, dir);
+    let blocks = dir_blocks(source, dir)?;
+    let root = index_block(source, dir, FileBlock(0), IndexKind::Root)?;
+    let (info, node) = format.root(&root)?;
+    let hasher = hasher_of(source, info.hash_version)?;
+    let hash = match wanted {
+        Wanted::Exact(name) => hasher.hash(name),
+        Wanted::Folded(name, casefold) => hasher.hash(&casefold.key(name)),
+        Wanted::NoKey(..) => return Ok(None),
+    }
+    .hash;
+
+    let position = node.search(hash);
+    let mut way = vec![Level { at: FileBlock(0), kind: IndexKind::Root, position }];
+    let mut next = target(&node, position, blocks, dir, FileBlock(0))?;
+    for _ in 0..info.indirect_levels {
+        let bytes = index_block(source, dir, next, IndexKind::Node)?;
+        let node = format.node(&bytes, next, IndexKind::Node)?;
+        let position = node.search(hash);
+        way.push(Level { at: next, kind: IndexKind::Node, position });
+        next = target(&node, position, blocks, dir, next)?;
+    }
+
+    let records = dir::format(source, dir);
+    // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
+    for _ in 0..blocks.0 {
+        let bytes = dir::block(source, dir, next)?;
+        if let Some(found) = dir::search_block(&records, &bytes, next, wanted)? {
+            return Ok(Some(found));
+        }
+        match continuation(source, dir, &format, &mut way, hash, blocks)? {
+            Some(leaf) => next = leaf,
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// The next leaf, when names of the hash go on there.
+fn continuation<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    format: &HtreeFormat,
+    way: &mut [Level],
+    hash: u32,
+    blocks: FileBlock,
+) -> Result<Option<FileBlock>, Error> {
+    // Up to the lowest level that has another entry.
+    for depth in (0..way.len()).rev() {
+        let Level { at, kind, position } = way[depth];
+        let bytes = index_block(source, dir, at, kind)?;
+        let node = format.node(&bytes, at, kind)?;
+        let Some(entry) = node.entry(position + 1) else { continue };
+        if !entry.is_continuation || entry.hash != hash {
+            return Ok(None);
+        }
+        way[depth].position += 1;
+        let mut next = target(&node, position + 1, blocks, dir, at)?;
+        // And down again by the first entries.
+        for level in &mut way[depth + 1..] {
+            let bytes = index_block(source, dir, next, IndexKind::Node)?;
+            let node = format.node(&bytes, next, IndexKind::Node)?;
+            *level = Level { at: next, kind: IndexKind::Node, position: 0 };
+            next = target(&node, 0, blocks, dir, next)?;
+        }
+        return Ok(Some(next));
+    }
+    Ok(None)
+}
+
+/// The block that an entry points to: one of the directory's, and not its root.
+fn target(
+    node: &extant_ondisk::htree::HtreeNode<'_>,
+    position: usize,
+    blocks: FileBlock,
+    dir: &LoadedInode,
+    at: FileBlock,
+) -> Result<FileBlock, Error> {
+    let place = Place::Htree(dir.number, at);
+    let to = node
+        .entry(position)
+        .map(|entry| entry.block)
+        .ok_or_else(|| Flaw::Rule("the index has no entry to follow").at(place))?;
+    if to.0 == 0 || to >= blocks {
+        return Err(Flaw::bad_value("block of an index entry", to.0).at(place).into());
+    }
+    Ok(to)
+}

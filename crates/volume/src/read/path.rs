@@ -1,0 +1,86 @@
+//! Paths: from names to inodes.
+
+use super::dir;
+use super::inode::{LoadedInode, load};
+use super::symlink;
+use crate::error::Error;
+use crate::open::BrokenIndex;
+use crate::source::MetadataRead;
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::FileType;
+
+/// Symbolic links followed on one path, as on Linux.
+const MAX_LINKS: u32 = 40;
+/// Bytes of a path, as on Linux.
+const MAX_PATH: usize = 4096;
+
+/// What happens to a symbolic link at a path's end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Follow {
+    /// Its target is meant.
+    Yes,
+    /// The link itself is meant. A slash behind it means its target all the same.
+    No,
+}
+
+/// The file of a path. Relative paths start at `start`, absolute ones and absolute links at the root.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::SymlinkLoop`], [`Error::NameTooLong`], and what reading
+/// directories and links may end in.
+pub fn resolve<S: MetadataRead>(
+    source: &S,
+    start: InodeNo,
+    path: &[u8],
+    follow: Follow,
+    on_broken_index: BrokenIndex,
+) -> Result<LoadedInode, Error> {
+    if path.len() > MAX_PATH {
+        return Err(Error::NameTooLong);
+    }
+    let mut links_left = MAX_LINKS;
+    let first = if path.first() == Some(&b'/') { InodeNo::ROOT } else { start };
+    let mut at = load(source, first)?;
+    // What is still to be walked, the next component last. A link's target is pushed in front of the rest.
+    let mut rest = Vec::new();
+    let mut must_be_dir = push_components(&mut rest, path);
+    while let Some(name) = rest.pop() {
+        if name == b"." {
+            at.as_dir()?;
+            continue;
+        }
+        let found = dir::lookup(source, &at, &name, on_broken_index)?;
+        let next = load(source, found.inode)?;
+        let is_last = rest.is_empty();
+        let is_followed = !is_last || must_be_dir || follow == Follow::Yes;
+        if next.file_type() != FileType::Symlink || !is_followed {
+            at = next;
+            continue;
+        }
+        links_left = links_left.checked_sub(1).ok_or(Error::SymlinkLoop)?;
+        let target = symlink::target(source, &next)?;
+        if next.is_encrypted() || target.is_empty() {
+            return Err(if target.is_empty() {
+                Error::NotFound
+            } else {
+                Error::Encrypted(next.number)
+            });
+        }
+        if target.first() == Some(&b'/') {
+            at = load(source, InodeNo::ROOT)?;
+        }
+        let is_dir = push_components(&mut rest, &target);
+        must_be_dir |= is_last && is_dir;
+    }
+    if must_be_dir {
+        at.as_dir()?;
+    }
+    Ok(at)
+}
+
+/// Pushes a path's components, the first one last, and says whether its end asks for a directory.
+fn push_components(rest: &mut Vec<Vec<u8>>, path: &[u8]) -> bool {
+    let components = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+    rest.extend(components.rev().map(<[u8]>::to_vec));
+    matches!(path.last(), Some(b'/')) || path.ends_with(b"/.") || path == b"."
+}

@@ -1,0 +1,245 @@
+//! Where the reading algorithms get their blocks from.
+
+use crate::error::Error;
+use extant_ondisk::casefold::Casefold;
+use extant_ondisk::dirent::DirFormat;
+use extant_ondisk::dx_hash::DirHasher;
+use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner};
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::superblock::Superblock;
+use extant_ondisk::{
+    BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
+    InodeNo, Place, indirect, xattr,
+};
+use std::ops::Deref;
+
+/// What is true of a volume as long as it is open.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Sizes and counts.
+    pub geometry: Geometry,
+    /// Seed of directory hashes.
+    pub hash_seed: [u32; 4],
+    /// Whether directory hashes take characters as unsigned.
+    pub hash_is_unsigned: bool,
+    /// The hash function of directories that have no index yet; `None` when the superblock names one that nobody knows.
+    pub default_hasher: Option<DirHasher>,
+    /// How names are compared in directories with the casefold flag; `None` without the feature.
+    pub casefold: Option<Casefold>,
+}
+
+impl Facts {
+    /// Those of a superblock.
+    ///
+    /// # Errors
+    /// An encoding of names that nobody knows.
+    pub fn new(geometry: Geometry, superblock: &Superblock) -> Result<Self, FormatError> {
+        let casefold = if geometry.has_incompat(IncompatFeatures::CASEFOLD) {
+            let known = Casefold::of_volume(superblock).ok_or_else(|| {
+                let flaw = Flaw::bad_value("s_encoding", superblock.encoding);
+                flaw.at(Place::Superblock(GroupNo(0)))
+            })?;
+            Some(known)
+        } else {
+            None
+        };
+        Ok(Self {
+            hash_seed: superblock.hash_seed,
+            default_hasher: DirHasher::of_volume(superblock).ok(),
+            hash_is_unsigned: superblock.hash_is_unsigned(),
+            casefold,
+            geometry,
+        })
+    }
+}
+
+/// What a metadata block is read as. A block is checked as that when it is first read, and again only when it is asked for as
+/// something else.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BlockKind {
+    /// Part of the descriptor table. Its descriptors are checked one by one when they are used.
+    Descriptors,
+    /// Part of an inode table. Its inodes are checked one by one when they are used.
+    InodeTable,
+    /// A block or inode bitmap. It is checked against its descriptor when it is used.
+    Bitmap,
+    /// A node of an extent tree, with what the node above says of it.
+    ExtentNode {
+        /// The file.
+        inode: InodeNo,
+        /// Its generation, part of the checksum.
+        generation: u32,
+        /// Levels below the node.
+        depth: u16,
+        /// First logical block that it may map.
+        from: u64,
+        /// The logical block after the last.
+        to: u64,
+    },
+    /// A block of pointers.
+    Indirect {
+        /// The file.
+        inode: InodeNo,
+    },
+    /// A block of directory records, or in an indexed directory an index block, which shows as free space.
+    DirBlock {
+        /// The directory.
+        inode: InodeNo,
+        /// Its generation, part of the checksum.
+        generation: u32,
+        /// Which block of the directory.
+        at: FileBlock,
+        /// Whether the directory is indexed.
+        is_indexed: bool,
+        /// Whether records carry hashes, see [`DirFormat::with_stored_hashes`].
+        has_stored_hashes: bool,
+    },
+    /// A block of a directory's index.
+    HtreeBlock {
+        /// The directory.
+        inode: InodeNo,
+        /// Its generation, part of the checksum.
+        generation: u32,
+        /// Which block of the directory.
+        at: FileBlock,
+        /// Root or node.
+        kind: IndexKind,
+    },
+    /// A block of extended attributes.
+    XattrBlock,
+}
+
+impl BlockKind {
+    /// Checks a block's bytes as this kind: checksum and everything that the block says by itself.
+    ///
+    /// # Errors
+    /// The first flaw with its place.
+    pub fn check(
+        &self,
+        bytes: &[u8],
+        block: BlockNo,
+        geometry: &Geometry,
+    ) -> Result<(), FormatError> {
+        match *self {
+            Self::Descriptors | Self::InodeTable | Self::Bitmap => Ok(()),
+            Self::ExtentNode { inode, generation, depth, from, to } => {
+                let owner = NodeOwner { inode, generation, block: Some(block) };
+                let limits = NodeLimits { depth: Some(depth), blocks: from..to };
+                extent::verify(bytes, &owner, geometry)?;
+                ExtentNode::check(bytes, &owner, &limits, geometry).map(drop)
+            }
+            Self::Indirect { inode } => check_pointers(bytes, inode, block, geometry),
+            Self::DirBlock { inode, generation, at, is_indexed, has_stored_hashes } => {
+                let mut format = DirFormat::new(geometry, inode, generation);
+                format.has_stored_hashes = has_stored_hashes;
+                match index_kind(&format, bytes, at).filter(|_| is_indexed) {
+                    Some(kind) => {
+                        HtreeFormat::new(geometry, inode, generation).verify(bytes, at, kind)?;
+                    }
+                    None => format.verify(bytes, at)?,
+                }
+                check_records(&format, bytes, at, geometry)
+            }
+            Self::HtreeBlock { inode, generation, at, kind } => {
+                let format = HtreeFormat::new(geometry, inode, generation);
+                format.verify(bytes, at, kind)?;
+                format.node(bytes, at, kind)?.check_order(Place::Htree(inode, at))
+            }
+            Self::XattrBlock => {
+                xattr::verify_block(bytes, block, geometry)?;
+                xattr::decode_block(bytes, block, geometry).map(drop)
+            }
+        }
+    }
+}
+
+fn check_pointers(
+    bytes: &[u8],
+    inode: InodeNo,
+    block: BlockNo,
+    geometry: &Geometry,
+) -> Result<(), FormatError> {
+    match indirect::pointers(bytes).find(|to| to.0 != 0 && !geometry.contains(*to, 1)) {
+        Some(off) => Err(Flaw::bad_value("pointer", off.0).at(Place::IndirectBlock(inode, block))),
+        None => Ok(()),
+    }
+}
+
+/// Which kind of index block a block of an indexed directory is; `None` for a leaf. A tail does not tell: a root that was made
+/// of a leaf may still have the leaf's. A node's only record fills the block, a leaf's never does.
+fn index_kind(format: &DirFormat, bytes: &[u8], at: FileBlock) -> Option<IndexKind> {
+    if at.0 == 0 {
+        return Some(IndexKind::Root);
+    }
+    let first = format.entries(bytes, at).next()?.ok()?;
+    (first.inode.is_none() && first.rec_len == bytes.len()).then_some(IndexKind::Node)
+}
+
+fn check_records(
+    format: &DirFormat,
+    bytes: &[u8],
+    at: FileBlock,
+    geometry: &Geometry,
+) -> Result<(), FormatError> {
+    for entry in format.entries(bytes, at) {
+        let entry = entry?;
+        let place = || Place::DirEntry(format.inode, at, entry.at as u32);
+        if let Some(inode) = entry.inode
+            && inode.0 > geometry.inodes_count
+        {
+            return Err(Flaw::above_limit("inode", inode.0, geometry.inodes_count).at(place()));
+        }
+        if entry.is_used() && entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            let is_ciphertext = geometry.has_incompat(IncompatFeatures::ENCRYPT);
+            if !is_ciphertext {
+                return Err(Flaw::Rule("the name holds a slash or a zero byte").at(place()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of file data to be read: any bytes, from one run of blocks.
+#[derive(Debug)]
+pub struct DataPiece<'a> {
+    /// First byte on the volume.
+    pub offset: u64,
+    /// Where they go.
+    pub buffer: &'a mut [u8],
+}
+
+/// What the reading algorithms stand on: checked metadata blocks, and the bytes of file data.
+pub trait MetadataRead {
+    /// A block's bytes, unchanging while held.
+    type Block: Deref<Target = [u8]>;
+
+    /// What is true of the volume.
+    fn facts(&self) -> &Facts;
+
+    /// The block, checked as `kind`. Its number is on the volume, or the call fails.
+    ///
+    /// # Errors
+    /// The device failed, or the block is not what it should be.
+    fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Self::Block, Error>;
+
+    /// Reads file data, the pieces in one batch.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error>;
+
+    /// Where a block of the descriptor table lies, counted from 0.
+    fn descriptor_block(&self, index: u32) -> BlockNo {
+        self.geometry().desc_block(index)
+    }
+
+    /// Sizes and counts.
+    fn geometry(&self) -> &Geometry {
+        &self.facts().geometry
+    }
+
+    /// Whether directories may be indexed on this volume.
+    fn has_dir_index(&self) -> bool {
+        self.geometry().has_compat(CompatFeatures::DIR_INDEX)
+    }
+}

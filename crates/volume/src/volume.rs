@@ -1,0 +1,355 @@
+//! A file system opened for reading.
+
+use crate::cache::BlockCache;
+use crate::error::Error;
+use crate::open::{BrokenIndex, OpenOptions};
+use crate::read::dir::{self, Found, ReadDir};
+use crate::read::inode::{self, LoadedInode};
+use crate::read::mapping::{self, Extents, Mapping};
+use crate::read::path::{self, Follow};
+use crate::read::xattr::{self, AclKind, XattrInfo};
+use crate::read::{data, group, symlink};
+use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
+use extant_device::{Device, Request};
+use extant_journal::Recovered;
+use extant_ondisk::acl::Acl;
+use extant_ondisk::bitmap::BitmapKind;
+use extant_ondisk::dirent::MAX_NAME_LEN;
+use extant_ondisk::group_desc::GroupDesc;
+use extant_ondisk::inode::FileType;
+use extant_ondisk::superblock::{RawSuperblock, Superblock};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Place, Uuid};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A file system on a device. It may be used by many threads at once.
+///
+/// ```no_run
+/// use extant_device::FileDevice;
+/// use extant_volume::{Follow, OpenOptions, Volume};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = extant_device::OpenOptions::new().open("disk.img".as_ref())?;
+/// let volume = Volume::open(std::sync::Arc::new(device))?;
+/// let hosts = volume.resolve(b"/etc/hosts", Follow::Yes)?;
+/// let mut bytes = vec![0; 4096];
+/// let count = volume.read(hosts.number, 0, &mut bytes)?;
+/// println!("{}", String::from_utf8_lossy(&bytes[..count]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Volume {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) raw_superblock: RawSuperblock,
+    pub(crate) superblock: Superblock,
+    pub(crate) facts: Facts,
+    /// The group whose backup superblock the volume was opened by.
+    pub(crate) backup: Option<GroupNo>,
+    pub(crate) cache: BlockCache,
+    pub(crate) recovered: Option<Recovered>,
+    pub(crate) on_broken_index: BrokenIndex,
+}
+
+/// What statfs tells of a volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StatFs {
+    /// Bytes a block.
+    pub block_size: u32,
+    /// Blocks that files can use: those of the volume but for its own metadata.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Free blocks but for those reserved for the reserved user.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// Bytes of the longest name.
+    pub max_name_len: u32,
+    /// Identity of the volume.
+    pub uuid: Uuid,
+}
+
+impl MetadataRead for Volume {
+    type Block = Arc<[u8]>;
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
+        let geometry = &self.facts.geometry;
+        self.cache.get(
+            block,
+            kind,
+            || {
+                if !geometry.contains(block, 1) {
+                    let flaw = Flaw::Rule("a block past the volume's end was asked for");
+                    return Err(flaw.at(Place::Block(block)).into());
+                }
+                let mut bytes = vec![0; geometry.block_len()];
+                self.device.read_at(geometry.byte_of(block), &mut bytes)?;
+                Ok(bytes.into())
+            },
+            |bytes| Ok(kind.check(bytes, block, geometry)?),
+        )
+    }
+
+    fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
+        let mut batch: Vec<_> =
+            pieces.iter_mut().map(|piece| Request::read(piece.offset, piece.buffer)).collect();
+        Ok(self.device.submit(&mut batch)?)
+    }
+
+    fn descriptor_block(&self, index: u32) -> BlockNo {
+        let geometry = &self.facts.geometry;
+        self.backup
+            .and_then(|group| geometry.desc_block_backup(index, group))
+            .unwrap_or_else(|| geometry.desc_block(index))
+    }
+}
+
+impl Volume {
+    /// Opens a volume for reading with the default [`OpenOptions`]: a journal that must be replayed is replayed into memory.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
+        OpenOptions::default().open(device)
+    }
+
+    /// Sizes and counts.
+    pub fn geometry(&self) -> &Geometry {
+        &self.facts.geometry
+    }
+
+    /// The superblock, after the journal's replay.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The superblock as stored.
+    pub fn raw_superblock(&self) -> &RawSuperblock {
+        &self.raw_superblock
+    }
+
+    /// The device that is read: with a replayed journal an overlay of the one that was opened.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// What the journal's replay did; `None` when there was nothing to replay.
+    pub fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
+    /// An inode in use.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchInode`], [`Error::FreeInode`], a broken inode, or the device failed.
+    pub fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error> {
+        inode::load(self, number)
+    }
+
+    /// An inode in use or not, orphans and deleted ones too; one that was never used is [`Error::FreeInode`].
+    ///
+    /// # Errors
+    /// As [`Self::inode`].
+    pub fn any_inode(&self, number: InodeNo) -> Result<LoadedInode, Error> {
+        inode::load_any(self, number)
+    }
+
+    /// Looks a name up in a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory, or the device failed.
+    pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+        dir::lookup(self, &self.inode(dir)?, name, self.on_broken_index)
+    }
+
+    /// The entries of a directory from a cookie on, `.` and `..` too; 0 is the start.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`], a broken inode, or the device failed.
+    pub fn read_dir(&self, dir: InodeNo, from: u64) -> Result<ReadDir<'_, Self>, Error> {
+        dir::read_dir(self, self.inode(dir)?, from)
+    }
+
+    /// Reads a file's bytes from `offset` on and says how many there were: fewer than asked for only at its end. Holes and
+    /// unwritten blocks are zeros.
+    ///
+    /// # Errors
+    /// [`Error::IsADirectory`], [`Error::WrongFileType`], [`Error::Encrypted`], a broken map, or the device failed.
+    pub fn read(&self, file: InodeNo, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.read_loaded(&self.inode(file)?, offset, buffer)
+    }
+
+    /// Like [`Self::read`] with an inode that was loaded before.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_loaded(
+        &self,
+        file: &LoadedInode,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Error> {
+        match file.file_type() {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::WrongFileType),
+        }
+        if file.is_encrypted() {
+            return Err(Error::Encrypted(file.number));
+        }
+        data::read(self, file, offset, buffer)
+    }
+
+    /// The runs of all blocks of a file, directory or long symbolic link in order, holes between them included, merged where
+    /// they lie together. They end with the last mapped run or the file's end, whichever is later: blocks past the end may be
+    /// allocated.
+    ///
+    /// # Errors
+    /// A broken inode; the iterator ends after the first error in the map.
+    pub fn extents(
+        &self,
+        file: InodeNo,
+    ) -> Result<impl Iterator<Item = Result<Mapping, Error>>, Error> {
+        let inode = self.inode(file)?;
+        let end = inode.size.div_ceil(u64::from(self.geometry().block_size));
+        let all = self.extents_in(inode, FileBlock(0)..FileBlock(u64::MAX));
+        Ok(all.filter_map(move |run| match run {
+            Ok(run) if run.is_hole() && run.block.0 >= end => None,
+            // The hole behind the last mapped run reaches to the format's end.
+            Ok(run) if run.is_hole() && run.end().0 == extant_ondisk::MAX_FILE_BLOCKS => {
+                Some(Ok(Mapping { len: end - run.block.0, ..run }))
+            }
+            other => Some(other),
+        }))
+    }
+
+    /// The runs of a range of logical blocks, holes included.
+    pub fn extents_in(&self, file: LoadedInode, blocks: Range<FileBlock>) -> Extents<'_, Self> {
+        mapping::extents(self, file, blocks.start, blocks.end)
+    }
+
+    /// The byte ranges of a file that may hold something other than zeros, in order; inline data are one.
+    ///
+    /// # Errors
+    /// A broken inode; the iterator ends after the first error in the map.
+    pub fn data_segments(
+        &self,
+        file: InodeNo,
+    ) -> Result<impl Iterator<Item = Result<Range<u64>, Error>>, Error> {
+        let inode = self.inode(file)?;
+        let (size, bits) = (inode.size, self.geometry().block_bits());
+        let inline = (inode.is_inline() && size > 0).then_some(Ok(0..size));
+        let end = FileBlock(size.div_ceil(u64::from(self.geometry().block_size)));
+        let mapped = self.extents_in(inode, FileBlock(0)..end).filter_map(move |run| match run {
+            Ok(Mapping { block, len, target: mapping::Target::Written(_) }) => {
+                let end = (block.0 + len) << bits;
+                Some(Ok(block.0 << bits..end.min(size)))
+            }
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        });
+        Ok(inline.into_iter().chain(mapped))
+    }
+
+    /// The target of a symbolic link; of an encrypted one the form without a key.
+    ///
+    /// # Errors
+    /// [`Error::WrongFileType`], a broken link, or the device failed.
+    pub fn read_link(&self, link: InodeNo) -> Result<Vec<u8>, Error> {
+        symlink::target(self, &self.inode(link)?)
+    }
+
+    /// The extended attributes of a file, as `listxattr` shows them to root.
+    ///
+    /// # Errors
+    /// Broken attributes, or the device failed.
+    pub fn xattrs(&self, file: InodeNo) -> Result<Vec<XattrInfo>, Error> {
+        xattr::list(self, &self.inode(file)?)
+    }
+
+    /// The value of an extended attribute by its full name, as `getxattr` gives it.
+    ///
+    /// # Errors
+    /// [`Error::NoXattr`], a broken attribute, or the device failed.
+    pub fn xattr(&self, file: InodeNo, name: &[u8]) -> Result<Vec<u8>, Error> {
+        xattr::get(self, &self.inode(file)?, name)
+    }
+
+    /// An access control list of a file.
+    ///
+    /// # Errors
+    /// A broken list, or the device failed.
+    pub fn acl(&self, file: InodeNo, kind: AclKind) -> Result<Option<Acl>, Error> {
+        xattr::acl(self, &self.inode(file)?, kind)
+    }
+
+    /// The file of a path, from the root.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::SymlinkLoop`], [`Error::NameTooLong`], something broken on the
+    /// way, or the device failed.
+    pub fn resolve(&self, path: &[u8], follow: Follow) -> Result<LoadedInode, Error> {
+        self.resolve_from(InodeNo::ROOT, path, follow)
+    }
+
+    /// The file of a path; a relative one starts at `start`.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_from(
+        &self,
+        start: InodeNo,
+        path: &[u8],
+        follow: Follow,
+    ) -> Result<LoadedInode, Error> {
+        path::resolve(self, start, path, follow, self.on_broken_index)
+    }
+
+    /// A group's descriptor. Its checksum is right and its bitmaps and table lie on the volume.
+    ///
+    /// # Errors
+    /// No such group, a broken descriptor, or the device failed.
+    pub fn group_desc(&self, group: GroupNo) -> Result<GroupDesc, Error> {
+        group::descriptor(self, group)
+    }
+
+    /// A group's bitmap, one block: as stored, or as implied where the group's flags say that it is not stored.
+    ///
+    /// # Errors
+    /// A broken descriptor or bitmap, or the device failed.
+    pub fn bitmap(&self, group: GroupNo, kind: BitmapKind) -> Result<Vec<u8>, Error> {
+        group::bitmap(self, group, kind)
+    }
+
+    /// The figures of statfs. Free blocks and inodes are those that the descriptors count.
+    ///
+    /// # Errors
+    /// A broken descriptor, or the device failed.
+    pub fn stat_fs(&self) -> Result<StatFs, Error> {
+        let geometry = self.geometry();
+        let (mut free_clusters, mut free_inodes) = (0_u64, 0_u64);
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            let desc = self.group_desc(group)?;
+            free_clusters += u64::from(desc.free_clusters);
+            free_inodes += u64::from(desc.free_inodes);
+        }
+        let free_blocks = free_clusters.saturating_mul(u64::from(geometry.blocks_per_cluster));
+        let overhead = group::overhead(self, &self.superblock)?;
+        Ok(StatFs {
+            block_size: geometry.block_size,
+            blocks: geometry.blocks_count.saturating_sub(overhead),
+            free_blocks,
+            available_blocks: free_blocks.saturating_sub(self.superblock.reserved_blocks),
+            inodes: geometry.inodes_count,
+            free_inodes,
+            max_name_len: MAX_NAME_LEN as u32,
+            uuid: self.superblock.uuid,
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! What the volume's tests share: opening images, and the tree that a volume shows.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use extant_device::{Device, MemoryDevice};
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::FileType;
+use extant_testkit::{Entry, Kind, LoopMount, TreeSnapshot, content_digest};
+use extant_volume::{Error, LoadedInode, Volume};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The device of an image file.
+pub(crate) fn device(image: &Path) -> Arc<dyn Device> {
+    Arc::new(extant_device::OpenOptions::new().open(image).unwrap())
+}
+
+/// The volume of an image file.
+pub(crate) fn open(image: &Path) -> Volume {
+    Volume::open(device(image)).unwrap_or_else(|error| panic!("{}: {error}", image.display()))
+}
+
+/// A device of these bytes.
+pub(crate) fn memory(bytes: &[u8]) -> Arc<dyn Device> {
+    let device = MemoryDevice::new(bytes.len() as u64);
+    device.write_at(0, bytes).unwrap();
+    Arc::new(device)
+}
+
+/// The tree that the volume shows, from its root; every name is also looked up.
+pub(crate) fn snapshot(volume: &Volume) -> Result<TreeSnapshot, Error> {
+    let mut tree = TreeSnapshot::default();
+    let mut by_inode = HashMap::<InodeNo, Vec<Vec<u8>>>::new();
+    let mut waiting = vec![(Vec::new(), InodeNo::ROOT)];
+    while let Some((path, number)) = waiting.pop() {
+        let inode = volume.inode(number)?;
+        if inode.is_dir() {
+            for entry in volume.read_dir(number, 0)? {
+                let entry = entry?;
+                let found = volume.lookup(number, &entry.name)?;
+                assert_eq!((found.inode, found.file_type), (entry.inode, entry.file_type));
+                if matches!(&entry.name[..], b"." | b"..") {
+                    continue;
+                }
+                let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                waiting.push(([&path, separator, &entry.name].concat(), entry.inode));
+            }
+        } else if inode.links > 1 {
+            by_inode.entry(number).or_default().push(path.clone());
+        }
+        tree.entries.insert(path, entry(volume, &inode)?);
+    }
+    tree.group_hard_links(by_inode.into_values());
+    Ok(tree)
+}
+
+fn entry(volume: &Volume, inode: &LoadedInode) -> Result<Entry, Error> {
+    let number = inode.number;
+    let kind = match inode.file_type() {
+        FileType::Regular => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::CharDevice => Kind::CharDevice,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+    };
+    let mut xattrs = std::collections::BTreeMap::new();
+    for info in volume.xattrs(number)? {
+        let value = volume.xattr(number, &info.name)?;
+        xattrs.insert(info.name, value);
+    }
+    let content = if kind == Kind::File {
+        let ranges = volume.data_segments(number)?.collect::<Result<Vec<_>, _>>()?;
+        let read = |at, piece: &mut [u8]| match volume.read_loaded(inode, at, piece) {
+            Ok(count) if count == piece.len() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => Err(io::Error::other(error)),
+        };
+        Some(content_digest(inode.size, ranges, read).unwrap())
+    } else {
+        None
+    };
+    let has_size = matches!(kind, Kind::File | Kind::Symlink);
+    Ok(Entry {
+        kind,
+        mode: u32::from(inode.permissions()),
+        uid: inode.uid,
+        gid: inode.gid,
+        size: if has_size { inode.size } else { 0 },
+        links: u64::from(inode.links),
+        mtime: (inode.mtime.seconds, i64::from(inode.mtime.nanoseconds)),
+        rdev: inode.device().map(|device| (device.major, device.minor)),
+        xattrs,
+        target: match kind {
+            Kind::Symlink => Some(volume.read_link(number)?),
+            _ => None,
+        },
+        content,
+        same_as: None,
+    })
+}
+
+/// Compares what we read with what the kernel shows of the same image.
+#[track_caller]
+pub(crate) fn assert_like_the_kernel(image: &Path) {
+    let mount = LoopMount::new(image, "ro").unwrap();
+    let expected = TreeSnapshot::of_dir(mount.path()).unwrap();
+    let found = snapshot(&open(image)).unwrap();
+    extant_testkit::assert_same_tree(&expected, &found);
+}
