@@ -27,6 +27,9 @@ pub enum Error {
     /// The journal holds changes that are not on the volume yet, and the options bar their replay.
     #[error("the journal must be replayed first (needs_recovery)")]
     NeedsRecovery,
+    /// No free blocks, or no free inodes.
+    #[error("no space left on the volume")]
+    NoSpace,
     /// No such file, or no such attribute's owner.
     #[error("not found")]
     NotFound,

@@ -8,10 +8,13 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+pub mod edit;
 mod error;
 mod open;
 pub mod read;
 mod source;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod volume;
 
 pub use error::Error;
