@@ -1,8 +1,11 @@
 //! `extant mkfs`: a new file system, as mke2fs would make it.
 
+mod bad_blocks;
+pub mod command;
 pub mod config;
 mod error;
 mod extended;
+mod external_journal;
 mod features;
 pub mod figures;
 mod huge_files;
@@ -10,11 +13,14 @@ mod identity;
 mod inodes;
 mod numbers;
 mod options;
+pub mod probe;
+mod report;
 pub mod summary;
 mod superblock;
 mod volume;
 mod write;
 
+pub use command::{Dialogue, Environment, run};
 pub use config::Config;
 pub use error::MkfsError;
 pub use extended::{Extended, RootOwner};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::config::ProfileError;
 
-/// A refusal or a failure of mkfs. Everything but `Io` and `Device` is found before the first write.
+/// A refusal or a failure of mkfs. Everything but `Device` and `Io` is found before the
+/// first write.
 #[derive(Debug, thiserror::Error)]
 pub enum MkfsError {
     /// The command line cannot be read.
@@ -51,20 +52,18 @@ pub enum MkfsError {
         /// What was found.
         found: String,
     },
-    /// The device is in use.
-    #[error("{path} is {how}: will not make a file system here")]
-    InUse {
-        /// The device.
-        path: PathBuf,
-        /// Mounted, a swap area, behind a loop device.
-        how: String,
-    },
     /// The file system does not fit: not even its own structures.
     #[error("not enough space to build the proposed file system: {0}")]
     TooSmall(String),
     /// More inodes than the block groups can hold.
     #[error("cannot create a file system with the requested number of inodes")]
     TooManyInodes,
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] extant_device::DeviceError),
+    /// The device cannot be opened, or is in use.
+    #[error(transparent)]
+    Open(#[from] extant_device::FileError),
     /// Reading or writing a file that is not the device (configuration, list of bad blocks).
     #[error("{path}: {source}")]
     Io {

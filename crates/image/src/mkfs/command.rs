@@ -1,0 +1,312 @@
+//! The command from its words to the formatted device: what `extant mkfs` and mke2fs do, in mke2fs's order.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use extant_device::{Device, Direct, FileDevice, OpenOptions};
+use extant_layout::RunSet;
+use extant_layout::groups::leading;
+use extant_ondisk::GroupNo;
+
+use super::config::{CONFIG_VARIABLE, Config};
+use super::error::MkfsError;
+use super::external_journal;
+use super::figures::{DeviceFacts, Figures, figures};
+use super::identity::{EPOCH_VARIABLE, Identity};
+use super::options::{Options, Program};
+use super::volume::NewVolume;
+use super::write::WriteRules;
+use super::{bad_blocks, numbers, probe, report};
+
+/// What the process's environment says.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// `MKE2FS_CONFIG`
+    pub config: Option<PathBuf>,
+    /// `MKE2FS_DEVICE_SECTSIZE`, bytes.
+    pub logical_sector: Option<u32>,
+    /// `MKE2FS_DEVICE_PHYS_SECTSIZE`, bytes.
+    pub physical_sector: Option<u32>,
+    /// `MKE2FS_FIRST_META_BG`
+    pub first_meta_bg: Option<u32>,
+    /// `SOURCE_DATE_EPOCH`
+    pub epoch: Option<String>,
+}
+
+impl Environment {
+    /// Of this process.
+    pub fn of_process() -> Self {
+        let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let number = |name: &str| {
+            let value = numbers::number(&text(name)?)?;
+            u32::try_from(value).ok().filter(|value| *value != 0)
+        };
+        Self {
+            config: std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from),
+            logical_sector: number("MKE2FS_DEVICE_SECTSIZE"),
+            physical_sector: number("MKE2FS_DEVICE_PHYS_SECTSIZE"),
+            first_meta_bg: number("MKE2FS_FIRST_META_BG"),
+            epoch: text(EPOCH_VARIABLE),
+        }
+    }
+}
+
+/// Where the command speaks, and whom it asks.
+pub trait Dialogue {
+    /// Text for standard output, lines ended.
+    fn say(&mut self, text: &str);
+    /// A remark for standard error.
+    fn warn(&mut self, text: &str);
+    /// A question that only `y` answers with yes; no where there is nobody to ask.
+    fn confirm(&mut self, question: &str) -> bool;
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Everything that mke2fs refuses, and failures of the device.
+pub fn run<I>(
+    program: Program,
+    words: I,
+    environment: &Environment,
+    dialogue: &mut dyn Dialogue,
+) -> Result<(), MkfsError>
+where
+    I: IntoIterator<Item = OsString>,
+{
+    let options = Options::parse(words)?;
+    if options.version {
+        dialogue.warn(&format!("{} {}", program.name(), env!("CARGO_PKG_VERSION")));
+        if options.device.as_os_str().is_empty() {
+            return Ok(());
+        }
+    }
+    refuse_what_is_missing(&options)?;
+    let config = Config::load(environment.config.as_deref())?;
+    let facts = device_facts(&options.device, environment)?;
+    let figures = figures(program, &options, &config, &facts)?;
+    for warning in &figures.warnings {
+        dialogue.warn(warning);
+    }
+    warn_of_label(&options, dialogue);
+    let identity = Identity::new(&options, &figures, environment.epoch.as_deref())?;
+    let command = Command { options, facts, figures, identity };
+    command.refuse_size_beyond_device()?;
+    command.ask_before_overwriting(dialogue)?;
+    if command.figures.is_journal_device() {
+        return command.make_journal_device(dialogue);
+    }
+    command.make_volume(dialogue)
+}
+
+/// Letters whose work is not there yet: named, never ignored.
+fn refuse_what_is_missing(options: &Options) -> Result<(), MkfsError> {
+    if options.undo_file.is_some() {
+        return Err(MkfsError::Invalid("-z: undo files are not supported yet".to_owned()));
+    }
+    if options.source.is_some() {
+        return Err(MkfsError::Invalid(
+            "-d: use extant build, which makes and fills the file system in one go".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn warn_of_label(options: &Options, dialogue: &mut dyn Dialogue) {
+    let Some(label) = options.label.as_deref().filter(|label| label.len() > 16) else { return };
+    let cut = String::from_utf8_lossy(&label[..16]);
+    dialogue.warn(&format!("Warning: label too long; will be truncated to '{cut}'"));
+}
+
+/// Sizes of the device, from the system and the environment. A file that is not there yet has none.
+fn device_facts(path: &Path, environment: &Environment) -> Result<DeviceFacts, MkfsError> {
+    let failed = |source| MkfsError::Io { path: path.to_owned(), source };
+    let mut facts = DeviceFacts {
+        size: None,
+        logical_sector: 512,
+        physical_sector: 512,
+        first_meta_bg: environment.first_meta_bg,
+    };
+    match fs::metadata(path) {
+        Ok(metadata) => {
+            let device = FileDevice::open(path)?;
+            facts.size = Some(device.size());
+            facts.logical_sector = device.sector_size();
+            if metadata.file_type().is_block_device() {
+                let bytes = rustix::fs::ioctl_blkpbszget(device.file());
+                facts.physical_sector = bytes.map_err(|errno| failed(errno.into()))?;
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    facts.logical_sector = environment.logical_sector.unwrap_or(facts.logical_sector);
+    facts.physical_sector =
+        environment.physical_sector.unwrap_or(facts.physical_sector).max(facts.logical_sector);
+    Ok(facts)
+}
+
+struct Command {
+    options: Options,
+    facts: DeviceFacts,
+    figures: Figures,
+    identity: Identity,
+}
+
+impl Command {
+    fn offset(&self) -> u64 {
+        self.figures.extended.offset.unwrap_or(0)
+    }
+
+    /// Bytes from the device's start to the volume's end.
+    fn end(&self) -> Result<u64, MkfsError> {
+        let bytes = self.figures.blocks.checked_mul(u64::from(self.figures.block_size));
+        bytes
+            .and_then(|bytes| bytes.checked_add(self.offset()))
+            .filter(|end| i64::try_from(*end).is_ok())
+            .ok_or_else(|| MkfsError::Invalid("the file system is too large for a file".to_owned()))
+    }
+
+    fn is_block_device(&self) -> bool {
+        fs::metadata(&self.options.device).is_ok_and(|found| found.file_type().is_block_device())
+    }
+
+    fn refuse_size_beyond_device(&self) -> Result<(), MkfsError> {
+        let end = self.end()?;
+        match self.facts.size {
+            Some(size) if self.is_block_device() && end > size => Err(MkfsError::Invalid(format!(
+                "the file system size of {end} bytes is larger than the device's {size}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn ask_before_overwriting(&self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
+        if self.facts.size.is_none() {
+            return Ok(());
+        }
+        let device = FileDevice::open(&self.options.device)?;
+        let Some(found) = probe::probe(&device, self.offset())? else { return Ok(()) };
+        let path = self.options.device.clone();
+        if self.options.dry_run || self.options.force > 0 {
+            if !self.options.quiet || self.options.dry_run {
+                dialogue.warn(&format!("{} contains {found}", path.display()));
+            }
+            return Ok(());
+        }
+        let question = format!("{} contains {found}\nProceed anyway? (y,N) ", path.display());
+        if dialogue.confirm(&question) { Ok(()) } else { Err(MkfsError::Occupied { path, found }) }
+    }
+
+    /// The device, had exclusively; a file is made or grown to the volume's end.
+    fn open(&self) -> Result<FileDevice, MkfsError> {
+        let end = self.end()?;
+        let direct = if self.options.direct_io { Direct::WherePossible } else { Direct::Off };
+        let device = OpenOptions::new()
+            .write(true)
+            .create(self.facts.size.is_none())
+            .direct(direct)
+            .force(self.options.force > 0)
+            .open(&self.options.device)?;
+        if !device.is_block_device() && device.size() < end {
+            device.set_len(end)?;
+        }
+        Ok(device)
+    }
+
+    fn make_volume(self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
+        let journal = match &self.options.journal.device {
+            Some(name) => Some(external_journal::find(name, &self.figures)?),
+            None => None,
+        };
+        let device = if self.options.dry_run { None } else { Some(self.open()?) };
+        let bad = self.bad_blocks(device.as_ref())?;
+        let mut volume = NewVolume::new(self.figures.clone(), self.identity.clone(), &bad)?;
+        refuse_bad_start(&volume, &bad)?;
+        volume.add_special_inodes(&bad)?;
+        volume.add_huge_files()?;
+        if let Some(journal) = &journal {
+            volume.superblock.journal_uuid = journal.uuid;
+            volume.superblock.journal_dev = journal.device_number;
+        }
+        if !self.options.quiet || self.options.dry_run {
+            let text = report::description(
+                &self.figures,
+                &self.identity,
+                Some(&volume),
+                self.options.verbose,
+            );
+            dialogue.say(&text);
+        }
+        let Some(device) = device else { return Ok(()) };
+        let rules = WriteRules {
+            offset: self.offset(),
+            discard: self.figures.discard && !self.options.super_only && self.facts.size.is_some(),
+            prezeroed: self.figures.extended.assume_storage_prezeroed.unwrap_or(false),
+            super_only: self.options.super_only,
+        };
+        volume.write_to(&device, rules)?;
+        if let Some(journal) = journal {
+            journal.add_user(self.identity.uuid)?;
+        }
+        if !self.options.quiet {
+            dialogue.say(&report::done(&self.figures, self.options.super_only));
+            dialogue.say(&report::remarks(&self.figures, &self.identity));
+        }
+        Ok(())
+    }
+
+    fn bad_blocks(&self, device: Option<&FileDevice>) -> Result<RunSet, MkfsError> {
+        let mut bad = match &self.options.bad_blocks_file {
+            Some(path) => bad_blocks::read_list(path, self.figures.blocks)?,
+            None => RunSet::new(),
+        };
+        if let Some(device) = device {
+            let (size, blocks) = (self.figures.block_size, self.figures.blocks);
+            let found = match self.options.check_blocks {
+                0 => RunSet::new(),
+                1 => bad_blocks::by_reading(device, self.offset(), size, blocks)?,
+                _ => bad_blocks::by_writing(device, self.offset(), size, blocks)?,
+            };
+            for run in found.iter() {
+                bad.insert(run);
+            }
+        }
+        if bad.count() > 0 && self.figures.blocks_per_cluster() > 1 {
+            return Err(MkfsError::Invalid("bad blocks cannot be kept out of clusters".to_owned()));
+        }
+        Ok(bad)
+    }
+
+    fn make_journal_device(self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
+        if !self.options.quiet || self.options.dry_run {
+            let text =
+                report::description(&self.figures, &self.identity, None, self.options.verbose);
+            dialogue.say(&text);
+        }
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let device = self.open()?;
+        external_journal::make(&device, self.offset(), &self.figures, &self.identity)?;
+        Ok(())
+    }
+}
+
+/// The superblock and the descriptors behind it cannot lie elsewhere.
+fn refuse_bad_start(volume: &NewVolume, bad: &RunSet) -> Result<(), MkfsError> {
+    let start = leading(&volume.geometry, GroupNo(0)).blocks();
+    match bad.runs_in(start.clone()).next() {
+        None => Ok(()),
+        Some(run) => Err(MkfsError::Invalid(format!(
+            "block {} in primary superblock/group descriptor area bad: blocks {} through {} must \
+             be good in order to build a filesystem",
+            run.start,
+            start.start,
+            start.end - 1
+        ))),
+    }
+}

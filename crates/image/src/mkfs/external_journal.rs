@@ -1,0 +1,139 @@
+//! Journals on devices of their own: making one, and attaching one to a new volume.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use extant_device::{Device, DeviceError, FileDevice, OpenOptions};
+use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
+use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::{GroupNo, IncompatFeatures, Uuid};
+use zerocopy::IntoBytes;
+
+use super::error::MkfsError;
+use super::figures::Figures;
+use super::identity::Identity;
+use super::inodes::journal_superblock;
+use super::superblock::raw_superblock;
+
+const SUPERBLOCK_AT: u64 = 1024;
+
+/// Where the journal's own superblock lies: in the block behind that of the volume's.
+fn journal_block(block_size: u32) -> u64 {
+    SUPERBLOCK_AT / u64::from(block_size) + 1
+}
+
+/// Makes a journal device: a superblock that says so, and an empty log behind it.
+pub(super) fn make(
+    device: &dyn Device,
+    offset: u64,
+    figures: &Figures,
+    identity: &Identity,
+) -> Result<(), DeviceError> {
+    let Some(journal) = figures.journal else { return Ok(()) };
+    let block_size = u64::from(figures.block_size);
+    let size = figures.blocks * block_size;
+    for run in extant_device::data_runs(device, offset..offset + size) {
+        device.write_zeroes(run?)?;
+    }
+    let block = journal_block(figures.block_size);
+    let first = u32::try_from(block + 1).expect("a block number of 2 or 3");
+    let log = journal_superblock(figures, journal, identity.uuid, first);
+    device.write_at(offset + block * block_size, log.as_bytes())?;
+    device.flush()?;
+    let mut raw = raw_superblock(figures, identity);
+    raw.seal();
+    device.write_at(offset + SUPERBLOCK_AT, raw.as_bytes())?;
+    device.flush()
+}
+
+/// A journal device that was found and fits.
+#[derive(Debug)]
+pub(super) struct ExternalJournal {
+    path: PathBuf,
+    block_size: u32,
+    pub(super) uuid: Uuid,
+    /// As `s_journal_dev` stores it; 0 for a file.
+    pub(super) device_number: u32,
+}
+
+/// Finds the device that `-J device=` names, by path, `UUID=` or `LABEL=`.
+pub(super) fn find(name: &OsStr, figures: &Figures) -> Result<ExternalJournal, MkfsError> {
+    let path = path_of(name);
+    let not_one = |why: &str| MkfsError::Invalid(format!("{}: {why}", path.display()));
+    let device = FileDevice::open(&path)?;
+    let mut bytes = [0; 1024];
+    device.read_at(SUPERBLOCK_AT, &mut bytes)?;
+    let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0))
+        .and_then(|raw| raw.verify(GroupNo(0)).map(|()| raw))
+        .map_err(|error| not_one(&format!("not a journal device: {error}")))?;
+    if !raw.features().incompat.contains(IncompatFeatures::JOURNAL_DEV) {
+        return Err(not_one("not a journal device: it holds a file system"));
+    }
+    let block_size = 1024_u32.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
+    if block_size != figures.block_size {
+        return Err(not_one(&format!(
+            "the journal's blocks have {block_size} bytes, the file system's {}",
+            figures.block_size
+        )));
+    }
+    let number = if device.is_block_device() {
+        let metadata = std::fs::metadata(&path)
+            .map_err(|source| MkfsError::Io { path: path.clone(), source })?;
+        old_device_number(metadata.rdev())
+    } else {
+        0
+    };
+    Ok(ExternalJournal { block_size, uuid: Uuid(raw.s_uuid), device_number: number, path })
+}
+
+/// `UUID=` and `LABEL=` by the links that udev keeps.
+fn path_of(name: &OsStr) -> PathBuf {
+    let bytes = name.as_bytes();
+    for (prefix, directory) in
+        [(&b"UUID="[..], "/dev/disk/by-uuid"), (&b"LABEL="[..], "/dev/disk/by-label")]
+    {
+        if let Some(rest) = bytes.strip_prefix(prefix) {
+            return Path::new(directory).join(OsStr::from_bytes(rest));
+        }
+    }
+    PathBuf::from(name)
+}
+
+/// The kernel's 32-bit coding of a device number: minor's low byte, major, minor's rest.
+fn old_device_number(number: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
+impl ExternalJournal {
+    /// Enters a volume into the journal's list of users.
+    pub(super) fn add_user(&self, volume: Uuid) -> Result<(), MkfsError> {
+        let device = OpenOptions::new().write(true).open(&self.path)?;
+        let at = journal_block(self.block_size) * u64::from(self.block_size);
+        let mut bytes = [0; 1024];
+        device.read_at(at, &mut bytes)?;
+        let failed = |error: extant_ondisk::FormatError| {
+            MkfsError::Invalid(format!("{}: {error}", self.path.display()))
+        };
+        let raw = RawJournalSuperblock::from_bytes(&bytes).map_err(failed)?;
+        raw.verify().map_err(failed)?;
+        let mut decoded = JournalSuperblock::decode(&raw).map_err(failed)?;
+        decoded.users.retain(|user| *user != volume);
+        decoded.users.push(volume);
+        /// Users that the format has room for.
+        const MAX_USERS: usize = 48;
+        if decoded.users.len() > MAX_USERS {
+            return Err(MkfsError::Invalid(format!(
+                "{}: the journal has {MAX_USERS} users already",
+                self.path.display()
+            )));
+        }
+        let mut raw = decoded.encode();
+        raw.seal();
+        device.write_at(at, raw.as_bytes())?;
+        device.flush()?;
+        Ok(())
+    }
+}
