@@ -13,6 +13,7 @@ mod later;
 mod output;
 mod progress;
 mod session;
+mod survey;
 mod table;
 mod time;
 mod twins;

@@ -172,22 +172,15 @@ impl Mapper<'_> {
 
     fn group_desc(&self, group: GroupNo) -> Result<GroupDesc, JournalError> {
         let geometry = self.geometry;
-        let per_block = geometry.descs_per_block();
-        let index = group.0 / per_block;
-        let is_meta = geometry.has_incompat(IncompatFeatures::META_BG);
-        let block = if is_meta && index >= geometry.first_meta_bg {
-            let first = GroupNo(index.saturating_mul(per_block));
-            BlockNo(geometry.group_start(first).0 + u64::from(geometry.has_super(first)))
-        } else {
-            BlockNo(geometry.first_data_block.0 + 1 + u64::from(index))
-        };
+        let (index, at) = geometry.desc_place(group);
+        let block = geometry.desc_block(index);
         if !geometry.contains(block, 1) {
             let flaw = Flaw::above_limit("block of the descriptor", block.0, geometry.blocks_count);
             return Err(flaw.at(Place::GroupDesc(group)).into());
         }
         let table = self.read(block)?;
         let size = usize::from(geometry.desc_size);
-        let stored = &table[(group.0 % per_block) as usize * size..];
+        let stored = &table[at..];
         group_desc::verify(&stored[..size], group, geometry)?;
         let desc = GroupDesc::unchecked(&RawGroupDesc::from_bytes(stored, group, geometry)?);
         desc.check_places(group, geometry)?;

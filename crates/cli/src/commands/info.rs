@@ -1,13 +1,28 @@
-//! `extant info`: superblock and groups, as dumpe2fs shows them.
+//! `extant info`: what a volume is; superblock and groups, as dumpe2fs shows them.
 
-use std::ffi::OsString;
+mod groups;
+mod header;
+mod json;
+mod summary;
 
-use crate::failure::Failure;
+use std::ffi::{OsStr, OsString};
+
+use extant_ondisk::jbd2::JournalSuperblock;
+use extant_ondisk::mmp::{Mmp, MmpSequence};
+use extant_ondisk::{Geometry, IncompatFeatures};
+
+use crate::failure::{At, Failure};
+use crate::say;
 use crate::session::Session;
+use crate::survey::{Source, Survey};
+use groups::Numbers;
 
-/// Show the superblock and the block groups, as dumpe2fs does
+/// Show what a volume is: a summary, or superblock and groups as dumpe2fs does
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Superblock and groups in full, as dumpe2fs shows them
+    #[arg(short, long)]
+    all: bool,
     /// The bad blocks that the volume lists
     #[arg(short)]
     bad_blocks: bool,
@@ -41,7 +56,179 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, _session: &mut Session) -> Result<(), Failure> {
-        Err(Failure::not_built("showing a superblock"))
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if session.as_twin || self.version {
+            let version = env!("CARGO_PKG_VERSION");
+            session.remark(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
+        }
+        let Some(image) = self.image.as_deref().filter(|_| !self.version) else { return Ok(()) };
+        let survey = Survey::open(image, self.source()?)?;
+        let outcome = self.show(&survey, session);
+        if outcome.is_err() && session.as_twin {
+            say!(session, "\n*** The volume has errors: run e2fsck ***")?;
+        }
+        outcome
     }
+
+    fn source(&self) -> Result<Source, Failure> {
+        let mut source = Source { force: self.force, ..Source::default() };
+        for option in &self.superblock {
+            let number = |text: &str| {
+                text.parse::<u64>()
+                    .map_err(|_| Failure::usage(format_args!("-o {option}: no number")))
+            };
+            match option.split_once('=') {
+                Some(("superblock", text)) => source.superblock = Some(number(text)?),
+                Some(("blocksize", text)) => {
+                    let size = number(text)?;
+                    let size = u32::try_from(size)
+                        .ok()
+                        .filter(|size| size.is_power_of_two() && (1024..=65_536).contains(size));
+                    let why = || Failure::usage(format_args!("-o {option}: no block size"));
+                    source.block_size = Some(size.ok_or_else(why)?);
+                }
+                _ => {
+                    let known = "superblock=BLOCK and blocksize=BYTES are known";
+                    return Err(Failure::usage(format_args!("-o {option}: {known}")));
+                }
+            }
+        }
+        if source.block_size.is_some() && source.superblock.is_none() {
+            return Err(Failure::usage("-o blocksize needs -o superblock too"));
+        }
+        Ok(source)
+    }
+
+    fn show(&self, survey: &Survey, session: &mut Session) -> Result<(), Failure> {
+        if survey.is_journal_device() {
+            return self.show_journal_device(survey, session);
+        }
+        let geometry = survey.geometry(self.force);
+        if self.json {
+            return self.show_json(survey, &geometry?, session);
+        }
+        if self.bad_blocks {
+            return self.show_bad_blocks(survey);
+        }
+        if self.mmp {
+            return check_mmp(survey, &geometry?, session);
+        }
+        if self.groups {
+            return groups::list_for_programs(survey, &geometry?, session);
+        }
+        if session.as_twin || self.all || self.header_only || self.hexadecimal {
+            return self.show_in_full(survey, geometry, session);
+        }
+        let geometry = geometry?;
+        let raw = survey.journal(Some(&geometry))?;
+        let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&survey.name)?;
+        summary::show(survey, &geometry, journal.as_ref(), session)
+    }
+
+    /// The superblock's fields come even where nothing else can be believed.
+    fn show_in_full(
+        &self,
+        survey: &Survey,
+        geometry: Result<Geometry, Failure>,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        for line in header::superblock(survey).lines {
+            say!(session, "{line}")?;
+        }
+        let geometry = geometry?;
+        if let Some(raw) = survey.journal(Some(&geometry))? {
+            let journal = JournalSuperblock::decode(&raw).at(&survey.name)?;
+            for line in header::journal(&raw, &journal, survey).lines {
+                say!(session, "{line}")?;
+            }
+        }
+        if let Some(mmp) = survey.mmp(&geometry)? {
+            for line in header::mmp(&mmp).lines {
+                say!(session, "{line}")?;
+            }
+        }
+        say!(session, "")?;
+        if self.header_only {
+            return Ok(());
+        }
+        say!(session, "")?;
+        let numbers = Numbers {
+            is_hexadecimal: self.hexadecimal,
+            is_64bit: geometry.has_incompat(IncompatFeatures::BIT64),
+        };
+        groups::list(survey, &geometry, numbers, session)
+    }
+
+    fn show_journal_device(&self, survey: &Survey, session: &mut Session) -> Result<(), Failure> {
+        let raw = survey.journal(None)?;
+        let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&survey.name)?;
+        if self.json {
+            let mut volume = json::Volume::new(survey);
+            if let Some(journal) = &journal {
+                volume.add_journal(journal);
+            }
+            return session.out.json(&volume);
+        }
+        for line in header::superblock(survey).lines {
+            say!(session, "{line}")?;
+        }
+        if let (Some(raw), Some(journal)) = (raw, journal) {
+            for line in header::journal(&raw, &journal, survey).lines {
+                say!(session, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn show_json(
+        &self,
+        survey: &Survey,
+        geometry: &Geometry,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let mut volume = json::Volume::new(survey);
+        volume.add_geometry(geometry);
+        if let Some(raw) = survey.journal(Some(geometry))? {
+            volume.add_journal(&JournalSuperblock::decode(&raw).at(&survey.name)?);
+        }
+        if !self.header_only {
+            volume.add_groups(survey, geometry)?;
+        }
+        session.out.json(&volume)
+    }
+
+    fn show_bad_blocks(&self, survey: &Survey) -> Result<(), Failure> {
+        Err(Failure::not_built(format_args!("{}: listing bad blocks", survey.name.display())))
+    }
+}
+
+/// Whether somebody has the volume open, as e2mmpstatus(8) tells it.
+fn check_mmp(survey: &Survey, geometry: &Geometry, session: &mut Session) -> Result<(), Failure> {
+    let name: &OsStr = &survey.name;
+    let Some(raw) = survey.mmp(geometry)? else {
+        return Err(Failure::at(name, "MMP feature not enabled."));
+    };
+    raw.verify(survey.superblock.mmp_block, geometry).at(name)?;
+    let sequence = |raw| Mmp::decode(raw).sequence;
+    let in_use = |by: &str| {
+        let node = String::from_utf8_lossy(header::until_zero(&raw.mmp_nodename)).into_owned();
+        Err(Failure::at(
+            name,
+            format_args!("{by} on node {node}, MMP says it is not safe to mount"),
+        ))
+    };
+    match sequence(&raw) {
+        MmpSequence::Fsck => return in_use("e2fsck is running"),
+        MmpSequence::Mounted(_) => {
+            // A mount that lives writes within its interval.
+            let interval = u64::from(Mmp::decode(&raw).check_interval.clamp(5, 300));
+            std::thread::sleep(std::time::Duration::from_secs(2 * interval + 1));
+            let again = survey.mmp(geometry)?;
+            if again.is_none_or(|again| again.mmp_seq != raw.mmp_seq) {
+                return in_use("mounted");
+            }
+        }
+        MmpSequence::Clean => {}
+    }
+    say!(session, "{}: it is safe to mount '{}', MMP is clean", session.called, name.display())
 }
