@@ -1,0 +1,118 @@
+//! Why an image is not built.
+
+use std::path::PathBuf;
+
+use extant_device::{DeviceError, FileError};
+use extant_ondisk::FormatError;
+
+use crate::mkfs::MkfsError;
+use crate::source::{EntryName, SourceError};
+
+/// A refusal or a failure of build. Nothing of the image is left where it was to be.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The sources.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The options of the file system.
+    #[error(transparent)]
+    Mkfs(#[from] MkfsError),
+    /// A node is beyond what the format, or the features chosen, can hold.
+    #[error("{path}: {why}")]
+    Limit {
+        /// In the image.
+        path: EntryName,
+        /// One sentence.
+        why: String,
+    },
+    /// An attribute finds no room.
+    #[error(
+        "{path}: no room for the extended attribute {name} ({needed} bytes){}",
+        if *.has_ea_inodes { "" } else { "; the feature ea_inode, larger blocks or larger inodes make room" }
+    )]
+    XattrRoom {
+        /// A node that has it.
+        path: EntryName,
+        /// The attribute.
+        name: String,
+        /// Bytes that entry and value take.
+        needed: usize,
+        /// Whether large values may have inodes of their own.
+        has_ea_inodes: bool,
+    },
+    /// An attribute's name has no place in ext4.
+    #[error("{path}: ext4 has no place for an extended attribute of the name {name}")]
+    XattrName {
+        /// A node that has it.
+        path: EntryName,
+        /// Its full name.
+        name: EntryName,
+    },
+    /// An access control list that is not one.
+    #[error("{path}: {source}")]
+    Acl {
+        /// A node that has it.
+        path: EntryName,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+    /// The format of the new volume; a mistake of our own or an impossible option.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// More files than inode numbers.
+    #[error("{count} files: a volume counts at most {most}")]
+    TooManyFiles {
+        /// Files of the sources.
+        count: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// The tree does not fit the size asked for.
+    #[error(
+        "the tree does not fit: it needs {needed} blocks of {block_size} bytes beside the file system's own, there is room for {room} \
+         (--size auto takes what is needed)"
+    )]
+    NoSpace {
+        /// Blocks needed.
+        needed: u64,
+        /// Blocks there are.
+        room: u64,
+        /// Bytes a block.
+        block_size: u64,
+    },
+    /// There are fewer inodes than files.
+    #[error("the tree needs {needed} inodes, the options give {given}")]
+    NoInodes {
+        /// Inodes needed, the reserved ones included.
+        needed: u64,
+        /// Inodes of the volume.
+        given: u64,
+    },
+    /// An option that build does not do.
+    #[error("build does not support {0}")]
+    Unsupported(&'static str),
+    /// An option's value.
+    #[error("{0}")]
+    Option(String),
+    /// The image cannot be opened.
+    #[error(transparent)]
+    Output(#[from] FileError),
+    /// The image cannot be written.
+    #[error("{}: {source}", path.display())]
+    Write {
+        /// The image.
+        path: PathBuf,
+        /// What failed.
+        source: DeviceError,
+    },
+    /// The system refused something beside reading and writing.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried: a verb that follows "cannot".
+        action: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}

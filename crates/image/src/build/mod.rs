@@ -1,0 +1,191 @@
+//! `extant build`: an image from a tree, planned whole before the first byte is written.
+//!
+//! The plan knows every size in advance. Inodes are numbered so that a directory's files lie together; directories,
+//! packed full, come first in the free space, then file data in the order of the sources, each file in one extent where
+//! the groups' metadata leave room for it. The smallest volume in which all this fits is found by trying sizes, which
+//! costs no more than counting. Then file data are streamed by several threads and each block of metadata is written
+//! once. See `docs/build.md` for what is chosen and why.
+
+mod attributes;
+mod demand;
+mod error;
+mod identity;
+mod numbers;
+mod output;
+mod placement;
+mod plan;
+mod records;
+mod space;
+mod write;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use extant_device::{Device, DeviceError};
+use extant_ondisk::{BlockNo, Uuid};
+
+pub use error::BuildError;
+
+use crate::mkfs::{DeviceFacts, Options, WriteRules};
+use crate::source::{NodeKind, Tree};
+use output::Output;
+use plan::Plan;
+
+/// Threads where nobody says: while one waits for the disk another reads.
+const LEAST_THREADS: usize = 4;
+
+/// How large the volume is to be.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Size {
+    /// As small as the tree admits.
+    #[default]
+    Auto,
+    /// As mke2fs reads a size: a number of blocks, or with a unit.
+    Given(String),
+    /// The whole block device.
+    Device,
+}
+
+/// How an image is built.
+#[derive(Clone, Debug, Default)]
+pub struct BuildOptions {
+    /// The image, a file or a block device.
+    pub output: PathBuf,
+    /// What the file system is like. Its device and size are not looked at.
+    pub format: Options,
+    /// How large it is.
+    pub size: Size,
+    /// SOURCE_DATE_EPOCH: the volume's own times. Without it the newest time of the tree.
+    pub epoch: Option<i64>,
+    /// Threads that read and write; the image does not depend on it.
+    pub threads: Option<usize>,
+}
+
+/// What was built.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Bytes of the volume.
+    pub bytes: u64,
+    /// Bytes a block.
+    pub block_size: u32,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub free_blocks: u64,
+    /// Inodes of the volume.
+    pub inodes: u32,
+    /// Inodes that are free.
+    pub free_inodes: u32,
+    /// Blocks of the journal; `None` without one.
+    pub journal_blocks: Option<u32>,
+    /// Directories of the tree.
+    pub directories: u64,
+    /// Other nodes of the tree.
+    pub files: u64,
+    /// Bytes of regular files.
+    pub content_bytes: u64,
+    /// The volume's UUID.
+    pub uuid: Uuid,
+    /// The features, as dumpe2fs lists them.
+    pub features: Vec<String>,
+    /// What the user should hear.
+    pub warnings: Vec<String>,
+}
+
+/// Bytes written so far, and all there are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Progress {
+    /// Written.
+    pub done: u64,
+    /// To be written.
+    pub total: u64,
+}
+
+/// Builds the image of a tree.
+///
+/// # Errors
+/// See [`BuildError`]. No image is left then; a block device may hold a part of one, without a superblock.
+pub fn build(
+    options: &BuildOptions,
+    tree: &Tree,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Report, BuildError> {
+    let device_size = output::block_device_size(&options.output)?;
+    let facts = DeviceFacts { size: device_size, logical_sector: 512, ..DeviceFacts::default() };
+    let mut plan = Plan::new(options, tree, facts)?;
+    if let Some(size) = device_size.filter(|size| *size < plan.bytes()) {
+        return Err(BuildError::NoSpace {
+            needed: plan.bytes() / plan.demand.shape.block_size,
+            room: size / plan.demand.shape.block_size,
+            block_size: plan.demand.shape.block_size,
+        });
+    }
+    let is_block = device_size.is_some();
+    let output = Output::new(&options.output, plan.bytes(), is_block)?;
+    write(options, &mut plan, &output, is_block, progress)?;
+    let report = report(&plan);
+    output.finish()?;
+    Ok(report)
+}
+
+fn write(
+    options: &BuildOptions,
+    plan: &mut Plan<'_>,
+    output: &Output,
+    is_block: bool,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(), BuildError> {
+    let path = options.output.clone();
+    let failed = move |source: DeviceError| BuildError::Write { path: path.clone(), source };
+    let device: &dyn Device = output.device();
+    // A new file is one hole.
+    let rules = WriteRules { discard: plan.volume.figures.discard, prezeroed: !is_block, ..WriteRules::default() };
+    let zeroed = plan.volume.clear(device, rules).map_err(&failed)?;
+    let cluster_size = plan.demand.shape.cluster_size();
+    for piece in plan.space.pieces(0..plan.placement.end) {
+        let end = (piece.block * plan.demand.shape.block_size + piece.len * cluster_size).min(plan.bytes());
+        let start = plan.volume.geometry.byte_of(BlockNo(piece.block));
+        output.reserve(start, end - start)?;
+    }
+    let total = plan.bytes_to_write();
+    let done = AtomicU64::new(0);
+    let threads = options.threads.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
+    });
+    write::write_tree(plan, device, threads, &failed, &|bytes| {
+        let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        progress(Progress { done, total });
+    })?;
+    plan.volume.forget_records();
+    plan.volume.write_rest(device, rules, zeroed).map_err(&failed)
+}
+
+fn report(plan: &Plan<'_>) -> Report {
+    let volume = &plan.volume;
+    let tree = plan.demand.tree;
+    let directories = plan.demand.dirs.len() as u64;
+    let mut warnings = volume.figures.warnings.clone();
+    for (name, count) in tree.ignored_xattrs() {
+        let name = crate::source::EntryName::from(name);
+        warnings.push(format!("extended attribute {name} of {count} files left out: ext4 has no place for it"));
+    }
+    Report {
+        bytes: plan.bytes(),
+        block_size: volume.geometry.block_size,
+        blocks: volume.geometry.blocks_count,
+        free_blocks: volume.free_blocks(),
+        inodes: volume.geometry.inodes_count,
+        free_inodes: volume.free_inodes() as u32, // at most all of them
+        journal_blocks: volume.figures.journal.map(|journal| journal.blocks),
+        directories,
+        files: tree.node_count() as u64 - directories,
+        content_bytes: tree
+            .nodes()
+            .filter(|(_, node)| node.kind() == NodeKind::Regular)
+            .map(|(_, node)| node.size())
+            .sum(),
+        uuid: volume.identity.uuid,
+        features: volume.geometry.features.names(),
+        warnings,
+    }
+}

@@ -1,0 +1,451 @@
+//! The plan of an image: the smallest volume in which the tree fits, or the one asked for, and where everything lies.
+
+use std::collections::BTreeMap;
+
+use extant_device::{Device, DeviceError};
+use extant_layout::RunSet;
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::quota::{QuotaKind, QuotaRecord, build_quota_file};
+use extant_ondisk::superblock::Superblock;
+use extant_ondisk::{
+    CompatFeatures, Geometry, InodeNo, RoCompatFeatures,
+};
+
+use super::attributes::Divided;
+use super::demand::{Demand, DirDemand, Storage};
+use super::error::BuildError;
+use super::identity::of_content;
+use super::placement::{Mapping, Placement, dir_ranges};
+use super::space::Space;
+use super::{BuildOptions, Size};
+use crate::mkfs::{
+    BlockSize, Config, DeviceFacts, Figures, Identity, MappedFile, MkfsError, NewVolume, Options,
+    Program, UuidChoice, figures::figures, raw_superblock,
+};
+use crate::source::{NodeId, NodeKind, Tree, XattrSetId};
+
+/// Of the prototype that only shows features and sizes: large enough for a journal of any size.
+const PROTOTYPE_BYTES: u64 = 1 << 36;
+/// From here on a file needs the feature large_file.
+const LARGE_FILE: u64 = 1 << 31;
+/// Steps of the search for the smallest volume, which takes about ten.
+const MAX_STEPS: u32 = 100_000;
+/// Volumes of fewer blocks get no journal.
+const MIN_JOURNAL_VOLUME: u64 = 2048;
+
+/// Everything that the writer needs to know.
+#[derive(Debug)]
+pub(super) struct Plan<'t> {
+    pub(super) demand: Demand<'t>,
+    pub(super) volume: NewVolume,
+    pub(super) space: Space,
+    pub(super) placement: Placement,
+}
+
+/// A volume of some size with its own files, and the room that is left.
+struct Attempt {
+    volume: NewVolume,
+    space: Space,
+    quotas: Vec<(QuotaKind, InodeNo, MappedFile)>,
+}
+
+/// What came of an attempt.
+enum Outcome<T> {
+    Fits(T),
+    /// So many more blocks are needed at least.
+    Short(u64),
+}
+
+/// What the search tries sizes with.
+struct Planner<'o, 't> {
+    options: Options,
+    config: Config,
+    facts: DeviceFacts,
+    identity: Identity,
+    demand: Demand<'t>,
+    /// Features that the tree needs beside those chosen.
+    added: RoCompatFeatures,
+    prototype: Figures,
+    /// Clusters of the demand where no file is cut by metadata.
+    least_clusters: u64,
+    /// Inodes that are not the tree's.
+    own_inodes: u32,
+    build: &'o BuildOptions,
+}
+
+impl<'t> Plan<'t> {
+    /// Plans the image of a tree; `facts` are those of the device written to.
+    pub(super) fn new(
+        build: &BuildOptions,
+        tree: &'t Tree,
+        facts: DeviceFacts,
+    ) -> Result<Self, BuildError> {
+        let mut planner = Planner::new(build, tree, facts)?;
+        let attempt = match &build.size {
+            Size::Auto => planner.smallest()?,
+            Size::Given(text) => planner.of_size(Some(text.clone()))?,
+            Size::Device => planner.of_size(None)?,
+        };
+        let (attempt, placement) = attempt;
+        let Attempt { volume, space, quotas } = attempt;
+        let mut plan = Self { demand: planner.demand, volume, space, placement };
+        plan.take(quotas)?;
+        Ok(plan)
+    }
+
+    /// Marks as used what the tree takes, and counts it.
+    fn take(
+        &mut self,
+        quotas: Vec<(QuotaKind, InodeNo, MappedFile)>,
+    ) -> Result<(), BuildError> {
+        let geometry = &self.volume.geometry;
+        let cluster_blocks = u64::from(geometry.blocks_per_cluster);
+        let end_block = geometry.blocks_count;
+        for piece in self.space.pieces(0..self.placement.end) {
+            let end = (piece.block + piece.len * cluster_blocks).min(end_block);
+            self.volume.used.insert(piece.block..end);
+        }
+        let numbers = &self.demand.numbers;
+        let first = numbers.end() - numbers.count() as u32;
+        let end = u64::from(numbers.end()) + self.demand.attributes.ea_files.len() as u64;
+        self.volume.inodes.insert(u64::from(first)..end);
+        let per_group = geometry.inodes_per_group;
+        for dir in &self.demand.dirs {
+            let group = (numbers.of(dir.node).0 - 1) / per_group;
+            *self.volume.directories.entry(group).or_default() += 1;
+        }
+        for (kind, number, map) in quotas {
+            let bytes = build_quota_file(kind, &self.usage(kind))?;
+            self.volume.put_file(&map, &bytes);
+            self.volume.put_quota_inode(kind, number, &map, bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// What users, groups or projects have on the volume.
+    fn usage(&self, kind: QuotaKind) -> Vec<QuotaRecord> {
+        let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut add = |id: u32, inodes: u64, blocks: u64| {
+            let entry = usage.entry(id).or_default();
+            entry.0 += inodes;
+            entry.1 += blocks * self.demand.shape.block_size;
+        };
+        if self.demand.lost_found.is_none() {
+            add(0, 1, self.volume.lost_found_blocks());
+        }
+        for (id, node) in self.demand.tree.nodes() {
+            let owner = match kind {
+                QuotaKind::User => node.uid(),
+                QuotaKind::Group => node.gid(),
+                QuotaKind::Project => 0,
+            };
+            // Who has a value with an inode of its own pays for it as if it were not shared.
+            let (inodes, blocks) = self.demand.attributes.ea_charge(id, &self.demand.shape, node);
+            add(owner, 1 + inodes, self.space_of(id) + blocks);
+        }
+        let record = |(id, (inodes, space))| QuotaRecord { id, inodes, space, ..QuotaRecord::default() };
+        usage.into_iter().map(record).collect()
+    }
+
+    /// Blocks that a node takes, in whole clusters.
+    pub(super) fn space_of(&self, id: NodeId) -> u64 {
+        let demand = &self.demand;
+        let data = match demand.tree.node(id).kind() {
+            NodeKind::Directory => self.directory(demand.numbers.of(id)).map_or(0, |(dir, start)| {
+                Mapping::new(&demand.shape, &self.space, start, dir_ranges(dir)).blocks()
+            }),
+            NodeKind::Regular => match demand.storage(id) {
+                Storage::Blocks => self.file(id).map_or(0, |mapping| mapping.blocks()),
+                _ => 0,
+            },
+            NodeKind::Symlink if self.placement.symlink(demand, id).is_some() => {
+                demand.shape.cluster_blocks
+            }
+            _ => 0,
+        };
+        let has_block = demand.attributes.block_of(id).is_some();
+        data + if has_block { demand.shape.cluster_blocks } else { 0 }
+    }
+
+    /// A directory and its place.
+    pub(super) fn directory(&self, number: InodeNo) -> Option<(&DirDemand, u64)> {
+        let dirs = &self.demand.dirs;
+        let index = dirs.binary_search_by_key(&number, |dir| self.demand.numbers.of(dir.node)).ok()?;
+        Some((&dirs[index], self.placement.dirs[index]))
+    }
+
+    /// The mapping of a regular file with blocks.
+    pub(super) fn file(&self, id: NodeId) -> Option<Mapping<'_>> {
+        let start = self.placement.file(&self.demand, id)?;
+        Some(Mapping::new(&self.demand.shape, &self.space, start, self.demand.ranges(id)))
+    }
+
+    /// The mapping of one block.
+    pub(super) fn one_block(&self, start: u64) -> Mapping<'_> {
+        let range = std::iter::once((extant_ondisk::FileBlock(0), 1));
+        Mapping::new(&self.demand.shape, &self.space, start, range)
+    }
+
+    /// The attributes of a set where they go.
+    pub(super) fn divided(&self, set: XattrSetId) -> Result<Divided, BuildError> {
+        let seed = self.volume.geometry.checksum_seed;
+        let ea_inode = |index| self.demand.ea_inode(index);
+        self.demand.attributes.divided(self.demand.tree, set, seed, ea_inode)
+    }
+
+    /// The checksum seed of what belongs to an inode.
+    pub(super) fn seed_of(&self, number: InodeNo) -> Option<u32> {
+        let geometry = &self.volume.geometry;
+        geometry.has_metadata_csum().then(|| geometry.inode_checksum_seed(number, 0))
+    }
+
+    /// Bytes of the whole volume.
+    pub(super) fn bytes(&self) -> u64 {
+        self.volume.geometry.blocks_count * u64::from(self.volume.geometry.block_size)
+    }
+}
+
+impl<'o, 't> Planner<'o, 't> {
+    fn new(
+        build: &'o BuildOptions,
+        tree: &'t Tree,
+        facts: DeviceFacts,
+    ) -> Result<Self, BuildError> {
+        let mut options = build.format.clone();
+        refuse_options(&options)?;
+        // Sizes must not depend on how large the image comes out.
+        options.usage_types.get_or_insert_with(|| "default".to_owned());
+        options.reserved_ratio.get_or_insert(0.0);
+        let config = Config::built_in();
+        let mut shown = options.clone();
+        shown.size = Some(format!("{}k", PROTOTYPE_BYTES >> 10));
+        (shown.inodes, shown.inode_ratio) = (None, None);
+        let mut prototype = figures(Program::Extant, &shown, &config, &facts)?;
+        if prototype.is_journal_device() {
+            return Err(BuildError::Unsupported("journal devices: there is no room for files"));
+        }
+        options.block_size = Some(BlockSize::Exactly(prototype.block_size));
+        let added = added_features(tree, &mut prototype);
+        let identity = identity(build, tree, &options, &prototype)?;
+        let raw = raw_superblock(&prototype, &identity);
+        let geometry = Geometry::new(&raw)?;
+        let superblock = Superblock::decode(&raw);
+        let own_inodes = 1
+            + u32::from(prototype.quotas.contains(&QuotaKind::Project))
+            + u32::from(prototype.features.compat.contains(CompatFeatures::ORPHAN_FILE));
+        let first = geometry.first_inode.0 + own_inodes;
+        let extra_isize = superblock.want_extra_isize;
+        let demand = Demand::new(tree, &geometry, &superblock, first, extra_isize)?;
+        let boundless = Space::new(&geometry, &RunSet::new());
+        let least_clusters = Placement::new(&demand, &boundless).end;
+        Ok(Self {
+            options,
+            config,
+            facts,
+            identity,
+            demand,
+            added,
+            prototype,
+            least_clusters,
+            own_inodes,
+            build,
+        })
+    }
+
+    /// Inodes of the volume that the tree needs, the reserved ones included.
+    fn inodes(&self) -> u64 {
+        u64::from(InodeNo::FIRST_ORDINARY.0 - 1) + u64::from(self.own_inodes) + self.demand.inodes()
+    }
+
+    /// The smallest volume in which everything fits.
+    fn smallest(&mut self) -> Result<(Attempt, Placement), BuildError> {
+        if self.options.inodes.is_none() && self.options.inode_ratio.is_none() {
+            self.options.inodes = Some(self.inodes());
+        }
+        let block_size = u64::from(self.prototype.block_size);
+        let cluster_blocks = u64::from(self.prototype.blocks_per_cluster());
+        // Data and inode tables are needed in any case.
+        let tables = self.inodes() * u64::from(self.prototype.inode_size) / block_size;
+        let mut blocks = self.least_clusters * cluster_blocks + tables;
+        if self.prototype.features.compat.contains(CompatFeatures::HAS_JOURNAL) {
+            blocks = blocks.max(MIN_JOURNAL_VOLUME);
+        }
+        let mut found = None;
+        for _ in 0..MAX_STEPS {
+            match self.attempt(Some(blocks.to_string()))? {
+                Outcome::Fits(fitting) => {
+                    found = Some(fitting);
+                    break;
+                }
+                Outcome::Short(more) => blocks += more.max(1),
+            }
+        }
+        let mut fitting = found.ok_or_else(|| {
+            BuildError::Option("no size was found in which the tree fits".to_owned())
+        })?;
+        // A larger volume needs more for itself, so that no smaller one should fit; but that is tried.
+        loop {
+            let less = fitting.0.volume.geometry.blocks_count.saturating_sub(1);
+            match self.attempt(Some(less.to_string()))? {
+                Outcome::Fits(smaller) => fitting = smaller,
+                Outcome::Short(_) => return Ok(fitting),
+            }
+        }
+    }
+
+    /// A volume of the size that was asked for; `None` for the device's own.
+    fn of_size(&mut self, size: Option<String>) -> Result<(Attempt, Placement), BuildError> {
+        let chooses_inodes = self.options.inodes.is_none() && self.options.inode_ratio.is_none();
+        let first = self.attempt(size.clone());
+        let outcome = match first {
+            Ok(Outcome::Fits(fitting)) => return Ok(fitting),
+            // With fewer or more inodes than the usual ratio gives it may fit.
+            Ok(Outcome::Short(_)) | Err(BuildError::NoInodes { .. }) if chooses_inodes => {
+                self.options.inodes = Some(self.inodes());
+                self.attempt(size)?
+            }
+            other => other?,
+        };
+        match outcome {
+            Outcome::Fits(fitting) => Ok(fitting),
+            Outcome::Short(missing) => {
+                let blocks_per_cluster = u64::from(self.prototype.blocks_per_cluster());
+                let needed = self.least_clusters * blocks_per_cluster;
+                Err(BuildError::NoSpace {
+                    needed,
+                    room: needed.saturating_sub(missing),
+                    block_size: u64::from(self.prototype.block_size),
+                })
+            }
+        }
+    }
+
+    /// Lays out a volume of this size and the tree in it.
+    fn attempt(&self, size: Option<String>) -> Result<Outcome<(Attempt, Placement)>, BuildError> {
+        let mut options = self.options.clone();
+        options.size = size;
+        let mut figures = match figures(Program::Extant, &options, &self.config, &self.facts) {
+            Ok(figures) => figures,
+            Err(MkfsError::TooSmall(_)) => return Ok(Outcome::Short(1)),
+            Err(error) => return Err(error.into()),
+        };
+        let wanted = self.prototype.features.compat & CompatFeatures::HAS_JOURNAL;
+        if !figures.features.compat.contains(wanted) {
+            // The journal was dropped: build keeps the features that were asked for.
+            return Ok(Outcome::Short(1));
+        }
+        figures.features.ro_compat |= self.added;
+        figures.features.compat |= self.prototype.features.compat & CompatFeatures::EXT_ATTR;
+        let needed = self.inodes();
+        if u64::from(figures.inodes()) < needed {
+            return Err(BuildError::NoInodes { needed, given: u64::from(figures.inodes()) });
+        }
+        let cluster_blocks = u64::from(figures.blocks_per_cluster());
+        let attempt = match Attempt::new(figures, self.identity.clone(), &self.demand) {
+            Ok(attempt) => attempt,
+            Err(BuildError::Mkfs(MkfsError::TooSmall(_))) => return Ok(Outcome::Short(1)),
+            Err(error) => return Err(error),
+        };
+        let short = |end: u64| end.checked_sub(attempt.space.total()).filter(|more| *more > 0);
+        if let Some(more) = short(self.least_clusters) {
+            return Ok(Outcome::Short(more * cluster_blocks));
+        }
+        let placement = Placement::new(&self.demand, &attempt.space);
+        if let Some(more) = short(placement.end) {
+            return Ok(Outcome::Short(more * cluster_blocks));
+        }
+        Ok(Outcome::Fits((attempt, placement)))
+    }
+}
+
+impl Attempt {
+    fn new(
+        figures: Figures,
+        identity: Identity,
+        demand: &Demand<'_>,
+    ) -> Result<Self, BuildError> {
+        let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
+        volume.add_reserved_inodes(demand.lost_found.is_none())?;
+        let mut quotas = Vec::new();
+        for kind in volume.figures.quotas.clone() {
+            // Use is known later; the file's size depends on who has files at all.
+            let zero = |id| QuotaRecord { id, ..QuotaRecord::default() };
+            let records: Vec<_> = owners(demand, kind).into_iter().map(zero).collect();
+            let bytes = build_quota_file(kind, &records)?.len() as u64;
+            let (number, map) = volume.take_quota_file(kind, bytes)?;
+            quotas.push((kind, number, map));
+        }
+        volume.add_orphan_file_if_any()?;
+        let space = Space::new(&volume.geometry, &volume.used);
+        Ok(Self { volume, space, quotas })
+    }
+}
+
+/// Who has files: the ids in order.
+fn owners(demand: &Demand<'_>, kind: QuotaKind) -> Vec<u32> {
+    let id = |node: &crate::source::Node| match kind {
+        QuotaKind::User => node.uid(),
+        QuotaKind::Group => node.gid(),
+        QuotaKind::Project => 0,
+    };
+    let mut ids: Vec<u32> = demand.tree.nodes().map(|(_, node)| id(node)).collect();
+    if demand.lost_found.is_none() {
+        ids.push(0);
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// Features that the tree needs: those that a kernel would set when it wrote such files.
+fn added_features(tree: &Tree, prototype: &mut Figures) -> RoCompatFeatures {
+    let mut added = RoCompatFeatures::empty();
+    if tree.nodes().any(|(_, node)| node.kind() == NodeKind::Regular && node.size() >= LARGE_FILE) {
+        added |= RoCompatFeatures::LARGE_FILE;
+    }
+    if tree.xattr_sets().len() > 1 {
+        prototype.features.compat |= CompatFeatures::EXT_ATTR;
+    }
+    prototype.features.ro_compat |= added;
+    added
+}
+
+fn identity(
+    build: &BuildOptions,
+    tree: &Tree,
+    options: &Options,
+    prototype: &Figures,
+) -> Result<Identity, BuildError> {
+    let newest = tree.nodes().map(|(_, node)| node.mtime().seconds).max().unwrap_or(0);
+    let time = u64::try_from(build.epoch.unwrap_or(newest)).unwrap_or(0);
+    let label = options.label.as_deref().unwrap_or_default();
+    let (uuid, hash_seed) = of_content(tree, prototype, label, time);
+    let uuid = match options.uuid_choice()? {
+        UuidChoice::Given(given) => extant_ondisk::Uuid(given.into_bytes()),
+        UuidChoice::Clear => extant_ondisk::Uuid::NIL,
+        UuidChoice::Random if options.uuid.is_none() => uuid,
+        UuidChoice::Random | UuidChoice::Time => {
+            return Err(BuildError::Unsupported("random UUIDs: the same input gives the same image"));
+        }
+    };
+    let given = prototype.extended.hash_seed.map(|seed| extant_ondisk::Uuid(seed.into_bytes()));
+    let root = tree.node(NodeId::ROOT);
+    Ok(Identity::given(options, uuid, given.unwrap_or(hash_seed), time, (root.uid(), root.gid())))
+}
+
+/// Options of mkfs that an image from sources has no use for.
+fn refuse_options(options: &Options) -> Result<(), BuildError> {
+    let refused = [
+        (options.bad_blocks_file.is_some() || options.check_blocks > 0, "bad blocks (-c, -l)"),
+        (options.undo_file.is_some(), "undo files (-z)"),
+        (options.super_only, "-S"),
+        (options.dry_run, "-n"),
+        (options.journal.device.is_some(), "external journals (-J device=)"),
+        (options.source.is_some(), "-d: the sources are arguments"),
+        (options.creator_os.is_some(), "other creators (-o)"),
+    ];
+    match refused.into_iter().find(|(is_given, _)| *is_given) {
+        Some((_, what)) => Err(BuildError::Unsupported(what)),
+        None => Ok(()),
+    }
+}
