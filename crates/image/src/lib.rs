@@ -1,6 +1,7 @@
 //! Whole-image work: mkfs, build, export, tune.
 #![forbid(unsafe_code)]
 
+pub mod build;
 pub mod mkfs;
 
 pub mod source;

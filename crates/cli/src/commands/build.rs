@@ -1,10 +1,16 @@
 //! `extant build`: an image from directories, archives and OCI layouts.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use extant_image::build::{BuildOptions, Progress, Report, Size, build};
+use extant_image::mkfs::Options;
+use extant_image::source::{OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources};
 
 use super::mkfs::Format;
 use crate::failure::Failure;
+use crate::progress::Progress as Bar;
+use crate::say;
 use crate::session::Session;
 
 /// Build an image from directories, tar archives and OCI layouts, laid over each other
@@ -24,8 +30,8 @@ pub(crate) struct Args {
     /// Every file belongs to these numbers
     #[arg(long, value_name = "UID:GID", conflicts_with = "map_owner")]
     owner: Option<String>,
-    /// Files of the first pair of numbers belong to the second; may be repeated
-    #[arg(long, value_name = "UID:GID=UID:GID")]
+    /// Users and groups FROM become TO, COUNT of them; may be repeated
+    #[arg(long, value_name = "[u:|g:]FROM:TO[:COUNT]")]
     map_owner: Vec<String>,
     /// The volume's UUID; from the content without it
     #[arg(short = 'U', long, value_name = "UUID")]
@@ -47,8 +53,131 @@ pub(crate) struct Args {
     sources: Vec<OsString>,
 }
 
+/// The environment variable that stands in for the clock.
+const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
+
 impl Args {
-    pub(crate) fn run(self, _session: &mut Session) -> Result<(), Failure> {
-        Err(Failure::not_built("building an image"))
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let epoch = epoch()?;
+        let options = self.options(epoch)?;
+        let sources = self.sources.iter().map(|source| Source::of(source));
+        let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;
+        let spool = self.output.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let reading = ReadOptions {
+            owners: self.owners()?,
+            latest: epoch,
+            output: Some(self.output.clone()),
+            spool: spool.unwrap_or(Path::new(".")).to_owned(),
+            ..ReadOptions::default()
+        };
+        let tree = {
+            let _progress = self.progress("reading", None);
+            read_sources(&sources, &reading).map_err(Failure::new)?
+        };
+        let bar = self.progress("writing", None);
+        let report =
+            build(&options, &tree, &|at: Progress| bar.at(at.done)).map_err(Failure::new)?;
+        drop(bar);
+        for warning in &report.warnings {
+            session.remark(format_args!("warning: {warning}"))?;
+        }
+        if self.json {
+            return session.out.json(&Shown::of(&report));
+        }
+        if !self.quiet {
+            say!(
+                session,
+                "{}: {} blocks of {} bytes ({} free), {} inodes ({} free), {} files and {} directories with {} bytes",
+                self.output.display(),
+                report.blocks,
+                report.block_size,
+                report.free_blocks,
+                report.inodes,
+                report.free_inodes,
+                report.files,
+                report.directories,
+                report.content_bytes
+            )?;
+        }
+        Ok(())
+    }
+
+    fn options(&self, epoch: Option<i64>) -> Result<BuildOptions, Failure> {
+        let mut words = self.format.words();
+        if let Some(uuid) = &self.uuid {
+            words.extend(["-U".into(), uuid.into()]);
+        }
+        if let Some(seed) = &self.hash_seed {
+            words.extend(["-E".into(), format!("hash_seed={seed}").into()]);
+        }
+        words.extend(["--".into(), self.output.clone().into()]);
+        let format = Options::parse(words).map_err(Failure::usage)?;
+        Ok(BuildOptions {
+            output: self.output.clone(),
+            format,
+            size: if self.size == "auto" { Size::Auto } else { Size::Given(self.size.clone()) },
+            epoch,
+            threads: self.threads.map(usize::from),
+        })
+    }
+
+    fn owners(&self) -> Result<Owners, Failure> {
+        let mut map = OwnerMap::default();
+        for text in &self.map_owner {
+            map.extend(&text.parse().map_err(Failure::usage)?).map_err(Failure::usage)?;
+        }
+        let all = self.owner.as_deref().map(parse_owner).transpose().map_err(Failure::usage)?;
+        Ok(Owners { all, map })
+    }
+
+    fn progress(&self, what: &'static str, total: Option<u64>) -> Bar {
+        if self.quiet || self.json { Bar::none() } else { Bar::of_bytes(what, total) }
+    }
+}
+
+fn epoch() -> Result<Option<i64>, Failure> {
+    let Some(text) = std::env::var_os(EPOCH_VARIABLE) else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.trim().parse().ok());
+    let seconds = seconds.ok_or_else(|| {
+        Failure::usage(format_args!("{EPOCH_VARIABLE} is not a time: {}", text.display()))
+    })?;
+    Ok(Some(seconds))
+}
+
+/// The report as `--json` shows it.
+#[derive(serde::Serialize)]
+struct Shown<'a> {
+    bytes: u64,
+    block_size: u32,
+    blocks: u64,
+    free_blocks: u64,
+    inodes: u32,
+    free_inodes: u32,
+    journal_blocks: Option<u32>,
+    files: u64,
+    directories: u64,
+    content_bytes: u64,
+    uuid: String,
+    features: &'a [String],
+    warnings: &'a [String],
+}
+
+impl<'a> Shown<'a> {
+    fn of(report: &'a Report) -> Self {
+        Self {
+            bytes: report.bytes,
+            block_size: report.block_size,
+            blocks: report.blocks,
+            free_blocks: report.free_blocks,
+            inodes: report.inodes,
+            free_inodes: report.free_inodes,
+            journal_blocks: report.journal_blocks,
+            files: report.files,
+            directories: report.directories,
+            content_bytes: report.content_bytes,
+            uuid: report.uuid.to_string(),
+            features: &report.features,
+            warnings: &report.warnings,
+        }
     }
 }

@@ -86,7 +86,9 @@ impl Attributes {
                 next_block[set.0 as usize] = attributes.blocks.len() as u32;
                 let full = MAX_BLOCK_REFCOUNT;
                 let blocks = count.div_ceil(full);
-                attributes.blocks.extend((0..blocks).map(|block| (set, full.min(count - block * full))));
+                attributes
+                    .blocks
+                    .extend((0..blocks).map(|block| (set, full.min(count - block * full))));
                 blocks
             };
             attributes.add_ea_files(set, &entries, &packing, (count, set_blocks), &mut ea_by_value);
@@ -178,6 +180,24 @@ impl Attributes {
     pub(super) fn block_of(&self, node: NodeId) -> Option<usize> {
         let block = *self.block_of_node.get(node.index())?;
         (block != NONE).then_some(block as usize)
+    }
+
+    /// What a node's owner is charged for values with inodes of their own: how many, and their bytes in whole clusters.
+    pub(super) fn ea_charge(
+        &self,
+        tree: &Tree,
+        set: XattrSetId,
+        cluster_size: u64,
+    ) -> Result<(u64, u64), BuildError> {
+        if self.ea_files.is_empty() || set == XattrSetId::NONE {
+            return Ok((0, 0));
+        }
+        let packing = pack(&entries_of(tree, set)?, self.room);
+        let indexes = packing.to_ea_inode.iter().filter_map(|&at| self.ea_of_entry.get(&(set, at)));
+        Ok(indexes.fold((0, 0), |(count, bytes), &index| {
+            let size = u64::from(self.ea_files[index].size);
+            (count + 1, bytes + size.next_multiple_of(cluster_size))
+        }))
     }
 
     /// The value of an inode of its own.

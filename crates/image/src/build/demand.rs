@@ -163,10 +163,8 @@ impl<'t> Demand<'t> {
     /// Sorts the nodes by kind and refuses what the format cannot hold.
     fn collect(&mut self) -> Result<(), BuildError> {
         for (id, node) in self.tree.nodes() {
-            let refuse = |why: String| BuildError::Limit {
-                path: EntryName(self.tree.path_of(id)),
-                why,
-            };
+            let refuse =
+                |why: String| BuildError::Limit { path: EntryName(self.tree.path_of(id)), why };
             match node.kind() {
                 // Their links are subdirectories, which have other limits.
                 NodeKind::Directory => continue,
@@ -179,8 +177,12 @@ impl<'t> Demand<'t> {
                         )));
                     }
                     // Without huge_file 32 bits count sectors.
-                    if !self.shape.has_huge_file && self.clusters_of(id) * self.shape.cluster_size() >= 1 << 40 {
-                        return Err(refuse("2 TiB and more of data need the feature huge_file".to_owned()));
+                    if !self.shape.has_huge_file
+                        && self.clusters_of(id) * self.shape.cluster_size() >= 1 << 40
+                    {
+                        return Err(refuse(
+                            "2 TiB and more of data need the feature huge_file".to_owned(),
+                        ));
                     }
                     if self.storage(id) == Storage::Blocks {
                         self.files.push(id);
@@ -211,9 +213,9 @@ impl<'t> Demand<'t> {
     fn plan_directories(&mut self) -> Result<(), BuildError> {
         let mut dirs = std::mem::take(&mut self.dirs);
         let this = &*self;
-        dirs.par_iter_mut().with_min_len(64).try_for_each_init(Vec::new, |items, dir| {
-            this.plan_directory(dir, items)
-        })?;
+        dirs.par_iter_mut()
+            .with_min_len(64)
+            .try_for_each_init(Vec::new, |items, dir| this.plan_directory(dir, items))?;
         self.dirs = dirs;
         Ok(())
     }
@@ -333,8 +335,11 @@ impl<'t> Demand<'t> {
 /// All directories in the order of their inodes, not planned yet.
 fn demands_of(numbers: &Numbers, directories: &[Directory]) -> Vec<DirDemand> {
     let plan = DirPlan { leaves: 0, nodes: [0; 2], is_indexed: false };
-    let demand = |&(node, parent): &Directory| {
-        DirDemand { node, parent: numbers.of(parent), plan, inline: None }
+    let demand = |&(node, parent): &Directory| DirDemand {
+        node,
+        parent: numbers.of(parent),
+        plan,
+        inline: None,
     };
     let mut dirs: Vec<_> = directories.iter().map(demand).collect();
     dirs.sort_unstable_by_key(|dir| numbers.of(dir.node));

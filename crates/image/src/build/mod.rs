@@ -139,25 +139,32 @@ fn write(
     let failed = move |source: DeviceError| BuildError::Write { path: path.clone(), source };
     let device: &dyn Device = output.device();
     // A new file is one hole.
-    let rules = WriteRules { discard: plan.volume.figures.discard, prezeroed: !is_block, ..WriteRules::default() };
+    let rules = WriteRules {
+        discard: plan.volume.figures.discard,
+        prezeroed: !is_block,
+        ..WriteRules::default()
+    };
     let zeroed = plan.volume.clear(device, rules).map_err(&failed)?;
     let cluster_size = plan.demand.shape.cluster_size();
     for piece in plan.space.pieces(0..plan.placement.end) {
-        let end = (piece.block * plan.demand.shape.block_size + piece.len * cluster_size).min(plan.bytes());
+        let end = (piece.block * plan.demand.shape.block_size + piece.len * cluster_size)
+            .min(plan.bytes());
         let start = plan.volume.geometry.byte_of(BlockNo(piece.block));
         output.reserve(start, end - start)?;
     }
     let total = plan.bytes_to_write();
     let done = AtomicU64::new(0);
     let threads = options.threads.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
+        std::thread::available_parallelism()
+            .map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
     });
     write::write_tree(plan, device, threads, &failed, &|bytes| {
         let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         progress(Progress { done, total });
     })?;
-    plan.volume.forget_records();
-    plan.volume.write_rest(device, rules, zeroed).map_err(&failed)
+    // They were written with their tables.
+    plan.volume.records.clear();
+    plan.volume.write_metadata(device, rules, zeroed).map_err(&failed)
 }
 
 fn report(plan: &Plan<'_>) -> Report {
@@ -167,7 +174,9 @@ fn report(plan: &Plan<'_>) -> Report {
     let mut warnings = volume.figures.warnings.clone();
     for (name, count) in tree.ignored_xattrs() {
         let name = crate::source::EntryName::from(name);
-        warnings.push(format!("extended attribute {name} of {count} files left out: ext4 has no place for it"));
+        warnings.push(format!(
+            "extended attribute {name} of {count} files left out: ext4 has no place for it"
+        ));
     }
     Report {
         bytes: plan.bytes(),

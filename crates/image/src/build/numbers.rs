@@ -60,8 +60,12 @@ impl Numbers {
     }
 
     /// The nodes of a range of inodes, as far as they are ordinary ones.
-    pub(super) fn nodes(&self, inodes: std::ops::Range<u32>) -> impl Iterator<Item = (InodeNo, NodeId)> + '_ {
-        let index = |inode: u32| (inode.saturating_sub(self.first) as usize).min(self.in_order.len());
+    pub(super) fn nodes(
+        &self,
+        inodes: std::ops::Range<u32>,
+    ) -> impl Iterator<Item = (InodeNo, NodeId)> + '_ {
+        let index =
+            |inode: u32| (inode.saturating_sub(self.first) as usize).min(self.in_order.len());
         let range = index(inodes.start)..index(inodes.end);
         let at = self.first + range.start as u32;
         self.in_order[range].iter().zip(at..).map(|(node, inode)| (InodeNo(inode), *node))

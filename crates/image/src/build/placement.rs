@@ -82,7 +82,10 @@ pub(super) fn dir_ranges(dir: &DirDemand) -> impl Iterator<Item = (FileBlock, u6
 }
 
 /// A value's blocks, as the ranges of a file.
-pub(super) fn ea_ranges(shape: &Shape, size: u32) -> impl Iterator<Item = (FileBlock, u64)> + use<> {
+pub(super) fn ea_ranges(
+    shape: &Shape,
+    size: u32,
+) -> impl Iterator<Item = (FileBlock, u64)> + use<> {
     let blocks = u64::from(size).div_ceil(shape.block_size);
     (blocks > 0).then_some((FileBlock(0), blocks)).into_iter()
 }

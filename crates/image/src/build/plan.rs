@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use extant_device::{Device, DeviceError};
 use extant_layout::RunSet;
-use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::quota::{QuotaKind, QuotaRecord, build_quota_file};
 use extant_ondisk::superblock::Superblock;
-use extant_ondisk::{
-    CompatFeatures, Geometry, InodeNo, RoCompatFeatures,
-};
+use extant_ondisk::{CompatFeatures, Geometry, GroupNo, InodeNo, RoCompatFeatures};
 
 use super::attributes::Divided;
 use super::demand::{Demand, DirDemand, Storage};
@@ -22,7 +18,7 @@ use crate::mkfs::{
     BlockSize, Config, DeviceFacts, Figures, Identity, MappedFile, MkfsError, NewVolume, Options,
     Program, UuidChoice, figures::figures, raw_superblock,
 };
-use crate::source::{NodeId, NodeKind, Tree, XattrSetId};
+use crate::source::{Node, NodeId, NodeKind, Tree, XattrSetId};
 
 /// Of the prototype that only shows features and sizes: large enough for a journal of any size.
 const PROTOTYPE_BYTES: u64 = 1 << 36;
@@ -40,6 +36,8 @@ pub(super) struct Plan<'t> {
     pub(super) volume: NewVolume,
     pub(super) space: Space,
     pub(super) placement: Placement,
+    /// Bytes of the lost+found that was added.
+    lost_found_space: u64,
 }
 
 /// A volume of some size with its own files, and the room that is left.
@@ -47,6 +45,7 @@ struct Attempt {
     volume: NewVolume,
     space: Space,
     quotas: Vec<(QuotaKind, InodeNo, MappedFile)>,
+    lost_found_space: u64,
 }
 
 /// What came of an attempt.
@@ -57,7 +56,7 @@ enum Outcome<T> {
 }
 
 /// What the search tries sizes with.
-struct Planner<'o, 't> {
+struct Planner<'t> {
     options: Options,
     config: Config,
     facts: DeviceFacts,
@@ -70,7 +69,6 @@ struct Planner<'o, 't> {
     least_clusters: u64,
     /// Inodes that are not the tree's.
     own_inodes: u32,
-    build: &'o BuildOptions,
 }
 
 impl<'t> Plan<'t> {
@@ -87,17 +85,14 @@ impl<'t> Plan<'t> {
             Size::Device => planner.of_size(None)?,
         };
         let (attempt, placement) = attempt;
-        let Attempt { volume, space, quotas } = attempt;
-        let mut plan = Self { demand: planner.demand, volume, space, placement };
+        let Attempt { volume, space, quotas, lost_found_space } = attempt;
+        let mut plan = Self { demand: planner.demand, volume, space, placement, lost_found_space };
         plan.take(quotas)?;
         Ok(plan)
     }
 
     /// Marks as used what the tree takes, and counts it.
-    fn take(
-        &mut self,
-        quotas: Vec<(QuotaKind, InodeNo, MappedFile)>,
-    ) -> Result<(), BuildError> {
+    fn take(&mut self, quotas: Vec<(QuotaKind, InodeNo, MappedFile)>) -> Result<(), BuildError> {
         let geometry = &self.volume.geometry;
         let cluster_blocks = u64::from(geometry.blocks_per_cluster);
         let end_block = geometry.blocks_count;
@@ -115,45 +110,45 @@ impl<'t> Plan<'t> {
             *self.volume.directories.entry(group).or_default() += 1;
         }
         for (kind, number, map) in quotas {
-            let bytes = build_quota_file(kind, &self.usage(kind))?;
-            self.volume.put_file(&map, &bytes);
-            self.volume.put_quota_inode(kind, number, &map, bytes.len() as u64);
+            let bytes = build_quota_file(kind, &self.usage(kind)?)?;
+            self.volume.put_quota_file(kind, number, &map, &bytes);
         }
         Ok(())
     }
 
     /// What users, groups or projects have on the volume.
-    fn usage(&self, kind: QuotaKind) -> Vec<QuotaRecord> {
+    fn usage(&self, kind: QuotaKind) -> Result<Vec<QuotaRecord>, BuildError> {
+        let shape = &self.demand.shape;
         let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        let mut add = |id: u32, inodes: u64, blocks: u64| {
+        let mut add = |id: u32, inodes: u64, space: u64| {
             let entry = usage.entry(id).or_default();
             entry.0 += inodes;
-            entry.1 += blocks * self.demand.shape.block_size;
+            entry.1 += space;
         };
         if self.demand.lost_found.is_none() {
-            add(0, 1, self.volume.lost_found_blocks());
+            add(0, 1, self.lost_found_space);
         }
-        for (id, node) in self.demand.tree.nodes() {
-            let owner = match kind {
-                QuotaKind::User => node.uid(),
-                QuotaKind::Group => node.gid(),
-                QuotaKind::Project => 0,
-            };
+        let (tree, attributes) = (self.demand.tree, &self.demand.attributes);
+        for (id, node) in tree.nodes() {
             // Who has a value with an inode of its own pays for it as if it were not shared.
-            let (inodes, blocks) = self.demand.attributes.ea_charge(id, &self.demand.shape, node);
-            add(owner, 1 + inodes, self.space_of(id) + blocks);
+            let (inodes, space) =
+                attributes.ea_charge(tree, node.xattr_set(), shape.cluster_size())?;
+            add(owner(node, kind), 1 + inodes, self.space_of(id) * shape.block_size + space);
         }
-        let record = |(id, (inodes, space))| QuotaRecord { id, inodes, space, ..QuotaRecord::default() };
-        usage.into_iter().map(record).collect()
+        let record =
+            |(id, (inodes, space))| QuotaRecord { id, inodes, space, ..QuotaRecord::default() };
+        Ok(usage.into_iter().map(record).collect())
     }
 
     /// Blocks that a node takes, in whole clusters.
     pub(super) fn space_of(&self, id: NodeId) -> u64 {
         let demand = &self.demand;
         let data = match demand.tree.node(id).kind() {
-            NodeKind::Directory => self.directory(demand.numbers.of(id)).map_or(0, |(dir, start)| {
-                Mapping::new(&demand.shape, &self.space, start, dir_ranges(dir)).blocks()
-            }),
+            NodeKind::Directory => {
+                self.directory(demand.numbers.of(id)).map_or(0, |(dir, start)| {
+                    Mapping::new(&demand.shape, &self.space, start, dir_ranges(dir)).blocks()
+                })
+            }
             NodeKind::Regular => match demand.storage(id) {
                 Storage::Blocks => self.file(id).map_or(0, |mapping| mapping.blocks()),
                 _ => 0,
@@ -170,7 +165,8 @@ impl<'t> Plan<'t> {
     /// A directory and its place.
     pub(super) fn directory(&self, number: InodeNo) -> Option<(&DirDemand, u64)> {
         let dirs = &self.demand.dirs;
-        let index = dirs.binary_search_by_key(&number, |dir| self.demand.numbers.of(dir.node)).ok()?;
+        let index =
+            dirs.binary_search_by_key(&number, |dir| self.demand.numbers.of(dir.node)).ok()?;
         Some((&dirs[index], self.placement.dirs[index]))
     }
 
@@ -199,18 +195,31 @@ impl<'t> Plan<'t> {
         geometry.has_metadata_csum().then(|| geometry.inode_checksum_seed(number, 0))
     }
 
+    /// How many inodes of a group's table are written: up to the last in use.
+    pub(super) fn table_end(&self, group: GroupNo) -> u32 {
+        let per_group = self.volume.geometry.inodes_per_group;
+        let first = u64::from(group.0) * u64::from(per_group) + 1;
+        let used = self.volume.inodes.runs_in(first..first + u64::from(per_group)).last();
+        used.map_or(0, |run| (run.end - first) as u32) // at most per_group
+    }
+
+    /// Bytes that the streaming part writes.
+    pub(super) fn bytes_to_write(&self) -> u64 {
+        let geometry = &self.volume.geometry;
+        let groups = (0..geometry.groups_count).map(GroupNo);
+        let inodes: u64 = groups.map(|group| u64::from(self.table_end(group))).sum();
+        self.placement.end * self.demand.shape.cluster_size()
+            + inodes * u64::from(geometry.inode_size)
+    }
+
     /// Bytes of the whole volume.
     pub(super) fn bytes(&self) -> u64 {
         self.volume.geometry.blocks_count * u64::from(self.volume.geometry.block_size)
     }
 }
 
-impl<'o, 't> Planner<'o, 't> {
-    fn new(
-        build: &'o BuildOptions,
-        tree: &'t Tree,
-        facts: DeviceFacts,
-    ) -> Result<Self, BuildError> {
+impl<'t> Planner<'t> {
+    fn new(build: &BuildOptions, tree: &'t Tree, facts: DeviceFacts) -> Result<Self, BuildError> {
         let mut options = build.format.clone();
         refuse_options(&options)?;
         // Sizes must not depend on how large the image comes out.
@@ -223,6 +232,21 @@ impl<'o, 't> Planner<'o, 't> {
         let mut prototype = figures(Program::Extant, &shown, &config, &facts)?;
         if prototype.is_journal_device() {
             return Err(BuildError::Unsupported("journal devices: there is no room for files"));
+        }
+        let extended = &prototype.extended;
+        if extended.root_owner.is_some()
+            || extended.root_perms.is_some()
+            || extended.root_selinux.is_some()
+        {
+            return Err(BuildError::Unsupported(
+                "root_owner, root_perms, root_selinux: the sources say",
+            ));
+        }
+        if extended.offset.is_some() {
+            return Err(BuildError::Unsupported("an offset in the image (-E offset)"));
+        }
+        if prototype.huge_files.is_some() {
+            return Err(BuildError::Unsupported("huge files of the usage type"));
         }
         options.block_size = Some(BlockSize::Exactly(prototype.block_size));
         let added = added_features(tree, &mut prototype);
@@ -248,7 +272,6 @@ impl<'o, 't> Planner<'o, 't> {
             prototype,
             least_clusters,
             own_inodes,
-            build,
         })
     }
 
@@ -359,13 +382,17 @@ impl<'o, 't> Planner<'o, 't> {
 }
 
 impl Attempt {
-    fn new(
-        figures: Figures,
-        identity: Identity,
-        demand: &Demand<'_>,
-    ) -> Result<Self, BuildError> {
+    fn new(figures: Figures, identity: Identity, demand: &Demand<'_>) -> Result<Self, BuildError> {
         let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
-        volume.add_reserved_inodes(demand.lost_found.is_none())?;
+        volume.add_reserved_inodes();
+        let lost_found_space = if demand.lost_found.is_none() {
+            volume.add_lost_found()?
+        } else {
+            // Its number is taken by the tree's own.
+            volume.take_inode()?;
+            0
+        };
+        volume.add_system_files(&RunSet::new())?;
         let mut quotas = Vec::new();
         for kind in volume.figures.quotas.clone() {
             // Use is known later; the file's size depends on who has files at all.
@@ -375,20 +402,26 @@ impl Attempt {
             let (number, map) = volume.take_quota_file(kind, bytes)?;
             quotas.push((kind, number, map));
         }
-        volume.add_orphan_file_if_any()?;
+        if volume.figures.orphan_file_blocks > 0 {
+            volume.add_orphan_file()?;
+        }
         let space = Space::new(&volume.geometry, &volume.used);
-        Ok(Self { volume, space, quotas })
+        Ok(Self { volume, space, quotas, lost_found_space })
+    }
+}
+
+/// Whose use a node counts to; there are no projects but the first.
+fn owner(node: &Node, kind: QuotaKind) -> u32 {
+    match kind {
+        QuotaKind::User => node.uid(),
+        QuotaKind::Group => node.gid(),
+        QuotaKind::Project => 0,
     }
 }
 
 /// Who has files: the ids in order.
 fn owners(demand: &Demand<'_>, kind: QuotaKind) -> Vec<u32> {
-    let id = |node: &crate::source::Node| match kind {
-        QuotaKind::User => node.uid(),
-        QuotaKind::Group => node.gid(),
-        QuotaKind::Project => 0,
-    };
-    let mut ids: Vec<u32> = demand.tree.nodes().map(|(_, node)| id(node)).collect();
+    let mut ids: Vec<u32> = demand.tree.nodes().map(|(_, node)| owner(node, kind)).collect();
     if demand.lost_found.is_none() {
         ids.push(0);
     }
@@ -425,12 +458,13 @@ fn identity(
         UuidChoice::Clear => extant_ondisk::Uuid::NIL,
         UuidChoice::Random if options.uuid.is_none() => uuid,
         UuidChoice::Random | UuidChoice::Time => {
-            return Err(BuildError::Unsupported("random UUIDs: the same input gives the same image"));
+            return Err(BuildError::Unsupported(
+                "random UUIDs: the same input gives the same image",
+            ));
         }
     };
     let given = prototype.extended.hash_seed.map(|seed| extant_ondisk::Uuid(seed.into_bytes()));
-    let root = tree.node(NodeId::ROOT);
-    Ok(Identity::given(options, uuid, given.unwrap_or(hash_seed), time, (root.uid(), root.gid())))
+    Ok(Identity::given(options, uuid, given.unwrap_or(hash_seed), time))
 }
 
 /// Options of mkfs that an image from sources has no use for.

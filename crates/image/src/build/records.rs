@@ -1,9 +1,9 @@
 //! Inode records of the tree, encoded when their part of a table is written.
 
-use extant_ondisk::inode::{self, DeviceNumber, Inode, InodeFlags, MANY_LINKS};
+use extant_ondisk::dirent::{DirFormat, NewEntry};
 use extant_ondisk::extent::ROOT_SIZE;
 use extant_ondisk::inline_data::{IN_I_BLOCK, InlineDirPacker};
-use extant_ondisk::dirent::{DirFormat, NewEntry};
+use extant_ondisk::inode::{self, DeviceNumber, Inode, InodeFlags, MANY_LINKS};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::{Xattr, XattrName, encode_inode};
 use extant_ondisk::{BlockNo, InodeNo};
@@ -54,7 +54,7 @@ impl<'p> Recorder<'p> {
             _ => links as u16, // at most 65,000, checked in the demand
         };
         let inline = match node.kind() {
-            NodeKind::Directory => self.directory(number, id, &mut inode)?,
+            NodeKind::Directory => self.directory(number, &mut inode)?,
             NodeKind::Regular => self.regular(number, id, &mut inode)?,
             NodeKind::Symlink => {
                 self.symlink(number, id, &mut inode);
@@ -110,12 +110,7 @@ impl<'p> Recorder<'p> {
     }
 
     /// Returns the attribute of inline data where there is one.
-    fn directory(
-        &self,
-        number: InodeNo,
-        id: NodeId,
-        inode: &mut Inode,
-    ) -> Result<Option<Xattr>, BuildError> {
+    fn directory(&self, number: InodeNo, inode: &mut Inode) -> Result<Option<Xattr>, BuildError> {
         let plan = self.plan;
         let demand = &plan.demand;
         let Some((dir, start)) = plan.directory(number) else { return Ok(None) };
@@ -137,7 +132,8 @@ impl<'p> Recorder<'p> {
         let entries = items.iter().map(|item| NewEntry::new(item.inode, item.file_type, item.name));
         let format = DirFormat::new(&self.plan.volume.geometry, demand.numbers.of(dir.node), 0);
         let mut value = vec![0; len as usize];
-        let fits = InlineDirPacker::new(&format).pack(dir.parent, &mut inode.i_block, &mut value, entries);
+        let fits =
+            InlineDirPacker::new(&format).pack(dir.parent, &mut inode.i_block, &mut value, entries);
         assert!(fits, "the demand found that the directory fits its inode");
         inode.flags |= InodeFlags::INLINE_DATA;
         inode.size = (IN_I_BLOCK + value.len()) as u64;

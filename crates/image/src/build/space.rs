@@ -93,7 +93,11 @@ mod tests {
 
     fn space() -> Space {
         let run = |first, block, len| FreeRun { first, block, len };
-        Space { runs: vec![run(0, 100, 10), run(10, 200, 5), run(15, 300, 1)], total: 16, cluster_blocks: 1 }
+        Space {
+            runs: vec![run(0, 100, 10), run(10, 200, 5), run(15, 300, 1)],
+            total: 16,
+            cluster_blocks: 1,
+        }
     }
 
     fn blocks(range: Range<u64>) -> Vec<(u64, u64)> {

@@ -129,7 +129,9 @@ struct Window<'b> {
 impl Window<'_> {
     /// The bytes of some of its clusters.
     fn clusters(&mut self, clusters: Range<u64>) -> &mut [u8] {
-        let byte = |cluster: u64| ((cluster - self.first) * self.cluster_blocks * self.block_size) as usize;
+        let byte = |cluster: u64| {
+            ((cluster - self.first) * self.cluster_blocks * self.block_size) as usize
+        };
         let (start, end) = (byte(clusters.start), byte(clusters.end));
         &mut self.bytes[start..end]
     }
@@ -183,7 +185,8 @@ impl<'a, 'p> Worker<'a, 'p> {
         match job.clone() {
             Job::Data(clusters) => self.window(clusters, Self::fill_data),
             Job::Dirs(dirs) => {
-                let start = |index: usize| placement.dirs.get(index).copied().unwrap_or(placement.symlinks);
+                let start =
+                    |index: usize| placement.dirs.get(index).copied().unwrap_or(placement.symlinks);
                 let clusters = start(dirs.start)..start(dirs.end);
                 self.window(clusters, |worker, window| worker.fill_dirs(dirs.clone(), window))
             }
@@ -195,7 +198,9 @@ impl<'a, 'p> Worker<'a, 'p> {
             Job::Attributes(blocks) => {
                 let at = |index: usize| placement.attributes + index as u64;
                 let clusters = at(blocks.start)..at(blocks.end);
-                self.window(clusters, |worker, window| worker.fill_attributes(blocks.clone(), window))
+                self.window(clusters, |worker, window| {
+                    worker.fill_attributes(blocks.clone(), window)
+                })
             }
             Job::EaFile(index) => {
                 let end = placement.ea_files.get(index + 1).copied().unwrap_or(placement.data);
@@ -328,7 +333,8 @@ impl<'a, 'p> Worker<'a, 'p> {
         for index in blocks {
             let (set, sharing) = plan.demand.attributes.blocks[index];
             let cluster = plan.placement.attributes + index as u64;
-            let bytes = &mut window.clusters(cluster..cluster + 1)[..plan.volume.geometry.block_len()];
+            let bytes =
+                &mut window.clusters(cluster..cluster + 1)[..plan.volume.geometry.block_len()];
             encode_block(&plan.divided(set)?.in_block, sharing, bytes)
                 .expect("the demand found that the attributes fit");
             seal_block(bytes, BlockNo(plan.space.block(cluster)), &plan.volume.geometry);
@@ -359,7 +365,7 @@ impl<'a, 'p> Worker<'a, 'p> {
         let len = (count as usize * size).next_multiple_of(geometry.block_len());
         let mut bytes = AlignedBuffer::new(len, ALIGNMENT);
         let inodes = first..first + count;
-        for (number, known) in plan.volume.records_of(inodes.clone()) {
+        for (number, known) in plan.volume.records.range(inodes.clone()) {
             let at = (number - first) as usize * size;
             bytes[at..at + size].copy_from_slice(known);
         }

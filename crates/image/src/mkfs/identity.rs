@@ -77,6 +77,21 @@ impl Identity {
             max_mount_count: 20 + u16::from(random::<1>()?[0]) % 20,
         })
     }
+
+    /// Nothing random, nothing of now: for a volume whose root directory comes from elsewhere.
+    pub(crate) fn given(options: &Options, uuid: Uuid, hash_seed: Uuid, time: u64) -> Self {
+        Self {
+            uuid,
+            hash_seed,
+            time,
+            label: cut(options.label.as_deref().unwrap_or_default()),
+            last_mounted: cut(options.last_mounted.as_deref().unwrap_or_default()),
+            root_owner: (0, 0),
+            root_perms: 0o755,
+            root_selinux: None,
+            max_mount_count: 20,
+        }
+    }
 }
 
 /// The bytes that fit, the rest zero.

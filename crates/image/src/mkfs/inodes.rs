@@ -30,11 +30,26 @@ const LOST_FOUND_BYTES: u32 = 16 * 1024;
 impl NewVolume {
     /// Makes all of them.
     pub fn add_special_inodes(&mut self, bad: &RunSet) -> Result<(), MkfsError> {
+        self.add_reserved_inodes();
+        let root = self.add_root()?;
+        let lost_found = self.add_lost_found()?;
+        self.add_system_files(bad)?;
+        self.add_quota_files(root + lost_found)?;
+        if self.figures.orphan_file_blocks > 0 {
+            self.add_orphan_file()?;
+        }
+        Ok(())
+    }
+
+    /// Reserved inodes, as if nothing used them.
+    pub(crate) fn add_reserved_inodes(&mut self) {
         for number in 1..self.geometry.first_inode.0 {
             self.put_reserved(InodeNo(number));
         }
-        let root = self.add_root()?;
-        let lost_found = self.add_lost_found()?;
+    }
+
+    /// What the features ask for and no directory leads to, but for quota and orphans.
+    pub(crate) fn add_system_files(&mut self, bad: &RunSet) -> Result<(), MkfsError> {
         self.add_bad_blocks(bad)?;
         if self.geometry.has_compat(CompatFeatures::RESIZE_INODE) {
             self.add_resize_inode()?;
@@ -44,10 +59,6 @@ impl NewVolume {
         }
         if let Some(journal) = self.figures.journal {
             self.add_journal(journal)?;
-        }
-        self.add_quota_files(root + lost_found)?;
-        if self.figures.orphan_file_blocks > 0 {
-            self.add_orphan_file()?;
         }
         Ok(())
     }
@@ -121,7 +132,8 @@ impl NewVolume {
         Ok(space * u64::from(self.geometry.block_size))
     }
 
-    fn add_lost_found(&mut self) -> Result<u64, MkfsError> {
+    /// Returns the space in use, in bytes.
+    pub(crate) fn add_lost_found(&mut self) -> Result<u64, MkfsError> {
         let number = self.take_inode()?;
         let block_size = self.geometry.block_size;
         let wanted = LOST_FOUND_BYTES.div_ceil(block_size).max(2);
@@ -283,27 +295,47 @@ impl NewVolume {
             let records = self.usage(kind, space);
             let bytes = build_quota_file(kind, &records)
                 .map_err(|error| MkfsError::Invalid(error.to_string()))?;
-            let number = match kind {
-                QuotaKind::User => InodeNo::USER_QUOTA,
-                QuotaKind::Group => InodeNo::GROUP_QUOTA,
-                QuotaKind::Project => self.take_inode()?,
-            };
-            let blocks = (bytes.len() as u64).div_ceil(u64::from(self.geometry.block_size));
-            let map = self.map_file(number, self.group_start(0), blocks)?;
-            self.put_file(&map, &bytes);
-            let mut inode = self.new_inode(HIDDEN_FILE, 1);
-            inode.size = bytes.len() as u64;
-            self.set_map(&mut inode, &map);
-            inode.flags |= InodeFlags::IMMUTABLE;
-            self.put_inode(number, &inode, |_| ());
-            let place = match kind {
-                QuotaKind::User => &mut self.superblock.usr_quota_inode,
-                QuotaKind::Group => &mut self.superblock.grp_quota_inode,
-                QuotaKind::Project => &mut self.superblock.prj_quota_inode,
-            };
-            *place = Some(number);
+            let (number, map) = self.take_quota_file(kind, bytes.len() as u64)?;
+            self.put_quota_file(kind, number, &map, &bytes);
         }
         Ok(())
+    }
+
+    /// Takes the inode and the blocks of a quota file.
+    pub(crate) fn take_quota_file(
+        &mut self,
+        kind: QuotaKind,
+        bytes: u64,
+    ) -> Result<(InodeNo, MappedFile), MkfsError> {
+        let number = match kind {
+            QuotaKind::User => InodeNo::USER_QUOTA,
+            QuotaKind::Group => InodeNo::GROUP_QUOTA,
+            QuotaKind::Project => self.take_inode()?,
+        };
+        let blocks = bytes.div_ceil(u64::from(self.geometry.block_size));
+        Ok((number, self.map_file(number, self.group_start(0), blocks)?))
+    }
+
+    /// Fills a quota file, which has the room for it.
+    pub(crate) fn put_quota_file(
+        &mut self,
+        kind: QuotaKind,
+        number: InodeNo,
+        map: &MappedFile,
+        bytes: &[u8],
+    ) {
+        self.put_file(map, bytes);
+        let mut inode = self.new_inode(HIDDEN_FILE, 1);
+        inode.size = bytes.len() as u64;
+        self.set_map(&mut inode, map);
+        inode.flags |= InodeFlags::IMMUTABLE;
+        self.put_inode(number, &inode, |_| ());
+        let place = match kind {
+            QuotaKind::User => &mut self.superblock.usr_quota_inode,
+            QuotaKind::Group => &mut self.superblock.grp_quota_inode,
+            QuotaKind::Project => &mut self.superblock.prj_quota_inode,
+        };
+        *place = Some(number);
     }
 
     /// lost+found belongs to 0, the root directory to whom it was given.
@@ -323,7 +355,7 @@ impl NewVolume {
         vec![record(0, 1, space.saturating_sub(block)), record(root_id, 1, block.min(space))]
     }
 
-    fn add_orphan_file(&mut self) -> Result<(), MkfsError> {
+    pub(crate) fn add_orphan_file(&mut self) -> Result<(), MkfsError> {
         let number = self.take_inode()?;
         let blocks = u64::from(self.figures.orphan_file_blocks);
         let map = self.map_file(number, self.group_start(0), blocks)?;

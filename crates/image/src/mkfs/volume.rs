@@ -45,7 +45,7 @@ pub struct NewVolume {
     /// Fields that the decoded superblock does not carry.
     pub(super) raw: RawSuperblock,
     /// Inode records, sealed, by number.
-    pub(super) records: BTreeMap<u32, Vec<u8>>,
+    pub(crate) records: BTreeMap<u32, Vec<u8>>,
     /// Blocks with contents, by their first block: whole blocks, runs do not overlap.
     pub(super) contents: BTreeMap<u64, Vec<u8>>,
     /// Blocks that must read as zero.

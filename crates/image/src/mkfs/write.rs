@@ -83,6 +83,16 @@ impl NewVolume {
     /// Writes the volume; the superblock comes last, so that a volume that is half made is none.
     pub fn write_to(&mut self, device: &dyn Device, rules: WriteRules) -> Result<(), DeviceError> {
         let zeroed = if rules.super_only { false } else { self.clear(device, rules)? };
+        self.write_metadata(device, rules, zeroed)
+    }
+
+    /// What [`Self::write_to`] does once the device is cleared; `zeroed` is what [`Self::clear`] said.
+    pub(crate) fn write_metadata(
+        &mut self,
+        device: &dyn Device,
+        rules: WriteRules,
+        zeroed: bool,
+    ) -> Result<(), DeviceError> {
         let mut batch = Batch::new(device, rules.offset);
         if !rules.super_only {
             self.write_contents(&mut batch)?;
@@ -98,7 +108,11 @@ impl NewVolume {
     }
 
     /// Clears what must not be found there again. Says whether all inode tables read as zero now.
-    fn clear(&self, device: &dyn Device, rules: WriteRules) -> Result<bool, DeviceError> {
+    pub(crate) fn clear(
+        &self,
+        device: &dyn Device,
+        rules: WriteRules,
+    ) -> Result<bool, DeviceError> {
         let size = self.byte(self.geometry.blocks_count);
         let at = |range: Range<u64>| rules.offset + range.start..rules.offset + range.end;
         let mut all_zero = rules.prezeroed;

@@ -322,6 +322,14 @@ impl Tree {
         self.xattrs.get(self.node(id).xattrs)
     }
 
+    /// The attributes of a set.
+    ///
+    /// # Panics
+    /// If the set is not one of this tree.
+    pub fn xattr_set(&self, set: XattrSetId) -> Xattrs<'_> {
+        self.xattrs.get(set)
+    }
+
     /// All distinct sets of extended attributes; [`XattrSetId::NONE`] is the empty one.
     pub fn xattr_sets(&self) -> impl ExactSizeIterator<Item = (XattrSetId, Xattrs<'_>)> {
         self.xattrs.iter()
