@@ -10,7 +10,7 @@ use crate::open::BrokenIndex;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::{self, DirFormat, FileType, MAX_NAME_LEN};
-use extant_ondisk::dx_hash::{DirHash, DirHasher};
+use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::inline_data::InlineDir;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};

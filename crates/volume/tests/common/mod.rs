@@ -3,6 +3,7 @@
 
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
+use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::inode::FileType;
 use extant_testkit::{Entry, Kind, LoopMount, TreeSnapshot, content_digest};
 use extant_volume::{Error, LoadedInode, Volume};
@@ -109,4 +110,89 @@ pub(crate) fn assert_like_the_kernel(image: &Path) {
     let expected = TreeSnapshot::of_dir(mount.path()).unwrap();
     let found = snapshot(&open(image)).unwrap();
     extant_testkit::assert_same_tree(&expected, &found);
+}
+
+/// Names that a walk looks at before it stops: damaged images may name more than they hold.
+const MAX_WALKED: usize = 50_000;
+
+/// Reads everything that can be reached on a volume that may be damaged, and says how many files there were and what was wrong.
+/// Directories are entered once, of each file a part is read.
+pub(crate) fn walk(volume: &Volume) -> (usize, Vec<String>) {
+    let (mut seen, mut errors) = (std::collections::HashSet::new(), Vec::new());
+    let mut waiting = vec![InodeNo::ROOT];
+    let mut note = |what: &dyn std::fmt::Display, error: Option<Error>| {
+        errors.extend(error.map(|error| format!("{what}: {error}")));
+    };
+    note(&"statfs", volume.stat_fs().err());
+    for group in (0..volume.geometry().groups_count.min(64)).map(extant_ondisk::GroupNo) {
+        for kind in [BitmapKind::Block, BitmapKind::Inode] {
+            note(&format_args!("bitmap of {group}"), volume.bitmap(group, kind).err());
+        }
+    }
+    for number in (1..=volume.geometry().inodes_count.min(100)).map(InodeNo) {
+        note(&number, volume.any_inode(number).err().filter(Error::is_corruption));
+        if let Ok(inode) = volume.inode(number) {
+            note(&number, visit(volume, &inode).err());
+        }
+    }
+    let mut names = 0;
+    while let Some(number) = waiting.pop() {
+        if !volume.inode(number).is_ok_and(|inode| inode.is_dir()) {
+            continue;
+        }
+        let entries = match volume.read_dir(number, 0) {
+            Ok(entries) => entries,
+            Err(error) => {
+                note(&number, Some(error));
+                continue;
+            }
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    note(&number, Some(error));
+                    break;
+                }
+            };
+            names += 1;
+            let name = format!("{number}/{}", entry.name.escape_ascii());
+            note(&name, volume.lookup(number, &entry.name).err());
+            if names < MAX_WALKED && seen.insert(entry.inode) {
+                waiting.push(entry.inode);
+                match volume.inode(entry.inode) {
+                    Ok(inode) => note(&name, visit(volume, &inode).err()),
+                    Err(error) => note(&name, Some(error)),
+                }
+            }
+        }
+        if names >= MAX_WALKED {
+            break;
+        }
+    }
+    (seen.len(), errors)
+}
+
+/// Runs of a file's map that a walk looks at.
+const MAX_RUNS: usize = 20_000;
+
+fn visit(volume: &Volume, inode: &LoadedInode) -> Result<(), Error> {
+    for info in volume.xattrs(inode.number)? {
+        volume.xattr(inode.number, &info.name)?;
+    }
+    for kind in [extant_volume::AclKind::Access, extant_volume::AclKind::Default] {
+        volume.acl(inode.number, kind)?;
+    }
+    match inode.file_type() {
+        FileType::Symlink => drop(volume.read_link(inode.number)?),
+        FileType::Regular if !inode.is_encrypted() => {
+            volume.extents(inode.number)?.take(MAX_RUNS).try_for_each(|run| run.map(drop))?;
+            let mut bytes = vec![0; 1 << 17];
+            volume.read_loaded(inode, 0, &mut bytes)?;
+            volume.read_loaded(inode, inode.size.saturating_sub(5000), &mut bytes)?;
+            volume.data_segments(inode.number)?.take(MAX_RUNS).try_for_each(|run| run.map(drop))?;
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -1,0 +1,87 @@
+//! Open and walk of randomly damaged images: ends, and never panics. `cargo xtask fuzz` runs it for longer.
+
+mod common;
+
+use extant_device::{Device, OverlayDevice};
+use extant_testkit::{Scratch, TempImage, mke2fs, skip, tool, tree};
+use extant_volume::Volume;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Without metadata_csum, mostly: damage that a checksum shows does not get far.
+const OPTION_SETS: &[&[&str]] = &[
+    &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,inline_data,ea_inode,large_dir"],
+    &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg,^has_journal", "-g", "1024"],
+    &["-t", "ext2", "-b", "1024", "-I", "128"],
+    &["-t", "ext4", "-b", "4096", "-O", "bigalloc,^metadata_csum,^has_journal"],
+    &["-t", "ext4", "-b", "1024", "-O", "casefold,metadata_csum_seed"],
+];
+
+/// An image and the places in it that hold something.
+struct Base {
+    device: Arc<dyn Device>,
+    places: Vec<u64>,
+}
+
+/// Bytes of a place: damage goes where there was something.
+const PLACE: u64 = 16;
+
+fn bases() -> &'static [Base] {
+    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let scratch = Scratch::new();
+        let source = scratch.join("source");
+        let options = tree::Options {
+            many: 200,
+            largest: 40_000,
+            depth: 5,
+            block: 1024,
+            ..tree::Options::default()
+        };
+        tree::grow(&source, 1, &options).unwrap();
+        OPTION_SETS.iter().map(|options| base(source.to_str().unwrap(), options)).collect()
+    })
+}
+
+fn base(source: &str, options: &[&str]) -> Base {
+    let image = TempImage::of_size(12 << 20).unwrap();
+    let path = image.path();
+    let args = [&["-q", "-F", "-N", "800", "-d", source], options, &[path.to_str().unwrap()]];
+    mke2fs(args.concat()).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let places = bytes
+        .chunks(PLACE as usize)
+        .enumerate()
+        .filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0))
+        .map(|(at, _)| at as u64 * PLACE)
+        .collect();
+    Base { device: common::memory(&bytes), places }
+}
+
+#[test]
+fn open_and_walk_of_a_damaged_image_ends() {
+    if tool("mke2fs").is_none() {
+        skip!("no mke2fs here");
+    }
+    for base in bases() {
+        let volume = Volume::open(base.device.clone()).unwrap();
+        let (files, errors) = common::walk(&volume);
+        assert!(files > 250 && errors.is_empty(), "{files} files, before any damage: {errors:?}");
+    }
+    bolero::check!()
+        .with_type::<(u8, Vec<(u32, u8, u8)>)>()
+        .with_iterations(400)
+        .with_test_time(Duration::from_secs(15))
+        .with_max_len(200)
+        .for_each(|(base, damage)| {
+            let base = &bases()[usize::from(*base) % OPTION_SETS.len()];
+            let device = OverlayDevice::new(base.device.clone());
+            for (place, within, value) in damage {
+                let place = base.places[*place as usize % base.places.len()];
+                device.write_at(place + u64::from(*within) % PLACE, &[*value]).unwrap();
+            }
+            if let Ok(volume) = Volume::open(Arc::new(device)) {
+                common::walk(&volume);
+            }
+        });
+}
