@@ -1,1 +1,136 @@
+use std::io::ErrorKind;
+use std::sync::Arc;
 
+use extant_device::env::Env;
+use extant_device::{
+    Device, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
+};
+use extant_journal::{Finish, JournalError, Options, recover_volume};
+use extant_ondisk::BlockNo;
+use extant_testkit::skip;
+
+use crate::toy::{Random, Toy, Volume};
+
+fn volume() -> Result<Volume, String> {
+    Ok(Volume::new(&["-t", "ext4", "-b", "1024", "-J", "size=1"], 512)?.with_log(80))
+}
+
+/// Runs a history on a device that fails once; gives the operations that were acknowledged before, and the error.
+fn until_failure(
+    volume: &Volume,
+    device: Arc<FaultyDevice>,
+    fault: Fault,
+    seed: u64,
+) -> (Toy, usize, Option<JournalError>) {
+    let env = Env::stepped(seed);
+    let mut toy = Toy::new(volume, device.clone(), &env, Options::default(), seed).unwrap();
+    device.inject(fault);
+    let (mut random, mut acknowledged) = (Random(seed), 0);
+    for _ in 0..150 {
+        let tid = match toy.operate() {
+            Ok(tid) => tid,
+            Err(error) => return (toy, acknowledged, Some(error)),
+        };
+        let done = match random.below(12) {
+            0 => toy.journal.commit(tid).map(|()| true),
+            1 => toy.journal.checkpoint().map(|()| true),
+            2..6 => Ok(!env.step() && false),
+            _ => Ok(false),
+        };
+        match done {
+            Ok(true) => acknowledged = toy.history.len() - 1,
+            Ok(false) => {}
+            Err(error) => return (toy, acknowledged, Some(error)),
+        }
+    }
+    (toy, acknowledged, None)
+}
+
+#[test]
+fn the_first_failed_write_latches_and_what_was_acknowledged_stays() {
+    let volume = match volume() {
+        Ok(volume) => volume,
+        Err(why) => skip!("{why}"),
+    };
+    let mut aborted = 0;
+    for effect in [Effect::Error(ErrorKind::Other), Effect::Short(700)] {
+        for operation in [Operation::Write, Operation::Flush] {
+            for passes in 0..60 {
+                let memory = Arc::new(volume.base.fork());
+                let device = Arc::new(FaultyDevice::new(memory.clone()));
+                let fault = Fault::new(effect).on(operation).after(passes).times(1);
+                let seed = passes;
+                let (toy, acknowledged, error) =
+                    until_failure(&volume, device.clone(), fault, seed);
+                let what = format!("{effect:?} of {operation:?} {passes}");
+                let Some(error) = error else {
+                    assert_eq!(device.faults_met(), 0, "{what}: a failure went unnoticed");
+                    continue;
+                };
+                assert!(matches!(error, JournalError::Aborted(_)), "{what}: {error}");
+                aborted += 1;
+                let journal = &toy.journal;
+                for error in [
+                    journal.start(1).err(),
+                    journal.commit(journal.running()).err(),
+                    journal.sync().err(),
+                    journal.checkpoint().err(),
+                    journal.aborted(),
+                ] {
+                    assert!(matches!(error, Some(JournalError::Aborted(_))), "{what}: {error:?}");
+                }
+                let history = toy.history.clone();
+                drop(toy);
+                let recovered = recover_volume(&*memory, None, Finish::Reset).unwrap().unwrap();
+                assert_eq!(recovered.errno, -5, "{what}: the journal recorded the error");
+                assert_eq!(recovered.damage, [], "{what}");
+                let found = volume.check(&*memory, &history, &what);
+                assert!(found >= acknowledged, "{what}: {found} of {acknowledged} acknowledged");
+            }
+        }
+    }
+    assert!(aborted > 100, "{aborted}");
+}
+
+#[test]
+fn after_the_failure_nothing_is_written_but_the_note_of_it() {
+    let volume = match volume() {
+        Ok(volume) => volume,
+        Err(why) => skip!("{why}"),
+    };
+    let recorder = Arc::new(Recorder::new(volume.base.clone()));
+    let device = Arc::new(FaultyDevice::new(recorder.clone()));
+    let fault = Fault::new(Effect::Error(ErrorKind::Other)).on(Operation::Write).after(9).times(1);
+    let (toy, _, error) = until_failure(&volume, device.clone(), fault, 3);
+    assert!(matches!(error, Some(JournalError::Aborted(_))));
+    let place = volume.log(&(device as Arc<dyn Device>)).unwrap().place;
+    let superblock = volume.geometry.byte_of(place.runs.runs()[0].start);
+    let events = recorder.events();
+    let last = events.iter().rev().find(|event| **event != Event::Flush);
+    assert!(matches!(last, Some(Event::Write { offset, .. }) if *offset == superblock));
+    assert!(toy.journal.start(1).is_err());
+    let error = toy.journal.close().unwrap_err();
+    assert!(matches!(error, JournalError::Aborted(_)));
+    assert_eq!(recorder.events().len(), events.len());
+}
+
+#[test]
+fn a_failed_read_is_told_and_harms_nothing() {
+    let volume = match volume() {
+        Ok(volume) => volume,
+        Err(why) => skip!("{why}"),
+    };
+    let memory: Arc<MemoryDevice> = Arc::new(volume.base.fork());
+    let device = Arc::new(FaultyDevice::new(memory));
+    let env = Env::stepped(1);
+    let mut toy = Toy::new(&volume, device.clone(), &env, Options::default(), 1).unwrap();
+    toy.operate().unwrap();
+    let block = BlockNo(volume.free - 1);
+    device.inject(Fault::new(Effect::Error(ErrorKind::Other)).on(Operation::Read).times(1));
+    assert!(matches!(toy.journal.read(block).unwrap_err(), JournalError::Device(_)));
+    toy.journal.read(block).unwrap();
+    let past = BlockNo(volume.geometry.blocks_count);
+    assert!(matches!(toy.journal.read(past).unwrap_err(), JournalError::Format(_)));
+    toy.operate().unwrap();
+    toy.journal.close().unwrap();
+}

@@ -5,15 +5,19 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use extant_device::env::Env;
+use extant_device::sync;
 use extant_device::{Device, DeviceError, MemoryDevice, Request};
 use extant_journal::{
     FlushOrdered, Handle, Journal, JournalError, JournalPlace, LogOnDevice, Options,
 };
+use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, CompatFeatures, Geometry, Tid};
 use extant_testkit::TempImage;
+use zerocopy::IntoBytes;
 
 /// Slots of a toy.
 pub(crate) const SLOTS: u64 = 40;
@@ -74,6 +78,20 @@ impl Volume {
         // The end of a new volume is free.
         let free = geometry.blocks_count - SLOTS - 8;
         Ok(Self { base: Arc::new(base), geometry, free })
+    }
+
+    /// The same with a log of `blocks` blocks, shorter than other implementations take.
+    pub(crate) fn with_log(self, blocks: u32) -> Self {
+        let place = self.place(&*self.base).expect("the volume has a journal");
+        let (start, _) = place.runs.pieces(0, 1).next().unwrap();
+        let at = self.geometry.byte_of(start);
+        let mut bytes = [0; 1024];
+        self.base.read_at(at, &mut bytes).unwrap();
+        let mut raw = RawJournalSuperblock::from_bytes(&bytes).unwrap();
+        raw.s_maxlen.set(1 + blocks);
+        raw.seal();
+        self.base.write_at(at, raw.as_bytes()).unwrap();
+        self
     }
 
     fn place(&self, device: &dyn Device) -> Option<JournalPlace> {
@@ -172,6 +190,7 @@ struct Waiting {
 }
 
 struct Ordered {
+    env: Env,
     device: Weak<dyn Device>,
     geometry: Geometry,
     waiting: Mutex<Waiting>,
@@ -179,6 +198,12 @@ struct Ordered {
 
 impl FlushOrdered for Ordered {
     fn flush_ordered(&self, tid: Tid) -> Result<(), DeviceError> {
+        if self.env.is_stepped() && tid.0 % 2 == 0 {
+            // The next transaction gets a chance to change what this one has not taken yet.
+            let (nothing, never) = (sync::Mutex::new(()), sync::Condvar::new());
+            let limit = Duration::from_millis(1);
+            self.env.wait_while_for(&never, &mut nothing.lock(), limit, |()| true);
+        }
         let due: Vec<_> = {
             let mut waiting = self.waiting.lock().unwrap();
             let all = std::mem::take(&mut waiting.data);
@@ -231,6 +256,7 @@ impl Toy {
             device: Arc::downgrade(&device),
             geometry: volume.geometry.clone(),
             waiting: Mutex::default(),
+            env: env.clone(),
         });
         let log = volume.log(&device);
         let has_data = !options.async_commit;

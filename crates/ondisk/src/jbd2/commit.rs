@@ -47,7 +47,8 @@ pub struct CommitBlock {
 
 impl CommitBlock {
     /// Reads a commit block, and verifies the checksum that covers the block itself (v2, v3). The checksum over the
-    /// transaction (v1) is the reader's to compare.
+    /// transaction (v1) is the reader's to compare. A block of which power loss let only the first sector through is
+    /// whole: that sector says everything, and the rest would be zeros.
     ///
     /// # Errors
     /// [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type or size.
@@ -59,7 +60,7 @@ impl CommitBlock {
         let stored = raw.h_chksum[0].get();
         if format.has_block_checksums() {
             let computed = block_checksum(block, format);
-            if stored != computed {
+            if stored != computed && stored != torn_checksum(block, format) {
                 return Err(Flaw::checksum(stored, computed));
             }
         }
@@ -116,6 +117,17 @@ fn block_checksum(block: &[u8], format: &LogFormat) -> u32 {
     Crc32c::seeded(format.seed()).bytes(front).zeros(4).bytes(&back[4..]).value()
 }
 
+/// The bytes that power loss never tears: the smallest sector.
+const SECTOR: usize = 512;
+
+/// The checksum that the block had when its first sector was written with zeros behind it.
+fn torn_checksum(block: &[u8], format: &LogFormat) -> u32 {
+    let (first, behind) = block.split_at(SECTOR.min(block.len()));
+    let (front, back) = first.split_at(CHECKSUM_AT);
+    let crc = Crc32c::seeded(format.seed()).bytes(front).zeros(4).bytes(&back[4..]);
+    crc.zeros(behind.len()).value()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,7 +151,10 @@ mod tests {
             let mut block = vec![0xee; 1024];
             commit.encode(&mut block, &format);
             assert_eq!(CommitBlock::decode(&block, &format), Ok(commit));
-            block[1000] ^= 1;
+            // Only the first sector came through.
+            block[512..].fill(0xaa);
+            assert_eq!(CommitBlock::decode(&block, &format), Ok(commit));
+            block[500] ^= 1;
             let is_seen = matches!(checksum, V2 | V3);
             assert_eq!(CommitBlock::decode(&block, &format).is_err(), is_seen, "{checksum:?}");
             assert!(CommitBlock::decode(&block[..100], &format).is_err());
