@@ -8,7 +8,7 @@ use extant_device::url::{Access, DeviceUrl, Target, look};
 use extant_device::{Device, OpenOptions};
 
 use crate::commands::Operands;
-use crate::failure::{At, Failure};
+use crate::failure::Failure;
 
 /// A file inside an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,16 +47,14 @@ impl Inside {
 
     /// Opens the image for reading: it is never written.
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
-        open_for_reading(&self.name, &self.image)
+        open_for_reading(&self.image)
     }
 }
 
 /// Opens an image that is never written.
-pub(crate) fn open_for_reading(
-    name: &OsStr,
-    image: &DeviceUrl,
-) -> Result<Arc<dyn Device>, Failure> {
-    image.open(Access::ReadOnly, &OpenOptions::default()).at(name)
+pub(crate) fn open_for_reading(image: &DeviceUrl) -> Result<Arc<dyn Device>, Failure> {
+    // The error names the file already.
+    image.open(Access::ReadOnly, &OpenOptions::default()).map_err(Failure::new)
 }
 
 impl Operands {

@@ -7,11 +7,14 @@
 #![allow(dead_code)]
 
 mod commands;
+mod describe;
 mod failure;
+mod glob;
 mod inside;
 mod later;
 mod output;
 mod progress;
+mod reader;
 mod session;
 mod survey;
 mod table;

@@ -1,8 +1,13 @@
 //! `extant cat`: contents of files in an image.
+use extant_volume::{Follow, LoadedInode};
 
 use super::Operands;
 use crate::failure::Failure;
+use crate::reader::Image;
 use crate::session::Session;
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 20;
 
 /// Write files of an image to standard output
 #[derive(Debug, clap::Args)]
@@ -12,7 +17,32 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, _session: &mut Session) -> Result<(), Failure> {
-        Err(Failure::not_built("reading a file of an image"))
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let mut buffer = vec![0; PIECE];
+        self.operands.each(session, |image, path, session| {
+            let file = image.resolve(path, Follow::Yes)?;
+            write_out(image, path, &file, &mut buffer, session)
+        })
+    }
+}
+
+fn write_out(
+    image: &Image,
+    path: &[u8],
+    file: &LoadedInode,
+    buffer: &mut [u8],
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let mut at = 0;
+    loop {
+        let count = image
+            .volume
+            .read_loaded(file, at, buffer)
+            .map_err(|error| image.failure(path, error))?;
+        if count == 0 {
+            return Ok(());
+        }
+        session.out.bytes(&buffer[..count])?;
+        at += count as u64;
     }
 }

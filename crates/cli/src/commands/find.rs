@@ -1,10 +1,19 @@
 //! `extant find`: paths below a directory that pass every test.
 
+use std::cmp::Ordering;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use extant_ondisk::inode::FileType;
+use extant_ondisk::time::Timestamp;
+use extant_volume::Follow;
 
 use super::Operands;
+use crate::describe::{JsonFile, device_of, mode_text};
 use crate::failure::Failure;
+use crate::reader::{Descend, Image, Walked};
 use crate::session::Session;
+use crate::{glob, time};
 
 /// Find files in an image by name, type, size and time
 ///
@@ -83,14 +92,268 @@ pub(crate) fn with_long_options(arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 impl Args {
-    pub(crate) fn run(self, _session: &mut Session) -> Result<(), Failure> {
-        Err(Failure::not_built("walking an image"))
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let tests = Tests::of(&self)?;
+        let mut found = Vec::new();
+        let mut rows = Vec::new();
+        self.operands.each(session, |image, path, session| {
+            let newer = match &self.newer {
+                Some(path) => Some(image.resolve(path.as_bytes(), Follow::No)?.mtime),
+                None => None,
+            };
+            let start = image.resolve(path, Follow::No)?;
+            image.walk(start, path, session, &mut |walked, session| {
+                if self.mindepth.is_none_or(|depth| walked.depth >= depth)
+                    && tests.hold(image, walked, newer)
+                {
+                    if self.json {
+                        found.push(JsonFile::new(image, &walked.path, &walked.file));
+                    } else if self.ls {
+                        rows.push(row(image, walked));
+                    } else {
+                        session.out.name(&walked.path)?;
+                        session.out.bytes(if self.print0 { b"\0" } else { b"\n" })?;
+                    }
+                }
+                let is_deep = self.maxdepth.is_some_and(|depth| walked.depth >= depth);
+                Ok(if is_deep { Descend::No } else { Descend::Yes })
+            })
+        })?;
+        if self.json {
+            session.out.json_array(|element| found.iter().try_for_each(element))?;
+        }
+        show_rows(&rows, session)
     }
+}
+
+/// The tests of a command line, ready to be asked.
+struct Tests<'a> {
+    args: &'a Args,
+    types: Vec<FileType>,
+    sizes: Vec<Size>,
+    links: Option<Number>,
+    inum: Option<Number>,
+    uid: Option<Number>,
+    gid: Option<Number>,
+    perm: Option<Permissions>,
+}
+
+impl<'a> Tests<'a> {
+    fn of(args: &'a Args) -> Result<Self, Failure> {
+        let number = |test: &str, text: &Option<String>| match text {
+            Some(text) => Number::parse(text)
+                .map(Some)
+                .ok_or_else(|| Failure::usage(format_args!("-{test} {text}: no number"))),
+            None => Ok(None),
+        };
+        let sizes = args.size.iter().map(|text| {
+            Size::parse(text).ok_or_else(|| Failure::usage(format_args!("-size {text}: no size")))
+        });
+        let perm = args.perm.as_deref().map(|text| {
+            Permissions::parse(text)
+                .ok_or_else(|| Failure::usage(format_args!("-perm {text}: no octal mode")))
+        });
+        Ok(Self {
+            args,
+            types: parse_types(args.types.as_deref().unwrap_or_default())?,
+            sizes: sizes.collect::<Result<_, _>>()?,
+            links: number("links", &args.links)?,
+            inum: number("inum", &args.inum)?,
+            uid: number("uid", &args.uid)?,
+            gid: number("gid", &args.gid)?,
+            perm: perm.transpose()?,
+        })
+    }
+
+    fn hold(&self, image: &Image, walked: &Walked, newer: Option<Timestamp>) -> bool {
+        let file = &walked.file;
+        let all = |patterns: &[OsString], text: &[u8], ignores_case| {
+            patterns.iter().all(|it| glob::matches(it.as_bytes(), text, ignores_case))
+        };
+        let is = |test: &Option<Number>, value: u64| test.is_none_or(|it| it.is(value));
+        let name = if walked.name.is_empty() { b"/" } else { &walked.name[..] };
+        let holds = all(&self.args.name, name, false)
+            && all(&self.args.iname, name, true)
+            && all(&self.args.path, &walked.path, false)
+            && (self.types.is_empty() || self.types.contains(&file.file_type()))
+            && self.sizes.iter().all(|it| it.is(file.size))
+            && is(&self.links, file.links.into())
+            && is(&self.inum, file.number.0.into())
+            && is(&self.uid, file.uid.into())
+            && is(&self.gid, file.gid.into())
+            && self.perm.is_none_or(|it| it.is(file.permissions()))
+            && newer.is_none_or(|time| file.mtime > time);
+        if !holds || !self.args.empty {
+            return holds;
+        }
+        match file.file_type() {
+            FileType::Regular => file.size == 0,
+            FileType::Directory => {
+                // What cannot be read is told of when the walk goes in.
+                let (names, failure) = image.names(file.number, &walked.path);
+                names.is_empty() && failure.is_none()
+            }
+            _ => false,
+        }
+    }
+}
+
+fn parse_types(text: &str) -> Result<Vec<FileType>, Failure> {
+    text.split(',')
+        .filter(|letter| !letter.is_empty())
+        .map(|letter| match letter {
+            "f" => Ok(FileType::Regular),
+            "d" => Ok(FileType::Directory),
+            "l" => Ok(FileType::Symlink),
+            "b" => Ok(FileType::BlockDevice),
+            "c" => Ok(FileType::CharDevice),
+            "p" => Ok(FileType::Fifo),
+            "s" => Ok(FileType::Socket),
+            _ => Err(Failure::usage(format_args!("-type {letter}: no type of f d l b c p s"))),
+        })
+        .collect()
+}
+
+/// `N`, `+N` or `-N`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Number {
+    order: Ordering,
+    value: u64,
+}
+
+impl Number {
+    fn parse(text: &str) -> Option<Self> {
+        let (order, digits) = match text.as_bytes().first()? {
+            b'+' => (Ordering::Greater, &text[1..]),
+            b'-' => (Ordering::Less, &text[1..]),
+            _ => (Ordering::Equal, text),
+        };
+        let is_number = digits.starts_with(|it: char| it.is_ascii_digit());
+        Some(Self { order, value: digits.parse().ok().filter(|_| is_number)? })
+    }
+
+    fn is(self, value: u64) -> bool {
+        value.cmp(&self.value) == self.order
+    }
+}
+
+/// A number of units, sizes rounded up to them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Size {
+    number: Number,
+    unit: u64,
+}
+
+impl Size {
+    fn parse(text: &str) -> Option<Self> {
+        let (digits, unit) = match text.as_bytes().last()? {
+            b'c' => (&text[..text.len() - 1], 1),
+            b'w' => (&text[..text.len() - 1], 2),
+            b'b' => (&text[..text.len() - 1], 512),
+            b'k' => (&text[..text.len() - 1], 1 << 10),
+            b'M' => (&text[..text.len() - 1], 1 << 20),
+            b'G' => (&text[..text.len() - 1], 1 << 30),
+            _ => (text, 512),
+        };
+        Some(Self { number: Number::parse(digits)?, unit })
+    }
+
+    fn is(self, size: u64) -> bool {
+        self.number.is(size.div_ceil(self.unit))
+    }
+}
+
+/// Permission bits: exactly, all of, any of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Permissions {
+    Exactly(u16),
+    All(u16),
+    Any(u16),
+}
+
+impl Permissions {
+    fn parse(text: &str) -> Option<Self> {
+        let octal = |digits: &str| {
+            let is_number = !digits.starts_with('+');
+            u16::from_str_radix(digits, 8).ok().filter(|&bits| is_number && bits <= 0o7777)
+        };
+        match text.as_bytes().first()? {
+            b'-' => octal(&text[1..]).map(Self::All),
+            b'/' => octal(&text[1..]).map(Self::Any),
+            _ => octal(text).map(Self::Exactly),
+        }
+    }
+
+    fn is(self, bits: u16) -> bool {
+        match self {
+            Self::Exactly(wanted) => bits == wanted,
+            Self::All(wanted) => bits & wanted == wanted,
+            Self::Any(wanted) => wanted == 0 || bits & wanted != 0,
+        }
+    }
+}
+
+/// A found file as `-ls` shows it: what is put in columns, and the name.
+type Row = ([String; 7], Vec<u8>);
+
+fn row(image: &Image, walked: &Walked) -> Row {
+    let file = &walked.file;
+    let size = match device_of(file) {
+        Some((major, minor)) => format!("{major}, {minor}"),
+        None => file.size.to_string(),
+    };
+    let mut name = walked.path.clone();
+    if file.file_type() == FileType::Symlink
+        && let Ok(target) = image.volume.read_link(file.number)
+    {
+        name.extend(b" -> ");
+        name.extend(target);
+    }
+    let cells = [
+        file.number.to_string(),
+        mode_text(file),
+        file.links.to_string(),
+        file.uid.to_string(),
+        file.gid.to_string(),
+        size,
+        time::short(file.mtime.seconds),
+    ];
+    (cells, name)
+}
+
+fn show_rows(rows: &[Row], session: &mut Session) -> Result<(), Failure> {
+    let width = |column: usize| rows.iter().map(|(cells, _)| cells[column].len()).max();
+    let widths: [usize; 7] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    for (cells, name) in rows {
+        for (cell, width) in cells.iter().zip(widths) {
+            session.out.bytes(format!("{cell:>width$} ").as_bytes())?;
+        }
+        session.out.name(name)?;
+        session.out.bytes(b"\n")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_read_as_in_find() {
+        assert!(Number::parse("5").is_some_and(|it| it.is(5) && !it.is(6)));
+        assert!(Number::parse("+5").is_some_and(|it| it.is(6) && !it.is(5)));
+        assert!(Number::parse("-5").is_some_and(|it| it.is(4) && !it.is(5)));
+        assert_eq!(
+            (Number::parse("+-5"), Number::parse(""), Number::parse("x")),
+            (None, None, None)
+        );
+        // Sizes are rounded up: a byte is a whole block, and less than one block is nothing.
+        assert!(Size::parse("1").is_some_and(|it| it.is(1) && it.is(512) && !it.is(513)));
+        assert!(Size::parse("-1k").is_some_and(|it| it.is(0) && !it.is(1)));
+        assert!(Permissions::parse("/022").is_some_and(|it| it.is(0o620) && !it.is(0o600)));
+        assert!(Permissions::parse("-022").is_some_and(|it| it.is(0o622) && !it.is(0o620)));
+        assert_eq!(Permissions::parse("89"), None);
+    }
 
     #[test]
     fn tests_may_be_written_as_in_find() {

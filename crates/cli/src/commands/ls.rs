@@ -1,8 +1,17 @@
 //! `extant ls`: names in directories of an image.
+use std::cmp::Reverse;
+
+use extant_ondisk::inode::FileType;
+use extant_volume::{AclKind, Follow, LoadedInode};
 
 use super::Operands;
+use crate::describe::{JsonFile, device_of, mode_text};
 use crate::failure::Failure;
+use crate::output::{human_size, printable};
+use crate::reader::{Descend, Image, join};
+use crate::say;
 use crate::session::Session;
+use crate::time;
 
 /// List files in an image
 ///
@@ -49,8 +58,251 @@ pub(crate) struct Args {
     operands: Operands,
 }
 
+/// A name and its file.
+struct Listed {
+    name: Vec<u8>,
+    path: Vec<u8>,
+    file: LoadedInode,
+}
+
 impl Args {
-    pub(crate) fn run(self, _session: &mut Session) -> Result<(), Failure> {
-        Err(Failure::not_built("listing an image"))
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if self.json {
+            return self.run_json(session);
+        }
+        let has_titles = self.recursive || self.operands.inside()?.len() > 1;
+        let mut is_first = true;
+        self.operands.each(session, |image, path, session| {
+            let start = image.resolve(path, self.follow())?;
+            if !start.is_dir() || self.directory {
+                is_first = false;
+                let listed = Listed { name: path.to_vec(), path: path.to_vec(), file: start };
+                return self.show(image, &[listed], session);
+            }
+            image.walk(start, path, session, &mut |walked, session| {
+                if !walked.file.is_dir() {
+                    return Ok(Descend::No);
+                }
+                if has_titles {
+                    let gap = if is_first { "" } else { "\n" };
+                    session.out.bytes(gap.as_bytes())?;
+                    session.out.name(image.place(&walked.path).as_bytes())?;
+                    session.out.bytes(b":\n")?;
+                }
+                is_first = false;
+                let listed = self.list(image, &walked.file, &walked.path, session)?;
+                if self.long {
+                    let blocks: u64 =
+                        listed.iter().map(|it| it.file.space(image.volume.geometry())).sum();
+                    say!(session, "total {}", self.size(blocks.div_ceil(1024), blocks))?;
+                }
+                self.show(image, &listed, session)?;
+                let enters = self.recursive && (walked.depth == 0 || self.is_shown(&walked.name));
+                Ok(if enters { Descend::Yes } else { Descend::No })
+            })
+        })
+    }
+
+    /// With `-l` or `-d` a symlink is shown itself.
+    fn follow(&self) -> Follow {
+        if self.long || self.directory { Follow::No } else { Follow::Yes }
+    }
+
+    fn run_json(&self, session: &mut Session) -> Result<(), Failure> {
+        let mut found = Vec::new();
+        self.operands.each(session, |image, path, session| {
+            let start = image.resolve(path, self.follow())?;
+            if !start.is_dir() || self.directory {
+                found.push(JsonFile::new(image, path, &start));
+                return Ok(());
+            }
+            image.walk(start, path, session, &mut |walked, session| {
+                if !walked.file.is_dir() {
+                    return Ok(Descend::No);
+                }
+                let listed = self.list(image, &walked.file, &walked.path, session)?;
+                found.extend(listed.iter().map(|it| JsonFile::new(image, &it.path, &it.file)));
+                let enters = self.recursive && (walked.depth == 0 || self.is_shown(&walked.name));
+                Ok(if enters { Descend::Yes } else { Descend::No })
+            })
+        })?;
+        session.out.json_array(|element| found.iter().try_for_each(element))
+    }
+
+    fn is_shown(&self, name: &[u8]) -> bool {
+        self.all || self.almost_all || !name.starts_with(b".")
+    }
+
+    /// What a directory holds, in the order asked for.
+    fn list(
+        &self,
+        image: &Image,
+        dir: &LoadedInode,
+        path: &[u8],
+        session: &mut Session,
+    ) -> Result<Vec<Listed>, Failure> {
+        let (names, failure) = image.names(dir.number, path);
+        if let Some(failure) = failure {
+            session.complain(failure)?;
+        }
+        let mut listed = Vec::new();
+        if self.all {
+            for name in [&b"."[..], b".."] {
+                let file = image.volume.lookup(dir.number, name);
+                match file.and_then(|found| image.volume.inode(found.inode)) {
+                    Ok(file) => {
+                        listed.push(Listed { name: name.into(), path: join(path, name), file })
+                    }
+                    Err(error) => session.complain(image.failure(&join(path, name), error))?,
+                }
+            }
+        }
+        for name in names.into_iter().filter(|name| self.is_shown(&name.name)) {
+            let path = join(path, &name.name);
+            match image.volume.inode(name.inode) {
+                Ok(file) => listed.push(Listed { name: name.name, path, file }),
+                Err(error) => session.complain(image.failure(&path, error))?,
+            }
+        }
+        if self.by_time {
+            listed.sort_by_key(|it| Reverse(it.file.mtime));
+        }
+        if self.by_size {
+            listed.sort_by_key(|it| Reverse(it.file.size));
+        }
+        if self.reverse {
+            listed.reverse();
+        }
+        Ok(listed)
+    }
+
+    fn size(&self, plain: u64, bytes: u64) -> String {
+        if self.human { human_size(bytes) } else { plain.to_string() }
+    }
+
+    fn show(&self, image: &Image, listed: &[Listed], session: &mut Session) -> Result<(), Failure> {
+        if self.long {
+            return self.show_long(image, listed, session);
+        }
+        let inode_width =
+            listed.iter().map(|it| it.file.number.0).max().unwrap_or(0).to_string().len();
+        let prefix = |it: &Listed| match self.inode {
+            true => format!("{:>inode_width$} ", it.file.number),
+            false => String::new(),
+        };
+        if self.one_a_line || !session.out.is_terminal() {
+            for it in listed {
+                session.out.bytes(prefix(it).as_bytes())?;
+                session.out.name(&it.name)?;
+                session.out.bytes(b"\n")?;
+            }
+            return Ok(());
+        }
+        let cells: Vec<_> =
+            listed.iter().map(|it| format!("{}{}", prefix(it), printable(&it.name))).collect();
+        for line in in_columns(&cells, terminal_width()) {
+            say!(session, "{line}")?;
+        }
+        Ok(())
+    }
+
+    fn show_long(
+        &self,
+        image: &Image,
+        listed: &[Listed],
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let rows: Vec<[String; 6]> = listed
+            .iter()
+            .map(|it| {
+                let file = &it.file;
+                let has_acl = matches!(image.volume.acl(file.number, AclKind::Access), Ok(Some(_)));
+                let size = match device_of(file) {
+                    Some((major, minor)) => format!("{major}, {minor}"),
+                    None => self.size(file.size, file.size),
+                };
+                [
+                    if self.inode { format!("{} ", file.number) } else { String::new() },
+                    format!("{}{}", mode_text(file), if has_acl { "+" } else { "" }),
+                    file.links.to_string(),
+                    file.uid.to_string(),
+                    file.gid.to_string(),
+                    size,
+                ]
+            })
+            .collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        let widths: [usize; 6] = std::array::from_fn(width);
+        for (it, [inode, mode, links, uid, gid, size]) in listed.iter().zip(&rows) {
+            let line = format!(
+                "{inode:>i$}{mode:<m$} {links:>l$} {uid:>u$} {gid:>g$} {size:>s$} {} ",
+                time::short(it.file.mtime.seconds),
+                i = widths[0],
+                m = widths[1],
+                l = widths[2],
+                u = widths[3],
+                g = widths[4],
+                s = widths[5],
+            );
+            session.out.bytes(line.as_bytes())?;
+            session.out.name(&it.name)?;
+            if it.file.file_type() == FileType::Symlink {
+                match image.volume.read_link(it.file.number) {
+                    Ok(target) => {
+                        session.out.bytes(b" -> ")?;
+                        session.out.name(&target)?;
+                    }
+                    Err(error) => session.complain(image.failure(&it.path, error))?,
+                }
+            }
+            session.out.bytes(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the terminal says of itself, or 80.
+fn terminal_width() -> usize {
+    std::env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .filter(|&it| it > 0)
+        .unwrap_or(80)
+}
+
+/// Cells top to bottom in as many columns as fit.
+fn in_columns(cells: &[String], width: usize) -> Vec<String> {
+    let lengths: Vec<_> = cells.iter().map(|cell| cell.chars().count()).collect();
+    let widths_of = |rows: usize| -> Vec<usize> {
+        lengths.chunks(rows).map(|column| column.iter().max().copied().unwrap_or(0) + 2).collect()
+    };
+    let fits = |rows: &usize| widths_of(*rows).iter().sum::<usize>() <= width + 2;
+    let rows = (1..=cells.len()).find(fits).unwrap_or(cells.len()).max(1);
+    let widths = widths_of(rows);
+    (0..rows.min(cells.len()))
+        .map(|row| {
+            let mut line = String::new();
+            for (column, width) in widths.iter().enumerate() {
+                let Some(cell) = cells.get(column * rows + row) else { continue };
+                line += cell;
+                let padding = width - lengths[column * rows + row];
+                line.extend(std::iter::repeat_n(' ', padding));
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_fill_the_width_from_top_to_bottom() {
+        let cells = ["a", "bb", "ccc", "d", "e"].map(str::to_owned);
+        assert_eq!(in_columns(&cells, 80), ["a  bb  ccc  d  e"]);
+        assert_eq!(in_columns(&cells, 10), ["a   d", "bb  e", "ccc"]);
+        assert_eq!(in_columns(&cells, 1), ["a", "bb", "ccc", "d", "e"]);
+        assert!(in_columns(&[], 80).is_empty());
     }
 }

@@ -1,0 +1,237 @@
+//! Images opened for reading, and walks through their trees.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use extant_device::url::DeviceUrl;
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::FileType;
+use extant_volume::{Error, Follow, LoadedInode, Volume};
+
+use crate::commands::Operands;
+use crate::failure::{At, Failure};
+use crate::inside::Inside;
+use crate::session::Session;
+
+/// An image opened for reading.
+pub(crate) struct Image {
+    /// As it was named.
+    name: String,
+    pub(crate) volume: Volume,
+}
+
+impl Image {
+    /// Opens the image of an operand. A dirty journal is replayed in memory.
+    pub(crate) fn open(inside: &Inside) -> Result<Self, Failure> {
+        let name = inside.name.display().to_string();
+        let volume = Volume::open(inside.open()?).at(&name)?;
+        Ok(Self { name, volume })
+    }
+
+    /// `IMAGE:/path`, as messages begin.
+    pub(crate) fn place(&self, path: &[u8]) -> String {
+        let slash = if path.starts_with(b"/") { "" } else { "/" };
+        format!("{}:{slash}{}", self.name, crate::output::printable(path))
+    }
+
+    /// A failure at a path of the image.
+    pub(crate) fn failure(&self, path: &[u8], error: impl std::fmt::Display) -> Failure {
+        Failure::new(format_args!("{}: {error}", self.place(path)))
+    }
+
+    /// The file of a path. Missing names read as the shell tells them.
+    pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<LoadedInode, Failure> {
+        self.volume.resolve(path, follow).map_err(|error| match error {
+            Error::NotFound => self.failure(path, "no such file or directory"),
+            error => self.failure(path, error),
+        })
+    }
+
+    /// The names of a directory in byte order, without `.` and `..`. An error ends the list; it comes beside what was read
+    /// before it.
+    pub(crate) fn names(&self, dir: InodeNo, path: &[u8]) -> (Vec<Name>, Option<Failure>) {
+        let mut names = Vec::new();
+        let mut failure = None;
+        match self.volume.read_dir(dir, 0) {
+            Ok(entries) => {
+                for entry in entries {
+                    match entry {
+                        Ok(entry) if matches!(&entry.name[..], b"." | b"..") => {}
+                        Ok(entry) => names.push(Name { name: entry.name, inode: entry.inode }),
+                        Err(error) => {
+                            failure = Some(self.failure(path, error));
+                            break;
+                        }
+                    }
+                }
+            }
+            Err(error) => failure = Some(self.failure(path, error)),
+        }
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        (names, failure)
+    }
+
+    /// Walks a tree from a file on, directories before what they hold, names in byte order. What cannot be read is told of
+    /// and left out; a directory that was seen before is too, so that loops end.
+    pub(crate) fn walk(
+        &self,
+        start: LoadedInode,
+        path: &[u8],
+        session: &mut Session,
+        visit: &mut dyn FnMut(&Walked, &mut Session) -> Result<Descend, Failure>,
+    ) -> Result<(), Failure> {
+        self.walk_some(start, path, session, &|_| true, visit)
+    }
+
+    /// Like [`Self::walk`], past all names that `keeps` does not keep.
+    pub(crate) fn walk_some(
+        &self,
+        start: LoadedInode,
+        path: &[u8],
+        session: &mut Session,
+        keeps: &dyn Fn(&Name) -> bool,
+        visit: &mut dyn FnMut(&Walked, &mut Session) -> Result<Descend, Failure>,
+    ) -> Result<(), Failure> {
+        let mut seen = HashSet::new();
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+        let mut waiting = vec![Waiting::File(Walked {
+            path: path.to_vec(),
+            name,
+            depth: 0,
+            is_last: true,
+            file: start,
+        })];
+        while let Some(next) = waiting.pop() {
+            let walked = match next {
+                Waiting::File(walked) => walked,
+                Waiting::Name { parent, name, depth, is_last } => {
+                    let path = join(&parent, &name.name);
+                    match self.volume.inode(name.inode) {
+                        Ok(file) => Walked { path, name: name.name, depth, is_last, file },
+                        Err(error) => {
+                            session.complain(self.failure(&path, error))?;
+                            continue;
+                        }
+                    }
+                }
+            };
+            let is_dir = walked.file.is_dir();
+            if is_dir && !seen.insert(walked.file.number) {
+                let why = "the directory has two names: not walked again";
+                session.complain(self.failure(&walked.path, why))?;
+                continue;
+            }
+            if visit(&walked, session)? == Descend::No || !is_dir {
+                continue;
+            }
+            let (mut names, failure) = self.names(walked.file.number, &walked.path);
+            names.retain(keeps);
+            if let Some(failure) = failure {
+                session.complain(failure)?;
+            }
+            let parent: Arc<[u8]> = walked.path.into();
+            let last = names.len().saturating_sub(1);
+            waiting.extend(names.into_iter().enumerate().rev().map(|(at, name)| Waiting::Name {
+                parent: parent.clone(),
+                name,
+                depth: walked.depth + 1,
+                is_last: at == last,
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// A name of a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    pub(crate) name: Vec<u8>,
+    pub(crate) inode: InodeNo,
+}
+
+/// A file that a walk comes by.
+pub(crate) struct Walked {
+    /// The path, as the operand began it.
+    pub(crate) path: Vec<u8>,
+    /// Its last part.
+    pub(crate) name: Vec<u8>,
+    /// Steps below the operand.
+    pub(crate) depth: u32,
+    /// Whether it is its directory's last name.
+    pub(crate) is_last: bool,
+    pub(crate) file: LoadedInode,
+}
+
+/// Whether a walk goes into a directory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Descend {
+    Yes,
+    No,
+}
+
+enum Waiting {
+    File(Walked),
+    Name { parent: Arc<[u8]>, name: Name, depth: u32, is_last: bool },
+}
+
+/// `parent/name`, with one slash between.
+pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if parent.ends_with(b"/") { b"" } else { b"/" };
+    [parent, separator, name].concat()
+}
+
+/// The images of a command's operands, each opened once.
+#[derive(Default)]
+pub(crate) struct Images {
+    opened: Vec<(DeviceUrl, Arc<Image>)>,
+}
+
+impl Images {
+    /// The image of an operand.
+    pub(crate) fn of(&mut self, inside: &Inside) -> Result<Arc<Image>, Failure> {
+        if let Some((_, image)) = self.opened.iter().find(|(url, _)| *url == inside.image) {
+            return Ok(image.clone());
+        }
+        let image = Arc::new(Image::open(inside)?);
+        self.opened.push((inside.image.clone(), image.clone()));
+        Ok(image)
+    }
+}
+
+impl Operands {
+    /// Runs `work` for each operand. One that fails does not stop the next.
+    pub(crate) fn each(
+        &self,
+        session: &mut Session,
+        mut work: impl FnMut(&Image, &[u8], &mut Session) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut images = Images::default();
+        for inside in self.inside()? {
+            let outcome =
+                images.of(&inside).and_then(|image| work(&image, bytes_of(&inside.path), session));
+            if let Err(failure) = outcome {
+                session.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(path: &OsStr) -> &[u8] {
+    path.as_bytes()
+}
+
+/// The letter of a file type, as `ls -l` and `find -type` have it (`-` is `f` there).
+pub(crate) fn type_letter(file_type: FileType) -> char {
+    match file_type {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::BlockDevice => 'b',
+        FileType::CharDevice => 'c',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+    }
+}
