@@ -50,7 +50,10 @@ pub fn place_tables(
 ) -> Result<Tables, NoRoom> {
     let mut used = barred.clone();
     for group in (0..geometry.groups_count).map(GroupNo) {
-        used.insert(leading(geometry, group).blocks());
+        let leading = leading(geometry, group).blocks();
+        // Block 0 of a volume whose superblock lies in block 1 belongs to it, too.
+        let start = if group.0 == 0 { geometry.group_start(group).0 } else { leading.start };
+        used.insert(start..leading.end);
     }
     let mut tables = Tables { groups: Vec::new(), used };
     let flex = if rules.packed { geometry.groups_count } else { flex_bg_size(geometry) };

@@ -223,7 +223,7 @@ impl NewVolume {
             }
             self.put_contents(block, bytes);
             // The slot is the number of the descriptor block that it may become.
-            let slot = (block - self.geometry.first_data_block.0 - 1) % pointers;
+            let slot = (block - self.geometry.superblock_block().0 - 1) % pointers;
             let slot = usize::try_from(slot).expect("fewer than 2^14 pointers a block");
             indirect::set_pointer(&mut double_bytes, slot, BlockNo(block));
         }
