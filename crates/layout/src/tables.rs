@@ -161,7 +161,8 @@ impl Tables {
 }
 
 /// Whether a group's block bitmap says no more than its geometry does, so that it need not be stored: every block
-/// in use there is the group's own metadata. `used` in whole clusters.
+/// in use there is the group's own metadata. `used` in whole clusters. (A group with inodes in use stores its bitmap all
+/// the same: that is left to the caller.)
 pub fn is_block_uninit(
     geometry: &Geometry,
     tables: &GroupTables,
@@ -193,13 +194,14 @@ pub fn journal_goal(geometry: &Geometry, used: &RunSet) -> BlockNo {
         let range = group_range(geometry, group);
         (range.end - range.start) - used.count_in(range)
     };
-    if flex > 1 && middle.0 > flex {
-        // The flex group's first group holds its tables.
-        let candidate = (middle.0 - middle.0 % flex + 1).min(last);
-        let group = (candidate..=last).map(GroupNo).find(|group| free(*group) > 0);
-        return geometry.group_start(group.unwrap_or(GroupNo(0)));
-    }
-    let around = middle.0.saturating_sub(1)..=(middle.0 + 1).min(last);
+    let around = if flex > 1 && middle.0 > flex {
+        // The flex group's first group holds its tables, perhaps all that is in it.
+        let first = middle.0 - middle.0 % flex;
+        let first = (first..=last).find(|group| free(GroupNo(*group)) > 0).unwrap_or(0);
+        first..=(first + 1).min(last)
+    } else {
+        middle.0.saturating_sub(1)..=(middle.0 + 1).min(last)
+    };
     let mut best = GroupNo(*around.start());
     for group in around.map(GroupNo) {
         if free(group) > free(best) {

@@ -130,7 +130,7 @@ impl NewVolume {
         let (map, is_root) = if number == InodeNo::ROOT {
             (self.grow_root(count)?, true)
         } else {
-            (self.map_file(number, self.group_start(0), count)?, false)
+            (self.map_file(number, self.goal_of(number), count)?, false)
         };
         for (block, bytes) in map.blocks().zip(blocks) {
             self.put_contents(block, bytes);

@@ -101,7 +101,7 @@ impl NewVolume {
 
     /// Returns the space in use, in bytes, as the other makers do.
     fn add_root(&mut self) -> Result<u64, MkfsError> {
-        let map = self.map_file(InodeNo::ROOT, self.group_start(0), 1)?;
+        let map = self.map_file(InodeNo::ROOT, self.goal_of(InodeNo::ROOT), 1)?;
         let found = self.geometry.first_inode;
         let names = [NewEntry::new(found, FileType::Directory, b"lost+found")];
         self.put_directory(InodeNo::ROOT, InodeNo::ROOT, &map, &names);
@@ -142,7 +142,7 @@ impl NewVolume {
             // mke2fs makes it in the inode first, and its first growth only moves it to a block.
             blocks -= 1;
         }
-        let map = self.map_file(number, self.group_start(0), blocks)?;
+        let map = self.map_file(number, self.goal_of(number), blocks)?;
         self.put_directory(number, InodeNo::ROOT, &map, &[]);
         let mut inode = self.new_inode(DIRECTORY | 0o700, 2);
         inode.size = blocks * u64::from(block_size);
@@ -204,7 +204,11 @@ impl NewVolume {
     /// Inode 7 holds the reserved descriptor blocks: a double indirect block whose indirect blocks are those of
     /// group 0, each pointing to its backups. From special_inodes.rst.
     fn add_resize_inode(&mut self) -> Result<(), MkfsError> {
-        let goal = self.group_start(0);
+        // Behind group 0's table, where a volume without flex_bg has its first data.
+        let goal = 3
+            + u64::from(self.geometry.reserved_gdt_blocks)
+            + u64::from(self.geometry.desc_blocks())
+            + u64::from(self.geometry.itable_blocks());
         let double = self.take_block(goal)?;
         let pointers = u64::from(self.geometry.block_size / 4);
         let reserved = leading(&self.geometry, GroupNo(0)).reserved;
@@ -252,7 +256,8 @@ impl NewVolume {
     fn add_journal(&mut self, journal: JournalFigures) -> Result<(), MkfsError> {
         let goal = match journal.location {
             Some(block) => block,
-            None if self.figures.packed_meta_blocks || !self.has_extents() => self.group_start(0),
+            None if self.figures.packed_meta_blocks => self.group_start(0),
+            None if !self.has_extents() => self.goal_of(InodeNo::JOURNAL),
             None => journal_goal(&self.geometry, &self.used).0,
         };
         let count = u64::from(journal.blocks);
@@ -313,7 +318,7 @@ impl NewVolume {
             QuotaKind::Project => self.take_inode()?,
         };
         let blocks = bytes.div_ceil(u64::from(self.geometry.block_size));
-        Ok((number, self.map_file(number, self.group_start(0), blocks)?))
+        Ok((number, self.map_file(number, self.goal_of(number), blocks)?))
     }
 
     /// Fills a quota file, which has the room for it.
@@ -358,7 +363,7 @@ impl NewVolume {
     pub(crate) fn add_orphan_file(&mut self) -> Result<(), MkfsError> {
         let number = self.take_inode()?;
         let blocks = u64::from(self.figures.orphan_file_blocks);
-        let map = self.map_file(number, self.group_start(0), blocks)?;
+        let map = self.map_file(number, self.goal_of(number), blocks)?;
         let format = OrphanFileFormat::new(&self.geometry, number, 0);
         for block in map.blocks() {
             let mut bytes = vec![0; self.geometry.block_len()];

@@ -56,7 +56,7 @@ pub fn summarize(
             flags |= GroupFlags::INODE_UNINIT;
         }
         let is_last = group.0 + 1 == geometry.groups_count;
-        if !is_last && is_block_uninit(geometry, tables, usage.blocks, group) {
+        if !is_last && used_inodes == 0 && is_block_uninit(geometry, tables, usage.blocks, group) {
             flags |= GroupFlags::BLOCK_UNINIT;
         }
         if usage.tables_zeroed {

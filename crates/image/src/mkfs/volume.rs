@@ -210,7 +210,7 @@ impl NewVolume {
     pub(super) fn grow_root(&mut self, count: u64) -> Result<MappedFile, MkfsError> {
         let mut data = self.root_map.as_ref().map(|map| map.data.clone()).unwrap_or_default();
         let held: u64 = data.iter().map(|run| run.end - run.start).sum();
-        data.extend(self.take_blocks(self.group_start(0), count.saturating_sub(held))?);
+        data.extend(self.take_blocks(self.goal_of(InodeNo::ROOT), count.saturating_sub(held))?);
         self.map_runs(InodeNo::ROOT, data, self.group_start(0))
     }
 
@@ -309,6 +309,12 @@ impl NewVolume {
             let part: Vec<u8> = parts.by_ref().take(blocks).flatten().copied().collect();
             self.put_contents(run.start, part);
         }
+    }
+
+    /// Where the data of an inode should lie: in its group, with flex_bg in its flex group.
+    pub fn goal_of(&self, number: InodeNo) -> u64 {
+        let group = number.0.saturating_sub(1) / self.geometry.inodes_per_group;
+        self.group_start(group - group % self.geometry.groups_per_flex)
     }
 
     /// First block of a group.
