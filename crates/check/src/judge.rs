@@ -10,17 +10,14 @@ pub enum Judgement {
     Repair,
     /// Leave it; the volume is not clean.
     Leave,
+    /// Leave it and end the run.
+    Stop,
 }
 
 /// Hears every finding and says what is done about it. The look calls it from several threads.
 pub trait Judge: Sync {
-    /// Decides. Everything the rules find passes through here exactly once a run.
-    fn judge(&self, finding: Finding) -> Judgement;
-
-    /// Whether the rules ask for a repair.
-    fn repairs(&self, finding: Finding) -> bool {
-        self.judge(finding) == Judgement::Repair
-    }
+    /// Decides. Everything the rules find passes through here exactly once a round.
+    fn judge(&self, finding: &Finding) -> Judgement;
 
     /// Whether any repair can be accepted at all: where not, details that only a repair needs are not collected.
     fn may_repair(&self) -> bool;
@@ -35,6 +32,22 @@ pub enum Answers {
     Yes,
     /// `-p`: what is safe; the first finding that is not ends the run.
     Preen,
+}
+
+impl Judge for Answers {
+    fn judge(&self, finding: &Finding) -> Judgement {
+        let row = finding.code.row();
+        match self {
+            Self::No => Judgement::Leave,
+            Self::Yes => Judgement::Repair,
+            Self::Preen if row.severity <= Severity::Safe => Judgement::Repair,
+            Self::Preen => Judgement::Stop,
+        }
+    }
+
+    fn may_repair(&self) -> bool {
+        !matches!(self, Self::No)
+    }
 }
 
 /// The judge of the look: notes everything, repairs nothing.
@@ -58,8 +71,8 @@ impl Notes {
 }
 
 impl Judge for Notes {
-    fn judge(&self, finding: Finding) -> Judgement {
-        self.found.lock().push(finding);
+    fn judge(&self, finding: &Finding) -> Judgement {
+        self.found.lock().push(finding.clone());
         Judgement::Leave
     }
 

@@ -1,8 +1,16 @@
 //! The volume's blocks as a check sees them: read from the device, repaired through an undo log.
+//!
+//! Everything takes `&self`: the look reads from many threads, and only the repair, which is one thread, writes.
 
+use extant_device::sync::Mutex;
 use extant_device::{Device, DeviceError};
-use extant_ondisk::{BlockNo, FormatError, Geometry};
+use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use zerocopy::IntoBytes;
 
 /// Why a check could not go on. What is wrong with the volume is a [`Finding`](crate::Finding), not an error.
 #[derive(Debug, thiserror::Error)]
@@ -13,35 +21,110 @@ pub enum CheckError {
     /// The volume cannot be opened at all.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The judge ended the run: preening met something that it may not repair, or the user cancelled.
+    #[error("the check was stopped")]
+    Stopped,
+    /// The tables of the check need more memory than it may use.
+    #[error("the check needs more than {limit} bytes of memory")]
+    Memory {
+        /// What was allowed, in bytes.
+        limit: u64,
+    },
+    /// The undo log could not be written.
+    #[error("undo file: {0}")]
+    Undo(String),
 }
 
 /// Told of every block before it is first overwritten: the undo file.
 pub trait BeforeWrite: Send + Sync {
-    /// `old` is what the block holds now.
+    /// `old` is what the block holds now. Block 0 is told whole, with what lies before the superblock.
     ///
     /// # Errors
     /// The write is not done.
     fn before_write(&mut self, block: BlockNo, old: &[u8]) -> Result<(), CheckError>;
 }
 
-/// Blocks of one volume.
+/// Bytes moved between the device and a check.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Traffic {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// Blocks of one volume, its superblock and its group descriptors.
 pub struct Store {
     device: Arc<dyn Device>,
     geometry: Geometry,
-    undo: Option<Box<dyn BeforeWrite>>,
-    changed: bool,
+    meta: Mutex<Meta>,
+    undo: Mutex<Option<Box<dyn BeforeWrite>>>,
+    changed: AtomicBool,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+struct Meta {
+    superblock: RawSuperblock,
+    /// All blocks of the descriptor table.
+    table: Vec<u8>,
 }
 
 impl Store {
-    /// The blocks of `device` as `geometry` divides it.
-    pub fn new(device: Arc<dyn Device>, geometry: Geometry) -> Self {
-        Self { device, geometry, undo: None, changed: false }
+    /// Opens a volume by its primary superblock and descriptors.
+    ///
+    /// # Errors
+    /// The device failed, or the superblock is none that can be computed with.
+    pub fn open(device: Arc<dyn Device>) -> Result<Self, CheckError> {
+        let mut bytes = vec![0; size_of::<RawSuperblock>()];
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        let superblock = RawSuperblock::from_bytes(&bytes, GroupNo(0))?;
+        superblock.verify(GroupNo(0))?;
+        let geometry = Geometry::new(&superblock)?;
+        let mut table = vec![0; geometry.desc_blocks() as usize * geometry.block_len()];
+        for (index, block) in table.chunks_exact_mut(geometry.block_len()).enumerate() {
+            device.read_at(geometry.byte_of(geometry.desc_block(index as u32)), block)?;
+        }
+        Self::new(device, superblock, table)
+    }
+
+    /// The blocks of `device` as `superblock` divides it, with the blocks of the descriptor table as found, repaired or taken
+    /// from a backup. Nothing is written.
+    ///
+    /// # Errors
+    /// A superblock that cannot be computed with.
+    ///
+    /// # Panics
+    /// When the table is not [`Geometry::desc_blocks`] blocks.
+    pub fn new(
+        device: Arc<dyn Device>,
+        superblock: RawSuperblock,
+        table: Vec<u8>,
+    ) -> Result<Self, CheckError> {
+        let geometry = Geometry::new(&superblock)?;
+        assert_eq!(table.len(), geometry.desc_blocks() as usize * geometry.block_len());
+        Ok(Self {
+            device,
+            geometry,
+            meta: Mutex::new(Meta { superblock, table }),
+            undo: Mutex::new(None),
+            changed: AtomicBool::new(false),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+        })
     }
 
     /// Saves blocks through `undo` before they are overwritten.
-    pub fn with_undo(mut self, undo: Box<dyn BeforeWrite>) -> Self {
-        self.undo = Some(undo);
+    #[must_use]
+    pub fn with_undo(self, undo: Box<dyn BeforeWrite>) -> Self {
+        *self.undo.lock() = Some(undo);
         self
+    }
+
+    /// Takes sizes and features from the superblock again, after a repair that changed them.
+    pub(crate) fn reload(&mut self) -> Result<(), CheckError> {
+        self.geometry = Geometry::new(&self.meta.lock().superblock)?;
+        Ok(())
     }
 
     /// The sizes and counts.
@@ -56,7 +139,87 @@ impl Store {
 
     /// Whether anything was written.
     pub fn is_changed(&self) -> bool {
-        self.changed
+        self.changed.load(Relaxed)
+    }
+
+    /// What was moved so far.
+    pub fn traffic(&self) -> Traffic {
+        Traffic { read: self.read.load(Relaxed), written: self.written.load(Relaxed) }
+    }
+
+    /// The superblock as it stands now.
+    pub fn superblock(&self) -> Superblock {
+        Superblock::decode(&self.meta.lock().superblock)
+    }
+
+    /// The superblock's bytes as they stand now.
+    pub fn raw_superblock(&self) -> RawSuperblock {
+        self.meta.lock().superblock
+    }
+
+    /// The descriptor of a group as it stands now. Its places and counts may be impossible.
+    pub fn desc(&self, group: GroupNo) -> GroupDesc {
+        let meta = self.meta.lock();
+        decode_desc(&meta.table, group, &self.geometry)
+    }
+
+    /// All descriptors as they stand now.
+    pub fn descs(&self) -> Vec<GroupDesc> {
+        let meta = self.meta.lock();
+        (0..self.geometry.groups_count)
+            .map(|group| decode_desc(&meta.table, GroupNo(group), &self.geometry))
+            .collect()
+    }
+
+    /// Whether a group's descriptor has the checksum that its bytes give.
+    pub fn desc_checksum_matches(&self, group: GroupNo) -> bool {
+        let meta = self.meta.lock();
+        let at = desc_range(group, &self.geometry);
+        group_desc::verify(&meta.table[at], group, &self.geometry).is_ok()
+    }
+
+    /// Changes the superblock, seals it and writes the primary copy.
+    ///
+    /// # Errors
+    /// The undo log or the device failed.
+    pub fn update_superblock(
+        &self,
+        change: impl FnOnce(&mut RawSuperblock),
+    ) -> Result<(), CheckError> {
+        let sealed = {
+            let mut meta = self.meta.lock();
+            change(&mut meta.superblock);
+            meta.superblock.seal();
+            meta.superblock
+        };
+        self.write_bytes(SUPERBLOCK_OFFSET, sealed.as_bytes())
+    }
+
+    /// Changes a group's descriptor, seals it and writes its block of the primary table.
+    ///
+    /// # Errors
+    /// The undo log or the device failed.
+    pub fn update_desc(
+        &self,
+        group: GroupNo,
+        change: impl FnOnce(&mut GroupDesc),
+    ) -> Result<(), CheckError> {
+        let geometry = &self.geometry;
+        let (index, _) = geometry.desc_place(group);
+        let block = {
+            let mut meta = self.meta.lock();
+            let mut desc = decode_desc(&meta.table, group, geometry);
+            change(&mut desc);
+            let at = desc_range(group, geometry);
+            let stored = &mut meta.table[at];
+            let mut raw = RawGroupDesc::from_bytes(stored, group, geometry)?;
+            desc.encode_into(&mut raw);
+            raw.write_to(stored, geometry);
+            group_desc::seal(stored, group, geometry);
+            let at = index as usize * geometry.block_len();
+            meta.table[at..at + geometry.block_len()].to_vec()
+        };
+        self.write(geometry.desc_block(index), &block)
     }
 
     /// One block.
@@ -65,24 +228,110 @@ impl Store {
     /// The device failed; a block off the volume is the caller's to avoid ([`Geometry::contains`]).
     pub fn read(&self, block: BlockNo) -> Result<Vec<u8>, CheckError> {
         let mut bytes = vec![0; self.geometry.block_len()];
-        self.device.read_at(self.geometry.byte_of(block), &mut bytes)?;
+        self.read_into(block, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Blocks from `block` on, as many as `bytes` holds.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read_into(&self, block: BlockNo, bytes: &mut [u8]) -> Result<(), CheckError> {
+        self.read.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(self.device.read_at(self.geometry.byte_of(block), bytes)?)
+    }
+
+    /// The first run of blocks in `blocks` that may hold something else than zeros; whole blocks, cut to `blocks`.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn next_data(&self, blocks: Range<u64>) -> Result<Option<Range<u64>>, CheckError> {
+        let bits = self.geometry.block_bits();
+        let end = (blocks.end << bits).min(self.device.size());
+        let start = blocks.start << bits;
+        if start >= end {
+            return Ok(None);
+        }
+        let found = self.device.next_data(start..end)?;
+        Ok(found.map(|run| {
+            let first = (run.start >> bits).max(blocks.start);
+            first..run.end.div_ceil(1 << bits).min(blocks.end)
+        }))
     }
 
     /// Overwrites one block with a repaired one.
     ///
     /// # Errors
     /// The undo log or the device failed.
-    pub fn write(&mut self, block: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
+    pub fn write(&self, block: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
         assert_eq!(bytes.len(), self.geometry.block_len(), "blocks are written whole");
-        if self.undo.is_some() {
-            let old = self.read(block)?;
-            if let Some(undo) = &mut self.undo {
-                undo.before_write(block, &old)?;
-            }
+        self.write_bytes(self.geometry.byte_of(block), bytes)
+    }
+
+    /// Overwrites bytes; the undo log gets the blocks that they lie in.
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), CheckError> {
+        let block = BlockNo(offset >> self.geometry.block_bits());
+        if let Some(undo) = &mut *self.undo.lock() {
+            let mut old = vec![0; self.geometry.block_len()];
+            self.device.read_at(self.geometry.byte_of(block), &mut old)?;
+            undo.before_write(block, &old)?;
         }
-        self.device.write_at(self.geometry.byte_of(block), bytes)?;
-        self.changed = true;
+        self.device.write_at(offset, bytes)?;
+        self.written.fetch_add(bytes.len() as u64, Relaxed);
+        self.changed.store(true, Relaxed);
         Ok(())
     }
+
+    /// Where an inode's record starts on the device, in bytes; `None` when there is no such inode, or its table lies off the
+    /// volume.
+    pub fn inode_offset(&self, inode: InodeNo) -> Option<u64> {
+        let (group, index) = self.geometry.inode_place(inode)?;
+        let table = self.desc(group).inode_table;
+        if !self.geometry.contains(table, u64::from(self.geometry.itable_blocks())) {
+            return None;
+        }
+        Some(self.geometry.byte_of(table) + u64::from(index) * u64::from(self.geometry.inode_size))
+    }
+
+    /// The record of an inode; `None` when there is no such inode.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read_inode(&self, inode: InodeNo) -> Result<Option<Vec<u8>>, CheckError> {
+        let Some(offset) = self.inode_offset(inode) else { return Ok(None) };
+        let mut record = vec![0; usize::from(self.geometry.inode_size)];
+        self.read.fetch_add(record.len() as u64, Relaxed);
+        self.device.read_at(offset, &mut record)?;
+        Ok(Some(record))
+    }
+
+    /// Seals the record of an inode and writes it.
+    ///
+    /// # Errors
+    /// The undo log or the device failed.
+    pub fn write_inode(&self, inode: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
+        let Some(offset) = self.inode_offset(inode) else { return Ok(()) };
+        inode::seal(record, inode, &self.geometry);
+        self.write_bytes(offset, record)
+    }
+
+    /// Puts everything written so far on the medium.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn flush(&self) -> Result<(), CheckError> {
+        Ok(self.device.flush()?)
+    }
+}
+
+fn desc_range(group: GroupNo, geometry: &Geometry) -> Range<usize> {
+    let (index, at) = geometry.desc_place(group);
+    let start = index as usize * geometry.block_len() + at;
+    start..start + usize::from(geometry.desc_size)
+}
+
+fn decode_desc(table: &[u8], group: GroupNo, geometry: &Geometry) -> GroupDesc {
+    let raw = RawGroupDesc::from_bytes(&table[desc_range(group, geometry)], group, geometry)
+        .expect("the table holds a descriptor of every group");
+    GroupDesc::unchecked(&raw)
 }

@@ -1,11 +1,328 @@
-// The table of findings. Grows with the passes; sorted by pass.
+// The table of findings, sorted by pass. Texts are close to those of e2fsck, so that scripts and people find their way.
 findings! {
-    // Before pass 1.
-    /// The superblock's free block count is not the sum of the groups'.
-    FreeBlocksTotalWrong: 5, Safe, "Free blocks count wrong ({found}, counted={expected}).", "Fix", true;
+    // Pass 0: before the passes.
     /// A group's descriptor checksum does not match.
     GroupDescChecksum: 0, Safe, "Group descriptor {group} checksum is {found}, should be {expected}.", "Fix", true;
-    // Pass 1.
+    /// The resize inode's map is not what the reserved descriptor blocks need.
+    ResizeInodeInvalid: 0, Safe, "Resize inode not valid.", "Recreate", true;
+
+    // Pass 1: inodes and their maps.
+    /// The root inode is something else than a directory.
+    RootNotDirectory: 1, Damage, "Root inode is not a directory.", "Clear", true;
+    /// The root inode has a time of deletion.
+    RootHasDtime: 1, Safe, "Root inode has dtime set (probably due to old mke2fs).", "Fix", true;
+    /// A reserved inode is of a type that it cannot be.
+    ReservedInodeMode: 1, Damage, "Reserved inode {inode} has invalid mode.", "Clear", true;
+    /// A deleted inode has no time of deletion.
+    DeletedWithoutDtime: 1, Safe, "Deleted inode {inode} has zero dtime.", "Fix", true;
+    /// An inode in use has a time of deletion.
+    InUseWithDtime: 1, Damage, "Inode {inode} is in use, but has dtime set.", "Fix", true;
+    /// An inode in use is linked into an orphan list that nothing leads to.
+    OrphanListLeftover: 1, Damage, "Inode {inode} was part of a corrupted orphan linked list.", "Fix", true;
+    /// A directory of no length.
+    ZeroLengthDirectory: 1, Damage, "Inode {inode} is a zero-length directory.", "Clear", true;
+    /// A bitmap or inode table lies on something else of the volume's own.
+    TableConflict: 1, Damage, "Group {group}'s {detail} at {block} conflicts with some other fs block.", "Relocate", true;
+    /// A bitmap or inode table lies in a bad block.
+    TableInBadBlock: 1, Damage, "Group {group}'s {detail} ({block}) is bad.", "Relocate", true;
     /// `i_size` does not fit what is mapped.
-    InodeSizeWrong: 1, Damage, "Inode {inode}, i_size is {found}, should be {expected}.", "Fix", true;
+    InodeSizeWrong: 1, Safe, "Inode {inode}, i_size is {found}, should be {expected}.", "Fix", true;
+    /// `i_blocks` does not fit what is mapped.
+    InodeBlocksWrong: 1, Safe, "Inode {inode}, i_blocks is {found}, should be {expected}.", "Fix", true;
+    /// A pointer of an indirect map leads off the volume.
+    IllegalBlock: 1, Damage, "Illegal block #{file_block} ({block}) in inode {inode}.", "Clear", true;
+    /// So many pointers lead off the volume that the map is none.
+    TooManyIllegalBlocks: 1, Damage, "Too many illegal blocks in inode {inode}.", "Clear inode", true;
+    /// An indirect block or extent node lies on the volume's own metadata.
+    MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "", true;
+    /// The list of bad blocks leads off the volume.
+    BadBlockIllegal: 1, Damage, "Illegal block #{file_block} ({block}) in bad block inode.", "Clear", true;
+    /// The journal's inode holds something though the volume has no journal there.
+    JournalNotInUse: 1, Safe, "Journal inode is not in use, but contains data.", "Clear", true;
+    /// A quota inode holds something though the volume has no such quota.
+    QuotaNotInUse: 1, Safe, "Quota inode {inode} is not in use, but contains data.", "Clear", true;
+    /// A quota inode is not a regular file.
+    QuotaInodeMode: 1, Safe, "Quota inode {inode} is not regular file.", "Clear", true;
+    /// The journal's inode is not a regular file.
+    JournalInodeMode: 1, Safe, "Journal inode is not regular file.", "Fix", true;
+    /// A directory is longer than a directory may be.
+    DirectoryTooBig: 1, Damage, "Inode {inode} is too big: block #{file_block} ({block}).", "Truncate", true;
+    /// A file has blocks past the largest file.
+    FileTooBig: 1, Damage, "Inode {inode} is too big: block #{file_block} ({block}).", "Truncate", true;
+    /// A device, FIFO or socket has a size.
+    SpecialWithSize: 1, Safe, "Special (device/socket/fifo) inode {inode} has non-zero size.", "Fix", true;
+    /// A device, FIFO or socket is immutable or append-only.
+    SpecialImmutable: 1, Safe, "Special (device/socket/fifo) inode {inode} has immutable or append-only flag set.", "Clear", true;
+    /// A device, FIFO or socket says it has extents or inline data.
+    SpecialWithMap: 1, Damage, "Special (device/socket/fifo) file (inode {inode}) has extents or inline-data flag set.", "Clear", true;
+    /// The extra size of an inode cannot be.
+    ExtraSizeInvalid: 1, Safe, "Inode {inode} has a extra size ({found}) which is invalid.", "Fix", true;
+    /// The name of an attribute in an inode is longer than the space.
+    EaInInodeInvalid: 1, Safe, "Extended attribute in inode {inode} is invalid: {detail}.", "Clear", true;
+    /// Entries and values of attributes in an inode overlap.
+    EaInInodeCollision: 1, Damage, "Inode {inode} extended attribute is corrupt (allocation collision).", "Clear", true;
+    /// The stored hash of an attribute in an inode is wrong.
+    EaInInodeHash: 1, Safe, "Extended attribute in inode {inode} has a hash ({found}) which is invalid.", "Clear", true;
+    /// The block of attributes is none.
+    EaBlockNumber: 1, Damage, "Inode {inode} has a bad extended attribute block {block}.", "Clear", true;
+    /// What the block of attributes holds is broken.
+    EaBlockCorrupt: 1, Damage, "Extended attribute block {block} of inode {inode} is corrupt: {detail}.", "Clear", true;
+    /// A block of attributes is sound but for its checksum.
+    EaBlockChecksum: 1, Safe, "Extended attribute block {block} of inode {inode} passes checks, but checksum does not match block.", "Fix", true;
+    /// More or fewer inodes share a block of attributes than it says.
+    EaBlockRefcount: 1, Safe, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
+    /// An attribute names an inode for its value that holds none.
+    EaValueInode: 1, Damage, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
+    /// The inode of a value lacks its flag.
+    EaInodeWithoutFlag: 1, Safe, "EA inode {found} for parent inode {inode} missing EA_INODE flag.", "Fix", true;
+    /// Another inode than a regular file has the flag of inodes that hold values.
+    EaInodeFlagOnOther: 1, Safe, "Inode {inode} has the ea_inode flag set but is not a regular file.", "Clear flag", true;
+    /// Casefold on something else than a directory, or without the feature.
+    CasefoldFlag: 1, Safe, "Inode {inode} has the casefold flag set but {detail}.", "Clear flag", true;
+    /// The unencrypted flag.
+    EncryptWithoutContext: 1, Damage, "Inode {inode} has encrypt flag but no encryption extended attribute.", "Clear flag", true;
+    /// The encryption context is broken.
+    EncryptionCorrupt: 1, Damage, "Encrypted inode {inode} has corrupt encryption extended attribute.", "Clear inode", true;
+    /// A mode without type, but the content is a directory's.
+    LooksLikeDirectory: 1, Damage, "Inode {inode} is a unknown file type with mode {found} but it looks like it is really a directory.", "Fix", true;
+    /// Extents on a volume that has none.
+    ExtentsWithoutFeature: 1, Damage, "Inode {inode} has EXTENTS_FL flag set on filesystem without extents support.", "Clear", true;
+    /// Sound extents on a volume whose feature word lost them.
+    ExtentsFeatureMissing: 1, Damage, "Inode {inode} is in extent format, but superblock is missing EXTENTS feature.", "Fix", true;
+    /// The map looks like extents, but the flag is missing.
+    ExtentsFlagMissing: 1, Damage, "Inode {inode} missing EXTENT_FL, but is in extents format.", "Fix", true;
+    /// The root of an extent tree is broken.
+    ExtentHeaderCorrupt: 1, Damage, "Inode {inode} has corrupt extent header.", "Clear inode", true;
+    /// A node of an extent tree is broken.
+    ExtentNodeInvalid: 1, Damage, "Inode {inode} has an invalid extent node (blk {block}, lblk {file_block}).", "Clear", true;
+    /// A node of an extent tree is sound but for its checksum.
+    ExtentNodeChecksum: 1, Safe, "Inode {inode} extent block passes checks, but checksum does not match extent (block {block}).", "Fix", true;
+    /// An extent leads off the volume.
+    ExtentInvalidStart: 1, Damage, "Inode {inode} has an invalid extent (logical block {file_block}, invalid physical block {block}, len {found}).", "Clear", true;
+    /// An extent ends off the volume or past the largest file.
+    ExtentInvalidLength: 1, Damage, "Inode {inode} has an invalid extent (logical block {file_block}, physical block {block}, invalid len {found}).", "Clear", true;
+    /// An extent starts before the one before ends.
+    ExtentOutOfOrder: 1, Damage, "Inode {inode} has out of order extents (invalid logical block {file_block}, physical block {block}, len {found}).", "Clear", true;
+    /// An extent of no block.
+    ExtentZeroLength: 1, Damage, "Inode {inode} has zero length extent (invalid logical block {file_block}, physical block {block}).", "Clear", true;
+    /// An index entry says another first block than the node below it.
+    ExtentIndexStart: 1, Damage, "Interior extent node level {found} of inode {inode}: Logical start {file_block} does not match logical start {expected} at next level.", "Fix", true;
+    /// An extent tree that is deeper than its extents need.
+    ExtentTreeTooDeep: 1, Note, "Inode {inode} extent tree (at level {found}) could be shorter.", "Optimize", true;
+    /// A directory has an unwritten extent.
+    UnwrittenDirectory: 1, Damage, "Directory inode {inode} has extent marked uninitialized at block {file_block}.", "Fix", true;
+    /// A directory has a hole.
+    DirectoryHole: 1, Damage, "Directory inode {inode} block {found} should be at block {file_block}.", "Fix", true;
+    /// Bigalloc: a block lies at another place of its cluster than its logical block of the logical cluster.
+    ClusterMisaligned: 1, Damage, "Inode {inode} logical block {file_block} (physical block {block}) violates cluster allocation rules.", "Fix", true;
+    /// Bigalloc: a map of indirect blocks.
+    BlockMappedOnBigalloc: 1, Damage, "Inode {inode} on bigalloc filesystem cannot be block mapped.", "Fix", true;
+    /// The record is sound but for its checksum.
+    InodeChecksum: 1, Safe, "Inode {inode} passes checks, but checksum does not match inode.", "Fix", true;
+    /// A whole block of the inode table is garbage.
+    InodeGarbage: 1, Damage, "Inode {inode} seems to contain garbage.", "Clear", true;
+    /// Inline data on a volume without them.
+    InlineWithoutFeature: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag on filesystem without inline data support.", "Clear", true;
+    /// Sound inline data on a volume whose feature word lost them.
+    InlineFeatureMissing: 1, Damage, "Inode {inode} has inline data, but superblock is missing INLINE_DATA feature.", "Fix", true;
+    /// The flag of inline data without the attribute that holds their rest.
+    InlineWithoutAttribute: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag but extended attribute not found.", "Truncate", true;
+    /// Both flags; the map is an extent tree.
+    InlineAndExtentsIsExtents: 1, Damage, "Inode {inode} has extent header but inline data flag is set.", "Fix", true;
+    /// Both flags; the data are inline.
+    InlineAndExtentsIsInline: 1, Damage, "Inode {inode} seems to have inline data but extent flag is set.", "Fix", true;
+    /// Both flags; the map is one of indirect blocks.
+    InlineAndExtentsIsMap: 1, Damage, "Inode {inode} seems to have block map but inline data and extent flags set.", "Fix", true;
+    /// Both flags, and nothing that makes sense.
+    InlineAndExtentsIsJunk: 1, Damage, "Inode {inode} has inline data and extent flags set but i_block contains junk.", "Clear inode", true;
+    /// A time whose epoch bits put it where only a bug of old kernels does.
+    TimeBeyond: 1, Safe, "Timestamp(s) on inode {inode} beyond 2310-04-04 are likely pre-1970.", "Fix", true;
+    /// The index flag on something that cannot have an index.
+    IndexFlagOnOther: 1, Damage, "Inode {inode} has INDEX_FL flag set but is not a directory.", "Clear HTree index", true;
+    /// The index flag on a volume without them.
+    IndexWithoutFeature: 1, Damage, "Inode {inode} has INDEX_FL flag set on filesystem without htree support.", "Clear HTree index", true;
+    /// The root of a directory's index is none.
+    HtreeRootInvalid: 1, Damage, "HTREE directory inode {inode} has an invalid root node.", "Clear HTree index", true;
+    /// The index of a directory has a hash nobody knows.
+    HtreeHashUnknown: 1, Damage, "HTREE directory inode {inode} has an unsupported hash version ({found}).", "Clear HTree index", true;
+    /// The index of a directory is deeper than it may be.
+    HtreeTooDeep: 1, Damage, "HTREE directory inode {inode} has a tree depth ({found}) which is too big.", "Clear HTree index", true;
+    /// IMAGIC on a volume without it.
+    ImagicFlag: 1, Safe, "Inode {inode} has imagic flag set.", "Clear", true;
+    /// A block of the orphan file is none.
+    OrphanBlockInvalid: 1, Safe, "Orphan file (inode {inode}) block {file_block} is not clean.", "Clear", true;
+    /// The orphan file's inode is none.
+    OrphanFileInvalid: 1, Safe, "Orphan file (inode {inode}) is invalid: {detail}.", "Clear", true;
+    /// A file that claims blocks that something else claims too.
+    MultiplyClaimed: 1, Damage, "Multiply-claimed block(s) in inode {inode}: {detail}.", "Clone multiply-claimed blocks", true;
+    /// A file that claims blocks that something else claims too, not to be cloned.
+    MultiplyClaimedDelete: 1, Damage, "Inode {inode} has multiply-claimed blocks.", "Delete file", true;
+    /// There was no room to clone.
+    CloneFailed: 1, Damage, "Couldn't clone file {inode}: {detail}.", "", true;
+
+    // Pass 2: directories.
+    /// An entry names an inode that cannot be.
+    EntryBadInode: 2, Damage, "Entry '{name}' in directory {dir} has invalid inode #: {found}.", "Clear", true;
+    /// An entry names an inode that is not in use.
+    EntryUnusedInode: 2, Damage, "Entry '{name}' in directory {dir} has deleted/unused inode {inode}.", "Clear", true;
+    /// An entry names its own directory.
+    EntryLinkToDot: 2, Damage, "Entry '{name}' in directory {dir} is a link to '.'", "Clear", true;
+    /// An entry names an inode whose record lies in a bad block.
+    EntryInBadBlock: 2, Damage, "Entry '{name}' in directory {dir} points to inode ({inode}) located in a bad block.", "Clear", true;
+    /// An entry names a directory that has a name already.
+    EntryLinkToDirectory: 2, Damage, "Entry '{name}' in directory {dir} is a link to directory {inode}.", "Clear", true;
+    /// A directory has several entries.
+    DirectoryLinkedTwice: 2, Damage, "Directory {inode} has more than one entry.", "", true;
+    /// An entry names the root.
+    EntryLinkToRoot: 2, Damage, "Entry '{name}' in directory {dir} is a link to the root directory.", "Clear", true;
+    /// A name holds what no name may.
+    EntryBadCharacters: 2, Damage, "Entry '{name}' in directory {dir} has illegal characters in its name.", "Fix", true;
+    /// The directory does not name itself.
+    MissingDot: 2, Damage, "Missing '.' in directory inode {dir}.", "Fix", true;
+    /// The directory does not name its parent.
+    MissingDotDot: 2, Damage, "Missing '..' in directory inode {dir}.", "Fix", true;
+    /// Something else stands where `.` belongs.
+    FirstEntryNotDot: 2, Damage, "First entry '{name}' (inode={inode}) in directory inode {dir} should be '.'", "Fix", true;
+    /// Something else stands where `..` belongs.
+    SecondEntryNotDotDot: 2, Damage, "Second entry '{name}' (inode={inode}) in directory inode {dir} should be '..'", "Fix", true;
+    /// `.` names another inode.
+    DotWrong: 2, Safe, "Entry '.' in directory inode {dir} is {found}, should be {expected}.", "Fix", true;
+    /// `.` has bytes after its name that are not zero.
+    DotNotTerminated: 2, Safe, "'.' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
+    /// `..` has bytes after its name that are not zero.
+    DotDotNotTerminated: 2, Safe, "'..' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
+    /// The record of `.` takes more than it needs.
+    DotTooBig: 2, Safe, "Directory entry for '.' in directory {dir} is big.", "Split", true;
+    /// A second `.`.
+    DuplicateDot: 2, Damage, "Entry '{name}' in directory {dir} is duplicate '.' entry.", "Fix", true;
+    /// A second `..`.
+    DuplicateDotDot: 2, Damage, "Entry '{name}' in directory {dir} is duplicate '..' entry.", "Fix", true;
+    /// The chain of records is broken.
+    DirectoryCorrupted: 2, Damage, "Directory inode {dir}, block #{file_block}, offset {found}: directory corrupted.", "Salvage", true;
+    /// A record is shorter than its name.
+    EntryRecLen: 2, Damage, "Entry '{name}' in directory {dir} has rec_len of {found}, should be {expected}.", "Fix", true;
+    /// A name without length.
+    EntryEmptyName: 2, Damage, "Entry '{name}' in directory {dir} has a zero-length name.", "Clear", true;
+    /// A directory has a hole.
+    DirectoryBlockMissing: 2, Damage, "Directory inode {dir} has an unallocated block #{file_block}.", "Allocate", true;
+    /// A file of a mode that means nothing.
+    InodeModeInvalid: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) has invalid mode ({detail}).", "Clear", true;
+    /// A device number that cannot be.
+    CharDeviceIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal character device.", "Clear", true;
+    /// A device number that cannot be.
+    BlockDeviceIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal block device.", "Clear", true;
+    /// A FIFO with something in its block map.
+    FifoIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal FIFO.", "Clear", true;
+    /// A socket with something in its block map.
+    SocketIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal socket.", "Clear", true;
+    /// A symbolic link whose length, target or place cannot be.
+    SymlinkInvalid: 2, Damage, "Symlink (inode #{inode}, entry '{name}' of directory {dir}) is invalid.", "Clear", true;
+    /// A field that must be zero is not.
+    FieldNotZero: 2, Damage, "{detail} for inode {inode} (entry '{name}' of directory {dir}) is {found}, should be zero.", "Clear", true;
+    /// A high half that the volume does not have is not zero.
+    HighFieldNotZero: 2, Safe, "{detail} for inode {inode} (entry '{name}' of directory {dir}) is {found}, should be zero.", "Clear", true;
+    /// The block of attributes lies off the volume.
+    EaBlockOffVolume: 2, Damage, "Extended attribute block for inode {inode} (entry '{name}' of directory {dir}) is invalid ({block}).", "Clear", true;
+    /// The entry says another type than the inode.
+    FileTypeWrong: 2, Safe, "Entry '{name}' in directory {dir} has an incorrect filetype (was {found}, should be {expected}).", "Fix", true;
+    /// The entry lacks the type.
+    FileTypeMissing: 2, Safe, "Setting filetype for entry '{name}' in directory {dir} to {expected}.", "Fix", true;
+    /// The entry has a type on a volume whose entries have none.
+    FileTypeUnexpected: 2, Safe, "Entry '{name}' in directory {dir} has filetype set.", "Clear", true;
+    /// An inode past its group's high-water mark is named.
+    EntryPastHighWater: 2, Safe, "Entry '{name}' in directory {dir} references inode {inode} found in group {group}'s unused inodes area.", "Fix", true;
+    /// An inode is named in a group whose inodes were never initialised.
+    EntryInUninitGroup: 2, Safe, "Entry '{name}' in directory {dir} references inode {inode} in group {group} where _INODE_UNINIT is set.", "Fix", true;
+    /// Two entries of one name.
+    DuplicateEntry: 2, Damage, "Duplicate entry '{name}' found in directory {dir}.", "Rebuild directory", true;
+    /// A name stands twice with different inodes.
+    NameNotUnique: 2, Damage, "Entry '{name}' in directory {dir} has a non-unique filename.", "Rename to {detail}", true;
+    /// A name that is not valid in the volume's encoding.
+    NameNotUtf8: 2, Damage, "Entry '{name}' in directory {dir} has illegal UTF-8 characters in its name.", "Fix", true;
+    /// A record of an encrypted directory that is too short for a name.
+    EncryptedNameTooShort: 2, Damage, "Encrypted entry '{name}' in directory {dir} is too short.", "Clear", true;
+    /// An encrypted directory names an unencrypted file.
+    EncryptedNamesPlain: 2, Damage, "Encrypted entry '{name}' in directory {dir} references unencrypted inode {inode}.", "Clear", true;
+    /// An encrypted directory names a file of another policy.
+    EncryptionPolicyDiffers: 2, Damage, "Encrypted entry '{name}' in directory {dir} references inode {inode}, which has a different encryption policy.", "Clear", true;
+    /// A block is sound but for its checksum.
+    DirBlockChecksum: 2, Safe, "Directory inode {dir}, block #{file_block}: directory passes checks but fails checksum.", "Fix", true;
+    /// A block has no tail for its checksum.
+    DirBlockWithoutChecksum: 2, Damage, "Directory inode {dir}, block #{file_block}: directory has no checksum.", "Fix", true;
+    /// The index of a directory does not lead to its names.
+    HtreeInvalid: 2, Damage, "Invalid HTREE directory inode {dir}: {detail}.", "Clear HTree index", true;
+    /// The root of an index fails its checksum.
+    HtreeRootChecksum: 2, Safe, "Problem in HTREE directory inode {dir}: root node fails checksum.", "Clear HTree index", true;
+    /// A node of an index fails its checksum.
+    HtreeNodeChecksum: 2, Safe, "Problem in HTREE directory inode {dir}: internal node fails checksum.", "Clear HTree index", true;
+    /// The directory in an inode that is none.
+    InlineDirectoryCorrupted: 2, Damage, "Inline directory inode {dir} size ({found}) must be a multiple of 4.", "Fix", true;
+
+    // Pass 3: connectivity.
+    /// There is no root directory.
+    RootMissing: 3, Damage, "Root inode not allocated.", "Allocate", true;
+    /// A directory that nothing leads to.
+    UnconnectedDirectory: 3, Damage, "Unconnected directory inode {inode} (was in {dir}).", "Connect to /lost+found", true;
+    /// There is no lost+found.
+    LostFoundMissing: 3, Safe, "/lost+found not found.", "Create", true;
+    /// lost+found is something else than a directory.
+    LostFoundNotDirectory: 3, Damage, "/lost+found is not a directory (ino={inode}).", "Unlink", true;
+    /// lost+found is encrypted.
+    LostFoundEncrypted: 3, Damage, "/lost+found is encrypted (ino={inode}).", "Unlink", true;
+    /// lost+found holds its entries in the inode.
+    LostFoundInline: 3, Damage, "/lost+found has inline data.", "Move to a block", true;
+    /// There is no room for what lost+found needs.
+    NoRoomForLostFound: 3, Damage, "Cannot allocate space for /lost+found: {detail}.", "", true;
+    /// `..` names another directory than the parent.
+    DotDotWrong: 3, Damage, "'..' in directory {inode} is {found}, should be {expected}.", "Fix", true;
+    /// A directory is packed anew.
+    DirectoryOptimized: 3, Note, "Optimizing directory {inode}.", "Optimize", true;
+
+    // Pass 4: link counts.
+    /// An empty file without a name.
+    UnattachedEmpty: 4, Safe, "Unattached zero-length inode {inode}.", "Clear", true;
+    /// A file without a name.
+    UnattachedInode: 4, Damage, "Unattached inode {inode}.", "Connect to /lost+found", true;
+    /// The link count is not the number of names.
+    LinkCountWrong: 4, Safe, "Inode {inode} ref count is {found}, should be {expected}.", "Fix", true;
+    /// The number of references to a value's inode is wrong.
+    EaInodeRefcount: 4, Safe, "Extended attribute inode {inode} ref count is {found}, should be {expected}.", "Fix", true;
+    /// A file with the flag of a value's inode, named like any other.
+    EaInodeIsFile: 4, Damage, "Regular filesystem inode {inode} has EA_INODE flag set.", "Clear", true;
+
+    // Pass 5: summaries.
+    /// Clusters in use that the bitmap says are free, or the other way round.
+    BlockBitmapWrong: 5, Safe, "Block bitmap differences of group {group}: {detail}.", "Fix", true;
+    /// Inodes in use that the bitmap says are free, or the other way round.
+    InodeBitmapWrong: 5, Safe, "Inode bitmap differences of group {group}: {detail}.", "Fix", true;
+    /// The bits past the last cluster are not set.
+    BlockBitmapPadding: 5, Safe, "Padding at end of block bitmap is not set (group {group}).", "Fix", true;
+    /// The bits past the last inode are not set.
+    InodeBitmapPadding: 5, Safe, "Padding at end of inode bitmap is not set (group {group}).", "Fix", true;
+    /// A bitmap is right but for its checksum.
+    BlockBitmapChecksum: 5, Safe, "Group {group} block bitmap does not match checksum.", "Fix", true;
+    /// A bitmap is right but for its checksum.
+    InodeBitmapChecksum: 5, Safe, "Group {group} inode bitmap does not match checksum.", "Fix", true;
+    /// A group has clusters in use but says that it never had.
+    BlockUninitInUse: 5, Safe, "Group {group} block(s) in use but group is marked BLOCK_UNINIT.", "Fix", true;
+    /// A group has inodes in use but says that it never had.
+    InodeUninitInUse: 5, Safe, "Group {group} inode(s) in use but group is marked INODE_UNINIT.", "Fix", true;
+    /// A group's high-water mark lies below an inode in use, or beyond the table.
+    HighWaterWrong: 5, Safe, "Group descriptor {group} has invalid unused inodes count {found}.", "Fix", true;
+    /// A group's count of free clusters is wrong.
+    GroupFreeBlocksWrong: 5, Safe, "Free blocks count wrong for group #{group} ({found}, counted={expected}).", "Fix", true;
+    /// A group's count of free inodes is wrong.
+    GroupFreeInodesWrong: 5, Safe, "Free inodes count wrong for group #{group} ({found}, counted={expected}).", "Fix", true;
+    /// A group's count of directories is wrong.
+    GroupDirectoriesWrong: 5, Safe, "Directories count wrong for group #{group} ({found}, counted={expected}).", "Fix", true;
+    /// The superblock's free block count is not the sum of the groups'.
+    FreeBlocksTotalWrong: 5, Note, "Free blocks count wrong ({found}, counted={expected}).", "Fix", true;
+    /// The superblock's free inode count is not the sum of the groups'.
+    FreeInodesTotalWrong: 5, Note, "Free inodes count wrong ({found}, counted={expected}).", "Fix", true;
+
+    // Pass 6: after the passes.
+    /// A quota file counts something else than what is in use.
+    QuotaWrong: 6, Safe, "Quota usage of {detail} inconsistent.", "Update quota info", true;
+    /// A quota file is broken.
+    QuotaFileCorrupt: 6, Safe, "Quota file of inode {inode} is corrupt: {detail}.", "Recreate", true;
 }

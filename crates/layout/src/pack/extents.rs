@@ -35,6 +35,11 @@ impl ExtentTree {
         tree
     }
 
+    /// Of extents as they are, in their order: unwritten ones stay unwritten, none are joined.
+    pub fn from_extents(extents: Vec<Extent>) -> Self {
+        Self { extents }
+    }
+
     /// How many extents [`Self::new`] makes of one run alone.
     pub fn count_for(len: u64) -> u64 {
         len.div_ceil(u64::from(MAX_WRITTEN_LEN))

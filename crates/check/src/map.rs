@@ -1,0 +1,304 @@
+//! A file's map as far as it makes sense: read without judging, and written anew.
+//!
+//! The rules of pass 1 judge maps; everybody else (the search for owners, directories, quota files) takes what is sound here.
+
+use crate::check::Check;
+use crate::store::CheckError;
+use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
+use extant_ondisk::extent::{Extent, ExtentNode, NodeOwner};
+use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, pointers};
+use extant_ondisk::inode::{FileType, Inode, InodeFlags};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
+
+/// What a file's map says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileMap {
+    /// Runs of blocks, in order and apart.
+    pub(crate) extents: Vec<Extent>,
+    /// Indirect blocks or extent nodes.
+    pub(crate) nodes: Vec<BlockNo>,
+}
+
+impl FileMap {
+    /// Where a logical block lies.
+    pub(crate) fn physical(&self, block: u64) -> Option<BlockNo> {
+        let after = self.extents.partition_point(|extent| extent.block.0 <= block);
+        self.extents.get(after.checked_sub(1)?)?.physical(FileBlock(block))
+    }
+
+    /// The logical block after the last.
+    pub(crate) fn end(&self) -> u64 {
+        self.extents.last().map_or(0, |last| last.end().0)
+    }
+
+    /// All blocks with their logical ones.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, BlockNo)> + '_ {
+        self.extents.iter().flat_map(|extent| {
+            (0..u64::from(extent.len))
+                .map(move |at| (extent.block.0 + at, BlockNo(extent.start.0 + at)))
+        })
+    }
+
+    /// Adds a block behind what is there, or in a hole.
+    pub(crate) fn set(&mut self, block: u64, to: BlockNo) {
+        let one = Extent { block: FileBlock(block), len: 1, start: to, is_unwritten: false };
+        let at = self.extents.partition_point(|extent| extent.block.0 < block);
+        self.extents.insert(at, one);
+        self.join();
+    }
+
+    /// Joins neighbours.
+    pub(crate) fn join(&mut self) {
+        let mut joined: Vec<Extent> = Vec::with_capacity(self.extents.len());
+        for extent in self.extents.drain(..) {
+            match joined.last_mut() {
+                Some(last) if last.is_continued_by(&extent) => last.len += extent.len,
+                _ => joined.push(extent),
+            }
+        }
+        self.extents = joined;
+    }
+
+    /// Forgets everything from a logical block on; the blocks that went.
+    pub(crate) fn truncate(&mut self, end: u64) -> Vec<BlockNo> {
+        let gone: Vec<_> =
+            self.blocks().filter(|(at, _)| *at >= end).map(|(_, block)| block).collect();
+        self.extents.retain_mut(|extent| {
+            let left = end.saturating_sub(extent.block.0).min(u64::from(extent.len));
+            extent.len = left as u32; // no longer than it was
+            extent.len > 0
+        });
+        gone
+    }
+}
+
+/// Whether an inode has a map at all, and not inline data, a short target or a device number.
+pub(crate) fn has_map(inode: &Inode, geometry: &extant_ondisk::Geometry) -> bool {
+    match inode.file_type() {
+        Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
+        Some(FileType::Symlink) => !inode.is_inline() && !inode.is_fast_symlink(geometry),
+        Some(_) => false,
+        // The list of bad blocks has no mode.
+        None => inode.mode == 0 && !inode.is_inline(),
+    }
+}
+
+impl Check<'_> {
+    /// The map of a file as far as it makes sense. Nothing is asked, nothing is noted.
+    pub(crate) fn read_map(&self, ino: InodeNo, inode: &Inode) -> Result<FileMap, CheckError> {
+        let mut map = FileMap::default();
+        if !has_map(inode, self.geometry) {
+            return Ok(map);
+        }
+        if inode.is_extent_mapped() {
+            let mut next = 0;
+            self.read_extents(
+                &inode.i_block,
+                NodeOwner { inode: ino, generation: inode.generation, block: None },
+                None,
+                &mut next,
+                &mut map,
+            )?;
+        } else {
+            let arithmetic = IndirectMap::new(self.geometry.block_size);
+            for slot in 0..SLOTS {
+                let Some(block) = pointer(&inode.i_block, slot) else { break };
+                let levels = slot.saturating_sub(11);
+                let first = arithmetic.slot_start(slot).0;
+                self.read_indirect(block, levels, first, &arithmetic, &mut map)?;
+            }
+            map.join();
+        }
+        Ok(map)
+    }
+
+    fn read_extents(
+        &self,
+        bytes: &[u8],
+        owner: NodeOwner,
+        depth: Option<u16>,
+        next: &mut u64,
+        map: &mut FileMap,
+    ) -> Result<(), CheckError> {
+        let Some(node) = self.usable_node(bytes, depth) else { return Ok(()) };
+        match node {
+            ExtentNode::Leaf(extents) => {
+                for extent in extents.iter().map(extant_ondisk::extent::RawExtent::decode) {
+                    let sound = extent.len > 0
+                        && extent.block.0 >= *next
+                        && extent.end().0 <= MAX_FILE_BLOCKS
+                        && self.geometry.contains(extent.start, u64::from(extent.len));
+                    if sound {
+                        *next = extent.end().0;
+                        map.extents.push(extent);
+                    }
+                }
+            }
+            ExtentNode::Index(indexes, below) => {
+                for index in indexes.iter().map(extant_ondisk::extent::RawExtentIndex::decode) {
+                    if !self.geometry.contains(index.leaf, 1) || map.nodes.contains(&index.leaf) {
+                        continue;
+                    }
+                    let child = self.store.read(index.leaf)?;
+                    if self.usable_node(&child, Some(below)).is_none() {
+                        continue;
+                    }
+                    map.nodes.push(index.leaf);
+                    let owner = NodeOwner { block: Some(index.leaf), ..owner };
+                    self.read_extents(&child, owner, Some(below), next, map)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node whose header makes sense, whatever its entries say.
+    pub(crate) fn usable_node<'b>(
+        &self,
+        bytes: &'b [u8],
+        depth: Option<u16>,
+    ) -> Option<ExtentNode<'b>> {
+        use extant_ondisk::extent::{MAX_DEPTH, RawExtentHeader, capacity};
+        use zerocopy::FromBytes;
+        let (header, _) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
+        let found = header.eh_depth.get();
+        let fits = header.eh_magic.get() == extant_ondisk::extent::EXTENT_MAGIC
+            && header.eh_max.get() <= capacity(bytes.len())
+            && header.eh_max.get() > 0
+            && header.eh_entries.get() <= header.eh_max.get()
+            && depth.map_or(found <= MAX_DEPTH, |depth| found == depth);
+        if !fits {
+            return None;
+        }
+        ExtentNode::parse(bytes)
+    }
+
+    fn read_indirect(
+        &self,
+        block: BlockNo,
+        levels: usize,
+        first: u64,
+        arithmetic: &IndirectMap,
+        map: &mut FileMap,
+    ) -> Result<(), CheckError> {
+        if block.0 == 0 || !self.geometry.contains(block, 1) || first >= MAX_FILE_BLOCKS {
+            return Ok(());
+        }
+        if levels == 0 {
+            let extent =
+                Extent { block: FileBlock(first), len: 1, start: block, is_unwritten: false };
+            match map.extents.last_mut() {
+                Some(last) if last.is_continued_by(&extent) => last.len += 1,
+                _ => map.extents.push(extent),
+            }
+            return Ok(());
+        }
+        map.nodes.push(block);
+        let bytes = self.store.read(block)?;
+        let step = if levels == 1 { 1 } else { arithmetic.covered_by(levels - 1) };
+        for (at, pointer) in pointers(&bytes).enumerate() {
+            if pointer.0 != 0 {
+                self.read_indirect(pointer, levels - 1, first + at as u64 * step, arithmetic, map)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a file's map anew. Nodes go where the old ones were as long as those last, then to new blocks; the rest is given
+    /// back. `i_blocks` changes by what the map grew or shrank. False when the volume is full; nothing is changed then.
+    pub(crate) fn write_map(
+        &self,
+        ino: InodeNo,
+        inode: &mut Inode,
+        old: &FileMap,
+        new: &FileMap,
+    ) -> Result<bool, CheckError> {
+        let geometry = self.geometry;
+        let is_extents = inode.is_extent_mapped();
+        let needed = if is_extents {
+            extent_blocks(new.extents.len() as u64, geometry.block_size)
+        } else {
+            let ranges = new.extents.iter().map(|extent| (extent.block, u64::from(extent.len)));
+            match indirect_blocks(ranges, geometry.block_size) {
+                Some(needed) => needed,
+                None => return Ok(false),
+            }
+        };
+        let mut places: Vec<BlockNo> = old.nodes.iter().copied().take(needed as usize).collect();
+        let mut taken = Vec::new();
+        let goal = new.extents.first().map_or(BlockNo(0), |extent| extent.start);
+        while (places.len() as u64) < needed {
+            let block = self.allocate_block(goal);
+            taken.extend(block);
+            let Some(block) = block.filter(|block| is_extents || block.0 >> 32 == 0) else {
+                for block in taken {
+                    self.release_block(block);
+                }
+                return Ok(false);
+            };
+            places.push(block);
+        }
+        for block in old.nodes.iter().skip(needed as usize) {
+            self.release_block(*block);
+        }
+        let mut failed = Ok(());
+        let mut sink = |block: BlockNo, bytes: &[u8]| {
+            if failed.is_ok() {
+                failed = self.store.write(block, bytes);
+            }
+        };
+        inode.i_block = if is_extents {
+            ExtentTree::from_extents(new.extents.clone()).write(
+                ino,
+                inode.generation,
+                geometry,
+                places.iter().copied(),
+                &mut sink,
+            )
+        } else {
+            let runs = new.extents.iter().map(|extent| Run {
+                block: extent.block,
+                len: u64::from(extent.len),
+                start: extent.start,
+            });
+            IndirectTree::new(geometry.block_size).write(runs, places.iter().copied(), &mut sink)
+        };
+        failed?;
+        let before = self.clusters_of(old) + old.nodes.len() as u64;
+        let after = self.clusters_of(new) + needed;
+        let unit = geometry.cluster_size() / self.space_unit(inode);
+        inode.blocks = (inode.blocks + after * unit).saturating_sub(before * unit);
+        Ok(true)
+    }
+
+    /// Bytes of the unit of `i_blocks`.
+    pub(crate) fn space_unit(&self, inode: &Inode) -> u64 {
+        let in_blocks = inode.flags.contains(InodeFlags::HUGE_FILE)
+            && self.geometry.has_ro_compat(extant_ondisk::RoCompatFeatures::HUGE_FILE);
+        if in_blocks { u64::from(self.geometry.block_size) } else { extant_ondisk::inode::SECTOR }
+    }
+
+    /// Clusters that a map's data take.
+    pub(crate) fn clusters_of(&self, map: &FileMap) -> u64 {
+        let mut last = None;
+        let mut count = 0;
+        for extent in &map.extents {
+            let first = self.blocks.cluster_of(extent.start).0;
+            let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0;
+            count += end - first + 1 - u64::from(last == Some(first));
+            last = Some(end);
+        }
+        count
+    }
+
+    /// A new block near `goal`, the first of its cluster; `None` on a full volume.
+    pub(crate) fn allocate_block(&self, goal: BlockNo) -> Option<BlockNo> {
+        let cluster = self.blocks.allocate(self.blocks.cluster_of(goal), &self.budget)?;
+        Some(self.blocks.cluster_start(cluster))
+    }
+
+    /// Gives a block's cluster back.
+    pub(crate) fn release_block(&self, block: BlockNo) {
+        self.blocks.release(self.blocks.cluster_of(block), &self.budget);
+    }
+}

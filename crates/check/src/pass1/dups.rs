@@ -1,0 +1,270 @@
+//! Passes 1B to 1D: who claims a block that somebody else claims too, and a copy for each but the last.
+
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::map::FileMap;
+use crate::store::CheckError;
+use extant_device::sync::Mutex;
+use extant_ondisk::extent::Extent;
+use extant_ondisk::inode::Inode;
+use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, RoCompatFeatures, xattr};
+use roaring::RoaringTreemap;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Blocks named in one finding at most.
+const NAMED: usize = 40;
+
+impl Check<'_> {
+    pub(super) fn resolve_multiply_claimed(&self) -> Result<(), CheckError> {
+        let Some(twice) = self.blocks.twice() else { return Ok(()) };
+        let may_share = self.geometry.has_ro_compat(RoCompatFeatures::SHARED_BLOCKS);
+        if may_share && !self.options.unshare_blocks {
+            return Ok(());
+        }
+        let owners = self.find_owners(&twice)?;
+        // How often each cluster is claimed; the volume itself counts, and so do inodes that cannot give way.
+        let mut claims: BTreeMap<u64, u32> = BTreeMap::new();
+        for clusters in owners.values() {
+            for cluster in clusters {
+                *claims.entry(*cluster).or_default() += 1;
+            }
+        }
+        for (cluster, count) in &mut claims {
+            *count += u32::from(self.blocks.is_system(ClusterNo(*cluster)));
+        }
+        for (ino, clusters) in &owners {
+            if self.must_stay(*ino) {
+                continue;
+            }
+            let is_shared =
+                clusters.iter().any(|cluster| claims.get(cluster).is_some_and(|n| *n > 1));
+            if !is_shared {
+                continue; // the others have gone already
+            }
+            let finding =
+                Finding::new(Code::MultiplyClaimed).inode(*ino).detail(self.name_blocks(clusters));
+            if self.ask(finding)? {
+                match self.clone_blocks(*ino, &mut claims) {
+                    Ok(true) => self.need_restart(),
+                    Ok(false) => {
+                        let finding = Finding::new(Code::CloneFailed)
+                            .inode(*ino)
+                            .detail("no free blocks".into());
+                        self.tell(finding)?;
+                    }
+                    Err(error) => return Err(error),
+                }
+            } else if self.is_repair()
+                && self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))?
+            {
+                let mut record = self.record(*ino)?;
+                self.write_cleared(*ino, &mut record)?;
+                for cluster in clusters {
+                    if let Some(count) = claims.get_mut(cluster) {
+                        *count = count.saturating_sub(1);
+                    }
+                }
+                self.need_restart();
+            }
+        }
+        Ok(())
+    }
+
+    /// Bad blocks are where they are, and the resize inode is where the descriptors grow.
+    fn must_stay(&self, ino: InodeNo) -> bool {
+        ino == InodeNo::BAD_BLOCKS || ino == InodeNo::RESIZE
+    }
+
+    fn name_blocks(&self, clusters: &[u64]) -> String {
+        let mut text = String::new();
+        for cluster in clusters.iter().take(NAMED) {
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            text.push_str(&self.blocks.cluster_start(ClusterNo(*cluster)).to_string());
+        }
+        if clusters.len() > NAMED {
+            text.push_str(" ...");
+        }
+        text
+    }
+
+    /// The clusters of `twice` that each inode claims, as often as it claims them.
+    fn find_owners(
+        &self,
+        twice: &RoaringTreemap,
+    ) -> Result<BTreeMap<InodeNo, Vec<u64>>, CheckError> {
+        let next = AtomicU32::new(0);
+        let failed = Mutex::new(None);
+        let found = self.in_parallel(|| {
+            let mut found = Vec::new();
+            loop {
+                let group = next.fetch_add(1, Relaxed);
+                if group >= self.geometry.groups_count || failed.lock().is_some() {
+                    return Ok(found);
+                }
+                let mut used = Vec::new();
+                self.inodes.for_used(GroupNo(group), |ino, _, _| used.push(ino));
+                for ino in used {
+                    match self.claims_of(ino, twice) {
+                        Ok(clusters) if clusters.is_empty() => {}
+                        Ok(clusters) => found.push((ino, clusters)),
+                        Err(error) => {
+                            failed.lock().get_or_insert(error);
+                            return Ok(found);
+                        }
+                    }
+                }
+            }
+        })?;
+        match failed.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(found.into_iter().flatten().collect()),
+        }
+    }
+
+    fn claims_of(&self, ino: InodeNo, twice: &RoaringTreemap) -> Result<Vec<u64>, CheckError> {
+        let record = self.record(ino)?;
+        let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(Vec::new()) };
+        let mut clusters = Vec::new();
+        if ino == InodeNo::RESIZE {
+            // Its other blocks are the volume's own.
+            return Ok(clusters);
+        }
+        let map = self.read_map(ino, &inode)?;
+        let mut last = None;
+        for extent in &map.extents {
+            let first = self.blocks.cluster_of(extent.start).0;
+            let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0;
+            for cluster in first..=end {
+                // A cluster may hold several extents of one file, one behind the other.
+                let is_same = self.geometry.blocks_per_cluster > 1 && last == Some(cluster);
+                last = Some(cluster);
+                if !is_same && twice.contains(cluster) {
+                    clusters.push(cluster);
+                }
+            }
+        }
+        for block in map.nodes.iter().chain(Some(&inode.file_acl).filter(|acl| acl.0 != 0)) {
+            let cluster = self.blocks.cluster_of(*block).0;
+            let is_shared_acl = *block == inode.file_acl
+                && self.xattr_blocks.get(*block).is_none_or(|known| !known.is_sound);
+            if twice.contains(cluster) && !is_shared_acl {
+                clusters.push(cluster);
+            }
+        }
+        Ok(clusters)
+    }
+
+    /// Gives an inode copies of the clusters that others claim too; false on a full volume.
+    fn clone_blocks(
+        &self,
+        ino: InodeNo,
+        claims: &mut BTreeMap<u64, u32>,
+    ) -> Result<bool, CheckError> {
+        let mut record = self.record(ino)?;
+        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(false) };
+        let old = self.read_map(ino, &inode)?;
+        let Some(new) = self.clone_data(&old, claims)? else { return Ok(false) };
+        let mut give_up = |block: BlockNo| {
+            let cluster = self.blocks.cluster_of(block).0;
+            match claims.get_mut(&cluster) {
+                Some(count) if *count > 1 => {
+                    *count -= 1;
+                    true
+                }
+                _ => false,
+            }
+        };
+        // Nodes that others claim are left to them; the map is written to new ones.
+        let before = old.nodes.len();
+        let mut kept = old.clone();
+        kept.nodes.retain(|block| !give_up(*block));
+        let acl_is_shared = inode.file_acl.0 != 0
+            && self.xattr_blocks.get(inode.file_acl).is_some_and(|known| known.is_sound)
+            && give_up(inode.file_acl);
+        if new.extents != old.extents || kept.nodes.len() != before {
+            let space = inode.blocks;
+            if !self.write_map(ino, &mut inode, &kept, &new)? {
+                return Ok(false);
+            }
+            // Nodes given up are still paid for: their copies are.
+            if kept.nodes.len() != before && new.extents == old.extents {
+                inode.blocks = space;
+            }
+        }
+        if acl_is_shared {
+            let Some(block) = self.allocate_block(inode.file_acl) else { return Ok(false) };
+            let mut bytes = self.store.read(inode.file_acl)?;
+            bytes[4..8].copy_from_slice(&1_u32.to_le_bytes());
+            xattr::seal_block(&mut bytes, block, self.geometry);
+            self.store.write(block, &bytes)?;
+            inode.file_acl = block;
+        }
+        inode.encode_into(&mut record, self.geometry);
+        self.store.write_inode(ino, &mut record)?;
+        Ok(true)
+    }
+
+    /// The map with new places for what others claim too, the contents copied; `None` on a full volume.
+    fn clone_data(
+        &self,
+        old: &FileMap,
+        claims: &mut BTreeMap<u64, u32>,
+    ) -> Result<Option<FileMap>, CheckError> {
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let mut new = FileMap { extents: Vec::new(), nodes: old.nodes.clone() };
+        // Where the cluster under way went: logical cluster, old cluster, first block of its copy.
+        let mut moved: Option<(u64, u64, Option<BlockNo>)> = None;
+        let mut push = |one: Extent| match new.extents.last_mut() {
+            Some(last) if last.is_continued_by(&one) => last.len += one.len,
+            _ => new.extents.push(one),
+        };
+        for extent in &old.extents {
+            let first = self.blocks.cluster_of(extent.start).0;
+            let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0;
+            let is_claimed = claims.range(first..=end).any(|(_, count)| *count > 1);
+            if !is_claimed && per_cluster == 1 {
+                push(*extent);
+                continue;
+            }
+            for at in 0..u64::from(extent.len) {
+                let (block, from) = (extent.block.0 + at, BlockNo(extent.start.0 + at));
+                let (logical, cluster) = (block / per_cluster, self.blocks.cluster_of(from).0);
+                let base = match moved {
+                    Some((of, was, base)) if of == logical && was == cluster => base,
+                    _ => {
+                        let base = match claims.get_mut(&cluster) {
+                            Some(count) if *count > 1 => {
+                                let Some(base) = self.allocate_block(from) else {
+                                    return Ok(None);
+                                };
+                                *count -= 1;
+                                Some(base)
+                            }
+                            _ => None,
+                        };
+                        moved = Some((logical, cluster, base));
+                        base
+                    }
+                };
+                let to = match base {
+                    Some(base) => {
+                        let to = BlockNo(base.0 + block % per_cluster);
+                        self.store.write(to, &self.store.read(from)?)?;
+                        to
+                    }
+                    None => from,
+                };
+                push(Extent {
+                    block: FileBlock(block),
+                    len: 1,
+                    start: to,
+                    is_unwritten: extent.is_unwritten,
+                });
+            }
+        }
+        Ok(Some(new))
+    }
+}

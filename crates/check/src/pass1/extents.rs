@@ -1,0 +1,320 @@
+//! Extent trees: a sound root is claimed at once; anything else is walked node by node, and every flaw told.
+
+use super::Local;
+use super::inode::{MapFigures, Visit};
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::DirBlock;
+use extant_ondisk::extent::{
+    self, Extent, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentIndex, capacity,
+};
+use extant_ondisk::{BlockNo, InodeNo, MAX_FILE_BLOCKS};
+
+/// Directories end here: the kernel keeps their size in 31 bits, with large_dir in more.
+pub(super) const MAX_DIR_BYTES: u64 = 1 << 31;
+
+/// Where the walk of one tree is.
+struct Walk {
+    owner: NodeOwner,
+    is_dir: bool,
+    /// First logical block that is free for the next extent.
+    next: u64,
+    /// The extent before.
+    last: Option<Extent>,
+    figures: MapFigures,
+    extents: u64,
+    nodes: u64,
+    /// Blocks of the largest directory.
+    dir_limit: u64,
+    /// Blocks of directories taken by holes that are closed.
+    shift: u64,
+}
+
+impl Check<'_> {
+    pub(super) fn check_extents(
+        &self,
+        visit: &mut Visit<'_>,
+        local: &mut Local,
+    ) -> Result<MapFigures, CheckError> {
+        let owner = NodeOwner { inode: visit.ino, generation: visit.inode.generation, block: None };
+        let root = visit.inode.i_block;
+        let mut walk = Walk {
+            owner,
+            is_dir: visit.inode.is_dir(),
+            next: 0,
+            last: None,
+            figures: MapFigures::default(),
+            extents: 0,
+            nodes: 0,
+            dir_limit: self.dir_limit(),
+            shift: 0,
+        };
+        let Some(node) = self.usable_node(&root, None) else {
+            if self.ask(visit.finding(Code::ExtentHeaderCorrupt))? {
+                self.clear_visited(visit)?;
+            }
+            return Ok(MapFigures { is_unsure: true, ..MapFigures::default() });
+        };
+        walk.figures.depth = node.depth();
+        self.walk_node(node, &NodeLimits::ROOT, &mut walk, local)?;
+        let mut figures = walk.figures;
+        figures.clusters += walk.nodes;
+        figures.rebuild |= self.is_too_deep(visit, &walk)?;
+        if figures.rebuild && self.is_repair() {
+            visit.dirty = true;
+        }
+        Ok(figures)
+    }
+
+    /// Logical blocks of the largest directory.
+    pub(super) fn dir_limit(&self) -> u64 {
+        if self.geometry.has_incompat(extant_ondisk::IncompatFeatures::LARGEDIR) {
+            1 << 32
+        } else {
+            MAX_DIR_BYTES >> self.geometry.block_bits()
+        }
+    }
+
+    /// Extents that fit into fewer levels: rebuilt along with other repairs, never a reason for one.
+    fn is_too_deep(&self, visit: &Visit<'_>, walk: &Walk) -> Result<bool, CheckError> {
+        if !self.is_repair() || self.options.keep_extents || walk.figures.depth == 0 {
+            return Ok(false);
+        }
+        let fits = walk.extents <= u64::from(capacity(extent::ROOT_SIZE));
+        if !fits || !walk.figures.rebuild {
+            return Ok(false);
+        }
+        let found = u64::from(walk.figures.depth);
+        self.ask(visit.finding(Code::ExtentTreeTooDeep).found(found))
+    }
+
+    fn walk_node(
+        &self,
+        node: ExtentNode<'_>,
+        limits: &NodeLimits,
+        walk: &mut Walk,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        match node {
+            ExtentNode::Leaf(extents) => {
+                for raw in extents {
+                    self.walk_extent(raw.decode(), limits, walk, local)?;
+                }
+                Ok(())
+            }
+            ExtentNode::Index(indexes, below) => {
+                for at in 0..indexes.len() {
+                    self.walk_index(indexes, at, below, limits, walk, local)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn walk_index(
+        &self,
+        indexes: &[RawExtentIndex],
+        at: usize,
+        below: u16,
+        limits: &NodeLimits,
+        walk: &mut Walk,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let Some((index, below_limits)) = extent::child_limits(indexes, below, at, limits) else {
+            return Ok(());
+        };
+        let invalid = Finding::new(Code::ExtentNodeInvalid)
+            .inode(walk.owner.inode)
+            .block(index.leaf)
+            .file_block(index.block);
+        if !self.geometry.contains(index.leaf, 1) {
+            walk.figures.rebuild |= self.ask(invalid)?;
+            return Ok(());
+        }
+        if self.blocks.is_system(self.blocks.cluster_of(index.leaf)) {
+            walk.figures.is_unsure = true;
+            let finding =
+                Finding::new(Code::MapOnMetadata).inode(walk.owner.inode).block(index.leaf);
+            self.tell(finding)?;
+        }
+        let mut bytes = local.nodes.pop().unwrap_or_default();
+        bytes.resize(self.geometry.block_len(), 0);
+        self.store.read_into(index.leaf, &mut bytes)?;
+        let Some(node) = self.usable_node(&bytes, Some(below)) else {
+            walk.figures.rebuild |= self.ask(invalid)?;
+            local.nodes.push(bytes);
+            return Ok(());
+        };
+        let first = first_block(&node);
+        if first.is_none() {
+            // A node that holds nothing.
+            walk.figures.rebuild |= self.ask(invalid)?;
+            local.nodes.push(bytes);
+            return Ok(());
+        }
+        let owner = NodeOwner { block: Some(index.leaf), ..walk.owner };
+        let sum_is_wrong = extent::verify(&bytes, &owner, self.geometry).is_err();
+        let cluster = self.blocks.cluster_of(index.leaf).0;
+        self.blocks.claim(cluster..cluster + 1, &self.budget);
+        walk.nodes += 1;
+        if let Some(first) = first
+            && first != index.block.0
+        {
+            let finding = Finding::new(Code::ExtentIndexStart)
+                .inode(walk.owner.inode)
+                .file_block(index.block)
+                .found(u64::from(walk.figures.depth - below - 1))
+                .expected(first);
+            walk.figures.rebuild |= self.ask(finding)?;
+        }
+        let before = walk.figures.rebuild;
+        self.walk_node(node, &below_limits, walk, local)?;
+        if sum_is_wrong && before == walk.figures.rebuild {
+            let finding =
+                Finding::new(Code::ExtentNodeChecksum).inode(walk.owner.inode).block(index.leaf);
+            if self.ask(finding)? {
+                // Written anew with all others of the tree.
+                walk.figures.rebuild = true;
+            }
+        }
+        local.nodes.push(bytes);
+        Ok(())
+    }
+
+    fn walk_extent(
+        &self,
+        extent: Extent,
+        limits: &NodeLimits,
+        walk: &mut Walk,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let finding = |code| {
+            Finding::new(code)
+                .inode(walk.owner.inode)
+                .file_block(extent.block)
+                .block(extent.start)
+                .found(u64::from(extent.len))
+        };
+        let geometry = self.geometry;
+        let flaw = if extent.len == 0 {
+            Some(Code::ExtentZeroLength)
+        } else if !geometry.contains(extent.start, 1) {
+            Some(Code::ExtentInvalidStart)
+        } else if extent.block.0 < walk.next {
+            Some(Code::ExtentOutOfOrder)
+        } else if !geometry.contains(extent.start, u64::from(extent.len))
+            || extent.end().0 > MAX_FILE_BLOCKS
+        {
+            Some(Code::ExtentInvalidLength)
+        } else if walk.is_dir && extent.end().0 > walk.dir_limit {
+            Some(Code::DirectoryTooBig)
+        } else if extent.block.0 < limits.blocks.start
+            || extent.end().0 > limits.blocks.end.saturating_add(1)
+        {
+            // Beyond what the index above leaves to this node.
+            (extent.end().0 > limits.blocks.end).then_some(Code::ExtentInvalidLength)
+        } else {
+            None
+        };
+        if let Some(code) = flaw {
+            let repaired = self.ask(finding(code))?;
+            walk.figures.rebuild |= repaired;
+            if repaired && code == Code::DirectoryTooBig {
+                self.late.lock().drop_from.push((walk.owner.inode, extent.block.0));
+            }
+            return Ok(());
+        }
+        if walk.is_dir && extent.is_unwritten && self.ask(finding(Code::UnwrittenDirectory))? {
+            walk.figures.rebuild = true;
+            self.late.lock().write_out.push(walk.owner.inode);
+        }
+        let mut block = extent.block.0;
+        if walk.is_dir && block > walk.next {
+            let hole = finding(Code::DirectoryHole)
+                .found(block)
+                .file_block(extant_ondisk::FileBlock(walk.next));
+            if self.ask(hole)? {
+                walk.figures.rebuild = true;
+                self.late.lock().close_holes.push(walk.owner.inode);
+                walk.shift = block - walk.next;
+                block = walk.next;
+            }
+        }
+        self.claim_extent(&extent, walk)?;
+        if walk.is_dir {
+            for at in 0..extent.len {
+                local.dir_blocks.push(DirBlock {
+                    block: extent.start.0 + u64::from(at),
+                    dir: walk.owner.inode,
+                    at: (block + u64::from(at)) as u32, // below the limit of directories, or of files
+                });
+            }
+        }
+        let end = block + u64::from(extent.len);
+        walk.next = end;
+        walk.figures.end = end;
+        if !extent.is_unwritten {
+            walk.figures.written_end = end;
+        }
+        walk.extents += 1;
+        walk.last = Some(extent);
+        Ok(())
+    }
+
+    /// Claims the clusters of an extent, and counts them and the runs.
+    fn claim_extent(&self, extent: &Extent, walk: &mut Walk) -> Result<(), CheckError> {
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let mut first = self.blocks.cluster_of(extent.start).0;
+        let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0 + 1;
+        let follows = walk.last.is_some_and(|last| {
+            last.start.0 + u64::from(last.len) == extent.start.0 && last.end() == extent.block
+        });
+        if !follows {
+            walk.figures.runs += 1;
+        }
+        if per_cluster > 1 {
+            let at = extent.start.0 - self.geometry.first_data_block.0;
+            if at % per_cluster != extent.block.0 % per_cluster {
+                let finding = Finding::new(Code::ClusterMisaligned)
+                    .inode(walk.owner.inode)
+                    .file_block(extent.block)
+                    .block(extent.start);
+                if self.ask(finding)? {
+                    self.late.lock().misaligned.push(walk.owner.inode);
+                }
+            }
+            // The rest of a cluster that the extent before began.
+            if let Some(last) = walk.last {
+                let last_block = BlockNo(last.start.0 + u64::from(last.len) - 1);
+                let shares = self.blocks.cluster_of(last_block).0 == first
+                    && (last.end().0 - 1) / per_cluster == extent.block.0 / per_cluster;
+                if shares {
+                    first += 1;
+                }
+            }
+        }
+        if first < end {
+            self.blocks.claim(first..end, &self.budget);
+            walk.figures.clusters += end - first;
+        }
+        Ok(())
+    }
+
+    /// Whether an extent tree of this inode could be sound: used where flags contradict each other.
+    pub(super) fn looks_like_extents(&self, ino: InodeNo, i_block: &[u8; 60]) -> bool {
+        let owner = NodeOwner { inode: ino, generation: 0, block: None };
+        ExtentNode::check(i_block, &owner, &NodeLimits::ROOT, self.geometry).is_ok()
+    }
+}
+
+fn first_block(node: &ExtentNode<'_>) -> Option<u64> {
+    match node {
+        ExtentNode::Leaf(extents) => {
+            extents.first().map(RawExtent::decode).map(|extent| extent.block.0)
+        }
+        ExtentNode::Index(indexes, _) => {
+            indexes.first().map(RawExtentIndex::decode).map(|index| index.block.0)
+        }
+    }
+}

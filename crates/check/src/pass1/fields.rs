@@ -1,0 +1,243 @@
+//! Fields that only some volumes have, and what each file type must look like. Pass 2 tells about these, with the file's name.
+
+use super::Local;
+use super::inode::{MapFigures, Visit};
+use crate::check::Check;
+use crate::finding::Code;
+use crate::store::CheckError;
+use crate::tables::Mark;
+use extant_ondisk::inode::{FileType, Inode, InodeFlags, RawInode};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use zerocopy::FromBytes;
+
+/// Longest target of a symbolic link that lies in the inode.
+const FAST_TARGET: u64 = 60;
+
+impl Check<'_> {
+    /// Marks inodes that pass 2 looks at when it knows their names.
+    pub(super) fn check_fields(&self, visit: &mut Visit<'_>) {
+        if self.field_flaws(&visit.inode, visit.record).next().is_some() {
+            visit.marks |= Mark::SUSPECT;
+        }
+    }
+
+    /// Fields that should be zero and are not: name, value, and whether it is only a high half.
+    pub(crate) fn field_flaws<'b>(
+        &self,
+        inode: &'b Inode,
+        record: &'b [u8],
+    ) -> impl Iterator<Item = (&'static str, u64, bool)> + 'b {
+        let raw = RawInode::read_from_prefix(record).ok().map(|(raw, _)| raw);
+        let geometry = self.geometry;
+        let is_hurd = geometry.creator_os != 0;
+        let has_attributes = geometry.has_compat(CompatFeatures::EXT_ATTR)
+            || geometry.has_incompat(IncompatFeatures::EA_INODE);
+        let is_64bit = geometry.has_incompat(IncompatFeatures::BIT64);
+        let has_huge = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
+        let large_dir = geometry.has_incompat(IncompatFeatures::LARGEDIR);
+        let is_dir = inode.is_dir();
+        let acl = inode.file_acl.0;
+        let high = raw.filter(|_| !is_hurd);
+        [
+            (!has_attributes && acl != 0).then_some(("i_file_acl", acl, false)),
+            raw.map(|raw| u64::from(raw.i_obso_faddr.get()))
+                .filter(|found| *found != 0)
+                .map(|found| ("i_faddr", found, false)),
+            high.map(|raw| u64::from(raw.i_file_acl_high.get()))
+                .filter(|found| *found != 0 && !is_64bit)
+                .map(|found| ("i_file_acl_hi", found, true)),
+            high.map(|raw| u64::from(raw.i_blocks_high.get()))
+                .filter(|found| *found != 0 && !has_huge)
+                .map(|found| ("i_blocks_hi", found, false)),
+            raw.map(|raw| u64::from(raw.i_size_high.get()))
+                .filter(|found| *found != 0 && is_dir && !large_dir)
+                .map(|found| ("i_size_high", found, false)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Sets one of the fields of [`Self::field_flaws`] to zero.
+    pub(crate) fn zero_field(name: &str, inode: &mut Inode, record: &mut [u8]) {
+        let Ok((raw, _)) = RawInode::mut_from_prefix(record) else { return };
+        match name {
+            "i_file_acl" => inode.file_acl = extant_ondisk::BlockNo(0),
+            "i_faddr" => raw.i_obso_faddr.set(0),
+            "i_file_acl_hi" => raw.i_file_acl_high.set(0),
+            "i_blocks_hi" => raw.i_blocks_high.set(0),
+            "i_size_high" => raw.i_size_high.set(0),
+            _ => {}
+        }
+    }
+
+    /// A mode that names no type, but a first block that looks like a directory's.
+    pub(super) fn check_unknown_mode(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        if visit.inode.file_type().is_some() || visit.inode.mode & 0xf000 != 0 {
+            return Ok(());
+        }
+        if visit.ino < self.geometry.first_inode {
+            return Ok(());
+        }
+        let mut as_dir = visit.inode.clone();
+        as_dir.mode = 0x4000 | visit.inode.mode & 0xfff;
+        if !self.is_directory_like(visit, &as_dir)? {
+            return Ok(());
+        }
+        let finding = visit.finding(Code::LooksLikeDirectory).found(u64::from(visit.inode.mode));
+        if self.ask(finding)? {
+            visit.inode.mode = 0x4000 | visit.inode.mode & 0xfff;
+            visit.dirty = true;
+        }
+        Ok(())
+    }
+
+    fn is_directory_like(&self, visit: &Visit<'_>, inode: &Inode) -> Result<bool, CheckError> {
+        let format =
+            extant_ondisk::dirent::DirFormat::new(self.geometry, visit.ino, visit.inode.generation);
+        if inode.is_inline() {
+            // The parent's number, then records up to the end of i_block.
+            let parent = u32::from_le_bytes([
+                inode.i_block[0],
+                inode.i_block[1],
+                inode.i_block[2],
+                inode.i_block[3],
+            ]);
+            let is_parent = parent == 2
+                || parent >= self.geometry.first_inode.0 && parent <= self.geometry.inodes_count;
+            let entries = format.inline(56);
+            let first = entries.entries(&inode.i_block[4..], extant_ondisk::FileBlock(0)).next();
+            return Ok(is_parent && first.is_some_and(|first| first.is_ok()));
+        }
+        let map = self.read_map(visit.ino, inode)?;
+        let Some(block) = map.physical(0) else { return Ok(false) };
+        let bytes = self.store.read(block)?;
+        Ok(extant_ondisk::dirent::dot_entries(&format, &bytes)
+            .is_ok_and(|(dot, parent)| dot == visit.ino && parent.0 <= self.geometry.inodes_count))
+    }
+
+    /// Devices, FIFOs, sockets, symbolic links.
+    pub(super) fn check_file_type(
+        &self,
+        visit: &mut Visit<'_>,
+        figures: &MapFigures,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let _ = local;
+        match visit.inode.file_type() {
+            Some(FileType::Regular) => {}
+            Some(FileType::Directory) => {
+                let is_empty = if visit.inode.is_inline() {
+                    visit.inode.size == 0
+                } else {
+                    figures.end == 0 && visit.inode.size == 0
+                };
+                if is_empty
+                    && visit.ino != extant_ondisk::InodeNo::ROOT
+                    && self.ask(visit.finding(Code::ZeroLengthDirectory))?
+                {
+                    self.clear_visited(visit)?;
+                }
+            }
+            Some(FileType::Symlink) => {
+                if !self.is_sound_symlink(visit, figures)? {
+                    visit.marks |= Mark::SUSPECT;
+                }
+            }
+            Some(special) => {
+                let is_device = matches!(special, FileType::CharDevice | FileType::BlockDevice);
+                if !is_sound_special(&visit.inode, is_device) {
+                    visit.marks |= Mark::SUSPECT;
+                }
+                let barred = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+                if visit.inode.flags.intersects(barred)
+                    && self.ask(visit.finding(Code::SpecialImmutable))?
+                {
+                    visit.inode.flags.remove(barred);
+                    visit.dirty = true;
+                }
+                if visit.inode.size != 0 && self.ask(visit.finding(Code::SpecialWithSize))? {
+                    visit.inode.size = 0;
+                    visit.dirty = true;
+                }
+            }
+            None => {
+                if visit.ino >= self.geometry.first_inode {
+                    visit.marks |= Mark::SUSPECT;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether length, place and bytes of a link's target fit together.
+    fn is_sound_symlink(
+        &self,
+        visit: &Visit<'_>,
+        figures: &MapFigures,
+    ) -> Result<bool, CheckError> {
+        let inode = &visit.inode;
+        let size = inode.size;
+        if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::INDEX)
+            || size == 0
+            || size > u64::from(self.geometry.block_size)
+        {
+            return Ok(false);
+        }
+        let is_encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
+        // An encrypted target is a length of 16 bits and that many bytes.
+        let encrypted_fits = |bytes: &[u8]| {
+            let len = u64::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+            len + 2 <= size && size <= bytes.len() as u64 && len > 0 && len + 2 == size
+        };
+        if inode.is_inline() {
+            let found = self.inline_content(visit.record, visit.ino)?;
+            let Some((first, rest)) = found else { return Ok(false) };
+            let whole = [&first[..], &rest].concat();
+            if is_encrypted {
+                return Ok(encrypted_fits(&whole));
+            }
+            let end = whole.iter().position(|byte| *byte == 0).unwrap_or(whole.len());
+            return Ok(end as u64 == size);
+        }
+        if inode.is_fast_symlink(self.geometry) {
+            if inode.is_extent_mapped() || size >= FAST_TARGET {
+                return Ok(false);
+            }
+            if is_encrypted {
+                return Ok(encrypted_fits(&inode.i_block));
+            }
+            let end = inode.i_block.iter().position(|byte| *byte == 0);
+            return Ok(end.map(|end| end as u64) == Some(size));
+        }
+        if figures.end != 1
+            || figures.written_end != 1
+            || size >= u64::from(self.geometry.block_size)
+        {
+            return Ok(false);
+        }
+        let map = self.read_map(visit.ino, inode)?;
+        let Some(block) = map.physical(0) else { return Ok(false) };
+        let bytes = self.store.read(block)?;
+        if is_encrypted {
+            return Ok(encrypted_fits(&bytes));
+        }
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        Ok(end as u64 == size)
+    }
+}
+
+/// A device has its number in the first words, everything else nothing at all.
+pub(crate) fn is_sound_special(inode: &Inode, is_device: bool) -> bool {
+    if inode.flags.intersects(InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+        return false;
+    }
+    let used = if is_device { 8 } else { 0 };
+    if is_device && inode.i_block[..4] != [0; 4] && inode.i_block[2..4] != [0; 2] {
+        return false;
+    }
+    let has_number = |range: std::ops::Range<usize>| inode.i_block[range].iter().any(|b| *b != 0);
+    if is_device && has_number(0..4) && has_number(4..8) {
+        return false;
+    }
+    inode.i_block[used..].iter().all(|byte| *byte == 0)
+}

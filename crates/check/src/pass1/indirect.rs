@@ -1,0 +1,181 @@
+//! Maps of indirect blocks.
+
+use super::Local;
+use super::inode::{MapFigures, Visit};
+use crate::check::Check;
+use crate::finding::Code;
+use crate::store::CheckError;
+use crate::tables::DirBlock;
+use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
+
+/// So many illegal pointers and more are no map any longer.
+const TOO_MANY: u32 = 12;
+
+struct Walk {
+    map: IndirectMap,
+    is_dir: bool,
+    is_bad_blocks: bool,
+    dir_limit: u64,
+    figures: MapFigures,
+    illegal: u32,
+    /// The block that would continue the run under way, and where the run began.
+    run: (u64, u64),
+    nodes: [u64; 3],
+}
+
+impl Check<'_> {
+    pub(super) fn check_indirect(
+        &self,
+        visit: &mut Visit<'_>,
+        local: &mut Local,
+    ) -> Result<MapFigures, CheckError> {
+        let mut walk = Walk {
+            map: IndirectMap::new(self.geometry.block_size),
+            is_dir: visit.inode.is_dir(),
+            is_bad_blocks: visit.ino == InodeNo::BAD_BLOCKS,
+            dir_limit: self.dir_limit(),
+            figures: MapFigures::default(),
+            illegal: 0,
+            run: (0, 0),
+            nodes: [0; 3],
+        };
+        let mut i_block = visit.inode.i_block;
+        for slot in 0..SLOTS {
+            let Some(block) = indirect::pointer(&i_block, slot) else { break };
+            if block.0 == 0 {
+                continue;
+            }
+            let levels = slot.saturating_sub(11);
+            let first = walk.map.slot_start(slot).0;
+            if self.walk_pointer(visit, block, levels, first, &mut walk, local)? {
+                indirect::set_pointer(&mut i_block, slot, BlockNo(0));
+                visit.inode.i_block = i_block;
+                visit.dirty = true;
+            }
+            if visit.cleared {
+                return Ok(walk.figures);
+            }
+        }
+        self.end_run(&mut walk);
+        for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
+            *count += u64::from(nodes > 0);
+        }
+        if self.geometry.blocks_per_cluster > 1 && walk.figures.end > 0 && !walk.is_bad_blocks {
+            if self.ask(visit.finding(Code::BlockMappedOnBigalloc))? {
+                self.late.lock().to_extents.push(visit.ino);
+            }
+        }
+        Ok(walk.figures)
+    }
+
+    /// Judges a pointer and what lies below it; true when the pointer is to be cleared.
+    fn walk_pointer(
+        &self,
+        visit: &mut Visit<'_>,
+        block: BlockNo,
+        levels: usize,
+        first: u64,
+        walk: &mut Walk,
+        local: &mut Local,
+    ) -> Result<bool, CheckError> {
+        let finding =
+            |visit: &Visit<'_>, code| visit.finding(code).file_block(FileBlock(first)).block(block);
+        if !self.geometry.contains(block, 1) {
+            walk.illegal += 1;
+            if walk.illegal == TOO_MANY && !walk.is_bad_blocks {
+                self.end_run(walk);
+                walk.figures.is_unsure = true;
+                if self.ask(visit.finding(Code::TooManyIllegalBlocks))? {
+                    self.clear_visited(visit)?;
+                    self.need_restart();
+                }
+                return Ok(false);
+            }
+            if walk.illegal > TOO_MANY && !walk.is_bad_blocks {
+                return Ok(false);
+            }
+            let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
+            return self.ask(finding(visit, code));
+        }
+        if first > MAX_FILE_BLOCKS {
+            return self.ask(finding(visit, Code::FileTooBig));
+        }
+        if walk.is_dir && levels == 0 && first >= walk.dir_limit {
+            return self.ask(finding(visit, Code::DirectoryTooBig));
+        }
+        if levels == 0 {
+            self.take_data(visit, block, first, walk, local);
+            return Ok(false);
+        }
+        self.end_run(walk);
+        let cluster = self.blocks.cluster_of(block).0;
+        self.blocks.claim(cluster..cluster + 1, &self.budget);
+        walk.figures.clusters += 1;
+        walk.nodes[levels - 1] += 1;
+        if self.blocks.is_system(self.blocks.cluster_of(block)) {
+            walk.figures.is_unsure = true;
+            self.tell(visit.finding(Code::MapOnMetadata).block(block))?;
+            return Ok(false);
+        }
+        let mut bytes = local.nodes.pop().unwrap_or_default();
+        bytes.resize(self.geometry.block_len(), 0);
+        self.store.read_into(block, &mut bytes)?;
+        let step = if levels == 1 { 1 } else { walk.map.covered_by(levels - 1) };
+        let mut changed = false;
+        for at in 0..bytes.len() / 4 {
+            let Some(pointer) = indirect::pointer(&bytes, at) else { break };
+            if pointer.0 == 0 {
+                continue;
+            }
+            let logical = first + at as u64 * step;
+            if self.walk_pointer(visit, pointer, levels - 1, logical, walk, local)? {
+                indirect::set_pointer(&mut bytes, at, BlockNo(0));
+                changed = true;
+            }
+            if visit.cleared || walk.illegal >= TOO_MANY && !walk.is_bad_blocks {
+                break;
+            }
+        }
+        if changed {
+            self.store.write(block, &bytes)?;
+        }
+        local.nodes.push(bytes);
+        Ok(false)
+    }
+
+    fn take_data(
+        &self,
+        visit: &Visit<'_>,
+        block: BlockNo,
+        first: u64,
+        walk: &mut Walk,
+        local: &mut Local,
+    ) {
+        if walk.run.0 != block.0 || walk.run.0 == 0 {
+            self.end_run(walk);
+            walk.run = (block.0, block.0);
+            walk.figures.runs += 1;
+        }
+        walk.run.0 = block.0 + 1;
+        walk.figures.end = first + 1;
+        walk.figures.written_end = first + 1;
+        if walk.is_dir {
+            let at = first as u32; // below the limit of directories
+            local.dir_blocks.push(DirBlock { block: block.0, dir: visit.ino, at });
+        }
+    }
+
+    /// Claims the run under way.
+    fn end_run(&self, walk: &mut Walk) {
+        let (end, start) = walk.run;
+        walk.run = (0, 0);
+        if start == end {
+            return;
+        }
+        let first = self.blocks.cluster_of(BlockNo(start)).0;
+        let last = self.blocks.cluster_of(BlockNo(end - 1)).0;
+        self.blocks.claim(first..last + 1, &self.budget);
+        walk.figures.clusters += last + 1 - first;
+    }
+}

@@ -1,0 +1,120 @@
+//! Data inside inodes, and what pass 2 needs to know of directories.
+
+use super::Local;
+use super::inode::{MapFigures, Visit};
+use super::xattr::XattrFigures;
+use crate::check::Check;
+use crate::finding::Code;
+use crate::store::CheckError;
+use crate::tables::{DirBlock, DirFlags, DirInfo, NO_BLOCK};
+use extant_ondisk::extent::{OwnedNode, ROOT_SIZE};
+use extant_ondisk::inode::{self, FileType, InodeFlags};
+use extant_ondisk::xattr::{self, ValueRef};
+use extant_ondisk::{IncompatFeatures, InodeNo};
+
+/// Bytes of inline data in `i_block`.
+const FIRST_PART: u64 = 60;
+
+/// The two parts of inline data: `i_block`, and the attribute's value.
+pub(crate) type InlineContent = ([u8; 60], Vec<u8>);
+
+impl Check<'_> {
+    /// The inline data in a record; `None` without the attribute that holds their rest.
+    pub(crate) fn inline_content(
+        &self,
+        record: &[u8],
+        ino: InodeNo,
+    ) -> Result<Option<InlineContent>, CheckError> {
+        let (Ok(space), Ok(decoded)) = (
+            inode::xattr_area(record, ino, self.geometry),
+            inode::Inode::decode(record, ino, self.geometry),
+        ) else {
+            return Ok(None);
+        };
+        let Ok(entries) = xattr::decode_inode(space, ino, self.geometry) else { return Ok(None) };
+        Ok(entries.iter().find(|entry| entry.name.is_inline_data()).and_then(|entry| {
+            match entry.value {
+                ValueRef::Stored(value) => Some((decoded.i_block, value.to_vec())),
+                ValueRef::EaInode(_) => None,
+            }
+        }))
+    }
+
+    pub(super) fn has_inline_attribute(&self, visit: &Visit<'_>) -> bool {
+        self.inline_content(visit.record, visit.ino).is_ok_and(|found| found.is_some())
+    }
+
+    pub(super) fn check_inline(
+        &self,
+        visit: &mut Visit<'_>,
+        xattrs: &XattrFigures,
+    ) -> Result<(), CheckError> {
+        let Some(rest) = xattrs.inline_len else {
+            if self.ask(visit.finding(Code::InlineWithoutAttribute))? {
+                visit.inode.flags.remove(InodeFlags::INLINE_DATA);
+                visit.inode.size = 0;
+                visit.inode.i_block = [0; 60];
+                let is_mapped = matches!(
+                    visit.inode.file_type(),
+                    Some(FileType::Regular | FileType::Directory)
+                );
+                if is_mapped && self.geometry.has_incompat(IncompatFeatures::EXTENTS) {
+                    visit.inode.flags |= InodeFlags::EXTENTS;
+                    OwnedNode::empty_leaf(ROOT_SIZE).encode_into(&mut visit.inode.i_block);
+                }
+                visit.dirty = true;
+            }
+            return Ok(());
+        };
+        let room = FIRST_PART + rest;
+        let size = visit.inode.size;
+        let is_wrong = match visit.inode.file_type() {
+            Some(FileType::Directory) => size != room,
+            Some(FileType::Regular) => size > room,
+            _ => false,
+        };
+        if is_wrong && self.ask(visit.finding(Code::InodeSizeWrong).found(size).expected(room))? {
+            visit.inode.size = room;
+            visit.dirty = true;
+        }
+        Ok(())
+    }
+
+    /// What pass 2 needs of a directory.
+    pub(super) fn note_directory(
+        &self,
+        visit: &Visit<'_>,
+        figures: &MapFigures,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let mut flags = DirFlags::empty();
+        let inode = &visit.inode;
+        flags.set(DirFlags::INLINE, inode.is_inline());
+        flags.set(DirFlags::INDEXED, inode.flags.contains(InodeFlags::INDEX));
+        flags.set(DirFlags::CASEFOLD, inode.flags.contains(InodeFlags::CASEFOLD));
+        flags.set(DirFlags::ENCRYPTED, inode.flags.contains(InodeFlags::ENCRYPT));
+        let blocks = u32::try_from(figures.end).unwrap_or(u32::MAX);
+        if inode.is_inline() {
+            local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
+        } else if !inode.is_extent_mapped() {
+            // The blocks just pushed ascend; what is between them is missing.
+            let of_this = local.dir_blocks.iter().rev().take_while(|block| block.dir == visit.ino);
+            let present = of_this.count();
+            if (present as u64) < figures.end {
+                let start = local.dir_blocks.len() - present;
+                let mut known: Vec<u32> =
+                    local.dir_blocks[start..].iter().map(|block| block.at).collect();
+                known.sort_unstable();
+                let mut known = known.into_iter().peekable();
+                for at in 0..blocks {
+                    if known.next_if_eq(&at).is_none() {
+                        local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at });
+                    }
+                }
+            }
+        }
+        let seed = self.geometry.inode_checksum_seed(visit.ino, inode.generation);
+        local.dirs.push(DirInfo::new(visit.ino, seed, blocks, flags));
+        Ok(())
+    }
+}

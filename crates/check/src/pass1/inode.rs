@@ -1,0 +1,421 @@
+//! The rules of one inode, in the order in which e2fsck has them: what it is, its flags, its map, its attributes, its size.
+
+use super::Local;
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::{Kind, Mark};
+use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
+use extant_ondisk::{Flaw, FormatError, InodeNo, RoCompatFeatures};
+use zerocopy::FromBytes;
+
+/// An inode under check. What the rules change stands in `inode`, and in `record` what no decoded field holds.
+pub(crate) struct Visit<'r> {
+    pub(crate) ino: InodeNo,
+    pub(crate) record: &'r mut [u8],
+    pub(crate) inode: Inode,
+    /// Something was repaired: the record is written at the end.
+    pub(crate) dirty: bool,
+    /// The inode was cleared.
+    pub(crate) cleared: bool,
+    pub(crate) marks: Mark,
+    /// The checksum stored is not that of the record as read.
+    pub(crate) bad_checksum: bool,
+}
+
+impl Visit<'_> {
+    pub(crate) fn finding(&self, code: Code) -> Finding {
+        Finding::new(code).inode(self.ino)
+    }
+}
+
+/// What a map takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MapFigures {
+    /// Clusters of data and nodes.
+    pub(crate) clusters: u64,
+    /// Logical block after the last, unwritten ones too.
+    pub(crate) end: u64,
+    /// Logical block after the last written one.
+    pub(crate) written_end: u64,
+    /// Runs of neighbouring blocks.
+    pub(crate) runs: u64,
+    /// The map is to be written anew after the pass.
+    pub(crate) rebuild: bool,
+    /// Levels below the root.
+    pub(crate) depth: u16,
+    /// The map lies on the volume's own metadata: its size is not judged.
+    pub(crate) is_unsure: bool,
+}
+
+impl Check<'_> {
+    /// One record of an inode table.
+    pub(super) fn check_record(
+        &self,
+        ino: InodeNo,
+        record: &mut [u8],
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let Ok((raw, _)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
+        let (links, mode) = (raw.i_links_count.get(), raw.i_mode.get());
+        let is_reserved = ino < self.geometry.first_inode && ino != InodeNo::ROOT;
+        if links == 0 && !self.is_special(ino) {
+            if mode != 0 && raw.i_dtime.get() == 0 && !is_reserved {
+                let now = self.now();
+                if self.ask(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
+                    if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+                        raw.i_dtime.set(now);
+                    }
+                    self.store.write_inode(ino, record)?;
+                }
+            }
+            return Ok(());
+        }
+        if is_reserved && links == 0 && mode == 0 && raw.i_block.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        let bad_checksum = match inode::verify(record, ino, self.geometry) {
+            Ok(()) => false,
+            Err(FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. }) => true,
+            Err(_) => self.geometry.has_metadata_csum(),
+        };
+        if bad_checksum && self.is_garbage(ino, record, mode)? {
+            if self.ask(Finding::new(Code::InodeGarbage).inode(ino))? {
+                self.write_cleared(ino, record)?;
+                return Ok(());
+            }
+        }
+        let extra_is_invalid = Inode::decode(record, ino, self.geometry).is_err();
+        let mut fixed_extra = false;
+        if extra_is_invalid {
+            let found = u64::from(u16::from_le_bytes([record[128], record[129]]));
+            let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
+            fixed_extra = self.ask(finding)?;
+            // To be judged it needs some size; the record on the volume changes only when that is accepted.
+            self.set_extra_size(record);
+        }
+        let Ok(inode) = Inode::decode(record, ino, self.geometry) else { return Ok(()) };
+        let mut visit = Visit {
+            ino,
+            record,
+            inode,
+            dirty: fixed_extra,
+            cleared: false,
+            marks: Mark::USED,
+            bad_checksum,
+        };
+        self.check_inode(&mut visit, local)?;
+        if visit.cleared {
+            return Ok(());
+        }
+        if visit.bad_checksum && !visit.dirty && !extra_is_invalid {
+            visit.dirty = self.ask(visit.finding(Code::InodeChecksum))?;
+        }
+        if visit.dirty {
+            visit.inode.encode_into(visit.record, self.geometry);
+            self.store.write_inode(ino, visit.record)?;
+        }
+        Ok(())
+    }
+
+    /// Inodes that count as in use whatever their link count.
+    fn is_special(&self, ino: InodeNo) -> bool {
+        ino == InodeNo::BAD_BLOCKS
+    }
+
+    /// Whether a record that fails its checksum makes no sense at all. One flipped bit leaves most of it in place.
+    fn is_garbage(&self, ino: InodeNo, record: &[u8], mode: u16) -> Result<bool, CheckError> {
+        if !self.is_repair() && ino < self.geometry.first_inode {
+            return Ok(false);
+        }
+        // Several inodes of one block of the table that all fail were overwritten together.
+        let per_block = self.geometry.inodes_per_block();
+        let first = ino.0 - (ino.0 - 1) % per_block;
+        if first < self.geometry.first_inode.0 {
+            return Ok(false);
+        }
+        let _ = (record, mode);
+        for other in first..first + per_block {
+            let other = InodeNo(other);
+            let Some(record) = self.store.read_inode(other)? else { continue };
+            if record.iter().all(|byte| *byte == 0)
+                || inode::verify(&record, other, self.geometry).is_ok()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn set_extra_size(&self, record: &mut [u8]) {
+        let room = record.len().saturating_sub(128);
+        let wanted = match usize::from(self.superblock.want_extra_isize) {
+            wanted if (4..=room).contains(&wanted) && wanted.is_multiple_of(4) => wanted,
+            _ => 32.min(room),
+        };
+        if let Some(field) = record.get_mut(128..130) {
+            field.copy_from_slice(&(wanted as u16).to_le_bytes());
+        }
+    }
+
+    /// Makes an inode unused and writes it. Its blocks are not released: it must not have claimed any yet.
+    pub(crate) fn write_cleared(&self, ino: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
+        let now = self.now();
+        if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+            raw.i_links_count.set(0);
+            raw.i_flags.set(0);
+            raw.i_dtime.set(now);
+        }
+        // The number of another orphan is never read out of a cleared inode: its time of deletion is far beyond any.
+        self.store.write_inode(ino, record)?;
+        self.inodes.forget(ino);
+        Ok(())
+    }
+
+    pub(super) fn clear_visited(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        visit.inode.encode_into(visit.record, self.geometry);
+        self.write_cleared(visit.ino, visit.record)?;
+        visit.cleared = true;
+        Ok(())
+    }
+
+    /// A directory, link or file in use: everything that one inode tells. Ends early when it was cleared.
+    fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
+        self.check_flags(visit, local)?;
+        if visit.cleared {
+            return Ok(());
+        }
+        self.check_dtime(visit)?;
+        if self.check_special_inode(visit)? || visit.cleared {
+            // The inode is not what the rules of files are for.
+            self.note_inode(visit, local);
+            return Ok(());
+        }
+        self.check_times(visit)?;
+        let xattrs = self.check_xattrs(visit)?;
+        if visit.cleared {
+            return Ok(());
+        }
+        self.check_unknown_mode(visit)?;
+        self.check_fields(visit);
+        let file_type = visit.inode.file_type();
+        let mut figures = MapFigures::default();
+        if visit.inode.is_inline() {
+            self.check_inline(visit, &xattrs)?;
+        } else if crate::map::has_map(&visit.inode, self.geometry) {
+            figures = if visit.inode.is_extent_mapped() {
+                self.check_extents(visit, local)?
+            } else {
+                self.check_indirect(visit, local)?
+            };
+        }
+        if visit.cleared {
+            return Ok(());
+        }
+        self.check_file_type(visit, &figures, local)?;
+        if visit.cleared {
+            return Ok(());
+        }
+        self.check_size(visit, &figures)?;
+        if visit.cleared {
+            return Ok(());
+        }
+        self.check_space(visit, &figures, &xattrs, local)?;
+        if file_type == Some(FileType::Directory) {
+            self.note_directory(visit, &figures, local)?;
+        }
+        if figures.rebuild {
+            self.late.lock().rebuild.push(visit.ino);
+        }
+        self.note_inode(visit, local);
+        Ok(())
+    }
+
+    fn check_dtime(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        if visit.inode.dtime == 0 || visit.inode.links == 0 {
+            return Ok(());
+        }
+        let code = if visit.ino == InodeNo::ROOT {
+            Code::RootHasDtime
+        } else if visit.inode.dtime <= self.geometry.inodes_count {
+            Code::OrphanListLeftover
+        } else {
+            Code::InUseWithDtime
+        };
+        if self.ask(visit.finding(code))? {
+            visit.inode.dtime = 0;
+            visit.dirty = true;
+        }
+        Ok(())
+    }
+
+    /// Epoch bits of 3 with a negative second: old kernels wrote times before 1970 so.
+    fn check_times(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        const CUTOFF: i64 = 3 << 32;
+        let inode = &mut visit.inode;
+        if inode.extra_isize < 16 || inode.flags.contains(InodeFlags::EA_INODE) {
+            return Ok(());
+        }
+        let is_beyond = |seconds: i64| seconds >= CUTOFF - (1 << 31) && seconds < CUTOFF;
+        let times = [Some(inode.atime), Some(inode.ctime), Some(inode.mtime), inode.crtime];
+        if !times.iter().flatten().any(|time| is_beyond(time.seconds)) {
+            return Ok(());
+        }
+        if self.ask(visit.finding(Code::TimeBeyond))? {
+            let inode = &mut visit.inode;
+            for time in [&mut inode.atime, &mut inode.ctime, &mut inode.mtime]
+                .into_iter()
+                .chain(inode.crtime.as_mut())
+            {
+                if is_beyond(time.seconds) {
+                    time.seconds -= CUTOFF;
+                }
+            }
+            visit.dirty = true;
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, visit: &mut Visit<'_>, figures: &MapFigures) -> Result<(), CheckError> {
+        let block = u64::from(self.geometry.block_size);
+        let size = visit.inode.size;
+        if visit.inode.is_inline() || figures.is_unsure {
+            return Ok(());
+        }
+        let expected = match visit.inode.file_type() {
+            Some(FileType::Directory) => {
+                let end = figures.end * block;
+                // Blocks of preallocation may lie behind the directory's end.
+                (size != end && (size > end || !size.is_multiple_of(block) || size < end))
+                    .then_some(end)
+            }
+            Some(FileType::Regular) => self.file_size_expected(visit, figures),
+            _ => None,
+        };
+        let Some(expected) = expected else { return Ok(()) };
+        let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
+        if self.ask(finding)? {
+            visit.inode.size = expected;
+            visit.dirty = true;
+        }
+        Ok(())
+    }
+
+    fn file_size_expected(&self, visit: &Visit<'_>, figures: &MapFigures) -> Option<u64> {
+        let block = u64::from(self.geometry.block_size);
+        let size = visit.inode.size;
+        let limit = self.largest_file(visit.inode.is_extent_mapped());
+        if size > limit {
+            return Some((figures.end * block).min(limit));
+        }
+        if visit.inode.flags.contains(InodeFlags::VERITY) {
+            return None;
+        }
+        // The last written block may lie wholly past the end: a crash between the two leaves it so. With clusters, a whole one.
+        let last = figures.written_end.checked_sub(1)?;
+        let cluster = u64::from(self.geometry.blocks_per_cluster);
+        let reached = if size < last * block {
+            let in_cluster = (size.div_ceil(block)).next_multiple_of(cluster);
+            cluster > 1 && last < in_cluster
+        } else {
+            true
+        };
+        (!reached).then_some(figures.written_end * block)
+    }
+
+    /// Bytes of the largest file.
+    fn largest_file(&self, is_extents: bool) -> u64 {
+        let block = u64::from(self.geometry.block_size);
+        if is_extents {
+            return (1_u64 << 32) * block - 1;
+        }
+        let map = extant_ondisk::indirect::IndirectMap::new(self.geometry.block_size);
+        map.max_blocks().saturating_mul(block)
+    }
+
+    fn check_space(
+        &self,
+        visit: &mut Visit<'_>,
+        figures: &MapFigures,
+        xattrs: &super::xattr::XattrFigures,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let clusters = figures.clusters + xattrs.clusters;
+        let cluster_size = self.geometry.cluster_size();
+        // Values with inodes of their own are paid for by each inode that refers to them.
+        let space = (clusters + xattrs.ea_clusters) * cluster_size;
+        let expected = space / self.space_unit(&visit.inode);
+        if visit.inode.blocks != expected && !figures.is_unsure {
+            let finding =
+                visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks).expected(expected);
+            if self.ask(finding)? {
+                visit.inode.blocks = expected;
+                visit.dirty = true;
+            }
+        }
+        if self.geometry.has_ro_compat(RoCompatFeatures::QUOTA) && !self.is_quota_exempt(visit.ino)
+        {
+            let ids =
+                [Some(visit.inode.uid), Some(visit.inode.gid), visit.inode.project.or(Some(0))];
+            for (usage, id) in local.usage.iter_mut().zip(ids) {
+                if let Some(id) = id {
+                    let entry = usage.entry(id).or_default();
+                    entry.0 += space;
+                    entry.1 += 1 + xattrs.ea_inodes;
+                }
+            }
+        }
+        if figures.runs > 1 {
+            local.census.fragmented += 1;
+        }
+        if visit.inode.is_extent_mapped()
+            && let Some(count) = local.census.extent_depth.get_mut(usize::from(figures.depth))
+        {
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    /// Reserved inodes, except for the root, are nobody's.
+    fn is_quota_exempt(&self, ino: InodeNo) -> bool {
+        ino < self.geometry.first_inode && ino != InodeNo::ROOT
+            || [
+                self.superblock.usr_quota_inode,
+                self.superblock.grp_quota_inode,
+                self.superblock.prj_quota_inode,
+                self.superblock.orphan_file_inode,
+                self.superblock.journal_inode,
+            ]
+            .contains(&Some(ino))
+    }
+
+    fn note_inode(&self, visit: &Visit<'_>, local: &mut Local) {
+        if visit.cleared {
+            return;
+        }
+        let kind = Kind::of_mode(visit.inode.mode);
+        let mut marks = visit.marks;
+        if visit.inode.flags.contains(InodeFlags::ENCRYPT) {
+            marks |= Mark::ENCRYPTED;
+        }
+        if visit.inode.flags.contains(InodeFlags::EA_INODE) {
+            marks |= Mark::EA_INODE;
+        }
+        self.inodes.note(visit.ino, kind, marks, visit.inode.links);
+        let census = &mut local.census;
+        census.inodes += 1;
+        match kind {
+            Kind::Regular => census.regular += 1,
+            Kind::Directory => census.directories += 1,
+            Kind::CharDevice => census.char_devices += 1,
+            Kind::BlockDevice => census.block_devices += 1,
+            Kind::Fifo => census.fifos += 1,
+            Kind::Socket => census.sockets += 1,
+            Kind::Symlink => {
+                census.symlinks += 1;
+                census.fast_symlinks += u64::from(visit.inode.is_fast_symlink(self.geometry));
+            }
+            Kind::Unknown => {}
+        }
+    }
+}

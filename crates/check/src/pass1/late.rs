@@ -1,0 +1,113 @@
+//! Repairs of maps that need free blocks: done when all of pass 1 knows what is in use.
+
+use crate::check::Check;
+use crate::store::CheckError;
+use extant_ondisk::extent::Extent;
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+use std::collections::BTreeSet;
+
+/// Inodes whose maps are to be written anew, and why.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// What was found unsound is left out.
+    pub(crate) rebuild: Vec<InodeNo>,
+    /// Everything from a logical block on is left out.
+    pub(crate) drop_from: Vec<(InodeNo, u64)>,
+    /// Unwritten extents become written ones.
+    pub(crate) write_out: Vec<InodeNo>,
+    /// What follows a hole moves up.
+    pub(crate) close_holes: Vec<InodeNo>,
+    /// Bigalloc: extents at a wrong place of their cluster are moved.
+    pub(crate) misaligned: Vec<InodeNo>,
+    /// Maps of indirect blocks become extents.
+    pub(crate) to_extents: Vec<InodeNo>,
+}
+
+impl Check<'_> {
+    pub(super) fn run_late(&self) -> Result<(), CheckError> {
+        if !self.is_repair() {
+            return Ok(());
+        }
+        let late = std::mem::take(&mut *self.late.lock());
+        let mut all: BTreeSet<InodeNo> = BTreeSet::new();
+        all.extend(late.rebuild.iter().chain(&late.write_out).chain(&late.close_holes));
+        all.extend(late.misaligned.iter().chain(&late.to_extents));
+        all.extend(late.drop_from.iter().map(|(ino, _)| *ino));
+        for ino in all {
+            let mut record = self.record(ino)?;
+            let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { continue };
+            let old = self.read_map(ino, &inode)?;
+            let mut new = old.clone();
+            for (_, from) in late.drop_from.iter().filter(|(of, _)| *of == ino) {
+                new.truncate(*from);
+            }
+            if late.write_out.contains(&ino) {
+                for extent in &mut new.extents {
+                    extent.is_unwritten = false;
+                }
+            }
+            if late.close_holes.contains(&ino) {
+                let mut next = 0;
+                for extent in &mut new.extents {
+                    extent.block = FileBlock(next);
+                    next = extent.end().0;
+                }
+                new.join();
+                inode.size = new.end() * u64::from(self.geometry.block_size);
+            }
+            if late.misaligned.contains(&ino) && !self.realign(&mut new)? {
+                continue;
+            }
+            if late.to_extents.contains(&ino) {
+                inode.flags |= InodeFlags::EXTENTS;
+            }
+            if self.write_map(ino, &mut inode, &old, &new)? {
+                inode.encode_into(&mut record, self.geometry);
+                self.store.write_inode(ino, &mut record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves extents that lie wrongly in their clusters to new ones, block by block; false when the volume is full.
+    pub(super) fn realign(&self, map: &mut crate::map::FileMap) -> Result<bool, CheckError> {
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let first = self.geometry.first_data_block.0;
+        let mut moved: Vec<Extent> = Vec::new();
+        // The cluster that holds a logical cluster's blocks, for the one under way.
+        let mut home: Option<(u64, BlockNo)> = None;
+        for extent in std::mem::take(&mut map.extents) {
+            for at in 0..u64::from(extent.len) {
+                let (block, from) = (extent.block.0 + at, BlockNo(extent.start.0 + at));
+                let logical = block / per_cluster;
+                let is_right = (from.0 - first) % per_cluster == block % per_cluster;
+                let base = match home {
+                    Some((of, base)) if of == logical => base,
+                    _ if is_right => BlockNo(from.0 - block % per_cluster),
+                    _ => match self.allocate_block(from) {
+                        Some(base) => base,
+                        None => return Ok(false),
+                    },
+                };
+                home = Some((logical, base));
+                let to = BlockNo(base.0 + block % per_cluster);
+                if to != from {
+                    self.store.write(to, &self.store.read(from)?)?;
+                }
+                let one = Extent {
+                    block: FileBlock(block),
+                    len: 1,
+                    start: to,
+                    is_unwritten: extent.is_unwritten,
+                };
+                match moved.last_mut() {
+                    Some(last) if last.is_continued_by(&one) => last.len += 1,
+                    _ => moved.push(one),
+                }
+            }
+        }
+        map.extents = moved;
+        Ok(true)
+    }
+}

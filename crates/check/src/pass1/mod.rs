@@ -1,0 +1,186 @@
+//! Pass 1: every inode in use, its map, its attributes.
+//!
+//! Inode tables are read in large pieces, in order, up to each group's high-water mark; workers take piece after piece. What a
+//! worker learns of directories stays with it until all pieces are done. A healthy inode costs one checksum, one decode, and a
+//! claim for each of its runs.
+
+mod dups;
+mod extents;
+mod features;
+mod fields;
+mod indirect;
+mod inline;
+mod inode;
+mod late;
+mod special;
+mod system;
+mod xattr;
+
+pub(crate) use late::Late;
+pub(crate) use xattr::PolicyTable;
+
+use crate::check::Check;
+use crate::report::Census;
+use crate::store::CheckError;
+use crate::tables::{DirBlock, DirInfo, DirTable};
+use extant_device::sync::Mutex;
+use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Bytes of inode table that a worker takes at once.
+const PIECE: usize = 256 << 10;
+
+/// Space and inodes in use by each user, group and project.
+pub(crate) type Usage = [BTreeMap<u32, (u64, u64)>; 3];
+
+/// What one worker learns.
+#[derive(Default)]
+pub(crate) struct Local {
+    pub(crate) dirs: Vec<DirInfo>,
+    pub(crate) dir_blocks: Vec<DirBlock>,
+    pub(crate) census: Census,
+    pub(crate) usage: Usage,
+    /// Blocks of the extent tree under way, one a level.
+    pub(crate) nodes: Vec<Vec<u8>>,
+}
+
+/// A part of one group's inode table.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    group: GroupNo,
+    /// First block of the table.
+    table: BlockNo,
+    /// First inode of the piece, counted from 0 in the table; at a block's start.
+    first: u32,
+    count: u32,
+}
+
+impl Check<'_> {
+    /// Pass 1, with 1B to 1D where blocks are claimed more than once.
+    pub(crate) fn pass1(&mut self) -> Result<(), CheckError> {
+        self.check_tables()?;
+        if self.must_restart() {
+            return Ok(());
+        }
+        let pieces = self.pieces();
+        let whole: u64 = pieces.iter().map(|piece| u64::from(piece.count)).sum();
+        let this: &Self = self;
+        let next = AtomicUsize::new(0);
+        let failed = Mutex::new(None);
+        let locals = this.in_parallel(|| {
+            let mut local = Local::default();
+            let mut buffer = Vec::new();
+            while let Some(piece) = pieces.get(next.fetch_add(1, Relaxed)) {
+                if failed.lock().is_some() {
+                    break;
+                }
+                if let Err(error) = this.check_piece(piece, &mut buffer, &mut local) {
+                    failed.lock().get_or_insert(error);
+                    break;
+                }
+                this.progress(1, u64::from(piece.count), whole);
+            }
+            Ok(local)
+        })?;
+        if let Some(error) = failed.into_inner() {
+            return Err(error);
+        }
+        self.merge(locals);
+        self.check_memory()?;
+        if self.must_restart() {
+            return Ok(());
+        }
+        self.finish_resize_inode()?;
+        self.run_late()?;
+        self.resolve_multiply_claimed()?;
+        self.check_xattr_references()
+    }
+
+    fn merge(&mut self, locals: Vec<Local>) {
+        let mut dirs = Vec::new();
+        for mut local in locals {
+            dirs.append(&mut local.dirs);
+            self.dir_blocks.append(&mut local.dir_blocks);
+            self.census.add(&local.census);
+            for (sum, more) in self.usage.iter_mut().zip(local.usage) {
+                for (id, (space, inodes)) in more {
+                    let entry = sum.entry(id).or_default();
+                    entry.0 += space;
+                    entry.1 += inodes;
+                }
+            }
+        }
+        self.budget.take(dirs.len() * size_of::<DirInfo>());
+        self.budget.take(self.dir_blocks.len() * size_of::<DirBlock>());
+        self.dirs = DirTable::new(dirs);
+    }
+
+    /// The parts of inode tables that were ever used.
+    fn pieces(&self) -> Vec<Piece> {
+        let per_piece = (PIECE / usize::from(self.geometry.inode_size)) as u32
+            / self.geometry.inodes_per_block()
+            * self.geometry.inodes_per_block();
+        let per_piece = per_piece.max(self.geometry.inodes_per_block());
+        let mut pieces = Vec::new();
+        for (group, desc) in self.descs.iter().enumerate() {
+            let group = GroupNo(group as u32);
+            let used = self.table_used(group);
+            let table_blocks = u64::from(self.geometry.itable_blocks());
+            if used == 0 || !self.geometry.contains(desc.inode_table, table_blocks) {
+                continue;
+            }
+            self.inodes.open(group, used, &self.budget);
+            for first in (0..used).step_by(per_piece as usize) {
+                let count = per_piece.min(used - first);
+                pieces.push(Piece { group, table: desc.inode_table, first, count });
+            }
+        }
+        pieces
+    }
+
+    /// The high-water mark of a group as far as it is believed: not where the descriptor fails its checksum. The reserved
+    /// inodes are always looked at.
+    pub(crate) fn table_used(&self, group: GroupNo) -> u32 {
+        let desc = &self.descs[group.0 as usize];
+        let used = desc.itable_used(self.geometry);
+        let whole = self.geometry.inodes_per_group;
+        if !self.store.desc_checksum_matches(group) {
+            return whole;
+        }
+        let first = group.0 * whole; // inodes before this group
+        let reserved = (self.geometry.first_inode.0 - 1).saturating_sub(first).min(whole);
+        used.max(reserved)
+    }
+
+    fn check_piece(
+        &self,
+        piece: &Piece,
+        buffer: &mut Vec<u8>,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let geometry = self.geometry;
+        let size = usize::from(geometry.inode_size);
+        let per_block = geometry.inodes_per_block();
+        let first_block = piece.table.0 + u64::from(piece.first / per_block);
+        let blocks = first_block..first_block + u64::from(piece.count.div_ceil(per_block));
+        let first_inode = u64::from(piece.group.0) * u64::from(geometry.inodes_per_group) + 1;
+        let mut rest = blocks.clone();
+        while let Some(run) = self.store.next_data(rest.clone())? {
+            rest.start = run.end;
+            buffer.resize(((run.end - run.start) as usize) << geometry.block_bits(), 0);
+            self.store.read_into(BlockNo(run.start), buffer)?;
+            let skipped = (run.start - blocks.start) as u32 * per_block;
+            for (at, record) in buffer.chunks_exact_mut(size).enumerate() {
+                let index = skipped + at as u32;
+                if index >= piece.count {
+                    break;
+                }
+                let ino = first_inode + u64::from(piece.first + index);
+                let ino = InodeNo(u32::try_from(ino).unwrap_or(u32::MAX));
+                self.check_record(ino, record, local)?;
+            }
+        }
+        Ok(())
+    }
+}

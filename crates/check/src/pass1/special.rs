@@ -1,0 +1,273 @@
+//! Reserved inodes: root, bad blocks, resize, journal, quotas, and those that nothing uses.
+
+use super::inode::Visit;
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use extant_layout::groups::classic_desc_blocks;
+use extant_ondisk::indirect::{pointer, set_pointer};
+use extant_ondisk::inode::{FileType, Inode, RawInode};
+use extant_ondisk::quota::QuotaKind;
+use extant_ondisk::{BlockNo, CompatFeatures, InodeNo, RoCompatFeatures};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Slot of `i_block` with the double indirect block.
+const DOUBLE_SLOT: usize = 13;
+
+impl Check<'_> {
+    /// Judges a reserved inode; true when the rules of files do not apply to it.
+    pub(super) fn check_special_inode(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
+        let ino = visit.ino;
+        let file_type = visit.inode.file_type();
+        if ino == InodeNo::ROOT {
+            if file_type != Some(FileType::Directory)
+                && self.ask(visit.finding(Code::RootNotDirectory))?
+            {
+                self.clear_visited(visit)?;
+            }
+            return Ok(visit.cleared);
+        }
+        if let Some(kind) = self.quota_kind(ino) {
+            return self.check_quota_inode(visit, kind);
+        }
+        if ino >= self.geometry.first_inode && Some(ino) != self.superblock.journal_inode {
+            return Ok(false);
+        }
+        if ino == InodeNo::RESIZE {
+            return self.check_resize(visit);
+        }
+        let journal = self.superblock.internal_journal();
+        if ino == InodeNo::JOURNAL && journal != Some(ino) {
+            let has_content = visit.inode.links > 0
+                || visit.inode.blocks > 0
+                || visit.inode.i_block.iter().any(|byte| *byte != 0);
+            if has_content && self.ask(visit.finding(Code::JournalNotInUse))? {
+                self.zero_inode(visit)?;
+            }
+            return Ok(true);
+        }
+        if Some(ino) == journal {
+            if file_type != Some(FileType::Regular)
+                && self.ask(visit.finding(Code::JournalInodeMode))?
+            {
+                visit.inode.mode = 0x8000 | 0o600;
+                visit.dirty = true;
+            }
+            return Ok(false);
+        }
+        if ino == InodeNo::BAD_BLOCKS {
+            return Ok(false);
+        }
+        let is_possible = visit.inode.mode == 0 || file_type == Some(FileType::Regular);
+        if !is_possible && self.ask(visit.finding(Code::ReservedInodeMode))? {
+            self.zero_inode(visit)?;
+        }
+        Ok(visit.cleared)
+    }
+
+    /// Empties a reserved inode.
+    fn zero_inode(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        visit.record.fill(0);
+        self.store.write_inode(visit.ino, visit.record)?;
+        visit.cleared = true;
+        Ok(())
+    }
+
+    /// Which quota an inode is for: by the superblock, or the two that have fixed numbers.
+    fn quota_kind(&self, ino: InodeNo) -> Option<QuotaKind> {
+        let superblock = &self.superblock;
+        [
+            (superblock.usr_quota_inode, QuotaKind::User),
+            (superblock.grp_quota_inode, QuotaKind::Group),
+            (superblock.prj_quota_inode, QuotaKind::Project),
+        ]
+        .into_iter()
+        .find_map(|(of, kind)| (of == Some(ino)).then_some(kind))
+        .or(match ino {
+            InodeNo::USER_QUOTA => Some(QuotaKind::User),
+            InodeNo::GROUP_QUOTA => Some(QuotaKind::Group),
+            _ => None,
+        })
+    }
+
+    /// The quota file of a kind that is in use.
+    pub(crate) fn quota_inode(&self, kind: QuotaKind) -> Option<InodeNo> {
+        if !self.geometry.has_ro_compat(RoCompatFeatures::QUOTA) {
+            return None;
+        }
+        match kind {
+            QuotaKind::User => self.superblock.usr_quota_inode,
+            QuotaKind::Group => self.superblock.grp_quota_inode,
+            QuotaKind::Project => self.superblock.prj_quota_inode,
+        }
+    }
+
+    fn check_quota_inode(
+        &self,
+        visit: &mut Visit<'_>,
+        kind: QuotaKind,
+    ) -> Result<bool, CheckError> {
+        if self.quota_inode(kind) != Some(visit.ino) {
+            let has_content = visit.inode.links > 0 || visit.inode.blocks > 0;
+            if visit.ino < self.geometry.first_inode
+                && has_content
+                && self.ask(visit.finding(Code::QuotaNotInUse))?
+            {
+                self.zero_inode(visit)?;
+            }
+            return Ok(visit.cleared);
+        }
+        if visit.inode.file_type() != Some(FileType::Regular)
+            && self.ask(visit.finding(Code::QuotaInodeMode))?
+        {
+            visit.inode.mode = 0x8000 | 0o600;
+            visit.dirty = true;
+        }
+        Ok(false)
+    }
+
+    fn has_resize_inode(&self) -> bool {
+        self.geometry.has_compat(CompatFeatures::RESIZE_INODE)
+            && !self.geometry.has_incompat(extant_ondisk::IncompatFeatures::META_BG)
+    }
+
+    /// The resize inode maps the reserved descriptor blocks: they are the volume's own, so that only the double indirect block
+    /// is claimed here.
+    fn check_resize(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
+        let inode = &visit.inode;
+        if !self.has_resize_inode() {
+            let has_content =
+                inode.links > 0 || inode.blocks > 0 || inode.i_block.iter().any(|byte| *byte != 0);
+            if has_content && self.ask(visit.finding(Code::ReservedInodeMode))? {
+                self.zero_inode(visit)?;
+            }
+            return Ok(true);
+        }
+        let double = pointer(&inode.i_block, DOUBLE_SLOT).unwrap_or_default();
+        if double.0 != 0 && self.geometry.contains(double, 1) {
+            let cluster = self.blocks.cluster_of(double).0;
+            self.blocks.claim(cluster..cluster + 1, &self.budget);
+        }
+        Ok(true)
+    }
+
+    /// The reserved descriptor blocks of group 0, and for each those of the backups.
+    fn resize_plan(&self) -> Vec<(BlockNo, Vec<BlockNo>)> {
+        let geometry = self.geometry;
+        let first = geometry.superblock_block().0 + 1 + u64::from(classic_desc_blocks(geometry));
+        let backups = geometry.backup_superblock_groups();
+        (first..first + u64::from(geometry.reserved_gdt_blocks))
+            .map(|block| {
+                let of_backups = backups
+                    .iter()
+                    .map(|group| {
+                        BlockNo(block + u64::from(group.0) * u64::from(geometry.blocks_per_group))
+                    })
+                    .collect();
+                (BlockNo(block), of_backups)
+            })
+            .collect()
+    }
+
+    fn resize_is_sound(&self, inode: &Inode) -> Result<bool, CheckError> {
+        let double = pointer(&inode.i_block, DOUBLE_SLOT).unwrap_or_default();
+        let others = (0..15)
+            .filter(|slot| *slot != DOUBLE_SLOT)
+            .all(|slot| pointer(&inode.i_block, slot) == Some(BlockNo(0)));
+        if !others
+            || !self.geometry.contains(double, 1)
+            || inode.file_type() != Some(FileType::Regular)
+            || inode.links != 1
+            || !inode.flags.is_empty()
+            || self.blocks.is_system(self.blocks.cluster_of(double))
+                && self.geometry.blocks_per_cluster == 1
+        {
+            return Ok(false);
+        }
+        let expected = self.resize_blocks(&self.store.read(double)?, true)?;
+        Ok(expected)
+    }
+
+    /// Whether the double indirect block and what lies below it are as planned; where not and `check` is off, they are written.
+    fn resize_blocks(&self, double: &[u8], check: bool) -> Result<bool, CheckError> {
+        let per_block = self.geometry.block_len() / 4;
+        let plan = self.resize_plan();
+        let mut expected = vec![0; double.len()];
+        for (block, _) in &plan {
+            set_pointer(&mut expected, (block.0 % per_block as u64) as usize, *block);
+        }
+        if check && expected != double {
+            return Ok(false);
+        }
+        for (block, backups) in plan {
+            let found = self.store.read(block)?;
+            let mut bytes = vec![0; found.len()];
+            for (at, backup) in backups.iter().enumerate().take(per_block) {
+                set_pointer(&mut bytes, at, *backup);
+            }
+            if found != bytes {
+                if check {
+                    return Ok(false);
+                }
+                self.store.write(block, &bytes)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// After pass 1, when free blocks are known: the resize inode as it must be.
+    pub(super) fn finish_resize_inode(&self) -> Result<(), CheckError> {
+        if !self.has_resize_inode() {
+            return Ok(());
+        }
+        let ino = InodeNo::RESIZE;
+        let mut record = self.record(ino)?;
+        let is_sound = match Inode::decode(&record, ino, self.geometry) {
+            Ok(inode) => self.resize_is_sound(&inode)?,
+            Err(_) => false,
+        };
+        if is_sound || !self.ask(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
+            return Ok(());
+        }
+        let goal = BlockNo(self.geometry.superblock_block().0 + 1);
+        let Some(double) = self.allocate_block(goal) else { return Ok(()) };
+        let per_block = self.geometry.block_len() / 4;
+        let mut bytes = vec![0; self.geometry.block_len()];
+        let plan = self.resize_plan();
+        for (block, _) in &plan {
+            set_pointer(&mut bytes, (block.0 % per_block as u64) as usize, *block);
+        }
+        self.store.write(double, &bytes)?;
+        self.resize_blocks(&bytes, false)?;
+        let block = u64::from(self.geometry.block_size);
+        let per_block = per_block as u64;
+        let size = (12 + per_block + per_block * per_block) * block;
+        let backups = plan.first().map_or(0, |(_, backups)| backups.len() as u64);
+        let blocks = 1 + plan.len() as u64 * (1 + backups);
+        let mut raw = RawInode::new_zeroed();
+        raw.i_mode.set(0x8000 | 0o600);
+        raw.i_links_count.set(1);
+        raw.i_size_lo.set((size & 0xffff_ffff) as u32);
+        raw.i_size_high.set((size >> 32) as u32);
+        raw.i_blocks_lo.set((blocks * block / 512).min(u64::from(u32::MAX)) as u32);
+        raw.i_mtime.set(self.now());
+        raw.i_ctime.set(self.now());
+        raw.i_atime.set(self.now());
+        set_pointer(&mut raw.i_block, DOUBLE_SLOT, double);
+        let extra = record.get(128..130).map(<[u8]>::to_vec);
+        record.fill(0);
+        record[..128].copy_from_slice(raw.as_bytes());
+        if let (Some(extra), Some(field)) = (extra, record.get_mut(128..130)) {
+            let _ = extra;
+            field.copy_from_slice(&32_u16.to_le_bytes());
+        }
+        self.store.write_inode(ino, &mut record)?;
+        self.need_restart();
+        Ok(())
+    }
+
+    /// A field of an inode that a rule reads raw.
+    pub(crate) fn raw_inode(record: &[u8]) -> Option<RawInode> {
+        RawInode::read_from_prefix(record).ok().map(|(raw, _)| raw)
+    }
+}

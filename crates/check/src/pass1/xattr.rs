@@ -1,0 +1,444 @@
+//! Extended attributes: in inodes, in shared blocks, with values in inodes of their own; and the policies of encryption.
+
+use super::inode::Visit;
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::{Mark, XattrBlocks};
+use extant_device::sync::Mutex;
+use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
+use extant_ondisk::xattr::{
+    self, EaValue, NameIndex, RawXattrHeader, ValueRef, XATTR_MAGIC, XattrRef, value_hash,
+};
+use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
+use std::collections::BTreeMap;
+
+/// What an inode's attributes take and say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct XattrFigures {
+    /// The block of attributes.
+    pub(crate) clusters: u64,
+    /// Clusters of values in inodes of their own.
+    pub(crate) ea_clusters: u64,
+    /// Inodes of values.
+    pub(crate) ea_inodes: u64,
+    /// Bytes of the value that holds inline data's rest.
+    pub(crate) inline_len: Option<u64>,
+}
+
+/// Which inodes are encrypted by which policy.
+#[derive(Default)]
+pub(crate) struct PolicyTable(Mutex<Policies>);
+
+#[derive(Default)]
+struct Policies {
+    known: BTreeMap<Vec<u8>, u32>,
+    of: BTreeMap<InodeNo, u32>,
+}
+
+impl PolicyTable {
+    fn note(&self, ino: InodeNo, policy: &[u8]) {
+        let mut table = self.0.lock();
+        let next = table.known.len() as u32;
+        let id = *table.known.entry(policy.to_vec()).or_insert(next);
+        table.of.insert(ino, id);
+    }
+
+    /// Whether two encrypted inodes have different policies.
+    pub(crate) fn differ(&self, a: InodeNo, b: InodeNo) -> bool {
+        let table = self.0.lock();
+        match (table.of.get(&a), table.of.get(&b)) {
+            (Some(a), Some(b)) => a != b,
+            _ => false,
+        }
+    }
+}
+
+impl Check<'_> {
+    fn has_attributes(&self) -> bool {
+        self.geometry.has_compat(CompatFeatures::EXT_ATTR)
+            || self.geometry.has_incompat(IncompatFeatures::EA_INODE)
+    }
+
+    pub(super) fn check_xattrs(&self, visit: &mut Visit<'_>) -> Result<XattrFigures, CheckError> {
+        let mut figures = XattrFigures::default();
+        let mut context = None;
+        self.check_in_inode(visit, &mut figures, &mut context)?;
+        if visit.inode.file_acl.0 != 0 && self.has_attributes() {
+            self.check_acl_block(visit, &mut figures, &mut context)?;
+        }
+        if visit.inode.flags.contains(InodeFlags::ENCRYPT) {
+            self.check_encryption(visit, context)?;
+        }
+        Ok(figures)
+    }
+
+    /// What lies behind the inode's fields.
+    fn check_in_inode(
+        &self,
+        visit: &mut Visit<'_>,
+        figures: &mut XattrFigures,
+        context: &mut Option<Vec<u8>>,
+    ) -> Result<(), CheckError> {
+        let start = 128 + usize::from(visit.inode.extra_isize);
+        let Some(space) = visit.record.get(start..) else { return Ok(()) };
+        if visit.inode.extra_isize == 0
+            || space
+                .first_chunk::<4>()
+                .is_none_or(|magic| u32::from_le_bytes(*magic) != XATTR_MAGIC)
+        {
+            return Ok(());
+        }
+        let mut bad_values = Vec::new();
+        let problem = match xattr::decode_inode(space, visit.ino, self.geometry) {
+            Ok(entries) => {
+                self.judge_entries(visit.ino, &entries, figures, context, &mut bad_values, true)?
+            }
+            Err(error) => Some(self.in_inode_flaw(visit.ino, &error)),
+        };
+        if let Some(finding) = problem
+            && self.ask(finding)?
+        {
+            if let Some(space) = visit.record.get_mut(start..) {
+                space.fill(0);
+            }
+            visit.dirty = true;
+            *figures = XattrFigures::default();
+            *context = None;
+            return Ok(());
+        }
+        if !bad_values.is_empty() {
+            self.drop_values(visit, start, &bad_values)?;
+        }
+        Ok(())
+    }
+
+    fn in_inode_flaw(&self, ino: InodeNo, error: &FormatError) -> Finding {
+        match error {
+            FormatError::Corrupt { flaw: Flaw::Rule("values of attributes overlap"), .. } => {
+                Finding::new(Code::EaInInodeCollision).inode(ino)
+            }
+            FormatError::Corrupt { flaw, .. } => {
+                Finding::new(Code::EaInInodeInvalid).inode(ino).detail(flaw.to_string())
+            }
+            other => Finding::new(Code::EaInInodeInvalid).inode(ino).detail(other.to_string()),
+        }
+    }
+
+    /// Entries that decode: hashes, values with inodes of their own. Bad values are collected; a flaw that spoils the whole
+    /// region is returned.
+    fn judge_entries(
+        &self,
+        ino: InodeNo,
+        entries: &[XattrRef<'_>],
+        figures: &mut XattrFigures,
+        context: &mut Option<Vec<u8>>,
+        bad_values: &mut Vec<usize>,
+        in_inode: bool,
+    ) -> Result<Option<Finding>, CheckError> {
+        for (at, entry) in entries.iter().enumerate() {
+            if !entry.hash_matches() && in_inode {
+                let found = u64::from(entry.hash);
+                return Ok(Some(Finding::new(Code::EaInInodeHash).inode(ino).found(found)));
+            }
+            match entry.value {
+                ValueRef::Stored(value) => {
+                    if entry.name.is_inline_data() && in_inode {
+                        figures.inline_len = Some(value.len() as u64);
+                    }
+                    if entry.name.index == NameIndex::ENCRYPTION {
+                        *context = Some(value.to_vec());
+                    }
+                }
+                ValueRef::EaInode(value) => {
+                    if self.is_sound_value(ino, &value, entry)? {
+                        let cluster = self.geometry.cluster_size();
+                        figures.ea_clusters += u64::from(value.size).div_ceil(cluster);
+                        figures.ea_inodes += 1;
+                        self.ea_inodes.refer(value.inode);
+                    } else {
+                        let found = u64::from(value.inode.0);
+                        if self.ask(Finding::new(Code::EaValueInode).inode(ino).found(found))? {
+                            bad_values.push(at);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether an inode holds the value that an entry says: a regular file of that size, whose bytes have that hash.
+    fn is_sound_value(
+        &self,
+        ino: InodeNo,
+        value: &EaValue,
+        entry: &XattrRef<'_>,
+    ) -> Result<bool, CheckError> {
+        if value.inode < self.geometry.first_inode || value.inode == ino {
+            return Ok(false);
+        }
+        let Some(mut record) = self.store.read_inode(value.inode)? else { return Ok(false) };
+        let Ok(mut holder) = Inode::decode(&record, value.inode, self.geometry) else {
+            return Ok(false);
+        };
+        let is_file = holder.file_type() == Some(FileType::Regular) && holder.links > 0;
+        if !is_file || holder.size != u64::from(value.size) || holder.is_inline() {
+            return Ok(false);
+        }
+        let bytes = self.read_content(value.inode, &holder, xattr::MAX_VALUE_SIZE.into())?;
+        let hash = value_hash(&bytes, self.geometry.checksum_seed);
+        if holder.ea_inode_checksum() != hash || value.hash != hash {
+            // Writers with signed characters hashed names of other bytes than ASCII differently.
+            let is_ascii = entry.name.suffix.is_ascii();
+            if holder.ea_inode_checksum() != hash || is_ascii {
+                return Ok(false);
+            }
+        }
+        if !holder.flags.contains(InodeFlags::EA_INODE) {
+            let found = u64::from(value.inode.0);
+            let finding = Finding::new(Code::EaInodeWithoutFlag).inode(ino).found(found);
+            if self.ask(finding)? {
+                holder.flags |= InodeFlags::EA_INODE;
+                holder.encode_into(&mut record, self.geometry);
+                self.store.write_inode(value.inode, &mut record)?;
+                self.inodes.mark(value.inode, Mark::EA_INODE);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the attributes in an inode without some of them.
+    fn drop_values(
+        &self,
+        visit: &mut Visit<'_>,
+        start: usize,
+        dropped: &[usize],
+    ) -> Result<(), CheckError> {
+        let space = visit.record[start..].to_vec();
+        let Ok(entries) = xattr::decode_inode(&space, visit.ino, self.geometry) else {
+            return Ok(());
+        };
+        let kept: Vec<_> = entries
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !dropped.contains(at))
+            .map(|(_, entry)| entry.to_owned())
+            .collect();
+        if xattr::encode_inode(kept.iter(), &mut visit.record[start..]).is_ok() {
+            visit.dirty = true;
+        }
+        Ok(())
+    }
+
+    /// The block of attributes that the inode names.
+    fn check_acl_block(
+        &self,
+        visit: &mut Visit<'_>,
+        figures: &mut XattrFigures,
+        context: &mut Option<Vec<u8>>,
+    ) -> Result<(), CheckError> {
+        let block = visit.inode.file_acl;
+        if !self.geometry.contains(block, 1) {
+            visit.marks |= Mark::SUSPECT;
+            return Ok(());
+        }
+        let ino = visit.ino;
+        let known = self.xattr_blocks.refer(block, || self.check_shared_block(ino, block))?;
+        if !known.is_sound {
+            // Whoever meets it drops it: the content is lost for all.
+            let finding = visit
+                .finding(Code::EaBlockCorrupt)
+                .block(block)
+                .detail("no extended attributes".into());
+            if self.ask(finding)? {
+                visit.inode.file_acl = BlockNo(0);
+                visit.dirty = true;
+                self.xattr_blocks.unrefer(block);
+            }
+            return Ok(());
+        }
+        figures.clusters += 1;
+        figures.ea_clusters += known.ea_bytes;
+        figures.ea_inodes += known.ea_inodes;
+        if visit.inode.flags.contains(InodeFlags::ENCRYPT) && context.is_none() {
+            let bytes = self.store.read(block)?;
+            if let Ok(entries) = xattr::decode_block(&bytes, block, self.geometry) {
+                let found = entries.iter().find(|entry| entry.name.index == NameIndex::ENCRYPTION);
+                if let Some(ValueRef::Stored(value)) = found.map(|entry| entry.value) {
+                    *context = Some(value.to_vec());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first to meet a block judges and claims it.
+    fn check_shared_block(
+        &self,
+        ino: InodeNo,
+        block: BlockNo,
+    ) -> Result<XattrBlockState, CheckError> {
+        let mut bytes = self.store.read(block)?;
+        let mut state = XattrBlockState::default();
+        let entries = match xattr::verify_block(&bytes, block, self.geometry) {
+            Ok(()) | Err(FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. }) => {
+                xattr::decode_block(&bytes, block, self.geometry)
+            }
+            Err(error) => Err(error),
+        };
+        let Ok(entries) = entries else { return Ok(state) };
+        let mut figures = XattrFigures::default();
+        let mut bad_values = Vec::new();
+        self.judge_entries(ino, &entries, &mut figures, &mut None, &mut bad_values, false)?;
+        if entries.iter().any(|entry| !entry.hash_matches()) {
+            return Ok(state);
+        }
+        state.is_sound = true;
+        state.stored = RawXattrHeader::from_block(&bytes, block)?.h_refcount.get();
+        state.ea_bytes = figures.ea_clusters;
+        state.ea_inodes = figures.ea_inodes;
+        let kept: Vec<_> = entries
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !bad_values.contains(at))
+            .map(|(_, entry)| entry.to_owned())
+            .collect();
+        if !bad_values.is_empty() {
+            if xattr::encode_block(kept.iter(), state.stored, &mut bytes).is_ok() {
+                xattr::seal_block(&mut bytes, block, self.geometry);
+                self.store.write(block, &bytes)?;
+            }
+        } else if xattr::verify_block(&bytes, block, self.geometry).is_err()
+            && self.ask(Finding::new(Code::EaBlockChecksum).inode(ino).block(block))?
+        {
+            xattr::seal_block(&mut bytes, block, self.geometry);
+            self.store.write(block, &bytes)?;
+        }
+        let cluster = self.blocks.cluster_of(block).0;
+        self.blocks.claim(cluster..cluster + 1, &self.budget);
+        Ok(state)
+    }
+
+    /// How many inodes refer to each block of attributes.
+    pub(super) fn check_xattr_references(&self) -> Result<(), CheckError> {
+        let blocks: &XattrBlocks = &self.xattr_blocks;
+        for (block, known) in blocks.all() {
+            if !known.is_sound || known.stored == known.met || known.met == 0 {
+                continue;
+            }
+            let finding = Finding::new(Code::EaBlockRefcount)
+                .block(block)
+                .found(u64::from(known.stored))
+                .expected(u64::from(known.met));
+            if self.ask(finding)? {
+                let mut bytes = self.store.read(block)?;
+                bytes[4..8].copy_from_slice(&known.met.to_le_bytes());
+                xattr::seal_block(&mut bytes, block, self.geometry);
+                self.store.write(block, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An encrypted inode has a context that says how.
+    fn check_encryption(
+        &self,
+        visit: &mut Visit<'_>,
+        context: Option<Vec<u8>>,
+    ) -> Result<(), CheckError> {
+        if visit.ino < self.geometry.first_inode && visit.ino != InodeNo::ROOT {
+            return Ok(());
+        }
+        let Some(context) = context else {
+            if self.ask(visit.finding(Code::EncryptWithoutContext))? {
+                visit.inode.flags.remove(InodeFlags::ENCRYPT);
+                visit.dirty = true;
+            }
+            return Ok(());
+        };
+        // Version 1: modes, flags, key descriptor, then 16 bytes of nonce; version 2 has a longer key identifier.
+        let policy_len = match (context.first(), context.len()) {
+            (Some(1), 28) => 12,
+            (Some(2), 40) => 24,
+            _ => {
+                if self.ask(visit.finding(Code::EncryptionCorrupt))? {
+                    self.clear_visited(visit)?;
+                }
+                return Ok(());
+            }
+        };
+        self.policies.note(visit.ino, &context[..policy_len]);
+        Ok(())
+    }
+
+    /// The bytes of a small file, holes as zeros, at most `limit` of them.
+    pub(crate) fn read_content(
+        &self,
+        ino: InodeNo,
+        inode: &Inode,
+        limit: u64,
+    ) -> Result<Vec<u8>, CheckError> {
+        let size = inode.size.min(limit) as usize;
+        let block_len = self.geometry.block_len();
+        let mut bytes = vec![0; size.next_multiple_of(block_len)];
+        let map = self.read_map(ino, inode)?;
+        for extent in map.extents.iter().filter(|extent| !extent.is_unwritten) {
+            for at in 0..u64::from(extent.len) {
+                let start = usize::try_from(extent.block.0 + at)
+                    .ok()
+                    .and_then(|block| block.checked_mul(block_len))
+                    .filter(|start| *start < bytes.len());
+                let Some(start) = start else { break };
+                self.store.read_into(
+                    BlockNo(extent.start.0 + at),
+                    &mut bytes[start..start + block_len],
+                )?;
+            }
+        }
+        bytes.truncate(size);
+        Ok(bytes)
+    }
+
+    /// Takes back what an inode's attributes refer to, before it is cleared.
+    pub(crate) fn release_xattrs(&self, ino: InodeNo, record: &[u8]) -> Result<(), CheckError> {
+        let Ok(decoded) = Inode::decode(record, ino, self.geometry) else { return Ok(()) };
+        let mut values = Vec::new();
+        if decoded.extra_isize > 0
+            && let Ok(space) = inode::xattr_area(record, ino, self.geometry)
+            && let Ok(entries) = xattr::decode_inode(space, ino, self.geometry)
+        {
+            values.extend(entries.iter().filter_map(|entry| ea_inode_of(entry)));
+        }
+        let block = decoded.file_acl;
+        if block.0 != 0
+            && let Some(known) = self.xattr_blocks.get(block)
+        {
+            self.xattr_blocks.unrefer(block);
+            let mut bytes = self.store.read(block)?;
+            if known.met <= 1 {
+                if let Ok(entries) = xattr::decode_block(&bytes, block, self.geometry) {
+                    values.extend(entries.iter().filter_map(|entry| ea_inode_of(entry)));
+                }
+                self.release_block(block);
+            } else {
+                bytes[4..8].copy_from_slice(&(known.met - 1).to_le_bytes());
+                xattr::seal_block(&mut bytes, block, self.geometry);
+                self.store.write(block, &bytes)?;
+            }
+        }
+        for value in values {
+            self.ea_inodes.unrefer(value);
+        }
+        Ok(())
+    }
+}
+
+use crate::tables::XattrBlock as XattrBlockState;
+
+fn ea_inode_of(entry: &XattrRef<'_>) -> Option<InodeNo> {
+    match entry.value {
+        ValueRef::EaInode(value) => Some(value.inode),
+        ValueRef::Stored(_) => None,
+    }
+}

@@ -1,0 +1,152 @@
+//! What a check is told, and what it tells.
+
+use crate::finding::{Finding, Pass};
+use crate::store::Traffic;
+use extant_device::env::Env;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How far a check is: the pass, then done and whole of it in units of the pass's own (inodes in use, directory blocks,
+/// groups). Called from several threads.
+pub type Progress = dyn Fn(Pass, u64, u64) + Send + Sync;
+
+/// What a check is told besides the volume.
+#[derive(Clone)]
+pub struct Options {
+    /// Threads of the look: 0 for as many as the machine has cores.
+    pub threads: usize,
+    /// Bytes that the tables may take; `None` for as much as needed.
+    pub memory: Option<u64>,
+    /// Rebuild all directories (`-D`).
+    pub optimize_directories: bool,
+    /// Rounds of repair at most; what is left then is left.
+    pub rounds: u32,
+    /// Blocks that may be shared on purpose (feature shared_blocks) are made the files' own (`-E unshare_blocks`).
+    pub unshare_blocks: bool,
+    /// Maps of indirect blocks are turned into extents (`-E bmap2extent`).
+    pub bmap_to_extent: bool,
+    /// Holes and unused space of directories' and inodes' are left alone: extent trees are not made shorter (`-E no_optimize_extents`).
+    pub keep_extents: bool,
+    /// Told how far the check is.
+    pub progress: Option<Arc<Progress>>,
+    /// The clock for times and for what a repair stamps.
+    pub env: Env,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: 0,
+            memory: None,
+            optimize_directories: false,
+            rounds: 8,
+            unshare_blocks: false,
+            bmap_to_extent: false,
+            keep_extents: false,
+            progress: None,
+            env: Env::threads(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("threads", &self.threads)
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A finding and what was done about it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outcome {
+    /// What was found.
+    pub finding: Finding,
+    /// Whether it was repaired.
+    pub repaired: bool,
+}
+
+/// What one pass cost.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PassFigures {
+    /// The pass.
+    pub pass: Pass,
+    /// How long it took.
+    pub time: Duration,
+    /// What it read and wrote.
+    pub traffic: Traffic,
+}
+
+/// What is in use on a volume, as counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Census {
+    /// Inodes in use, reserved ones included.
+    pub inodes: u64,
+    /// Regular files.
+    pub regular: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Character devices.
+    pub char_devices: u64,
+    /// Block devices.
+    pub block_devices: u64,
+    /// FIFOs.
+    pub fifos: u64,
+    /// Sockets.
+    pub sockets: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Symbolic links whose target lies in the inode.
+    pub fast_symlinks: u64,
+    /// Names, `.` and `..` left out.
+    pub links: u64,
+    /// Files of more than one run of blocks.
+    pub fragmented: u64,
+    /// Clusters in use, in blocks.
+    pub blocks: u64,
+    /// Inodes whose map has single, double and triple indirect blocks.
+    pub indirect: [u64; 3],
+    /// Inodes whose extent tree has so many levels below the root.
+    pub extent_depth: [u64; 6],
+}
+
+impl Census {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.inodes += other.inodes;
+        self.regular += other.regular;
+        self.directories += other.directories;
+        self.char_devices += other.char_devices;
+        self.block_devices += other.block_devices;
+        self.fifos += other.fifos;
+        self.sockets += other.sockets;
+        self.symlinks += other.symlinks;
+        self.fast_symlinks += other.fast_symlinks;
+        self.links += other.links;
+        self.fragmented += other.fragmented;
+        self.blocks += other.blocks;
+        for (sum, more) in self.indirect.iter_mut().zip(other.indirect) {
+            *sum += more;
+        }
+        for (sum, more) in self.extent_depth.iter_mut().zip(other.extent_depth) {
+            *sum += more;
+        }
+    }
+}
+
+/// What a check found and did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// In the order in which they were found: of a look by pass and place, of a repair as they were repaired.
+    pub outcomes: Vec<Outcome>,
+    /// Time and traffic of the last round, by pass.
+    pub passes: Vec<PassFigures>,
+    /// What is in use.
+    pub census: Census,
+    /// Bytes that the tables took at most.
+    pub memory: u64,
+    /// Whether anything was written.
+    pub changed: bool,
+    /// Whether something is left that is worse than a note.
+    pub errors_left: bool,
+}

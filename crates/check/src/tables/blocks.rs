@@ -1,0 +1,257 @@
+//! Who owns which cluster: one bit each, in bitmaps that a group gets with its first claim.
+
+use super::Budget;
+use extant_device::sync::Mutex;
+use extant_layout::RunSet;
+use extant_ondisk::{BlockNo, ClusterNo, Geometry, GroupNo};
+use roaring::RoaringTreemap;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+type Words = Box<[AtomicU64]>;
+
+/// The clusters in use. What the volume itself takes (superblocks, descriptors, bitmaps, inode tables) is known as runs and
+/// costs nothing in groups where nothing else is in use.
+pub(crate) struct BlockTable {
+    groups: Vec<OnceLock<Words>>,
+    /// The volume's own clusters, in order, neighbours joined.
+    system: Vec<Range<u64>>,
+    per_group: u64,
+    clusters: u64,
+    blocks_per_cluster: u64,
+    first_block: u64,
+    /// Clusters claimed more than once.
+    twice: Mutex<RoaringTreemap>,
+    has_twice: AtomicBool,
+}
+
+impl BlockTable {
+    pub(crate) fn new(geometry: &Geometry, system: &RunSet) -> Self {
+        let first_block = geometry.first_data_block.0;
+        let blocks_per_cluster = u64::from(geometry.blocks_per_cluster);
+        let mut clusters: Vec<Range<u64>> = Vec::new();
+        for run in system.in_clusters(first_block, blocks_per_cluster).iter() {
+            let start = run.start.saturating_sub(first_block) / blocks_per_cluster;
+            let end = run.end.saturating_sub(first_block).div_ceil(blocks_per_cluster);
+            let end = end.min(geometry.clusters_count());
+            match clusters.last_mut() {
+                Some(last) if last.end >= start => last.end = last.end.max(end),
+                _ if start < end => clusters.push(start..end),
+                _ => {}
+            }
+        }
+        Self {
+            groups: (0..geometry.groups_count).map(|_| OnceLock::new()).collect(),
+            system: clusters,
+            per_group: u64::from(geometry.clusters_per_group),
+            clusters: geometry.clusters_count(),
+            blocks_per_cluster,
+            first_block,
+            twice: Mutex::default(),
+            has_twice: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn cluster_of(&self, block: BlockNo) -> ClusterNo {
+        let at = block.0.saturating_sub(self.first_block);
+        ClusterNo(if self.blocks_per_cluster == 1 { at } else { at / self.blocks_per_cluster })
+    }
+
+    pub(crate) fn cluster_start(&self, cluster: ClusterNo) -> BlockNo {
+        BlockNo(self.first_block + cluster.0 * self.blocks_per_cluster)
+    }
+
+    fn group_range(&self, group: usize) -> Range<u64> {
+        let start = group as u64 * self.per_group;
+        start..(start + self.per_group).min(self.clusters)
+    }
+
+    /// The volume's own clusters in a range.
+    fn system_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.system.partition_point(|run| run.end <= range.start);
+        self.system[first..]
+            .iter()
+            .take_while(move |run| run.start < range.end)
+            .map(move |run| run.start.max(range.start)..run.end.min(range.end))
+    }
+
+    /// Whether a cluster is one of the volume's own.
+    pub(crate) fn is_system(&self, cluster: ClusterNo) -> bool {
+        self.system_in(cluster.0..cluster.0 + 1).next().is_some()
+    }
+
+    fn words(&self, group: usize, budget: &Budget) -> &Words {
+        self.groups[group].get_or_init(|| {
+            let count = self.per_group.div_ceil(64) as usize;
+            budget.take(count * 8);
+            let words: Words = (0..count).map(|_| AtomicU64::new(0)).collect();
+            let range = self.group_range(group);
+            for run in self.system_in(range.clone()) {
+                for_words(run.start - range.start..run.end - range.start, |at, mask| {
+                    words[at].fetch_or(mask, Relaxed);
+                });
+            }
+            words
+        })
+    }
+
+    /// Claims clusters for somebody; true when one of them was claimed before. All of them must be on the volume.
+    pub(crate) fn claim(&self, clusters: Range<u64>, budget: &Budget) -> bool {
+        let mut collided = false;
+        let mut start = clusters.start;
+        let end = clusters.end.min(self.clusters);
+        while start < end {
+            let group = (start / self.per_group) as usize;
+            let range = self.group_range(group);
+            let stop = end.min(range.end);
+            let words = self.words(group, budget);
+            for_words(start - range.start..stop - range.start, |at, mask| {
+                let before = words[at].fetch_or(mask, Relaxed) & mask;
+                if before != 0 {
+                    collided = true;
+                    self.note_twice(range.start + at as u64 * 64, before);
+                }
+            });
+            start = stop;
+        }
+        collided
+    }
+
+    #[cold]
+    fn note_twice(&self, first: u64, mut bits: u64) {
+        self.has_twice.store(true, Relaxed);
+        let mut twice = self.twice.lock();
+        while bits != 0 {
+            twice.insert(first + u64::from(bits.trailing_zeros()));
+            bits &= bits - 1;
+        }
+    }
+
+    /// Marks a cluster as claimed twice, whatever it is: its owners are then looked for.
+    pub(crate) fn mark_twice(&self, cluster: ClusterNo) {
+        self.has_twice.store(true, Relaxed);
+        self.twice.lock().insert(cluster.0);
+    }
+
+    /// The clusters claimed more than once.
+    pub(crate) fn twice(&self) -> Option<RoaringTreemap> {
+        self.has_twice.load(Relaxed).then(|| self.twice.lock().clone())
+    }
+
+    pub(crate) fn is_claimed(&self, cluster: ClusterNo) -> bool {
+        let group = (cluster.0 / self.per_group) as usize;
+        match self.groups.get(group).and_then(OnceLock::get) {
+            Some(words) => {
+                let bit = cluster.0 % self.per_group;
+                words[(bit / 64) as usize].load(Relaxed) >> (bit % 64) & 1 == 1
+            }
+            None => self.is_system(cluster),
+        }
+    }
+
+    /// Gives a cluster back.
+    pub(crate) fn release(&self, cluster: ClusterNo, budget: &Budget) {
+        if cluster.0 >= self.clusters || self.is_system(cluster) {
+            return;
+        }
+        let group = (cluster.0 / self.per_group) as usize;
+        let bit = cluster.0 % self.per_group;
+        self.words(group, budget)[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Relaxed);
+    }
+
+    /// Claims a free cluster: the first from `goal` on, else the first of the volume; `None` on a full volume.
+    pub(crate) fn allocate(&self, goal: ClusterNo, budget: &Budget) -> Option<ClusterNo> {
+        let goal = if goal.0 < self.clusters { goal.0 } else { 0 };
+        let found = self.free_in(goal..self.clusters).or_else(|| self.free_in(0..goal))?;
+        self.claim(found..found + 1, budget);
+        Some(ClusterNo(found))
+    }
+
+    fn free_in(&self, range: Range<u64>) -> Option<u64> {
+        let mut at = range.start;
+        while at < range.end {
+            let group = (at / self.per_group) as usize;
+            let of_group = self.group_range(group);
+            let stop = of_group.end.min(range.end);
+            match self.groups[group].get() {
+                Some(words) => {
+                    let mut found = None;
+                    for_words(at - of_group.start..stop - of_group.start, |index, mask| {
+                        let free = !words[index].load(Relaxed) & mask;
+                        if free != 0 && found.is_none() {
+                            let bit = index as u64 * 64 + u64::from(free.trailing_zeros());
+                            found = Some(of_group.start + bit);
+                        }
+                    });
+                    if found.is_some() {
+                        return found;
+                    }
+                }
+                None => {
+                    for run in self.system_in(at..stop) {
+                        if run.start > at {
+                            return Some(at);
+                        }
+                        at = run.end;
+                    }
+                    if at < stop {
+                        return Some(at);
+                    }
+                }
+            }
+            at = stop.max(at);
+        }
+        None
+    }
+
+    /// Clusters in use in a group.
+    pub(crate) fn count(&self, group: GroupNo) -> u32 {
+        let range = self.group_range(group.0 as usize);
+        let used = match self.groups[group.0 as usize].get() {
+            Some(words) => {
+                words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
+            }
+            None => self.system_in(range).map(|run| run.end - run.start).sum::<u64>(),
+        };
+        used as u32 // at most the clusters of a group
+    }
+
+    /// Whether a group's usage is only the volume's own.
+    pub(crate) fn is_system_only(&self, group: GroupNo) -> bool {
+        let Some(_) = self.groups[group.0 as usize].get() else { return true };
+        let range = self.group_range(group.0 as usize);
+        let own: u64 = self.system_in(range).map(|run| run.end - run.start).sum();
+        u64::from(self.count(group)) == own
+    }
+
+    /// Fills `bitmap` with a group's clusters in use, without padding.
+    pub(crate) fn fill_bitmap(&self, group: GroupNo, bitmap: &mut [u8]) {
+        bitmap.fill(0);
+        match self.groups[group.0 as usize].get() {
+            Some(words) => {
+                for (bytes, word) in bitmap.chunks_exact_mut(8).zip(words) {
+                    bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+                }
+            }
+            None => {
+                let range = self.group_range(group.0 as usize);
+                for run in self.system_in(range.clone()) {
+                    let bits = (run.start - range.start) as u32..(run.end - range.start) as u32;
+                    extant_ondisk::bitmap::set_range(bitmap, bits);
+                }
+            }
+        }
+    }
+}
+
+/// The 64-bit words that a range of bits touches, with the mask of its bits in each.
+fn for_words(bits: Range<u64>, mut visit: impl FnMut(usize, u64)) {
+    let mut at = bits.start;
+    while at < bits.end {
+        let stop = ((at / 64 + 1) * 64).min(bits.end);
+        let mask = (u64::MAX >> (64 - (stop - at))) << (at % 64);
+        visit((at / 64) as usize, mask);
+        at = stop;
+    }
+}

@@ -1,0 +1,46 @@
+//! What a check remembers between its passes: who owns which cluster, what each inode is, which directories there are.
+//!
+//! Everything is allocated group by group, only where something is in use, and counted against the limit of memory.
+
+mod blocks;
+mod dirs;
+mod inodes;
+mod xattrs;
+
+pub(crate) use blocks::BlockTable;
+pub(crate) use dirs::{DirBlock, DirFlags, DirInfo, DirTable, NO_BLOCK};
+pub(crate) use inodes::{InodeTable, Kind, Mark};
+pub(crate) use xattrs::{EaInodes, XattrBlock, XattrBlocks};
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes that tables take, against the limit.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    used: AtomicU64,
+    peak: AtomicU64,
+    limit: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        Self { used: AtomicU64::new(0), peak: AtomicU64::new(0), limit: limit.unwrap_or(u64::MAX) }
+    }
+
+    pub(crate) fn take(&self, bytes: usize) {
+        let used = self.used.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+        self.peak.fetch_max(used, Relaxed);
+    }
+
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.used.load(Relaxed) > self.limit
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Relaxed)
+    }
+}

@@ -1,0 +1,104 @@
+//! Blocks of extended attributes that several inodes share, and inodes that hold values: who refers to them how often.
+
+use extant_device::sync::Mutex;
+use extant_ondisk::{BlockNo, InodeNo};
+use std::collections::BTreeMap;
+
+/// What is known of a shared block.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct XattrBlock {
+    /// References as the block says.
+    pub(crate) stored: u32,
+    /// References met.
+    pub(crate) met: u32,
+    /// Whether its content was found sound.
+    pub(crate) is_sound: bool,
+    /// Bytes of the values in inodes of their own that its entries name: each inode that refers to it pays for them.
+    pub(crate) ea_bytes: u64,
+    /// How many such inodes.
+    pub(crate) ea_inodes: u64,
+}
+
+const SHARDS: usize = 16;
+
+/// The blocks of extended attributes met so far. The first to meet one checks it, under the lock of its shard.
+#[derive(Default)]
+pub(crate) struct XattrBlocks {
+    shards: [Mutex<BTreeMap<u64, XattrBlock>>; SHARDS],
+}
+
+impl XattrBlocks {
+    /// Counts a reference; `check` is called for the first one.
+    ///
+    /// # Errors
+    /// What `check` says.
+    pub(crate) fn refer<E>(
+        &self,
+        block: BlockNo,
+        check: impl FnOnce() -> Result<XattrBlock, E>,
+    ) -> Result<XattrBlock, E> {
+        let mut shard = self.shards[block.0 as usize % SHARDS].lock();
+        if let Some(known) = shard.get_mut(&block.0) {
+            known.met += 1;
+            return Ok(*known);
+        }
+        let known = XattrBlock { met: 1, ..check()? };
+        shard.insert(block.0, known);
+        Ok(known)
+    }
+
+    /// All blocks, in order.
+    pub(crate) fn all(&self) -> Vec<(BlockNo, XattrBlock)> {
+        let mut all: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|shard| {
+                shard
+                    .lock()
+                    .iter()
+                    .map(|(block, known)| (BlockNo(*block), *known))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        all.sort_unstable_by_key(|(block, _)| *block);
+        all
+    }
+
+    /// What is known of a block.
+    pub(crate) fn get(&self, block: BlockNo) -> Option<XattrBlock> {
+        self.shards[block.0 as usize % SHARDS].lock().get(&block.0).copied()
+    }
+
+    /// A reference is taken back.
+    pub(crate) fn unrefer(&self, block: BlockNo) {
+        if let Some(known) = self.shards[block.0 as usize % SHARDS].lock().get_mut(&block.0) {
+            known.met = known.met.saturating_sub(1);
+        }
+    }
+}
+
+/// References to inodes that hold values.
+#[derive(Default)]
+pub(crate) struct EaInodes {
+    met: Mutex<BTreeMap<InodeNo, u64>>,
+}
+
+impl EaInodes {
+    pub(crate) fn refer(&self, inode: InodeNo) {
+        *self.met.lock().entry(inode).or_default() += 1;
+    }
+
+    pub(crate) fn unrefer(&self, inode: InodeNo) {
+        if let Some(met) = self.met.lock().get_mut(&inode) {
+            *met = met.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn references(&self, inode: InodeNo) -> u64 {
+        self.met.lock().get(&inode).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn all(&self) -> Vec<(InodeNo, u64)> {
+        self.met.lock().iter().map(|(inode, met)| (*inode, *met)).collect()
+    }
+}
