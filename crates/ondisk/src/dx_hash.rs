@@ -137,6 +137,15 @@ impl DirHasher {
         Self::new(version.with_signedness(superblock.hash_is_unsigned()), superblock.hash_seed)
     }
 
+    /// The version as the root of an index stores it: without the signedness, which is the superblock's to say.
+    pub fn stored_version(&self) -> HashVersion {
+        match self.function {
+            Function::Legacy => HashVersion::Legacy,
+            Function::HalfMd4 => HashVersion::HalfMd4,
+            Function::Tea => HashVersion::Tea,
+        }
+    }
+
     /// The hash of a name.
     pub fn hash(&self, name: &[u8]) -> DirHash {
         let (hash, minor) = match self.function {

@@ -30,6 +30,12 @@ pub enum Error {
     /// No free blocks, or no free inodes.
     #[error("no space left on the volume")]
     NoSpace,
+    /// The file would need blocks that its map cannot name.
+    #[error("file too large")]
+    FileTooLarge,
+    /// Healthy, but not built yet.
+    #[error("not supported yet: {0}")]
+    NotSupported(&'static str),
     /// No such file, or no such attribute's owner.
     #[error("not found")]
     NotFound,

@@ -16,6 +16,7 @@ mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod volume;
+pub mod write;
 
 pub use error::Error;
 pub use open::{BrokenIndex, Journal, OpenOptions, SuperblockAt};

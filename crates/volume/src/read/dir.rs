@@ -38,6 +38,15 @@ pub struct Found {
     pub file_type: FileType,
 }
 
+/// A name found, and where its record lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Located {
+    /// What it stands for.
+    pub found: Found,
+    /// The record's block, and its byte there; `None` in inline data.
+    pub place: Option<(FileBlock, usize)>,
+}
+
 /// Whether the directory has an index that is to be believed.
 pub fn is_indexed<S: MetadataRead>(source: &S, dir: &LoadedInode) -> bool {
     source.has_dir_index() && dir.flags.contains(InodeFlags::INDEX) && !dir.is_inline()
@@ -84,7 +93,8 @@ pub fn block<S: MetadataRead>(
     source.metadata(place, block_kind(source, dir, at))
 }
 
-fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock) -> BlockKind {
+/// What a block of the directory's records is read as.
+pub fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock) -> BlockKind {
     BlockKind::DirBlock {
         inode: dir.number,
         generation: dir.generation,
@@ -142,13 +152,27 @@ pub fn lookup<S: MetadataRead>(
     name: &[u8],
     on_broken_index: BrokenIndex,
 ) -> Result<Found, Error> {
+    locate(source, dir, name, on_broken_index).map(|located| located.found)
+}
+
+/// As [`lookup`], with the place of the record.
+///
+/// # Errors
+/// As [`lookup`].
+pub fn locate<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    name: &[u8],
+    on_broken_index: BrokenIndex,
+) -> Result<Located, Error> {
     dir.as_dir()?;
     if name.len() > MAX_NAME_LEN {
         return Err(Error::NameTooLong);
     }
     let wanted = Wanted::new(source, dir, name)?;
     if dir.is_inline() {
-        return lookup_inline(source, dir, name, &wanted);
+        let found = lookup_inline(source, dir, name, &wanted)?;
+        return Ok(Located { found, place: None });
     }
     let by_index = match &wanted {
         _ if matches!(name, b"." | b"..") => false,
@@ -174,7 +198,7 @@ fn lookup_linear<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     wanted: &Wanted<'_>,
-) -> Result<Option<Found>, Error> {
+) -> Result<Option<Located>, Error> {
     let format = format(source, dir);
     let mut blocks = Blocks::new(source, dir, FileBlock(0))?;
     while let Some((at, bytes)) = blocks.next(source, dir)? {
@@ -191,13 +215,14 @@ pub(super) fn search_block(
     bytes: &[u8],
     at: FileBlock,
     wanted: &Wanted<'_>,
-) -> Result<Option<Found>, Error> {
+) -> Result<Option<Located>, Error> {
     for entry in format.entries(bytes, at) {
         let entry = entry?;
         if wanted.is(&entry)
             && let Some(inode) = entry.inode
         {
-            return Ok(Some(Found { inode, file_type: entry.file_type }));
+            let found = Found { inode, file_type: entry.file_type };
+            return Ok(Some(Located { found, place: Some((at, entry.at)) }));
         }
     }
     Ok(None)

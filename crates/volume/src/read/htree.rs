@@ -1,11 +1,11 @@
 //! Looking a name up by a directory's index.
 
-use super::dir::{self, Found, Wanted};
+use super::dir::{self, Located, Wanted};
 use super::inode::{LoadedInode, dir_blocks};
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
-use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::htree::{HtreeFormat, HtreeRoot, IndexKind};
 use extant_ondisk::{FileBlock, Flaw, Place};
 
 /// The hash function of an indexed directory, from the root of its index.
@@ -24,11 +24,16 @@ fn hasher_of<S: MetadataRead>(source: &S, version: HashVersion) -> Result<DirHas
     Ok(DirHasher::new(version.with_signedness(facts.hash_is_unsigned), facts.hash_seed)?)
 }
 
-fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> HtreeFormat {
+/// How the index blocks are read.
+pub fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> HtreeFormat {
     HtreeFormat::new(source.geometry(), dir.number, dir.generation)
 }
 
-fn index_block<S: MetadataRead>(
+/// An index block, checked.
+///
+/// # Errors
+/// A broken block or map, or the device failed.
+pub fn index_block<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     at: FileBlock,
@@ -40,10 +45,47 @@ fn index_block<S: MetadataRead>(
 }
 
 /// A level of the way down: which index block, and which of its entries was followed.
-struct Level {
-    at: FileBlock,
-    kind: IndexKind,
-    position: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct Level {
+    /// The index block.
+    pub at: FileBlock,
+    /// Root or node.
+    pub kind: IndexKind,
+    /// The entry that was followed.
+    pub position: usize,
+}
+
+/// The way from the root to the leaf of a hash.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// What the tree is.
+    pub root: HtreeRoot,
+    /// The index blocks, the root first.
+    pub levels: Vec<Level>,
+    /// The leaf: the first that may hold names of the hash.
+    pub leaf: FileBlock,
+}
+
+/// Goes down to the leaf of a hash.
+///
+/// # Errors
+/// A broken index, or the device failed.
+pub fn descend<S: MetadataRead>(source: &S, dir: &LoadedInode, hash: u32) -> Result<Way, Error> {
+    let format = format(source, dir);
+    let blocks = dir_blocks(source, dir)?;
+    let bytes = index_block(source, dir, FileBlock(0), IndexKind::Root)?;
+    let (root, node) = format.root(&bytes)?;
+    let position = node.search(hash);
+    let mut levels = vec![Level { at: FileBlock(0), kind: IndexKind::Root, position }];
+    let mut next = target(&node, position, blocks, dir, FileBlock(0))?;
+    for _ in 0..root.indirect_levels {
+        let bytes = index_block(source, dir, next, IndexKind::Node)?;
+        let node = format.node(&bytes, next, IndexKind::Node)?;
+        let position = node.search(hash);
+        levels.push(Level { at: next, kind: IndexKind::Node, position });
+        next = target(&node, position, blocks, dir, next)?;
+    }
+    Ok(Way { root, levels, leaf: next })
 }
 
 /// The name, or `None` when no leaf that may hold it does.
@@ -54,29 +96,17 @@ pub(super) fn lookup<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     wanted: &Wanted<'_>,
-) -> Result<Option<Found>, Error> {
-    let format = format(source, dir);
-    let blocks = dir_blocks(source, dir)?;
-    let root = index_block(source, dir, FileBlock(0), IndexKind::Root)?;
-    let (info, node) = format.root(&root)?;
-    let hasher = hasher_of(source, info.hash_version)?;
+) -> Result<Option<Located>, Error> {
+    let hasher = hasher(source, dir)?;
     let hash = match wanted {
         Wanted::Exact(name) => hasher.hash(name),
         Wanted::Folded(name, casefold) => hasher.hash(&casefold.key(name)),
         Wanted::NoKey(..) => return Ok(None),
     }
     .hash;
-
-    let position = node.search(hash);
-    let mut way = vec![Level { at: FileBlock(0), kind: IndexKind::Root, position }];
-    let mut next = target(&node, position, blocks, dir, FileBlock(0))?;
-    for _ in 0..info.indirect_levels {
-        let bytes = index_block(source, dir, next, IndexKind::Node)?;
-        let node = format.node(&bytes, next, IndexKind::Node)?;
-        let position = node.search(hash);
-        way.push(Level { at: next, kind: IndexKind::Node, position });
-        next = target(&node, position, blocks, dir, next)?;
-    }
+    let format = format(source, dir);
+    let blocks = dir_blocks(source, dir)?;
+    let Way { mut levels, leaf: mut next, .. } = descend(source, dir, hash)?;
 
     let records = dir::format(source, dir);
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
@@ -85,7 +115,7 @@ pub(super) fn lookup<S: MetadataRead>(
         if let Some(found) = dir::search_block(&records, &bytes, next, wanted)? {
             return Ok(Some(found));
         }
-        match continuation(source, dir, &format, &mut way, hash, blocks)? {
+        match continuation(source, dir, &format, &mut levels, hash, blocks)? {
             Some(leaf) => next = leaf,
             None => return Ok(None),
         }

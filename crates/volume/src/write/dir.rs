@@ -1,0 +1,244 @@
+//! Directories: putting names in and taking them out.
+
+use super::htree;
+use crate::edit::{AllocationRequest, Edit, Purpose};
+use crate::error::Error;
+use crate::open::BrokenIndex;
+use crate::read::dir::{self, Found, Located, block_kind, format, is_indexed, locate};
+use crate::read::inode::{LoadedInode, dir_blocks};
+use crate::source::MetadataRead;
+use crate::write::mapping;
+use extant_ondisk::dirent::{FileType, MAX_NAME_LEN, NewEntry};
+use extant_ondisk::dx_hash::DirHash;
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, MAX_FILE_BLOCKS, Place};
+
+/// Without large_dir a directory's index has this many levels below the root, and its size stays below 2 GiB.
+const MAX_DIR_SIZE: u64 = 1 << 31;
+
+/// Blocks that one [`insert`] may change at most besides those of the map: the leaf and its split, and on every level of the
+/// index a node and its split.
+pub const INSERT_CREDITS: u32 = 2 + 2 * 4;
+
+/// Gives a new directory its first block, with `.` and `..`. The inode is a directory of size 0 that maps nothing.
+///
+/// # Errors
+/// No space, or the change failed.
+pub fn create<E: Edit>(edit: &mut E, new: &mut LoadedInode, parent: InodeNo) -> Result<(), Error> {
+    let place = append(edit, new, None)?;
+    let records = format(edit, new);
+    let kind = block_kind(edit, new, FileBlock(0));
+    let number = new.number;
+    edit.create(place, kind, |block| {
+        let mut packer = records.packer(block);
+        packer.push(&NewEntry::new(number, FileType::Directory, b"."));
+        packer.push(&NewEntry::new(parent, FileType::Directory, b".."));
+        packer.finish();
+    })
+}
+
+/// Whether nothing but `.` and `..` is in the directory.
+///
+/// # Errors
+/// A broken directory, or the device failed.
+pub fn is_empty<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<bool, Error> {
+    for entry in dir::read_dir(source, dir.clone(), 0)? {
+        if !matches!(entry?.name.as_slice(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Puts a name into the directory. The caller has looked it up: it is not there.
+///
+/// # Errors
+/// [`Error::NameTooLong`], [`Error::NoSpace`] where neither the volume nor the index has room, [`Error::Encrypted`] without the
+/// key, a broken directory, or the change failed. A failed call has added no name.
+pub fn insert<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+    name: &[u8],
+    target: Found,
+) -> Result<(), Error> {
+    dir.as_dir()?;
+    if name.len() > MAX_NAME_LEN {
+        return Err(Error::NameTooLong);
+    }
+    if dir.is_encrypted() {
+        return Err(Error::Encrypted(dir.number));
+    }
+    let new = NewEntry {
+        inode: target.inode,
+        file_type: target.file_type,
+        name,
+        hash: DirHash::default(),
+    };
+    if dir.is_inline() {
+        return Err(Error::NotSupported("adding names to directories kept in the inode"));
+    }
+    if is_indexed(edit, dir) {
+        return htree::insert(edit, dir, &new);
+    }
+    let blocks = dir_blocks(edit, dir)?;
+    for at in (0..blocks.0).map(FileBlock) {
+        if insert_into(edit, dir, at, &new)? {
+            return Ok(());
+        }
+    }
+    if blocks == FileBlock(1) && edit.has_dir_index() && edit.facts().default_hasher.is_some() {
+        htree::build(edit, dir)?;
+        return htree::insert(edit, dir, &new);
+    }
+    let (at, place) = append_leaf(edit, dir)?;
+    let records = format(edit, dir);
+    let kind = block_kind(edit, dir, at);
+    edit.create(place, kind, |block| {
+        let mut packer = records.packer(block);
+        packer.push(&new);
+        packer.finish();
+    })
+}
+
+/// Puts a record into one block of records. False when it has no room.
+pub(super) fn insert_into<E: Edit>(
+    edit: &mut E,
+    dir: &LoadedInode,
+    at: FileBlock,
+    new: &NewEntry<'_>,
+) -> Result<bool, Error> {
+    let records = format(edit, dir);
+    let place = dir::block_place(edit, dir, at)?;
+    let kind = block_kind(edit, dir, at);
+    // Tried on a copy first: a full block must not join the transaction.
+    let mut copy = edit.metadata(place, kind)?.to_vec();
+    if !records.insert(&mut copy, at, new)? {
+        return Ok(false);
+    }
+    edit.modify(place, kind, |block| block.copy_from_slice(&copy))?;
+    Ok(true)
+}
+
+/// Takes a name out.
+///
+/// # Errors
+/// [`Error::NotFound`], a broken directory, or the change failed.
+pub fn remove<E: Edit>(edit: &mut E, dir: &mut LoadedInode, name: &[u8]) -> Result<Found, Error> {
+    let (located, at, byte) = record_of(edit, dir, name)?;
+    let records = format(edit, dir);
+    let place = dir::block_place(edit, dir, at)?;
+    let kind = block_kind(edit, dir, at);
+    let removed = edit.modify(place, kind, |block| records.remove(block, at, byte))??;
+    debug_assert!(removed, "the record was found a moment ago");
+    Ok(located.found)
+}
+
+/// Points a name to another file, and says what it stood for.
+///
+/// # Errors
+/// As [`remove`].
+pub fn replace<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+    name: &[u8],
+    target: Found,
+) -> Result<Found, Error> {
+    let (located, at, byte) = record_of(edit, dir, name)?;
+    let records = format(edit, dir);
+    let place = dir::block_place(edit, dir, at)?;
+    // The root of an index holds `..` and is sealed as what it is.
+    let kind = if at.0 == 0 && is_indexed(edit, dir) {
+        htree::block_kind(dir, at, extant_ondisk::htree::IndexKind::Root)
+    } else {
+        block_kind(edit, dir, at)
+    };
+    let Found { inode, file_type } = target;
+    let set =
+        edit.modify(place, kind, |block| records.set_inode(block, at, byte, inode, file_type))??;
+    debug_assert!(set, "the record was found a moment ago");
+    Ok(located.found)
+}
+
+fn record_of<E: Edit>(
+    edit: &E,
+    dir: &LoadedInode,
+    name: &[u8],
+) -> Result<(Located, FileBlock, usize), Error> {
+    if dir.is_encrypted() && !matches!(name, b"." | b"..") {
+        return Err(Error::Encrypted(dir.number));
+    }
+    let located = locate(edit, dir, name, BrokenIndex::Report)?;
+    match located.place {
+        Some((at, byte)) => Ok((located, at, byte)),
+        None => Err(Error::NotSupported("changing directories kept in the inode")),
+    }
+}
+
+/// One more block at the directory's end, empty but for its tail.
+pub(super) fn append_leaf<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+) -> Result<(FileBlock, BlockNo), Error> {
+    let at = dir_blocks(edit, dir)?;
+    let near = dir::block_place(edit, dir, FileBlock(at.0.saturating_sub(1)))?;
+    let place = append(edit, dir, near.checked_add(1))?;
+    let records = format(edit, dir);
+    let kind = block_kind(edit, dir, at);
+    edit.create(place, kind, |block| records.clear(block))?;
+    Ok((at, place))
+}
+
+/// Maps one more block behind the directory's last. The block is not written yet.
+fn append<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+    goal: Option<BlockNo>,
+) -> Result<BlockNo, Error> {
+    let geometry = edit.geometry();
+    let size = dir.size + u64::from(geometry.block_size);
+    let at = FileBlock(dir.size >> geometry.block_bits());
+    let has_large_dir = geometry.has_incompat(extant_ondisk::IncompatFeatures::LARGEDIR);
+    if at.0 >= MAX_FILE_BLOCKS || (!has_large_dir && size >= MAX_DIR_SIZE) {
+        return Err(Error::NoSpace);
+    }
+    let request =
+        AllocationRequest { inode: dir.number, purpose: Purpose::Metadata, goal, count: 1 };
+    let place = mapping::allocate(edit, dir, at, request, mapping::State::Written)?;
+    dir.inode.size = size;
+    Ok(place.start)
+}
+
+/// A record taken out of its block, to be put into another.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub found: Found,
+    pub name: Vec<u8>,
+}
+
+/// The used records of a block, but for `.` and `..`.
+pub(super) fn records_of<E: Edit>(
+    edit: &E,
+    dir: &LoadedInode,
+    at: FileBlock,
+) -> Result<Vec<Record>, Error> {
+    let bytes = dir::block(edit, dir, at)?;
+    let mut records = Vec::new();
+    for entry in format(edit, dir).entries(&bytes, at) {
+        let entry = entry?;
+        let Some(inode) = entry.inode else { continue };
+        if !entry.is_dot() {
+            let found = Found { inode, file_type: entry.file_type };
+            records.push(Record { found, name: entry.name.to_vec() });
+        }
+    }
+    Ok(records)
+}
+
+/// Whether the directory may get or keep an index: a flag that only directories with one have.
+pub(super) fn set_indexed(dir: &mut LoadedInode) -> Result<(), Error> {
+    if dir.is_encrypted() {
+        return Err(Flaw::Rule("an encrypted directory").at(Place::Inode(dir.number)).into());
+    }
+    dir.inode.flags.insert(InodeFlags::INDEX);
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! Where a file's blocks lie: giving it blocks and taking them away, through extent trees and indirect maps.
+
+use super::{extents, indirect};
+use crate::edit::{AllocationRequest, Edit, Purpose, Run, default_goal};
+use crate::error::Error;
+use crate::read::inode::LoadedInode;
+use crate::read::mapping::{Target, map};
+use crate::source::MetadataRead;
+use extant_ondisk::extent::Extent;
+use extant_ondisk::indirect::IndirectMap;
+use extant_ondisk::inode::{InodeFlags, SECTOR};
+use extant_ondisk::{BlockNo, FileBlock, Geometry, MAX_FILE_BLOCKS, RoCompatFeatures};
+use std::ops::Range;
+
+/// What newly mapped blocks hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum State {
+    /// What the caller writes to them.
+    Written,
+    /// Nothing: they read as zeroes. Only extents know this state.
+    Unwritten,
+}
+
+/// Gives the file blocks for a hole, and maps them from `at` on: as many of `request.count` as the hole and one free run have
+/// room for, at least one. Without a goal the blocks go behind the file's own. What the blocks hold is the caller's to write.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::FileTooLarge`], a broken map, or the change failed. A failed call has given no blocks.
+pub fn allocate<E: Edit>(
+    edit: &mut E,
+    file: &mut LoadedInode,
+    at: FileBlock,
+    request: AllocationRequest,
+    state: State,
+) -> Result<Run, Error> {
+    let is_extent_mapped = file.is_extent_mapped();
+    if at.0 >= limit(edit.geometry(), is_extent_mapped) {
+        return Err(Error::FileTooLarge);
+    }
+    if state == State::Unwritten && !is_extent_mapped {
+        return Err(Error::NotSupported("unwritten blocks in a file without extents"));
+    }
+    let hole = map(edit, file, at)?;
+    assert!(hole.is_hole(), "block {at} of inode {} is mapped already", file.number);
+    let room = limit(edit.geometry(), is_extent_mapped) - at.0;
+    let most = request.count.clamp(1, u64::from(Extent::max_len(state == State::Unwritten)));
+    let most = most.min(hole.len).min(room);
+
+    let (run, taken) = match shared_cluster(edit, file, at)? {
+        Some(run) => (Run { count: run.count.min(most), ..run }, None),
+        None => {
+            let goal = match request.goal {
+                Some(goal) => goal,
+                None => goal_behind(edit, file, at)?,
+            };
+            let (run, taken) =
+                take(edit, file, at, most, AllocationRequest { goal: Some(goal), ..request })?;
+            (run, Some(taken))
+        }
+    };
+    let added = insert(edit, file, at, run, state).and_then(|metadata_blocks| {
+        let blocks = metadata_blocks + taken.map_or(0, |taken| taken.count);
+        add_space(file, blocks, edit.geometry())
+    });
+    if let Err(error) = added {
+        if let Some(taken) = taken {
+            edit.free(taken, request.purpose)?;
+        }
+        return Err(error);
+    }
+    Ok(run)
+}
+
+/// Blocks that the file's map can reach.
+fn limit(geometry: &Geometry, is_extent_mapped: bool) -> u64 {
+    if is_extent_mapped {
+        MAX_FILE_BLOCKS
+    } else {
+        IndirectMap::new(geometry.block_size).max_blocks()
+    }
+}
+
+/// Takes free clusters for blocks `at` to `at + most` of the hole: the run to be mapped, and all that was taken.
+fn take<E: Edit>(
+    edit: &mut E,
+    file: &LoadedInode,
+    at: FileBlock,
+    most: u64,
+    request: AllocationRequest,
+) -> Result<(Run, Run), Error> {
+    let per_cluster = u64::from(edit.geometry().blocks_per_cluster);
+    let skipped = at.0 % per_cluster;
+    let mut end = at.0 + most;
+    if !end.is_multiple_of(per_cluster) && has_blocks_in_cluster(edit, file, FileBlock(end))? {
+        // The last cluster is there already, below the blocks behind the hole.
+        end -= end % per_cluster;
+    }
+    let wanted = skipped + (end - at.0);
+    let taken = edit.allocate(AllocationRequest { count: wanted, ..request })?;
+    let count = taken.count.saturating_sub(skipped).min(end - at.0);
+    assert!(count > 0, "a cluster holds the block it was taken for");
+    Ok((Run { start: BlockNo(taken.start.0 + skipped), count }, taken))
+}
+
+/// Whether any block of the cluster that `at` lies in is mapped.
+fn has_blocks_in_cluster<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<bool, Error> {
+    Ok(mapped_in_cluster(source, file, at)?.is_some())
+}
+
+/// A mapped block of the cluster that `at` lies in: logical and physical.
+fn mapped_in_cluster<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<Option<(FileBlock, BlockNo)>, Error> {
+    let per_cluster = u64::from(source.geometry().blocks_per_cluster);
+    let end = at.0 - at.0 % per_cluster + per_cluster;
+    let mut next = FileBlock(end - per_cluster);
+    while next.0 < end {
+        let mapping = map(source, file, next)?;
+        if let Some(physical) = mapping.physical() {
+            return Ok(Some((next, physical)));
+        }
+        next = mapping.end();
+    }
+    Ok(None)
+}
+
+/// With bigalloc: where `at` must go because its cluster belongs to the file already, and how many blocks of it are free.
+fn shared_cluster<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<Option<Run>, Error> {
+    let per_cluster = u64::from(source.geometry().blocks_per_cluster);
+    if per_cluster == 1 {
+        return Ok(None);
+    }
+    let Some((logical, physical)) = mapped_in_cluster(source, file, at)? else { return Ok(None) };
+    let first = at.0 - at.0 % per_cluster;
+    let cluster_start = physical.0 - (logical.0 - first);
+    let count = map(source, file, at)?.len.min(first + per_cluster - at.0);
+    Ok(Some(Run { start: BlockNo(cluster_start + (at.0 - first)), count }))
+}
+
+/// Behind the block before `at`, at the distance it has in the file; else where the inode lies.
+fn goal_behind<E: Edit>(edit: &E, file: &LoadedInode, at: FileBlock) -> Result<BlockNo, Error> {
+    if at.0 > 0 {
+        let before = map(edit, file, FileBlock(at.0 - 1))?;
+        if let Some(goal) = before.physical().and_then(|block| block.checked_add(1)) {
+            return Ok(goal);
+        }
+    }
+    default_goal(edit, file.number)
+}
+
+/// Maps a run; the number of metadata blocks that the map took for it.
+fn insert<E: Edit>(
+    edit: &mut E,
+    file: &mut LoadedInode,
+    at: FileBlock,
+    run: Run,
+    state: State,
+) -> Result<u64, Error> {
+    if file.is_extent_mapped() {
+        let is_unwritten = state == State::Unwritten;
+        // At most an extent's longest run was asked for.
+        let new = Extent { block: at, len: run.count as u32, start: run.start, is_unwritten };
+        extents::insert(edit, file, new)
+    } else {
+        indirect::insert(edit, file, at, run)
+    }
+}
+
+/// Takes away the blocks of a range, as many as one step may: at most `most` runs, of those that one leaf of the tree, or one
+/// block of pointers, maps. Where the next step begins; `None` when the range is a hole now.
+///
+/// # Errors
+/// A broken map, or the change failed.
+pub fn remove_step<E: Edit>(
+    edit: &mut E,
+    file: &mut LoadedInode,
+    range: Range<FileBlock>,
+    most: usize,
+) -> Result<Option<FileBlock>, Error> {
+    let purpose = contents(file);
+    let removed = if file.is_extent_mapped() {
+        extents::remove_step(edit, file, range, most)?
+    } else {
+        indirect::remove_step(edit, file, range, most)?
+    };
+    add_space(file, removed.map_added, edit.geometry())?;
+    let mut freed = removed.map_freed;
+    // Runs come in the order of the file; two of them may have lain in one cluster.
+    let mut done = 0;
+    for (at, run) in &removed.runs {
+        freed += free_unshared(edit, file, *at, *run, purpose, &mut done)?;
+    }
+    take_space(file, freed, edit.geometry());
+    Ok(removed.next)
+}
+
+/// What one step took out of the map.
+#[derive(Debug, Default)]
+pub(super) struct Removed {
+    /// Runs of data, with the logical block of each one's first.
+    pub runs: Vec<(FileBlock, Run)>,
+    /// Blocks that the map itself grew by.
+    pub map_added: u64,
+    /// Blocks of the map itself that were given back.
+    pub map_freed: u64,
+    /// Where the next step begins.
+    pub next: Option<FileBlock>,
+}
+
+/// What the blocks of a file hold: those of directories and links are metadata, journalled and so revoked.
+fn contents(file: &LoadedInode) -> Purpose {
+    if file.is_dir() || file.flags.contains(InodeFlags::JOURNAL_DATA) {
+        Purpose::Metadata
+    } else {
+        Purpose::Data
+    }
+}
+
+/// Frees the clusters of a run that is no longer mapped, but for those that other blocks of the file still lie in, and those before
+/// the logical cluster `done`, which were freed with an earlier run. The number of blocks freed.
+fn free_unshared<E: Edit>(
+    edit: &mut E,
+    file: &LoadedInode,
+    at: FileBlock,
+    run: Run,
+    purpose: Purpose,
+    done: &mut u64,
+) -> Result<u64, Error> {
+    let per_cluster = u64::from(edit.geometry().blocks_per_cluster);
+    if per_cluster == 1 {
+        edit.free(run, purpose)?;
+        return Ok(run.count);
+    }
+    // The logical clusters that the run touches; only the first and the last can be shared.
+    let mut first = at.0 / per_cluster;
+    let mut end = (at.0 + run.count).div_ceil(per_cluster);
+    let starts_at = |cluster: u64| FileBlock(cluster * per_cluster);
+    if first < *done || has_blocks_in_cluster(edit, file, starts_at(first))? {
+        first += 1;
+    }
+    if end > first && has_blocks_in_cluster(edit, file, starts_at(end - 1))? {
+        end -= 1;
+    }
+    if first >= end {
+        return Ok(0);
+    }
+    *done = end;
+    let start = run.start.0 + first * per_cluster - at.0;
+    let count = ((end - first) * per_cluster).min(edit.geometry().blocks_count - start);
+    edit.free(Run { start: BlockNo(start), count }, purpose)?;
+    Ok((end - first) * per_cluster)
+}
+
+/// Marks mapped blocks of a range as written or unwritten, as many as one leaf maps. Where the next step begins.
+///
+/// # Errors
+/// [`Error::NoSpace`] where the tree must grow, a file without extents, a broken tree, or the change failed.
+pub fn set_state_step<E: Edit>(
+    edit: &mut E,
+    file: &mut LoadedInode,
+    range: Range<FileBlock>,
+    state: State,
+) -> Result<Option<FileBlock>, Error> {
+    if !file.is_extent_mapped() {
+        return Err(Error::NotSupported("unwritten blocks in a file without extents"));
+    }
+    let (grown, next) = extents::set_state_step(edit, file, range, state == State::Unwritten)?;
+    add_space(file, grown, edit.geometry())?;
+    Ok(next)
+}
+
+/// Runs of the file that are mapped, in a range: for callers that write to them.
+///
+/// # Errors
+/// A broken map, or the device failed.
+pub fn is_mapped<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<bool, Error> {
+    Ok(map(source, file, at)?.target != Target::Hole)
+}
+
+/// Counts blocks that the file got in `i_blocks`.
+fn add_space(file: &mut LoadedInode, blocks: u64, geometry: &Geometry) -> Result<(), Error> {
+    let unit = space_unit(file, geometry);
+    let limit = if geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE) {
+        (1 << 48) - 1
+    } else {
+        u64::from(u32::MAX)
+    };
+    let space = file.blocks + blocks * unit;
+    if space > limit {
+        return Err(Error::FileTooLarge);
+    }
+    file.inode.blocks = space;
+    Ok(())
+}
+
+/// Counts blocks that the file gave back in `i_blocks`; a count that was too low already stops at 0.
+fn take_space(file: &mut LoadedInode, blocks: u64, geometry: &Geometry) {
+    let unit = space_unit(file, geometry);
+    file.inode.blocks = file.blocks.saturating_sub(blocks * unit);
+}
+
+/// Units of `i_blocks` a block: sectors, or with the huge_file flag blocks.
+fn space_unit(file: &LoadedInode, geometry: &Geometry) -> u64 {
+    let is_in_blocks = file.flags.contains(InodeFlags::HUGE_FILE)
+        && geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
+    if is_in_blocks { 1 } else { u64::from(geometry.block_size) / SECTOR }
+}

@@ -1,0 +1,11 @@
+//! Changing the format: functions over [`Edit`](crate::edit::Edit).
+//!
+//! They decide nothing about journals, locks or where free blocks are. Each leaves the volume consistent when it returns, and
+//! whoever calls one holds the inode's lock and writes the inode afterwards ([`write_inode`](crate::edit::write_inode)):
+//! the fields change in the [`LoadedInode`](crate::LoadedInode) at hand.
+
+pub mod dir;
+mod extents;
+mod htree;
+mod indirect;
+pub mod mapping;
