@@ -8,6 +8,8 @@ use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures
 /// The blocks at a group's start that belong to the volume as a whole.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leading {
+    /// The group's first block: the superblock's, but for block 0 before a superblock in block 1.
+    pub first: BlockNo,
     /// The superblock or a backup. Block 0 holds it at byte 1,024.
     pub superblock: Option<BlockNo>,
     /// Blocks of the descriptor table.
@@ -21,8 +23,7 @@ pub struct Leading {
 impl Leading {
     /// All of them together: they lie one after the other.
     pub fn blocks(&self) -> Range<u64> {
-        let start = self.superblock.map_or(self.descriptors.start, |block| block.0);
-        start..self.reserved.end
+        self.first.0..self.reserved.end
     }
 }
 
@@ -37,6 +38,7 @@ pub fn classic_desc_blocks(geometry: &Geometry) -> u32 {
 
 /// What a group starts with.
 pub fn leading(geometry: &Geometry, group: GroupNo) -> Leading {
+    let first = geometry.group_start(group);
     // With blocks of 1 KiB and bigalloc group 0 starts at block 0 and its superblock lies in block 1.
     let start =
         if group.0 == 0 { geometry.superblock_block().0 } else { geometry.group_start(group).0 };
@@ -51,6 +53,7 @@ pub fn leading(geometry: &Geometry, group: GroupNo) -> Leading {
         let has_copy = place <= 1 || place == geometry.descs_per_block() - 1;
         let end = after_super + u64::from(has_copy);
         return Leading {
+            first,
             superblock,
             descriptors: after_super..end,
             first_desc_block: meta_group,
@@ -69,6 +72,7 @@ pub fn leading(geometry: &Geometry, group: GroupNo) -> Leading {
     };
     let end = after_super + table;
     Leading {
+        first,
         superblock,
         descriptors: after_super..end,
         first_desc_block: 0,

@@ -69,6 +69,8 @@ struct Planner<'t> {
     least_clusters: u64,
     /// Inodes that are not the tree's.
     own_inodes: u32,
+    /// The number of inodes is what the tree needs.
+    counts_inodes: bool,
 }
 
 impl<'t> Plan<'t> {
@@ -249,7 +251,7 @@ impl<'t> Planner<'t> {
             return Err(BuildError::Unsupported("huge files of the usage type"));
         }
         options.block_size = Some(BlockSize::Exactly(prototype.block_size));
-        let added = added_features(tree, &mut prototype);
+        let added = added_features(tree, &mut prototype)?;
         let identity = identity(build, tree, &options, &prototype)?;
         let raw = raw_superblock(&prototype, &identity);
         let geometry = Geometry::new(&raw)?;
@@ -272,6 +274,7 @@ impl<'t> Planner<'t> {
             prototype,
             least_clusters,
             own_inodes,
+            counts_inodes: false,
         })
     }
 
@@ -282,9 +285,7 @@ impl<'t> Planner<'t> {
 
     /// The smallest volume in which everything fits.
     fn smallest(&mut self) -> Result<(Attempt, Placement), BuildError> {
-        if self.options.inodes.is_none() && self.options.inode_ratio.is_none() {
-            self.options.inodes = Some(self.inodes());
-        }
+        self.counts_inodes = self.options.inodes.is_none() && self.options.inode_ratio.is_none();
         let block_size = u64::from(self.prototype.block_size);
         let cluster_blocks = u64::from(self.prototype.blocks_per_cluster());
         // Data and inode tables are needed in any case.
@@ -295,7 +296,7 @@ impl<'t> Planner<'t> {
         }
         let mut found = None;
         for _ in 0..MAX_STEPS {
-            match self.attempt(Some(blocks.to_string()))? {
+            match self.attempt_blocks(blocks)? {
                 Outcome::Fits(fitting) => {
                     found = Some(fitting);
                     break;
@@ -309,11 +310,24 @@ impl<'t> Planner<'t> {
         // A larger volume needs more for itself, so that no smaller one should fit; but that is tried.
         loop {
             let less = fitting.0.volume.geometry.blocks_count.saturating_sub(1);
-            match self.attempt(Some(less.to_string()))? {
+            match self.attempt_blocks(less)? {
                 Outcome::Fits(smaller) => fitting = smaller,
                 Outcome::Short(_) => return Ok(fitting),
             }
         }
+    }
+
+    /// An attempt with a number of blocks. A journal whose size was asked for must be less than half of the volume.
+    fn attempt_blocks(&self, blocks: u64) -> Result<Outcome<(Attempt, Placement)>, BuildError> {
+        if self.options.journal.megabytes.is_some_and(|size| size > 0)
+            && let Some(journal) = self.prototype.journal
+        {
+            let least = 2 * (u64::from(journal.blocks) + 1);
+            if blocks < least {
+                return Ok(Outcome::Short(least - blocks));
+            }
+        }
+        self.attempt(Some(blocks.to_string()))
     }
 
     /// A volume of the size that was asked for; `None` for the device's own.
@@ -324,7 +338,7 @@ impl<'t> Planner<'t> {
             Ok(Outcome::Fits(fitting)) => return Ok(fitting),
             // With fewer or more inodes than the usual ratio gives it may fit.
             Ok(Outcome::Short(_)) | Err(BuildError::NoInodes { .. }) if chooses_inodes => {
-                self.options.inodes = Some(self.inodes());
+                self.counts_inodes = true;
                 self.attempt(size)?
             }
             other => other?,
@@ -343,11 +357,27 @@ impl<'t> Planner<'t> {
         }
     }
 
+    /// The figures, with as many inodes as the tree needs where nobody says how many.
+    fn figures(&self, options: &mut Options) -> Result<Figures, MkfsError> {
+        let needed = self.inodes();
+        if self.counts_inodes {
+            options.inodes = Some(needed);
+        }
+        let first = figures(Program::Extant, options, &self.config, &self.facts)?;
+        if !self.counts_inodes || u64::from(first.inodes()) >= needed {
+            return Ok(first);
+        }
+        let groups = u64::from(first.groups);
+        options.inodes = Some(groups * needed.div_ceil(groups).next_multiple_of(INODES_STEP));
+        figures(Program::Extant, options, &self.config, &self.facts)
+    }
+
     /// Lays out a volume of this size and the tree in it.
     fn attempt(&self, size: Option<String>) -> Result<Outcome<(Attempt, Placement)>, BuildError> {
         let mut options = self.options.clone();
         options.size = size;
-        let mut figures = match figures(Program::Extant, &options, &self.config, &self.facts) {
+        let figures = self.figures(&mut options);
+        let mut figures = match figures {
             Ok(figures) => figures,
             Err(MkfsError::TooSmall(_)) => return Ok(Outcome::Short(1)),
             Err(error) => return Err(error.into()),
@@ -380,6 +410,9 @@ impl<'t> Planner<'t> {
         Ok(Outcome::Fits((attempt, placement)))
     }
 }
+
+/// Inodes a group come in multiples of this: mke2fs rounds down to it.
+const INODES_STEP: u64 = 8;
 
 impl Attempt {
     fn new(figures: Figures, identity: Identity, demand: &Demand<'_>) -> Result<Self, BuildError> {
@@ -431,7 +464,7 @@ fn owners(demand: &Demand<'_>, kind: QuotaKind) -> Vec<u32> {
 }
 
 /// Features that the tree needs: those that a kernel would set when it wrote such files.
-fn added_features(tree: &Tree, prototype: &mut Figures) -> RoCompatFeatures {
+fn added_features(tree: &Tree, prototype: &mut Figures) -> Result<RoCompatFeatures, BuildError> {
     let mut added = RoCompatFeatures::empty();
     if tree.nodes().any(|(_, node)| node.kind() == NodeKind::Regular && node.size() >= LARGE_FILE) {
         added |= RoCompatFeatures::LARGE_FILE;
@@ -439,8 +472,13 @@ fn added_features(tree: &Tree, prototype: &mut Figures) -> RoCompatFeatures {
     if tree.xattr_sets().len() > 1 {
         prototype.features.compat |= CompatFeatures::EXT_ATTR;
     }
+    if prototype.revision == 0 && (!added.is_empty() || !prototype.features.compat.is_empty()) {
+        return Err(BuildError::Unsupported(
+            "files of 2 GiB or extended attributes on volumes of revision 0, which has no features",
+        ));
+    }
     prototype.features.ro_compat |= added;
-    added
+    Ok(added)
 }
 
 fn identity(
