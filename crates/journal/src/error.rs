@@ -25,9 +25,9 @@ pub enum JournalError {
         /// What the volume's superblock names.
         wanted: Uuid,
     },
-    /// The journal holds fast commits, which this code cannot replay yet.
-    #[error("the journal holds {0} fast commits: replaying them is not supported")]
-    FastCommits(u32),
+    /// A fast commit says something that cannot be put in force.
+    #[error("fast commit: {0}")]
+    FastCommit(&'static str),
     /// The log holds transactions: it must be recovered before it is written.
     #[error("the journal must be recovered first")]
     NotRecovered,

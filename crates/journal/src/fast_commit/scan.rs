@@ -9,11 +9,23 @@ use crate::log::LogReader;
 use crate::{JournalError, Log};
 
 /// The blocks of whole fast commits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FastCommits {
     bytes: Vec<u8>,
+    block_len: usize,
     /// How many.
     pub(crate) commits: u32,
+}
+
+impl FastCommits {
+    /// Their records in order.
+    pub(super) fn records(&self) -> impl Iterator<Item = FastCommitRecord<'_>> {
+        // Read before without a flaw.
+        self.bytes
+            .chunks(self.block_len.max(1))
+            .flat_map(|block| FastCommitRecords::new(block).map_while(Result::ok))
+            .map(|(_, _, record)| record)
+    }
 }
 
 /// Reads the area up to the first record that is none, a tail whose checksum is wrong, or another transaction's.
@@ -25,7 +37,9 @@ pub(crate) fn scan(
 ) -> Result<FastCommits, JournalError> {
     let area = superblock.fast_commit_area();
     let mut reader = LogReader::new(*log, area.end);
-    let (mut found, mut open) = (FastCommits::default(), Vec::new());
+    let block_len = superblock.block_size as usize;
+    let mut found = FastCommits { bytes: Vec::new(), block_len, commits: 0 };
+    let mut open = Vec::new();
     let mut checksum = FastCommitChecksum::new();
     for at in area {
         let block = reader.block(at)?;

@@ -48,6 +48,8 @@ pub struct Recovered {
     pub transactions: u32,
     /// Blocks written home.
     pub blocks: u64,
+    /// Fast commits replayed after them.
+    pub fast_commits: u32,
     /// Logged blocks that a revoke record kept from being written.
     pub revoked: u64,
     /// The number of the next transaction, where the journal holds one.
@@ -89,11 +91,15 @@ pub fn recover(
     if needs_recovery && superblock.start != 0 {
         let found = scan::scan(log, &superblock, &mut recovered)?;
         recovered.next_tid = found.end.next();
-        let fast = fast_commit::scan(log, &superblock, found.end)?;
-        if fast.commits > 0 {
-            return Err(JournalError::FastCommits(fast.commits));
-        }
         replay::replay(target, log, &found, &mut recovered)?;
+        // Fast commits continue a log that is whole.
+        if recovered.damage.is_empty() {
+            let fast = fast_commit::scan(log, &superblock, found.end)?;
+            if fast.commits > 0 {
+                recovered.blocks += fast_commit::replay(target, &fast)?;
+                recovered.fast_commits = fast.commits;
+            }
+        }
     }
     if finish == Finish::Leave {
         return Ok(recovered);

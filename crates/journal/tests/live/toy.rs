@@ -4,11 +4,11 @@
 //! which operations a recovered image holds, and the model knows what every slot must be then.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use extant_device::env::Env;
-use extant_device::sync;
+use extant_device::sync::{self, Mutex};
 use extant_device::{Device, DeviceError, MemoryDevice, Request};
 use extant_journal::{
     FlushOrdered, Handle, Journal, JournalError, JournalPlace, LogOnDevice, Options,
@@ -198,14 +198,14 @@ struct Ordered {
 
 impl FlushOrdered for Ordered {
     fn flush_ordered(&self, tid: Tid) -> Result<(), DeviceError> {
-        if self.env.is_stepped() && tid.0 % 2 == 0 {
+        if self.env.is_stepped() && tid.0.is_multiple_of(2) {
             // The next transaction gets a chance to change what this one has not taken yet.
             let (nothing, never) = (sync::Mutex::new(()), sync::Condvar::new());
             let limit = Duration::from_millis(1);
             self.env.wait_while_for(&never, &mut nothing.lock(), limit, |()| true);
         }
         let due: Vec<_> = {
-            let mut waiting = self.waiting.lock().unwrap();
+            let mut waiting = self.waiting.lock();
             let all = std::mem::take(&mut waiting.data);
             let (due, later) = all.into_iter().partition(|(of, ..)| !tid.is_before(*of));
             waiting.data = later;
@@ -220,7 +220,7 @@ impl FlushOrdered for Ordered {
     }
 
     fn committed(&self, tid: Tid) {
-        let mut waiting = self.waiting.lock().unwrap();
+        let mut waiting = self.waiting.lock();
         while waiting.freed.front().is_some_and(|(of, _)| !tid.is_before(*of)) {
             let (_, slot) = waiting.freed.pop_front().unwrap();
             waiting.reusable.push(slot);
@@ -288,7 +288,7 @@ impl Toy {
 
     /// One operation: up to four slots change, and the table with them. An error leaves the model as it was.
     pub(crate) fn operate(&mut self) -> Result<Tid, JournalError> {
-        for slot in std::mem::take(&mut self.ordered.waiting.lock().unwrap().reusable) {
+        for slot in std::mem::take(&mut self.ordered.waiting.lock().reusable) {
             self.reusable.insert(slot);
         }
         let op = self.history.len() as u64;
@@ -304,7 +304,7 @@ impl Toy {
                 Slot::Meta(_) if choice < 2 => {
                     handle.forget(self.volume.slot(slot))?;
                     self.reusable.remove(&slot);
-                    self.ordered.waiting.lock().unwrap().freed.push_back((tid, slot));
+                    self.ordered.waiting.lock().freed.push_back((tid, slot));
                     *now = Slot::Free;
                 }
                 Slot::Meta(_) => {
@@ -313,7 +313,7 @@ impl Toy {
                 }
                 Slot::Data(_) if choice < 4 => {
                     self.reusable.remove(&slot);
-                    self.ordered.waiting.lock().unwrap().freed.push_back((tid, slot));
+                    self.ordered.waiting.lock().freed.push_back((tid, slot));
                     *now = Slot::Free;
                 }
                 Slot::Data(_) => {}
@@ -321,12 +321,12 @@ impl Toy {
                     *now = Slot::Data(op);
                     let bytes = self.volume.content(slot, *now);
                     let block = self.volume.slot(slot);
-                    self.ordered.waiting.lock().unwrap().data.push((tid, block, bytes));
+                    self.ordered.waiting.lock().data.push((tid, block, bytes));
                 }
                 // A freed block may be journalled again at once; data that waits for it may not.
                 Slot::Free => {
                     let is_waiting = {
-                        let waiting = self.ordered.waiting.lock().unwrap();
+                        let waiting = self.ordered.waiting.lock();
                         waiting.data.iter().any(|(_, block, _)| *block == self.volume.slot(slot))
                     };
                     if !is_waiting {

@@ -100,6 +100,7 @@ impl LoopDevice {
             if let Ok(device) = found {
                 return Ok(Self(device.trim().to_owned()));
             }
+            #[allow(clippy::disallowed_methods, reason = "another process has the loop devices")]
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
         Err("no free loop device".into())

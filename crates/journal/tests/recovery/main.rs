@@ -2,4 +2,5 @@
 
 mod compare;
 mod corpus;
+mod fast_commit;
 mod kernel;

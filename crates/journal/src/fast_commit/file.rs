@@ -1,0 +1,243 @@
+//! A file that fast commits name: its inode and what it maps, whole in memory.
+
+use extant_layout::pack::ExtentTree;
+use extant_ondisk::extent::{
+    self, Extent, ExtentNode, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, NodeLimits, NodeOwner, OwnedNode,
+    child_limits,
+};
+use extant_ondisk::inode::{I_BLOCK_SIZE, Inode, InodeFlags, SECTOR};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place, RoCompatFeatures};
+
+use super::image::Image;
+use crate::JournalError;
+
+/// Where `i_block` lies in a record, and where it ends.
+const I_BLOCK: std::ops::Range<usize> = 0x28..0x28 + I_BLOCK_SIZE;
+
+pub(super) struct File {
+    pub(super) number: InodeNo,
+    pub(super) record: Vec<u8>,
+    pub(super) inode: Inode,
+    /// What it maps, in the order of logical blocks.
+    pub(super) extents: Vec<Extent>,
+    /// Blocks of its extent tree.
+    pub(super) tree: Vec<BlockNo>,
+}
+
+impl File {
+    /// A file in use.
+    pub(super) fn load(image: &mut Image<'_>, number: InodeNo) -> Result<Self, JournalError> {
+        let record = image.record(number)?;
+        if !image.is_inode_used(number)? {
+            return Err(JournalError::FastCommit("a record about a file that does not exist"));
+        }
+        extant_ondisk::inode::verify(&record, number, &image.geometry)?;
+        let inode = Inode::decode(&record, number, &image.geometry)?;
+        let mut file = Self { number, record, inode, extents: Vec::new(), tree: Vec::new() };
+        if file.inode.is_extent_mapped() {
+            let root = file.inode.i_block;
+            let owner = NodeOwner { inode: number, generation: file.inode.generation, block: None };
+            file.walk(image, &root, &owner, &NodeLimits::ROOT)?;
+        }
+        Ok(file)
+    }
+
+    fn walk(
+        &mut self,
+        image: &mut Image<'_>,
+        node: &[u8],
+        owner: &NodeOwner,
+        limits: &NodeLimits,
+    ) -> Result<(), JournalError> {
+        let geometry = image.geometry.clone();
+        match ExtentNode::check(node, owner, limits, &geometry)? {
+            ExtentNode::Leaf(extents) => {
+                self.extents.extend(extents.iter().map(|raw| raw.decode()))
+            }
+            ExtentNode::Index(indexes, below) => {
+                for position in 0..indexes.len() {
+                    let child = child_limits(indexes, below, position, limits);
+                    let Some((index, limits)) = child else { continue };
+                    let owner = NodeOwner { block: Some(index.leaf), ..*owner };
+                    let bytes = image.block(index.leaf)?.to_vec();
+                    extent::verify(&bytes, &owner, &geometry)?;
+                    self.tree.push(index.leaf);
+                    if self.tree.len() as u64 > geometry.blocks_count {
+                        return Err(JournalError::FastCommit("an extent tree without end"));
+                    }
+                    self.walk(image, &bytes, &owner, &limits)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the fields of a logged inode. `i_block` stays, unless it is no map of extents.
+    pub(super) fn take_fields(
+        &mut self,
+        image: &Image<'_>,
+        logged: &[u8],
+    ) -> Result<(), JournalError> {
+        let length = logged.len().min(self.record.len());
+        if length < 128 {
+            return Err(JournalError::FastCommit("a logged inode of less than 128 bytes"));
+        }
+        let before = self.record[I_BLOCK].to_vec();
+        self.record[..length].copy_from_slice(&logged[..length]);
+        self.inode = Inode::decode(&self.record, self.number, &image.geometry)?;
+        let kind = self.inode.file_type();
+        use extant_ondisk::inode::FileType::{Directory, Regular};
+        if self.inode.is_extent_mapped() {
+            self.inode.i_block.copy_from_slice(&before);
+        } else if !self.inode.is_inline() && matches!(kind, Some(Regular | Directory) | None) {
+            return Err(JournalError::FastCommit("a file that is not mapped by extents"));
+        }
+        Ok(())
+    }
+
+    /// Maps nothing any more; gives the blocks that it had.
+    pub(super) fn clear_map(&mut self) -> Vec<(BlockNo, u64)> {
+        let data = self.extents.drain(..).map(|extent| (extent.start, u64::from(extent.len)));
+        data.chain(self.tree.drain(..).map(|block| (block, 1))).collect()
+    }
+
+    /// Unmaps logical blocks; gives the blocks that they had.
+    pub(super) fn unmap(&mut self, first: u64, count: u64) -> Vec<(BlockNo, u64)> {
+        let end = first.saturating_add(count);
+        let (mut kept, mut gone) = (Vec::with_capacity(self.extents.len() + 1), Vec::new());
+        for extent in self.extents.drain(..) {
+            let (start, stop) = (extent.block.0.max(first), extent.end().0.min(end));
+            if start >= stop {
+                kept.push(extent);
+                continue;
+            }
+            let piece = |from: u64, to: u64| Extent {
+                block: FileBlock(from),
+                // Part of an extent.
+                len: (to - from) as u32,
+                start: BlockNo(extent.start.0 + (from - extent.block.0)),
+                ..extent
+            };
+            if extent.block.0 < start {
+                kept.push(piece(extent.block.0, start));
+            }
+            gone.push((piece(start, stop).start, stop - start));
+            if stop < extent.end().0 {
+                kept.push(piece(stop, extent.end().0));
+            }
+        }
+        self.extents = kept;
+        gone
+    }
+
+    /// Maps an extent; gives the blocks that were there before and are others.
+    pub(super) fn map(&mut self, new: Extent) -> Vec<(BlockNo, u64)> {
+        let gone = self.unmap(new.block.0, u64::from(new.len));
+        let at = self.extents.partition_point(|extent| extent.block < new.block);
+        self.extents.insert(at, new);
+        gone
+    }
+
+    /// Joins neighbours.
+    fn join(&mut self) {
+        let mut joined: Vec<Extent> = Vec::with_capacity(self.extents.len());
+        for extent in self.extents.drain(..) {
+            match joined.last_mut() {
+                Some(last) if last.is_continued_by(&extent) => last.len += extent.len,
+                _ => joined.push(extent),
+            }
+        }
+        self.extents = joined;
+    }
+
+    /// Marks all its blocks as used.
+    pub(super) fn mark(&self, image: &mut Image<'_>) -> Result<(), JournalError> {
+        for extent in &self.extents {
+            image.mark(extent.start, u64::from(extent.len), true)?;
+        }
+        for block in &self.tree {
+            image.mark(*block, 1, true)?;
+        }
+        if self.inode.file_acl.0 != 0 {
+            image.mark(self.inode.file_acl, 1, true)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the extent tree and the inode.
+    pub(super) fn store(&mut self, image: &mut Image<'_>) -> Result<(), JournalError> {
+        if self.inode.is_extent_mapped() {
+            self.join();
+            debug_assert!(self.extents.iter().all(|extent| {
+                extent.len <= if extent.is_unwritten { MAX_UNWRITTEN_LEN } else { MAX_WRITTEN_LEN }
+            }));
+            let tree = ExtentTree::from_extents(self.extents.clone());
+            let needed = tree.blocks(image.geometry.block_size);
+            while (self.tree.len() as u64) < needed {
+                let goal = self.extents.first().map_or(BlockNo(0), |extent| extent.start);
+                let block = image.allocate(goal)?;
+                self.tree.push(block);
+            }
+            for block in self.tree.split_off(usize::try_from(needed).unwrap_or(usize::MAX)) {
+                image.mark(block, 1, false)?;
+            }
+            let mut nodes = Vec::new();
+            let geometry = image.geometry.clone();
+            let places = self.tree.iter().copied();
+            let generation = self.inode.generation;
+            let root = tree.write(self.number, generation, &geometry, places, |block, bytes| {
+                nodes.push((block, bytes.to_vec()));
+            });
+            for (block, bytes) in nodes {
+                image.set_block(block, &bytes);
+            }
+            self.inode.i_block.copy_from_slice(&root);
+            self.count_blocks(image);
+        }
+        self.inode.encode_into(&mut self.record, &image.geometry);
+        image.set_record(self.number, &mut self.record)
+    }
+
+    /// `i_blocks`: the clusters of data, tree and attributes.
+    fn count_blocks(&mut self, image: &Image<'_>) {
+        let geometry = &image.geometry;
+        let data = self.extents.iter().map(|extent| (extent.start, u64::from(extent.len)));
+        let other = self
+            .tree
+            .iter()
+            .copied()
+            .chain((self.inode.file_acl.0 != 0).then_some(self.inode.file_acl));
+        let mut clusters: Vec<_> = data
+            .chain(other.map(|block| (block, 1)))
+            .map(|(start, count)| {
+                let last = BlockNo(start.0 + count.saturating_sub(1));
+                (geometry.cluster_of(start).0, geometry.cluster_of(last).0 + 1)
+            })
+            .collect();
+        clusters.sort_unstable();
+        let (mut total, mut end) = (0, 0);
+        for (first, stop) in clusters {
+            total += stop.saturating_sub(first.max(end));
+            end = end.max(stop);
+        }
+        let is_in_blocks = self.inode.flags.contains(InodeFlags::HUGE_FILE)
+            && geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
+        let unit = if is_in_blocks { u64::from(geometry.block_size) } else { SECTOR };
+        self.inode.blocks = total.saturating_mul(geometry.cluster_size()) / unit;
+    }
+
+    /// An inode that was free: nothing of its record counts.
+    pub(super) fn fresh(image: &mut Image<'_>, number: InodeNo) -> Result<Self, JournalError> {
+        let mut record = image.record(number)?;
+        record.fill(0);
+        let mut inode = Inode::decode(&record, number, &image.geometry)?;
+        OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut inode.i_block);
+        record[I_BLOCK].copy_from_slice(&inode.i_block);
+        Ok(Self { number, record, inode, extents: Vec::new(), tree: Vec::new() })
+    }
+
+    /// The place of its mapping in messages.
+    pub(super) fn place(&self) -> Place {
+        Place::ExtentNode(self.number, None)
+    }
+}
