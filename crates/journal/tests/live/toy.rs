@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use extant_device::env::Env;
-use extant_device::sync::{self, Mutex};
+use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, MemoryDevice, Request};
 use extant_journal::{
     FlushOrdered, Handle, Journal, JournalError, JournalPlace, LogOnDevice, Options,
@@ -200,7 +200,7 @@ impl FlushOrdered for Ordered {
     fn flush_ordered(&self, tid: Tid) -> Result<(), DeviceError> {
         if self.env.is_stepped() && tid.0.is_multiple_of(2) {
             // The next transaction gets a chance to change what this one has not taken yet.
-            let (nothing, never) = (sync::Mutex::new(()), sync::Condvar::new());
+            let (nothing, never) = (Mutex::new(()), Condvar::new());
             let limit = Duration::from_millis(1);
             self.env.wait_while_for(&never, &mut nothing.lock(), limit, |()| true);
         }
