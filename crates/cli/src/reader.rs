@@ -96,16 +96,16 @@ impl Image {
     ) -> Result<(), Failure> {
         let mut seen = HashSet::new();
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
-        let mut waiting = vec![Waiting::File(Walked {
+        let mut waiting = vec![Waiting::File(Box::new(Walked {
             path: path.to_vec(),
             name,
             depth: 0,
             is_last: true,
             file: start,
-        })];
+        }))];
         while let Some(next) = waiting.pop() {
             let walked = match next {
-                Waiting::File(walked) => walked,
+                Waiting::File(walked) => *walked,
                 Waiting::Name { parent, name, depth, is_last } => {
                     let path = join(&parent, &name.name);
                     match self.volume.inode(name.inode) {
@@ -172,7 +172,7 @@ pub(crate) enum Descend {
 }
 
 enum Waiting {
-    File(Walked),
+    File(Box<Walked>),
     Name { parent: Arc<[u8]>, name: Name, depth: u32, is_last: bool },
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+pub mod export;
 pub mod mkfs;
 
 pub mod source;

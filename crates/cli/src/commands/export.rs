@@ -1,9 +1,18 @@
 //! `extant export`: the tree of an image as a tar archive.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use extant_image::export::{Options, Summary, export};
+use extant_volume::{Follow, LoadedInode};
+
+use crate::failure::{At, Failure};
+use crate::inside::Inside;
+use crate::reader::Image;
 use crate::session::Session;
 
 /// Write the tree of an image as a tar archive
@@ -20,7 +29,105 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, _session: &mut Session) -> Result<(), Failure> {
-        Err(Failure::not_built("exporting an image"))
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let inside = Inside::parse(&self.image)?;
+        let image = Image::open(&inside)?;
+        let path = inside.path.as_bytes();
+        let start = image.resolve(path, Follow::Yes)?;
+        match &self.output {
+            None => {
+                if session.out.is_terminal() {
+                    return Err(Failure::usage(
+                        "an archive is not for a terminal: name a file with -o",
+                    ));
+                }
+                write_archive(&image, path, start, &mut stdout()?, session)?
+                    .map_err(|error| not_written(Path::new("standard output"), &error))?;
+            }
+            Some(output) => {
+                let mut target = Target::create(output)?;
+                let outcome = write_archive(&image, path, start, &mut target.file, session)?;
+                outcome.map_err(|error| not_written(output, &error))?;
+                target.keep()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Standard output without the buffer that looks for ends of lines.
+fn stdout() -> Result<File, Failure> {
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    stdout.map(File::from).at("standard output")
+}
+
+/// Problems are told as they come; those that lose something end in a failure.
+fn write_archive(
+    image: &Image,
+    path: &[u8],
+    start: LoadedInode,
+    out: &mut dyn Write,
+    session: &mut Session,
+) -> Result<io::Result<Summary>, Failure> {
+    let name = path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty()).unwrap_or(path);
+    let root = if start.is_dir() { path.strip_suffix(b"/").unwrap_or(path) } else { b"" };
+    let mut told = Ok(());
+    let summary = export(&image.volume, start, name, out, Options::default(), &mut |problem| {
+        let place = [root, &problem.path].concat();
+        let failure = image.failure(&place, &problem.what);
+        let outcome = match problem.is_loss {
+            true => session.complain(failure),
+            false => session.remark(failure),
+        };
+        told = std::mem::replace(&mut told, Ok(())).and(outcome);
+    });
+    told.map(|()| summary)
+}
+
+fn not_written(output: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
+        _ => Failure::at(output, error),
+    }
+}
+
+/// A file to be written: under another name until it is whole, so that a failure leaves no half archive. What is no regular
+/// file (a pipe, a tape) is written as it is.
+struct Target {
+    file: File,
+    /// The name until then, and the one it gets.
+    rename: Option<(PathBuf, PathBuf)>,
+}
+
+impl Target {
+    fn create(output: &Path) -> Result<Self, Failure> {
+        let is_special = output.metadata().is_ok_and(|metadata| !metadata.is_file());
+        if is_special {
+            let file = File::options().write(true).open(output).at(output)?;
+            return Ok(Self { file, rename: None });
+        }
+        let mut name = OsString::from(".");
+        name.push(output.file_name().ok_or_else(|| Failure::at(output, "not the name of a file"))?);
+        name.push(format!(".{}", std::process::id()));
+        let partial = output.with_file_name(name);
+        let file = File::options().write(true).create_new(true).open(&partial).at(&partial)?;
+        Ok(Self { file, rename: Some((partial, output.to_owned())) })
+    }
+
+    /// The archive is whole.
+    fn keep(mut self) -> Result<(), Failure> {
+        if let Some((partial, output)) = self.rename.take() {
+            std::fs::rename(&partial, &output).at(&output)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some((partial, _)) = &self.rename {
+            // Nothing better than to leave it, if even this fails.
+            let _ = std::fs::remove_file(partial);
+        }
     }
 }

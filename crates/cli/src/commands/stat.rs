@@ -85,12 +85,12 @@ fn described(image: &Image, path: &[u8], file: &LoadedInode) -> Result<Described
     })
 }
 
+/// A full name, and a value.
+type Name = Vec<u8>;
+type Content = Vec<u8>;
+
 /// Full names and values, as `getxattr` gives them.
-fn xattrs(
-    image: &Image,
-    path: &[u8],
-    file: &LoadedInode,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+fn xattrs(image: &Image, path: &[u8], file: &LoadedInode) -> Result<Vec<(Name, Content)>, Failure> {
     let failure = |error| image.failure(path, error);
     let infos = image.volume.xattrs(file.number).map_err(failure)?;
     let with_value = |name: Vec<u8>| {
