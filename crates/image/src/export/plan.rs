@@ -292,7 +292,7 @@ impl Data {
         if kind != Kind::Regular || file.size == 0 {
             return Ok(Self::default());
         }
-        let whole = Self { map: Vec::new(), segments: Vec::from([0..file.size]) };
+        let whole = Self { map: Vec::new(), segments: std::iter::once(0..file.size).collect() };
         // A file that has all its blocks has no holes. (The count may be too high, never too low.)
         if file.is_inline() || file.space(volume.geometry()) >= file.size && !has_room_past(file) {
             return Ok(whole);
