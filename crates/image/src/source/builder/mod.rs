@@ -1,28 +1,27 @@
 //! The tree while it grows: sources and layers laid over each other, entry by entry, each in constant time.
 
+mod finish;
+mod layer;
+mod path;
+
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Range;
 
 use hashbrown::HashTable;
-use rayon::iter::ParallelIterator;
-use rayon::slice::ParallelSliceMut;
+use layer::Whiteout;
+use path::{DirectoryCache, TargetCache};
 
-use super::error::{EntryName, Flaw, SourceError};
+use super::error::Flaw;
 use super::owner::Owners;
 use super::store::{HostName, Store};
 use super::tree::{
-    DeviceNumber, Dirent, Mtime, NameRef, Names, Node, NodeId, Segment, Tree, file_type, path_of,
+    DeviceNumber, Dirent, Mtime, NameRef, Names, Node, NodeId, Segment, Tree, file_type,
 };
 use super::xattr::{XattrList, XattrSetId, XattrSets};
 
-/// ext4 counts at most this many names of one inode (directories have a way round it).
-const LINKS_MAX: u32 = 65_000;
 /// ext4 stores the length of a name in one byte.
 const NAME_MAX: usize = 255;
 /// PATH_MAX without its NUL.
 const TARGET_MAX: usize = 4095;
-/// The kernel follows this many symlinks on one path.
-const FOLLOW_MAX: usize = 40;
 /// 2^32 - 1 blocks of the largest size that ext4 has.
 const FILE_MAX: u64 = (u32::MAX as u64) << 16;
 
@@ -95,19 +94,11 @@ pub(super) struct TreeBuilder {
     source_start: usize,
     /// Paths that a layer removes from those below it.
     whiteouts: Vec<Whiteout>,
-    /// The directory of the last entry: most entries lie beside the one before.
-    last_parent: Option<(Vec<u8>, NodeId)>,
+    directory_cache: DirectoryCache,
+    target_cache: TargetCache,
     /// Whether something was removed or replaced, so that nodes may be out of reach.
     disturbed: bool,
     root_is_given: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Whiteout {
-    /// The dirent is gone, with all below it.
-    Name { parent: NodeId, name: NameRef },
-    /// Whatever the layers below have in the directory is gone.
-    Opaque(NodeId),
 }
 
 impl TreeBuilder {
@@ -143,7 +134,8 @@ impl TreeBuilder {
             layer_start: 0,
             source_start: 0,
             whiteouts: Vec::new(),
-            last_parent: None,
+            directory_cache: DirectoryCache::default(),
+            target_cache: TargetCache::default(),
             disturbed: false,
             root_is_given: false,
         }
@@ -158,7 +150,7 @@ impl TreeBuilder {
     /// What comes now lies over all before it.
     pub(super) fn begin_layer(&mut self) {
         self.layer_start = self.tree.dirents.len();
-        self.last_parent = None;
+        self.directory_cache.clear();
     }
 
     /// Adds the store that the data of the next nodes lie in.
@@ -260,204 +252,6 @@ impl TreeBuilder {
         self.set_dirent(parent, name, found, node)
     }
 
-    fn find_target(&mut self, target: &[u8]) -> Result<NodeId, Flaw> {
-        let missing = || Flaw::MissingTarget(target.into());
-        let (parent, name) = split_path(target)?;
-        let name = name.ok_or_else(|| Flaw::LinkToDirectory(target.into()))?;
-        let parent = self.walk(parent, None)?.ok_or_else(missing)?;
-        let (_, node) = self.lookup(parent, name).ok_or_else(missing)?;
-        let found = &self.tree.nodes[node.index()];
-        if found.is_directory() {
-            return Err(Flaw::LinkToDirectory(target.into()));
-        }
-        if usize::from(found.store) < self.source_start {
-            return Err(missing());
-        }
-        Ok(node)
-    }
-
-    /// A whiteout of the layers below; `name` is the hidden name, `None` hides all that `directory` has.
-    pub(super) fn whiteout(&mut self, directory: &[u8], name: Option<&[u8]>) -> Result<(), Flaw> {
-        let Some(parent) = self.walk(directory, None)? else { return Ok(()) };
-        let Some(name) = name else {
-            self.whiteouts.push(Whiteout::Opaque(parent));
-            return Ok(());
-        };
-        check_name(name)?;
-        if let Some((dirent, _)) = self.lookup(parent, name) {
-            let name = self.tree.dirents[dirent].name;
-            self.whiteouts.push(Whiteout::Name { parent, name });
-        }
-        Ok(())
-    }
-
-    /// Applies the layer's whiteouts: what the layer itself has put under them stays.
-    pub(super) fn end_layer(&mut self) {
-        self.last_parent = None;
-        if self.whiteouts.is_empty() {
-            return;
-        }
-        let children = Children::of(&self.tree);
-        for whiteout in std::mem::take(&mut self.whiteouts) {
-            match whiteout {
-                Whiteout::Opaque(directory) => self.hide_below(&children, directory),
-                Whiteout::Name { parent, name } => {
-                    let name = self.tree.names.get(name).to_vec();
-                    if let Some((dirent, node)) = self.lookup(parent, &name) {
-                        if self.is_directory(node) {
-                            self.hide_below(&children, node);
-                        }
-                        self.hide(&children, dirent);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Removes what lies below a directory and is not of this layer, the deepest first.
-    fn hide_below(&mut self, children: &Children, directory: NodeId) {
-        let mut order = Vec::new();
-        let mut open = vec![directory];
-        while let Some(node) = open.pop() {
-            for &dirent in children.dirents(node) {
-                let child = self.tree.dirents[dirent as usize].node;
-                if child == REMOVED {
-                    continue;
-                }
-                order.push(dirent as usize);
-                if self.is_directory(child) {
-                    open.push(child);
-                }
-            }
-        }
-        for dirent in order.into_iter().rev() {
-            self.hide(children, dirent);
-        }
-    }
-
-    /// Removes a dirent unless it is of this layer or a directory that still holds something.
-    fn hide(&mut self, children: &Children, dirent: usize) {
-        let node = self.tree.dirents[dirent].node;
-        let is_held = |&child: &u32| self.tree.dirents[child as usize].node != REMOVED;
-        if dirent >= self.layer_start
-            || node == REMOVED
-            || children.dirents(node).iter().any(is_held)
-        {
-            return;
-        }
-        self.remove(dirent);
-    }
-
-    fn remove(&mut self, dirent: usize) {
-        let Dirent { parent, name, .. } = self.tree.dirents[dirent];
-        let hash = self.hash(parent, self.tree.names.get(name));
-        let same = |&(_, index): &(u32, u32)| index as usize == dirent;
-        if let Ok(found) = self.index.find_entry(spread(hash), same) {
-            found.remove();
-        }
-        self.tree.dirents[dirent].node = REMOVED;
-        self.disturbed = true;
-    }
-
-    /// The directory that holds the last component of `path`, made if need be, and that component; `None` for the
-    /// root itself.
-    fn split<'p>(
-        &mut self,
-        path: &'p [u8],
-        attributes: &Attributes,
-    ) -> Result<Option<(NodeId, &'p [u8])>, Flaw> {
-        let (directory, name) = split_path(path)?;
-        let Some(name) = name else { return Ok(None) };
-        if let Some((last, node)) = &self.last_parent
-            && last == directory
-        {
-            return Ok(Some((*node, name)));
-        }
-        let parent = self.walk(directory, Some(attributes.mtime))?;
-        let parent = parent.ok_or_else(|| Flaw::NotADirectory(directory.into()))?;
-        match &mut self.last_parent {
-            Some((last, node)) => {
-                last.clear();
-                last.extend_from_slice(directory);
-                *node = parent;
-            }
-            none => *none = Some((directory.to_vec(), parent)),
-        }
-        Ok(Some((parent, name)))
-    }
-
-    /// Follows a path of directories. Symlinks on the way are followed within the tree, as in a root directory of
-    /// its own. A missing directory is made with time `make`; without it the answer is `None`.
-    fn walk(&mut self, path: &[u8], make: Option<Mtime>) -> Result<Option<NodeId>, Flaw> {
-        // The way from the root, so that `..` has a meaning after a symlink too.
-        let mut way = vec![NodeId::ROOT];
-        let mut from = 0;
-        while let Some((part, next)) = component(path, from)? {
-            from = next;
-            let at = *way.last().unwrap_or(&NodeId::ROOT);
-            match self.lookup(at, part) {
-                Some((_, node)) if self.is_directory(node) => way.push(node),
-                Some((_, node)) if self.is_symlink(node) => {
-                    self.follow(node, &mut way, &path[..next])?;
-                }
-                Some((dirent, _)) if make.is_some() && dirent >= self.layer_start => {
-                    return Err(Flaw::NotADirectory(path[..next].into()));
-                }
-                _ => {
-                    let Some(mtime) = make else { return Ok(None) };
-                    let mut attributes = Attributes { mode: 0o755, mtime, ..Default::default() };
-                    let placed = self.insert_at(at, part, &mut attributes, NewNode::Directory)?;
-                    way.push(placed.node);
-                }
-            }
-        }
-        Ok(way.pop())
-    }
-
-    fn is_directory(&self, node: NodeId) -> bool {
-        self.tree.nodes[node.index()].is_directory()
-    }
-
-    fn is_symlink(&self, node: NodeId) -> bool {
-        self.tree.nodes[node.index()].mode & file_type::MASK == file_type::SYMLINK
-    }
-
-    /// Goes on along a symlink that lies in the last directory of `way`; `path` led to it.
-    fn follow(&self, link: NodeId, way: &mut Vec<NodeId>, path: &[u8]) -> Result<(), Flaw> {
-        let mut todo: Vec<&[u8]> = Vec::new();
-        let mut next = Some(link);
-        let mut followed = 0;
-        loop {
-            if let Some(link) = next.take() {
-                followed += 1;
-                if followed > FOLLOW_MAX {
-                    return Err(Flaw::SymlinkLoop(path.into()));
-                }
-                let target = self.tree.symlink_target(link);
-                if target.starts_with(b"/") {
-                    way.truncate(1);
-                }
-                let parts = target.split(|&byte| byte == b'/').rev();
-                todo.extend(parts.filter(|part| !part.is_empty() && *part != b"."));
-            }
-            let Some(part) = todo.pop() else { return Ok(()) };
-            if part == b".." {
-                if way.len() == 1 {
-                    return Err(Flaw::OutOfTree(path.into()));
-                }
-                way.pop();
-                continue;
-            }
-            let at = *way.last().unwrap_or(&NodeId::ROOT);
-            match self.lookup(at, part) {
-                None => return Err(Flaw::DanglingParent(path.into())),
-                Some((_, node)) if self.is_symlink(node) => next = Some(node),
-                Some((_, node)) if self.is_directory(node) => way.push(node),
-                Some(_) => return Err(Flaw::NotADirectory(path.into())),
-            }
-        }
-    }
-
     /// The dirent of that name, and its node.
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Option<(usize, NodeId)> {
         let hash = self.hash(parent, name);
@@ -483,8 +277,8 @@ impl TreeBuilder {
     ) -> Result<(), Flaw> {
         if let Some((dirent, old)) = found {
             self.disturbed = true;
-            if self.is_directory(old) {
-                self.last_parent = None;
+            if self.is_directory(old) || self.is_symlink(old) {
+                self.directory_cache.clear();
             }
             if dirent >= self.layer_start {
                 self.tree.dirents[dirent].node = node;
@@ -609,125 +403,6 @@ impl TreeBuilder {
         self.tree.maps.push(start as u32..end);
         u32::try_from(self.tree.maps.len()).map_err(|_| limit())
     }
-
-    /// Sorts, counts links, and drops what is out of reach.
-    pub(super) fn finish(self) -> Result<Tree, SourceError> {
-        let Self { mut tree, disturbed, index, .. } = self;
-        drop(index);
-        tree.xattrs.finish();
-        if disturbed {
-            tree.dirents.retain(|dirent| dirent.node != REMOVED);
-        }
-        sort_by_parent(&mut tree);
-        if disturbed {
-            drop_unreachable(&mut tree);
-        }
-        let names = &tree.names;
-        tree.dirents.par_chunk_by_mut(|a, b| a.parent == b.parent).for_each(|siblings| {
-            siblings.sort_unstable_by(|a, b| names.get(a.name).cmp(names.get(b.name)));
-        });
-        count_links(&mut tree)?;
-        tree.names.0.shrink_to_fit();
-        Ok(tree)
-    }
-}
-
-/// All dirents of each directory while the tree grows, those of later layers too.
-struct Children {
-    starts: Vec<u32>,
-    dirents: Vec<u32>,
-}
-
-impl Children {
-    fn of(tree: &Tree) -> Self {
-        let mut starts = vec![0_u32; tree.nodes.len() + 1];
-        for dirent in &tree.dirents {
-            starts[dirent.parent.index() + 1] += 1;
-        }
-        for index in 1..starts.len() {
-            starts[index] += starts[index - 1];
-        }
-        let mut next = starts.clone();
-        let mut dirents = vec![0; tree.dirents.len()];
-        for (index, dirent) in tree.dirents.iter().enumerate() {
-            let slot = &mut next[dirent.parent.index()];
-            dirents[*slot as usize] = index as u32;
-            *slot += 1;
-        }
-        Self { starts, dirents }
-    }
-
-    fn dirents(&self, directory: NodeId) -> &[u32] {
-        let range = |index: usize| self.starts[index] as usize;
-        &self.dirents[range(directory.index())..range(directory.index() + 1)]
-    }
-}
-
-/// Groups the dirents by directory and tells each directory its range.
-fn sort_by_parent(tree: &mut Tree) {
-    tree.dirents.par_sort_unstable_by_key(|dirent| dirent.parent);
-    let mut start = 0;
-    for siblings in tree.dirents.chunk_by(|a, b| a.parent == b.parent) {
-        let end = start + siblings.len();
-        tree.nodes[siblings[0].parent.index()].set_dirents(start..end);
-        start = end;
-    }
-}
-
-/// Keeps what can be reached from the root, and numbers it anew in the same order.
-fn drop_unreachable(tree: &mut Tree) {
-    const UNREACHED: u32 = u32::MAX;
-    let mut numbers = vec![UNREACHED; tree.nodes.len()];
-    numbers[0] = 0;
-    let mut open = vec![NodeId::ROOT];
-    while let Some(directory) = open.pop() {
-        for dirent in tree.dirents(directory) {
-            let number = &mut numbers[dirent.node.index()];
-            if *number == UNREACHED {
-                *number = 0;
-                if tree.node(dirent.node).is_directory() {
-                    open.push(dirent.node);
-                }
-            }
-        }
-    }
-    let mut count = 0;
-    for number in &mut numbers {
-        if *number != UNREACHED {
-            *number = count;
-            count += 1;
-        }
-    }
-    tree.dirents.retain_mut(|dirent| {
-        let parent = numbers[dirent.parent.index()];
-        dirent.node = NodeId(numbers[dirent.node.index()]);
-        dirent.parent = NodeId(parent);
-        parent != UNREACHED
-    });
-    let mut number = numbers.iter();
-    tree.nodes.retain(|_| number.next() != Some(&UNREACHED));
-    for node in tree.nodes.iter_mut().filter(|node| node.is_directory()) {
-        node.set_dirents(0..0);
-    }
-    sort_by_parent(tree);
-}
-
-fn count_links(tree: &mut Tree) -> Result<(), SourceError> {
-    for node in &mut tree.nodes {
-        node.links = if node.is_directory() { 2 } else { 0 };
-    }
-    for dirent in &tree.dirents {
-        let node = &mut tree.nodes[dirent.node.index()];
-        let counted = if node.is_directory() { dirent.parent } else { dirent.node };
-        tree.nodes[counted.index()].links += 1;
-    }
-    for (id, node) in tree.nodes() {
-        if !node.is_directory() && node.links > LINKS_MAX {
-            let path = EntryName(path_of(&tree.dirents, &tree.names, id));
-            return Err(SourceError::path(path, Flaw::TooManyLinks(node.links)));
-        }
-    }
-    Ok(())
 }
 
 /// The table takes the bucket from the low bits and a tag from the high ones.
@@ -768,37 +443,4 @@ fn add_name(names: &mut Names, name: &[u8]) -> Result<NameRef, Flaw> {
     names.0.push(name.len() as u8);
     names.0.extend_from_slice(name);
     Ok(NameRef(at))
-}
-
-/// The next component of a path from byte `from` on, and where it ends; `.` and empty ones are skipped.
-fn component(path: &[u8], from: usize) -> Result<Option<(&[u8], usize)>, Flaw> {
-    let mut at = from;
-    while at < path.len() {
-        let length = path[at..].iter().position(|&byte| byte == b'/').unwrap_or(path.len() - at);
-        let part = &path[at..at + length];
-        at += length;
-        match part {
-            [] | b"." => at += 1,
-            b".." => return Err(Flaw::DotDot(path.into())),
-            _ => return Ok(Some((part, at))),
-        }
-    }
-    Ok(None)
-}
-
-/// The last component, and what comes before it; no component for the root.
-fn split_path(path: &[u8]) -> Result<(&[u8], Option<&[u8]>), Flaw> {
-    let mut end = path.len();
-    loop {
-        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        match &path[start..end] {
-            [] | b"." if start == 0 => return Ok((&[], None)),
-            [] | b"." => end = start - 1,
-            b".." => return Err(Flaw::DotDot(path.into())),
-            name => {
-                let range: Range<usize> = 0..start;
-                return Ok((&path[range], Some(name)));
-            }
-        }
-    }
 }
