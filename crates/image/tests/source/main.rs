@@ -1,5 +1,10 @@
 //! Sources of a build, compared with what the system and other programs say of them.
 
+mod any_bytes;
 mod archive;
+mod damage;
 mod directory;
+mod layout;
+mod overlay;
 mod shown;
+mod written;
