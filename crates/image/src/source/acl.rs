@@ -203,3 +203,49 @@ fn perm_from_text(line: &str, text: &str) -> Result<u16, Flaw> {
         _ => Err(bad()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_with_blanks_comments_and_short_words_is_understood() {
+        let long = b"user::rwx\nuser:1000:r-x\ngroup::r-x\nmask::r-x\nother::---\n";
+        let short = b"u::7, u:lisa:5:1000 ,g::rx,m:rx\t#effective:r-x\no:-\n#comment";
+        assert_eq!(from_text(short).unwrap(), from_text(long).unwrap());
+        assert_eq!(from_text(b"\n \n").unwrap(), None);
+    }
+
+    #[test]
+    fn the_binary_form_is_read_as_it_was_written_whatever_the_order() {
+        let acl = from_text(b"o::r,u::rwx,g:9:w,g:3:x,m::rwx,g::rx").unwrap().unwrap();
+        let value = acl.to_kernel();
+        assert_eq!(value.len(), 4 + 6 * 8);
+        assert_eq!(&value[4 + 2 * 8..][..8], [8, 0, 1, 0, 3, 0, 0, 0]);
+        assert_eq!(Acl::from_kernel(&value).unwrap(), Some(acl.clone()));
+        assert_eq!(acl.permissions(), 0o774);
+        assert!(!acl.is_minimal());
+    }
+
+    #[test]
+    fn acls_that_the_kernel_would_refuse_are_refused() {
+        for text in [
+            "u::rwx,g::rx",
+            "u::rwx,g::rx,o::r,u::r",
+            "u::rwx,g::rx,o::r,u:1:r",
+            "u::rwx,g::rx,o::r,u:1:r,u:1:w,m::r",
+            "u::rwq,g::rx,o::r",
+            "u::8,g::rx,o::r",
+            "x::r,g::rx,o::r",
+            "u:lisa:r,u::r,g::r,o::r,m::r",
+            "u:1:r:2:3,u::r,g::r,o::r,m::r",
+            "nonsense",
+        ] {
+            assert!(from_text(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(Acl::from_kernel(&[2, 0, 0]).is_err());
+        assert!(Acl::from_kernel(&[1, 0, 0, 0]).is_err());
+        assert!(Acl::from_kernel(&[2, 0, 0, 0, 1, 0]).is_err());
+        assert_eq!(Acl::from_kernel(&[2, 0, 0, 0]).unwrap(), None);
+    }
+}

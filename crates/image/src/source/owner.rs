@@ -145,3 +145,46 @@ fn add(ranges: &mut Vec<IdRange>, range: IdRange, text: &str) -> Result<(), Sour
     ranges.push(range);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_moves_ranges_of_users_and_groups() {
+        let map: OwnerMap = "100000:0:65536,u:5:500,g:5:600:2".parse().unwrap();
+        let owners = Owners { all: None, map };
+        assert_eq!(owners.apply(165_535, 100_000).unwrap(), (65_535, 0));
+        assert_eq!(owners.apply(165_536, 99_999).unwrap(), (165_536, 99_999));
+        assert_eq!(owners.apply(5, 6).unwrap(), (500, 601));
+    }
+
+    #[test]
+    fn maps_that_overlap_or_leave_the_ids_are_refused() {
+        for text in [
+            "",
+            "1",
+            "1:2:3:4",
+            "x:1:2",
+            "1:2:0",
+            "-1:0",
+            "0:0:4294967296",
+            "u:0:4294967295",
+            "1:2,1:3",
+        ] {
+            assert!(text.parse::<OwnerMap>().is_err(), "{text}");
+        }
+        assert!("u:1:2,g:1:2,0:4294967294".parse::<OwnerMap>().is_ok());
+    }
+
+    #[test]
+    fn no_one_cannot_own_a_file() {
+        let owners = Owners::default();
+        assert!(matches!(
+            owners.apply(u32::MAX.into(), 0),
+            Err(Flaw::OwnerId { field: "uid", id: 0xffff_ffff })
+        ));
+        assert!(parse_owner("0:4294967295").is_err());
+        assert_eq!(parse_owner("1000:100").unwrap(), (1000, 100));
+    }
+}

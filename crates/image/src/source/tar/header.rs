@@ -203,3 +203,34 @@ fn base_256(name: &'static str, field: &[u8]) -> Result<i64, Flaw> {
     }
     i64::try_from(number).map_err(|_| invalid(name, field))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_octal_or_base_256() {
+        assert_eq!(unsigned("size", b"  644 \0 ").unwrap(), 0o644);
+        assert_eq!(unsigned("size", b"77777777777\0").unwrap(), 0o77_777_777_777);
+        assert_eq!(unsigned("size", &[0; 12]).unwrap(), 0);
+        assert_eq!(unsigned("size", b"\x80\0\0\0\0\0\0\x02\0\0\0\0").unwrap(), 1 << 33);
+        assert_eq!(signed("mtime", &[0xff; 12]).unwrap(), -1);
+        assert_eq!(signed("mtime", b"\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0").unwrap(), -1 << 32);
+        assert!(unsigned("size", &[0xff; 12]).is_err());
+        assert!(unsigned("size", b"\x81\0\0\0\0\0\0\0\0\0\0\0").is_err());
+        assert!(unsigned("size", b"12a45678").is_err());
+        assert!(unsigned("size", b"7777777777777777777777777").is_err());
+    }
+
+    #[test]
+    fn a_sum_of_signed_bytes_is_a_checksum_too() {
+        let mut header = Header([0; BLOCK]);
+        header.0[..2].copy_from_slice(b"\xe9a");
+        header.0[CHECKSUM].copy_from_slice(format!("{:06o}\0 ", 0xe9 + 0x61 + 256).as_bytes());
+        header.check().unwrap();
+        header.0[CHECKSUM].copy_from_slice(format!("{:06o}\0 ", 0xe9 + 0x61).as_bytes());
+        header.check().unwrap();
+        header.0[CHECKSUM].copy_from_slice(format!("{:06o}\0 ", 0xe9 + 0x60).as_bytes());
+        assert!(matches!(header.check(), Err(Flaw::Checksum { found: 0o511, computed: 0o1112 })));
+    }
+}

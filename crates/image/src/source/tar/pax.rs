@@ -254,3 +254,52 @@ fn decoded(name: &[u8], wanted: impl Fn(u8) -> bool) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_round_towards_the_past() {
+        for (text, seconds, nanoseconds) in [
+            ("0", 0, 0),
+            ("1.5", 1, 500_000_000),
+            ("1.0000000019", 1, 1),
+            ("-1", -1, 0),
+            ("-1.5", -2, 500_000_000),
+            ("-0.000000001", -1, 999_999_999),
+            ("-0.0000000001", -1, 999_999_999),
+            ("15032385535.999999999", 15_032_385_535, 999_999_999),
+        ] {
+            let found = time(text.as_bytes()).unwrap();
+            assert_eq!(found, Some(Mtime { seconds, nanoseconds }), "{text}");
+        }
+        for text in ["-", ".5", "1.x", "+1", "1,5", "99999999999999999999", "--1"] {
+            assert!(time(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn records_end_where_their_length_says() {
+        let data = b"12 path=a\nb\n9 uid=77\n\0\0";
+        let found: Vec<RawRecord<'_>> = records(data).map(Result::unwrap).collect();
+        assert_eq!(found, [(&b"path"[..], &b"a\nb"[..]), (b"uid", b"77")]);
+        for bad in [
+            "5 a=",
+            "0 a=b\n",
+            "3 a=b\n",
+            "99 a=b\n",
+            " a=b\n",
+            "6 abc\n",
+            "18446744073709551616 a=b\n",
+        ] {
+            assert!(records(bad.as_bytes()).any(|record| record.is_err()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_decoded_as_their_archiver_encoded_them() {
+        assert_eq!(gnu_name(b"user.a%3Db%25%20%"), b"user.a=b%%20%");
+        assert_eq!(percent_decoded(b"user.%e2%82%AC%zz%4"), "user.\u{20ac}%zz%4".as_bytes());
+    }
+}
