@@ -244,7 +244,8 @@ impl Volume {
     ) -> Result<impl Iterator<Item = Result<Range<u64>, Error>>, Error> {
         let inode = self.inode(file)?;
         let (size, bits) = (inode.size, self.geometry().block_bits());
-        let inline = (inode.is_inline() && size > 0).then_some(Ok(0..size));
+        let inline_len = if inode.is_inline() { data::inline_len(self, &inode)? } else { 0 };
+        let inline = (inline_len > 0).then_some(Ok(0..inline_len));
         let end = FileBlock(size.div_ceil(u64::from(self.geometry().block_size)));
         let mapped = self.extents_in(inode, FileBlock(0)..end).filter_map(move |run| match run {
             Ok(Mapping { block, len, target: mapping::Target::Written(_) }) => {

@@ -31,6 +31,19 @@ pub fn read<S: MetadataRead>(
     Ok(count)
 }
 
+/// Bytes at the start of inline data that the inode holds; what follows them is a hole.
+///
+/// # Errors
+/// Broken attributes in the inode.
+pub fn inline_len<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<u64, Error> {
+    let rest = xattr::inline_data(source, inode)?.unwrap_or_default();
+    Ok(inode.size.min(inline_room(inode, &rest)))
+}
+
+fn inline_room(inode: &LoadedInode, rest: &[u8]) -> u64 {
+    (inode.i_block.len() + rest.len()) as u64
+}
+
 /// The inode may hold fewer bytes than the file has: mke2fs 1.47.0 stores a file that is all hole so. The others are zeros, as
 /// for the kernel and e2fsck.
 fn read_inline<S: MetadataRead>(
@@ -40,7 +53,7 @@ fn read_inline<S: MetadataRead>(
     buffer: &mut [u8],
 ) -> Result<(), Error> {
     let rest = xattr::inline_data(source, inode)?.unwrap_or_default();
-    let held = inode.size.min((inode.i_block.len() + rest.len()) as u64);
+    let held = inode.size.min(inline_room(inode, &rest));
     let [first, second] = file_parts(&inode.i_block, &rest, held, inode.number)?;
     // Inline data are smaller than a block, so the offset fits wherever it is not past the end.
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
