@@ -58,7 +58,7 @@ pub fn place_tables(
     let mut tables = Tables { groups: Vec::new(), used };
     let flex = if rules.packed { geometry.groups_count } else { flex_bg_size(geometry) };
     for group in (0..geometry.groups_count).map(GroupNo) {
-        let placed = if flex > 1 || geometry.has_incompat(IncompatFeatures::FLEX_BG) {
+        let placed = if flex > 1 {
             tables.place_in_flex_group(geometry, group, flex)
         } else {
             tables.place_in_group(geometry, group, rules.stride)
@@ -134,7 +134,7 @@ impl Tables {
         let range = geometry.group_start(first).0..group_range(geometry, last).end;
         // Rows have a place for each group of the flex group; one that is alone keeps places for all.
         let members = last.0 - first.0 + 1;
-        let row = u64::from(if members == 1 { geometry.groups_per_flex.max(1) } else { members });
+        let row = u64::from(if members == 1 { flex } else { members });
         let table_blocks = u64::from(geometry.itable_blocks());
         let beyond = geometry.first_data_block.0..geometry.blocks_count;
         let mut take = |goal: u64, length: u64| {

@@ -147,6 +147,9 @@ pub(super) fn resolve(
         features.incompat -= IncompatFeatures::CSUM_SEED;
     }
     if !features.compat.contains(CompatFeatures::HAS_JOURNAL) {
+        if request.list.is_some_and(|list| asks_for(list, "orphan_file")) {
+            return Err(invalid("cannot set orphan_file feature without a journal"));
+        }
         drop_journal(&mut features);
     }
     check(&features)?;
@@ -173,7 +176,8 @@ fn revision_0(request: FeatureRequest<'_>) -> Result<Features, MkfsError> {
     Ok(Features::default())
 }
 
-fn check(features: &Features) -> Result<(), MkfsError> {
+/// Features that exclude or need each other.
+pub(super) fn check(features: &Features) -> Result<(), MkfsError> {
     let (compat, incompat, ro_compat) = (features.compat, features.incompat, features.ro_compat);
     let extents = incompat.contains(IncompatFeatures::EXTENTS);
     if incompat.contains(IncompatFeatures::BIT64) && !extents {

@@ -302,11 +302,24 @@ impl Resolver<'_> {
         let inodes = self.inodes(&figures)?;
         let backups = self.backups(&figures);
         let resize_limit = self.resize_limit(&figures)?;
-        groups::fit(&mut figures, inodes, resize_limit, backups)?;
+        if resize_limit.is_some_and(|limit| groups::must_reserve(&figures, limit)) {
+            if revision == 0 {
+                return Err(invalid("on-line resizing is not supported with revision 0"));
+            }
+            figures.features.compat |= CompatFeatures::RESIZE_INODE;
+            features::check(&figures.features)?;
+        }
+        let request = groups::Request {
+            inodes,
+            resize_limit,
+            backups,
+            may_shrink: self.options.blocks_per_group.is_none(),
+        };
+        figures.reserved_blocks = percent_of(figures.blocks, figures.reserved_ratio);
+        groups::fit(&mut figures, request)?;
         if resize_inode_size(&figures) > MAX_SMALL_FILE {
             figures.features.ro_compat |= RoCompatFeatures::LARGE_FILE;
         }
-        figures.reserved_blocks = percent_of(figures.blocks, figures.reserved_ratio);
         let locations = self.options.journal.location.as_deref();
         let location = locations.or_else(|| self.types.text("journal_location"));
         journal::internal(&mut figures, &self.options.journal, location)?;
@@ -600,12 +613,11 @@ impl Resolver<'_> {
             Some(count) => count,
             None => {
                 let configured = self.types.integer("inode_ratio").filter(|ratio| *ratio > 0);
-                let ratio = match self.options.inode_ratio {
-                    Some(ratio) => i64::from(ratio),
-                    None => configured.unwrap_or(DEFAULT_INODE_RATIO),
-                };
-                // Fewer bytes an inode than a cluster would make inodes that no file can fill.
-                let ratio = u64::try_from(ratio).unwrap_or(0).max(u64::from(figures.cluster_size));
+                let default = configured.unwrap_or(DEFAULT_INODE_RATIO);
+                // A default below the cluster size would make inodes that no file can fill.
+                let least = u64::from(figures.cluster_size);
+                let default = u64::try_from(default).unwrap_or(0).max(least);
+                let ratio = self.options.inode_ratio.map_or(default, u64::from);
                 figures.blocks * u64::from(figures.block_size) / ratio
             }
         };

@@ -1,5 +1,6 @@
 //! What makes one new file system differ from the next: its UUID, hash seed, times, names, owner.
 
+use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_ondisk::Uuid;
@@ -27,6 +28,8 @@ pub struct Identity {
     pub last_mounted: [u8; 64],
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
+    /// Host and device, for people who look at the MMP block.
+    pub made_by: ([u8; 64], [u8; 32]),
     /// Permissions of the root directory.
     pub root_perms: u16,
     /// The root directory's security.selinux.
@@ -72,6 +75,10 @@ impl Identity {
             label: cut(options.label.as_deref().unwrap_or_default()),
             last_mounted: cut(options.last_mounted.as_deref().unwrap_or_default()),
             root_owner,
+            made_by: (
+                cut(rustix::system::uname().nodename().to_bytes()),
+                cut(options.device.as_os_str().as_bytes()),
+            ),
             root_perms: figures.extended.root_perms.unwrap_or(0o755),
             root_selinux: figures.extended.root_selinux.clone(),
             max_mount_count: 20 + u16::from(random::<1>()?[0]) % 20,
@@ -87,6 +94,7 @@ impl Identity {
             label: cut(options.label.as_deref().unwrap_or_default()),
             last_mounted: cut(options.last_mounted.as_deref().unwrap_or_default()),
             root_owner: (0, 0),
+            made_by: ([0; 64], [0; 32]),
             root_perms: 0o755,
             root_selinux: None,
             max_mount_count: 20,

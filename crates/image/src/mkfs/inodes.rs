@@ -1,5 +1,5 @@
 //! The inodes that every new volume has, and those that its features ask for, in the order in which mke2fs makes them:
-//! root, lost+found, bad blocks, resize inode, MMP, journal, quota, orphan file.
+//! root, lost+found, bad blocks, resize inode, journal, MMP, quota, orphan file.
 
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -54,11 +54,11 @@ impl NewVolume {
         if self.geometry.has_compat(CompatFeatures::RESIZE_INODE) {
             self.add_resize_inode()?;
         }
-        if self.geometry.has_incompat(IncompatFeatures::MMP) {
-            self.add_mmp()?;
-        }
         if let Some(journal) = self.figures.journal {
             self.add_journal(journal)?;
+        }
+        if self.geometry.has_incompat(IncompatFeatures::MMP) {
+            self.add_mmp()?;
         }
         Ok(())
     }
@@ -137,12 +137,14 @@ impl NewVolume {
         let number = self.take_inode()?;
         let block_size = self.geometry.block_size;
         let wanted = LOST_FOUND_BYTES.div_ceil(block_size).max(2);
+        let mut goal = self.goal_of(number);
         let mut blocks = u64::from(wanted).min(DIRECT_BLOCKS);
         if self.geometry.has_incompat(IncompatFeatures::INLINE_DATA) {
             // mke2fs makes it in the inode first, and its first growth only moves it to a block.
             blocks -= 1;
+            goal = self.group_start(0);
         }
-        let map = self.map_file(number, self.goal_of(number), blocks)?;
+        let map = self.map_file(number, goal, blocks)?;
         self.put_directory(number, InodeNo::ROOT, &map, &[]);
         let mut inode = self.new_inode(DIRECTORY | 0o700, 2);
         inode.size = blocks * u64::from(block_size);
@@ -205,7 +207,8 @@ impl NewVolume {
     /// group 0, each pointing to its backups. From special_inodes.rst.
     fn add_resize_inode(&mut self) -> Result<(), MkfsError> {
         // Behind group 0's table, where a volume without flex_bg has its first data.
-        let goal = 3
+        let goal = 2
+            + self.geometry.first_data_block.0
             + u64::from(self.geometry.reserved_gdt_blocks)
             + u64::from(self.geometry.desc_blocks())
             + u64::from(self.geometry.itable_blocks());
@@ -246,7 +249,9 @@ impl NewVolume {
         let block = self.take_block(self.group_start(0))?;
         let mut raw = RawMmp::from_bytes(&[0; 1024], BlockNo(block))
             .map_err(|error| MkfsError::Invalid(error.to_string()))?;
-        Mmp::new(self.figures.mmp_interval, self.identity.time).encode_into(&mut raw);
+        let mut mmp = Mmp::new(self.figures.mmp_interval, self.identity.time);
+        (mmp.node_name, mmp.device_name) = self.identity.made_by;
+        mmp.encode_into(&mut raw);
         raw.seal(&self.geometry);
         self.put_contents(block, raw.as_bytes().to_vec());
         self.superblock.mmp_block = BlockNo(block);

@@ -10,6 +10,8 @@ use super::Figures;
 const MIN_LAST_GROUP: u64 = 50;
 /// Inodes 1 to 10 are reserved and lost+found takes the 11th; one more is the least to be of use.
 const MIN_INODES: u64 = 12;
+/// Groups are not made smaller than this.
+const MIN_BLOCKS_PER_GROUP: u32 = 256;
 /// The descriptor table may grow to this many times the volume's size.
 const GROWTH: u64 = 1024;
 
@@ -18,16 +20,26 @@ pub(super) fn max_per_group(block_size: u32) -> u32 {
     (block_size * 8).min((1 << 16) - 8)
 }
 
+/// What the options ask of the groups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    /// Inodes of the volume.
+    pub(super) inodes: u64,
+    /// `-E resize=`, blocks.
+    pub(super) resize_limit: Option<u64>,
+    /// sparse_super2: backups.
+    pub(super) backups: u8,
+    /// Groups may be made smaller, so that more of them hold the inodes.
+    pub(super) may_shrink: bool,
+}
+
 /// Sets blocks, groups, inodes a group, reserved descriptor blocks, backups and what depends on them.
-pub(super) fn fit(
-    figures: &mut Figures,
-    inodes: u64,
-    resize_limit: Option<u64>,
-    backups: u8,
-) -> Result<(), MkfsError> {
-    let per_group = u64::from(figures.blocks_per_group);
-    // Each round drops a last group or gives up the resize inode: both happen at most once or twice.
+pub(super) fn fit(figures: &mut Figures, request: Request) -> Result<(), MkfsError> {
+    let asked = figures.blocks;
+    let reserved_part = figures.reserved_blocks as f64 / asked.max(1) as f64;
+    // Each round drops a last group, shrinks the groups or gives up the resize inode: all of them end.
     loop {
+        let per_group = u64::from(figures.blocks_per_group);
         figures.blocks -= figures.blocks % u64::from(figures.blocks_per_cluster());
         let grouped = figures
             .blocks
@@ -36,9 +48,20 @@ pub(super) fn fit(
             .ok_or_else(|| MkfsError::TooSmall(format!("{} blocks", figures.blocks)))?;
         figures.groups = u32::try_from(grouped.div_ceil(per_group))
             .map_err(|_| MkfsError::Invalid("too many block groups".to_owned()))?;
-        set_backup_groups(figures, backups);
-        figures.inodes_per_group = inodes_per_group(figures, inodes)?;
-        figures.reserved_gdt_blocks = reserved_gdt_blocks(figures, resize_limit);
+        set_backup_groups(figures, request.backups);
+        match inodes_per_group(figures, request.inodes) {
+            Some(count) => figures.inodes_per_group = count,
+            None if request.may_shrink
+                && figures.blocks_per_cluster() == 1
+                && figures.blocks_per_group > MIN_BLOCKS_PER_GROUP =>
+            {
+                figures.blocks_per_group -= 8;
+                figures.blocks = asked;
+                continue;
+            }
+            None => return Err(MkfsError::TooManyInodes),
+        }
+        figures.reserved_gdt_blocks = reserved_gdt_blocks(figures, request.resize_limit);
         if descriptors_crowd_groups(figures) {
             figures.features.compat -= CompatFeatures::RESIZE_INODE;
             figures.features.incompat |= IncompatFeatures::META_BG;
@@ -66,7 +89,18 @@ pub(super) fn fit(
             return Ok(());
         }
         figures.blocks -= rest;
+        // The reserved blocks keep their part, cut off to whole blocks: at most half of 2^48.
+        figures.reserved_blocks = (reserved_part * figures.blocks as f64) as u64;
     }
+}
+
+/// Whether growing to `limit` blocks takes descriptor blocks that the volume has not got.
+pub(super) fn must_reserve(figures: &Figures, limit: u64) -> bool {
+    let mut sized = figures.clone();
+    let grouped = figures.blocks.saturating_sub(figures.first_data_block);
+    let groups = grouped.div_ceil(u64::from(figures.blocks_per_group));
+    sized.groups = u32::try_from(groups).unwrap_or(u32::MAX);
+    more_desc_blocks(&sized, limit) > 0
 }
 
 /// Blocks of a group's inode table.
@@ -105,36 +139,40 @@ fn reserved_gdt_blocks(figures: &Figures, resize_limit: Option<u64>) -> u16 {
     if !figures.features.compat.contains(CompatFeatures::RESIZE_INODE) {
         return 0;
     }
-    let limit =
-        resize_limit.unwrap_or(figures.blocks.saturating_mul(GROWTH)).min(u64::from(u32::MAX));
-    let groups = limit.saturating_sub(figures.first_data_block);
-    let groups = groups.div_ceil(u64::from(figures.blocks_per_group));
-    let blocks = groups.div_ceil(u64::from(figures.block_size / desc_size(figures)));
-    let blocks = blocks.saturating_sub(u64::from(desc_blocks(figures)));
+    // A limit that needs no more blocks than there are says nothing.
+    let asked = resize_limit.map(|limit| more_desc_blocks(figures, limit));
+    let blocks = asked
+        .filter(|blocks| *blocks > 0)
+        .unwrap_or_else(|| more_desc_blocks(figures, figures.blocks.saturating_mul(GROWTH)));
     // The resize inode maps them through one double indirect block.
     let most = u64::from(figures.block_size / 4);
     u16::try_from(blocks.min(most)).unwrap_or(u16::MAX)
 }
 
-/// A multiple of 8 and of whole blocks where it can be, at most what a bitmap holds.
-fn inodes_per_group(figures: &Figures, inodes: u64) -> Result<u32, MkfsError> {
+/// Descriptor blocks that a volume of `limit` blocks needs beyond those there are.
+fn more_desc_blocks(figures: &Figures, limit: u64) -> u64 {
+    let groups = limit.min(u64::from(u32::MAX)).saturating_sub(figures.first_data_block);
+    let groups = groups.div_ceil(u64::from(figures.blocks_per_group));
+    let blocks = groups.div_ceil(u64::from(figures.block_size / desc_size(figures)));
+    blocks.saturating_sub(u64::from(desc_blocks(figures)))
+}
+
+/// A multiple of 8 and of whole blocks where it can be; `None` for more than a bitmap holds.
+fn inodes_per_group(figures: &Figures, inodes: u64) -> Option<u32> {
     let groups = u64::from(figures.groups);
     let inode_size = u64::from(figures.inode_size);
     let per_block = u64::from(figures.block_size) / inode_size;
     let most = u64::from(figures.block_size) * 8;
     let wanted = inodes.max(MIN_INODES).div_ceil(groups);
     if wanted > most {
-        return Err(MkfsError::TooManyInodes);
+        return None;
     }
     let whole_blocks = wanted.div_ceil(per_block) * per_block;
     let mut count = (whole_blocks.min(most) & !7).max(8);
     if count * groups < MIN_INODES {
         count += 8;
     }
-    u32::try_from(count)
-        .ok()
-        .filter(|_| count * groups <= u64::from(u32::MAX))
-        .ok_or(MkfsError::TooManyInodes)
+    u32::try_from(count).ok().filter(|_| count * groups <= u64::from(u32::MAX))
 }
 
 /// The first backup lies in group 1, the second in the last.

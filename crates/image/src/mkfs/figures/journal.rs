@@ -42,7 +42,7 @@ fn default_blocks(volume: u64) -> Option<u64> {
     }
 }
 
-/// The part of a journal that fast commits get by default.
+/// The part of the default journal that fast commits get by default.
 const FAST_COMMIT_SHARE: u64 = 64;
 
 /// Sets the internal journal's figures, or takes the journal's features off a volume that is too small.
@@ -57,10 +57,10 @@ pub(super) fn internal(
     let block_size = u64::from(figures.block_size);
     let asked = options.megabytes.filter(|size| *size != 0);
     let default = default_blocks(figures.blocks);
-    let main = match (asked, default) {
-        (Some(megabytes), _) => (u64::from(megabytes) << 20) / block_size,
-        (None, Some(blocks)) => blocks,
-        (None, None) => {
+    let main = match (default, asked) {
+        (Some(_), Some(megabytes)) => (u64::from(megabytes) << 20) / block_size,
+        (Some(blocks), None) => blocks,
+        (None, _) => {
             figures.warnings.push("file system too small for a journal".to_owned());
             features::drop_journal(&mut figures.features);
             return Ok(());
@@ -69,7 +69,7 @@ pub(super) fn internal(
     let fast_commit = if figures.features.compat.contains(CompatFeatures::FAST_COMMIT) {
         match options.fast_commit_kilobytes.filter(|size| *size != 0) {
             Some(kilobytes) => (u64::from(kilobytes) << 10) / block_size,
-            None => main / FAST_COMMIT_SHARE,
+            None => default.unwrap_or(main) / FAST_COMMIT_SHARE,
         }
     } else {
         0
