@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The image to make
     #[arg(short, value_name = "IMAGE")]
     output: PathBuf,
-    /// The volume's size: N, Nk, NM, NG, NT, or auto for an exact fit
+    /// The volume's size: N, Nk, NM, NG, NT, auto for an exact fit, or device for a whole block device
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     size: String,
     #[command(flatten)]
@@ -115,7 +115,11 @@ impl Args {
         Ok(BuildOptions {
             output: self.output.clone(),
             format,
-            size: if self.size == "auto" { Size::Auto } else { Size::Given(self.size.clone()) },
+            size: match self.size.as_str() {
+                "auto" => Size::Auto,
+                "device" => Size::Device,
+                size => Size::Given(size.to_owned()),
+            },
             epoch,
             threads: self.threads.map(usize::from),
         })

@@ -69,16 +69,15 @@ pub enum BuildError {
     },
     /// The tree does not fit the size asked for.
     #[error(
-        "the tree does not fit: it needs {needed} blocks of {block_size} bytes beside the file system's own, there is room for {room} \
-         (--size auto takes what is needed)"
+        "the tree does not fit into {room} blocks of {block_size} bytes; the smallest volume that holds it has {needed}"
     )]
     NoSpace {
-        /// Blocks needed.
+        /// Blocks of the smallest volume with these options.
         needed: u64,
-        /// Blocks there are.
+        /// Blocks of the volume asked for.
         room: u64,
         /// Bytes a block.
-        block_size: u64,
+        block_size: u32,
     },
     /// There are fewer inodes than files.
     #[error("the tree needs {needed} inodes, the options give {given}")]

@@ -32,7 +32,7 @@ use output::Output;
 use plan::Plan;
 
 /// Threads where nobody says: while one waits for the disk another reads.
-const LEAST_THREADS: usize = 4;
+const LEAST_THREADS: usize = 8;
 
 /// How large the volume is to be.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -114,10 +114,11 @@ pub fn build(
     let facts = DeviceFacts { size: device_size, logical_sector: 512, ..DeviceFacts::default() };
     let mut plan = Plan::new(options, tree, facts)?;
     if let Some(size) = device_size.filter(|size| *size < plan.bytes()) {
+        let block_size = plan.volume.geometry.block_size;
         return Err(BuildError::NoSpace {
-            needed: plan.bytes() / plan.demand.shape.block_size,
-            room: size / plan.demand.shape.block_size,
-            block_size: plan.demand.shape.block_size,
+            needed: plan.volume.geometry.blocks_count,
+            room: size / u64::from(block_size),
+            block_size,
         });
     }
     let is_block = device_size.is_some();

@@ -195,17 +195,23 @@ impl<'s> Mapping<'s> {
         })
     }
 
-    /// The runs of the file's blocks that lie in a range of clusters: first logical block, first cluster, clusters.
+    /// The parts of the data that lie in a range of clusters: first logical block, clusters.
     pub(super) fn within(
         &self,
         clusters: Range<u64>,
     ) -> impl Iterator<Item = (FileBlock, Range<u64>)> + '_ {
-        self.ranges().filter_map(move |(first, blocks, start)| {
-            let end = start + blocks.div_ceil(self.shape.cluster_blocks);
-            let (from, to) = (start.max(clusters.start), end.min(clusters.end));
-            let block = FileBlock(first.0 + from.saturating_sub(start) * self.shape.cluster_blocks);
-            (from < to).then_some((block, from..to))
-        })
+        let whole = self.whole.map(|(block, blocks)| (block, blocks, self.start));
+        let first = self.ranges.partition_point(|(_, _, start)| *start <= clusters.start);
+        let ranges = self.ranges[first.saturating_sub(1)..].iter().copied();
+        let in_order = whole.into_iter().chain(ranges);
+        in_order.take_while(move |(_, _, start)| *start < clusters.end).filter_map(
+            move |(first, blocks, start)| {
+                let end = start + blocks.div_ceil(self.shape.cluster_blocks);
+                let (from, to) = (start.max(clusters.start), end.min(clusters.end));
+                let skipped = from.saturating_sub(start) * self.shape.cluster_blocks;
+                (from < to).then_some((FileBlock(first.0 + skipped), from..to))
+            },
+        )
     }
 
     /// Writes the map's blocks to `sink` and returns `i_block`.

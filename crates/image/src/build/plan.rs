@@ -49,8 +49,8 @@ struct Attempt {
 }
 
 /// What came of an attempt.
-enum Outcome<T> {
-    Fits(T),
+enum Outcome {
+    Fits(Box<(Attempt, Placement)>),
     /// So many more blocks are needed at least.
     Short(u64),
 }
@@ -86,8 +86,7 @@ impl<'t> Plan<'t> {
             Size::Given(text) => planner.of_size(Some(text.clone()))?,
             Size::Device => planner.of_size(None)?,
         };
-        let (attempt, placement) = attempt;
-        let Attempt { volume, space, quotas, lost_found_space } = attempt;
+        let (Attempt { volume, space, quotas, lost_found_space }, placement) = *attempt;
         let mut plan = Self { demand: planner.demand, volume, space, placement, lost_found_space };
         plan.take(quotas)?;
         Ok(plan)
@@ -284,7 +283,7 @@ impl<'t> Planner<'t> {
     }
 
     /// The smallest volume in which everything fits.
-    fn smallest(&mut self) -> Result<(Attempt, Placement), BuildError> {
+    fn smallest(&mut self) -> Result<Box<(Attempt, Placement)>, BuildError> {
         self.counts_inodes = self.options.inodes.is_none() && self.options.inode_ratio.is_none();
         let block_size = u64::from(self.prototype.block_size);
         let cluster_blocks = u64::from(self.prototype.blocks_per_cluster());
@@ -318,7 +317,7 @@ impl<'t> Planner<'t> {
     }
 
     /// An attempt with a number of blocks. A journal whose size was asked for must be less than half of the volume.
-    fn attempt_blocks(&self, blocks: u64) -> Result<Outcome<(Attempt, Placement)>, BuildError> {
+    fn attempt_blocks(&self, blocks: u64) -> Result<Outcome, BuildError> {
         if self.options.journal.megabytes.is_some_and(|size| size > 0)
             && let Some(journal) = self.prototype.journal
         {
@@ -331,30 +330,28 @@ impl<'t> Planner<'t> {
     }
 
     /// A volume of the size that was asked for; `None` for the device's own.
-    fn of_size(&mut self, size: Option<String>) -> Result<(Attempt, Placement), BuildError> {
+    fn of_size(&mut self, size: Option<String>) -> Result<Box<(Attempt, Placement)>, BuildError> {
         let chooses_inodes = self.options.inodes.is_none() && self.options.inode_ratio.is_none();
-        let first = self.attempt(size.clone());
-        let outcome = match first {
-            Ok(Outcome::Fits(fitting)) => return Ok(fitting),
+        let outcome = match self.attempt(size.clone()) {
             // With fewer or more inodes than the usual ratio gives it may fit.
             Ok(Outcome::Short(_)) | Err(BuildError::NoInodes { .. }) if chooses_inodes => {
                 self.counts_inodes = true;
-                self.attempt(size)?
+                self.attempt(size.clone())
             }
-            other => other?,
+            other => other,
         };
-        match outcome {
-            Outcome::Fits(fitting) => Ok(fitting),
-            Outcome::Short(missing) => {
-                let blocks_per_cluster = u64::from(self.prototype.blocks_per_cluster());
-                let needed = self.least_clusters * blocks_per_cluster;
-                Err(BuildError::NoSpace {
-                    needed,
-                    room: needed.saturating_sub(missing),
-                    block_size: u64::from(self.prototype.block_size),
-                })
-            }
+        if let Outcome::Fits(fitting) = outcome? {
+            return Ok(fitting);
         }
+        let mut options = self.options.clone();
+        options.size = size;
+        let room = match self.figures(&mut options) {
+            Ok(figures) => figures.blocks,
+            Err(MkfsError::TooSmall(_)) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        let needed = self.smallest()?.0.volume.geometry.blocks_count;
+        Err(BuildError::NoSpace { needed, room, block_size: self.prototype.block_size })
     }
 
     /// The figures, with as many inodes as the tree needs where nobody says how many.
@@ -373,7 +370,7 @@ impl<'t> Planner<'t> {
     }
 
     /// Lays out a volume of this size and the tree in it.
-    fn attempt(&self, size: Option<String>) -> Result<Outcome<(Attempt, Placement)>, BuildError> {
+    fn attempt(&self, size: Option<String>) -> Result<Outcome, BuildError> {
         let mut options = self.options.clone();
         options.size = size;
         let figures = self.figures(&mut options);
@@ -407,7 +404,7 @@ impl<'t> Planner<'t> {
         if let Some(more) = short(placement.end) {
             return Ok(Outcome::Short(more * cluster_blocks));
         }
-        Ok(Outcome::Fits((attempt, placement)))
+        Ok(Outcome::Fits(Box::new((attempt, placement))))
     }
 }
 

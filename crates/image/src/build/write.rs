@@ -165,6 +165,8 @@ struct Worker<'a, 'p> {
     done: &'a (dyn Fn(u64) + Sync),
     recorder: Recorder<'p>,
     items: Vec<DirItem<'p>>,
+    /// The file of the last window.
+    last_file: Option<(NodeId, Mapping<'p>)>,
     buffer: AlignedBuffer,
 }
 
@@ -177,7 +179,7 @@ impl<'a, 'p> Worker<'a, 'p> {
     ) -> Self {
         let buffer = AlignedBuffer::new(0, ALIGNMENT);
         let recorder = Recorder::new(plan);
-        Self { plan, device, failed, done, recorder, items: Vec::new(), buffer }
+        Self { plan, device, failed, done, recorder, items: Vec::new(), last_file: None, buffer }
     }
 
     fn run(&mut self, job: &Job) -> Result<(), BuildError> {
@@ -262,7 +264,10 @@ impl<'a, 'p> Worker<'a, 'p> {
         let first = starts.partition_point(|start| *start <= clusters.start).saturating_sub(1);
         let overlapping = starts[first..].iter().take_while(|start| **start < clusters.end).count();
         for &id in &demand.files[first..first + overlapping] {
-            let Some(mapping) = plan.file(id) else { continue };
+            // A file of many windows has its ranges counted once by each worker.
+            let known = self.last_file.take().filter(|(known, _)| *known == id);
+            let Some(known) = known.or_else(|| Some((id, plan.file(id)?))) else { continue };
+            let mapping = &self.last_file.insert(known).1;
             let size = demand.tree.node(id).size();
             let mut content = None;
             for (block, part) in mapping.within(clusters.clone()) {
@@ -280,7 +285,7 @@ impl<'a, 'p> Worker<'a, 'p> {
             }
             let map = mapping.map();
             if map.start < clusters.end && map.end > clusters.start {
-                window.put_map(&mapping, demand.numbers.of(id), plan);
+                window.put_map(mapping, demand.numbers.of(id), plan);
             }
         }
         Ok(())
