@@ -189,12 +189,6 @@ fn check_records(
         {
             return Err(Flaw::above_limit("inode", inode.0, geometry.inodes_count).at(place()));
         }
-        if entry.is_used() && entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            let is_ciphertext = geometry.has_incompat(IncompatFeatures::ENCRYPT);
-            if !is_ciphertext {
-                return Err(Flaw::Rule("the name holds a slash or a zero byte").at(place()));
-            }
-        }
     }
     Ok(())
 }

@@ -391,3 +391,50 @@ fn paths_resolve_as_on_linux() {
     assert_eq!(yes(&"n".repeat(256)), Err("name too long".to_owned()));
     assert_eq!(yes(&"n/".repeat(2049)), Err("name too long".to_owned()));
 }
+
+#[test]
+fn a_name_with_a_slash_is_not_shown() {
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "^metadata_csum"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let volume = common::open(&image.path());
+    let root = volume.extents(InodeNo::ROOT).unwrap().next().unwrap().unwrap().physical().unwrap();
+    let device = OverlayDevice::new(common::device(&image.path()));
+    // `lost+found` becomes `../t+found`.
+    let at = root.0 * u64::from(volume.geometry().block_size) + 24 + 8;
+    device.write_at(at, b"../").unwrap();
+    let volume = Volume::open(Arc::new(device)).unwrap();
+    let last = volume.read_dir(InodeNo::ROOT, 0).unwrap().last().unwrap();
+    assert_eq!(
+        last.unwrap_err().to_string(),
+        "directory 2, block 0, entry at byte 24: the name holds a slash or a zero byte"
+    );
+}
+
+#[test]
+fn many_threads_read_one_volume() {
+    fn is_shared<T: Send + Sync>(_: &T) {}
+    if tool("mke2fs").is_none() {
+        skip!("no mke2fs here");
+    }
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    tree::grow(&source, 6, &tree::Options { block: 1024, ..tree::Options::default() }).unwrap();
+    let image = TempImage::of_size(64 << 20).unwrap();
+    let text = image.path().to_str().unwrap().to_owned();
+    mke2fs(["-q", "-F", "-t", "ext4", "-d", source.to_str().unwrap(), &text]).unwrap();
+    // A cache of a few blocks: every thread pushes the others' out.
+    let options = OpenOptions { cache_size: 20_000, ..OpenOptions::default() };
+    let volume = options.open(common::device(&image.path())).unwrap();
+    is_shared(&volume);
+    let expected = common::snapshot(&common::open(&image.path())).unwrap();
+    extant_device::sync::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let found = common::snapshot(&volume).unwrap();
+                extant_testkit::assert_same_tree(&expected, &found);
+            });
+        }
+    });
+}

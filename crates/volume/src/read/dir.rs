@@ -413,7 +413,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             if let Some(inode) = entry.inode {
                 checked_inode(self.source, &self.dir, inode)?;
             }
-            found.extend(self.shown(&entry, part));
+            found.extend(self.shown(&entry, FileBlock(part))?);
         }
         found.retain(|entry| entry.cookie > self.after);
         self.waiting = found;
@@ -423,23 +423,31 @@ impl<S: MetadataRead> ReadDir<'_, S> {
     fn take_block(&mut self, at: FileBlock, bytes: &[u8]) -> Result<(), Error> {
         let format = format(self.source, &self.dir);
         for entry in format.entries(bytes, at) {
-            let shown = self.shown(&entry?, at.0);
+            let shown = self.shown(&entry?, at)?;
             self.waiting.extend(shown.filter(|entry| entry.cookie > self.after));
         }
         Ok(())
     }
 
-    fn shown(&self, entry: &dirent::DirEntry<'_>, block: u64) -> Option<DirEntry> {
+    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is none: whoever copied the tree out would
+    /// write somewhere else.
+    fn shown(
+        &self,
+        entry: &dirent::DirEntry<'_>,
+        block: FileBlock,
+    ) -> Result<Option<DirEntry>, Error> {
+        let Some(inode) = entry.inode else { return Ok(None) };
         let name = match &self.form {
             NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
+            _ if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
+                let place = Place::DirEntry(self.dir.number, block, entry.at as u32);
+                let rule = Flaw::Rule("the name holds a slash or a zero byte");
+                return Err(rule.at(place).into());
+            }
             _ => entry.name.to_vec(),
         };
-        Some(DirEntry {
-            inode: entry.inode?,
-            file_type: entry.file_type,
-            name,
-            cookie: cookie(block, entry.at + entry.rec_len),
-        })
+        let cookie = cookie(block.0, entry.at + entry.rec_len);
+        Ok(Some(DirEntry { inode, file_type: entry.file_type, name, cookie }))
     }
 
     fn next_entry(&mut self) -> Result<Option<DirEntry>, Error> {
