@@ -6,9 +6,8 @@ use crate::failure::Failure;
 const FSCK_OPERATIONAL: u8 = 8;
 
 /// Name, what it will do, exit code until then.
-const LATER: [(&str, &str, u8); 18] = [
+const LATER: [(&str, &str, u8); 17] = [
     ("fsck", "checking and repairing a volume", FSCK_OPERATIONAL),
-    ("undo", "applying an undo file", 1),
     ("mount", "mounting an image", 1),
     ("umount", "unmounting an image", 1),
     ("rm", "removing files in an image", 1),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    build, cat, completions, cp, export, find, frag, info, ls, man, map, mkfs, stat, tree,
+    build, cat, completions, cp, export, find, frag, info, ls, man, map, mkfs, stat, tree, undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Cat(cat::Args),
     Stat(stat::Args),
     Tree(tree::Args),
+    Undo(undo::Args),
     Find(find::Args),
     Cp(cp::Args),
     Export(export::Args),
@@ -61,6 +62,7 @@ impl Command {
             Self::Cat(_) => "cat",
             Self::Stat(_) => "stat",
             Self::Tree(_) => "tree",
+            Self::Undo(_) => "undo",
             Self::Find(_) => "find",
             Self::Cp(_) => "cp",
             Self::Export(_) => "export",
@@ -80,6 +82,7 @@ impl Command {
             Self::Cat(args) => args.run(session),
             Self::Stat(args) => args.run(session),
             Self::Tree(args) => args.run(session),
+            Self::Undo(args) => args.run(session),
             Self::Find(args) => args.run(session),
             Self::Cp(args) => args.run(session),
             Self::Export(args) => args.run(session),

@@ -3,6 +3,7 @@
 //! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on another device.
 //! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
+//! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`url`]: how a user names a device.
 //! - [`sync`]: locks with an order, condition variables, atomics and threads; nothing else in the engine may take them
 //!   from `std`.
@@ -23,6 +24,7 @@ mod sparse;
 
 pub mod env;
 pub mod sync;
+pub mod undo;
 pub mod url;
 
 pub use device::{

@@ -1,0 +1,53 @@
+//! `extant undo`: puts an image back that was changed with an undo file (`-z`).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use extant_device::OpenOptions;
+use extant_device::undo::{Check, apply};
+use extant_device::url::{Access, open};
+
+use crate::failure::Failure;
+use crate::say;
+use crate::session::Session;
+
+/// Put an image back as it was before a command that was run with -z
+///
+/// The undo file is read whole and checked before anything is written. Applying it twice is safe.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Even if the image was changed since, or looks like another one of the same size
+    #[arg(short)]
+    force: bool,
+    /// Check the file, write nothing
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Say what was put back
+    #[arg(short)]
+    verbose: bool,
+    /// The undo file
+    #[arg(value_name = "FILE")]
+    undo_file: PathBuf,
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+        let device = open(&self.image, access, &OpenOptions::new()).map_err(Failure::new)?;
+        let check = if self.force { Check::SizeOnly } else { Check::Same };
+        let applied =
+            apply(&self.undo_file, &*device, check, self.dry_run).map_err(Failure::new)?;
+        if !applied.is_finished {
+            session.remark("the undo file ends early: the work that it undoes was cut off")?;
+        }
+        if self.verbose || self.dry_run {
+            let done = if self.dry_run { "would be put back" } else { "put back" };
+            let (records, bytes) = (applied.records, applied.bytes);
+            say!(session, "{records} pieces, {bytes} bytes {done}")?;
+        }
+        Ok(())
+    }
+}

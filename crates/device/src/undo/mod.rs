@@ -1,0 +1,143 @@
+//! Undo: what is overwritten on a device is kept in a file, from which the device can be put back.
+//!
+//! [`UndoDevice`] stands before a device. The first time that a unit of it is to change, the unit's old bytes go to the
+//! undo file, and that is synced, before the change is passed on. [`apply`] puts them back. The file's format is in
+//! [`format`].
+
+mod apply;
+mod file;
+pub mod format;
+
+pub use apply::{Applied, Check, apply};
+pub use file::UndoWriter;
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::device::{Device, Request, check_batch};
+use crate::error::DeviceError;
+use crate::sync::Mutex;
+
+/// What can go wrong with an undo file.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoError {
+    /// The system failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The undo file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is no undo file, or its header is broken.
+    #[error("{}: not an undo file: {problem}", path.display())]
+    NotUndo {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The undo file was made of another device, or the device was changed since.
+    #[error("{}: the undo file does not belong to this image: {problem}", path.display())]
+    OtherImage {
+        /// The undo file.
+        path: PathBuf,
+        /// What differs.
+        problem: &'static str,
+    },
+    /// A record in the middle of the file is broken: what follows cannot be trusted.
+    #[error("{}: the record at byte {at} is broken", path.display())]
+    Broken {
+        /// The undo file.
+        path: PathBuf,
+        /// Where in it.
+        at: u64,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// A device whose changes can be undone.
+pub struct UndoDevice {
+    inner: Arc<dyn Device>,
+    writer: Mutex<UndoWriter>,
+}
+
+impl UndoDevice {
+    /// Keeps what is overwritten on `inner` in the undo file at `path`, which must not be there yet.
+    ///
+    /// # Errors
+    /// The file cannot be made, or the device cannot be read.
+    pub fn create(inner: Arc<dyn Device>, path: impl Into<PathBuf>) -> Result<Self, UndoError> {
+        let writer = UndoWriter::create(path.into(), &*inner)?;
+        Ok(Self { inner, writer: Mutex::new(writer) })
+    }
+
+    /// Ends the undo file: from now on it belongs to the device as it is now. Without this it can be applied all the same,
+    /// and the device is known by less.
+    ///
+    /// # Errors
+    /// The file or the device failed.
+    pub fn finish(&self) -> Result<(), UndoError> {
+        self.inner.flush()?;
+        self.writer.lock().finish(&*self.inner)
+    }
+
+    fn keep(&self, batch: &[Request<'_>]) -> Result<(), DeviceError> {
+        let changes = batch.iter().filter(|request| request.is_change() && request.length() > 0);
+        let ranges: Vec<Range<u64>> =
+            changes.map(|request| request.offset()..request.offset() + request.length()).collect();
+        let Some(first) = ranges.first() else { return Ok(()) };
+        let place = first.clone();
+        self.writer.lock().keep(&*self.inner, &ranges).map_err(|error| match error {
+            UndoError::Device(error) => error,
+            other => DeviceError::io(
+                crate::error::Operation::Write,
+                place.start,
+                place.end - place.start,
+                io::Error::other(other.to_string()),
+            ),
+        })
+    }
+}
+
+impl Device for UndoDevice {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        check_batch(self, batch)?;
+        self.keep(batch)?;
+        self.inner.submit(batch)
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        self.inner.next_data(range)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.inner.sector_size()
+    }
+
+    fn discard_reads_zero(&self) -> bool {
+        self.inner.discard_reads_zero()
+    }
+}
+
+impl fmt::Debug for UndoDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UndoDevice").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
