@@ -183,6 +183,26 @@ pub fn is_block_uninit(
     clusters.count_in(range.clone()) == used.count_in(range)
 }
 
+/// A volume with fewer blocks gets no journal by default.
+pub const MIN_VOLUME_WITH_JOURNAL: u64 = 2048;
+
+/// Blocks of the journal that a volume of so many blocks gets by default, from mke2fs's images; `None` where it would not
+/// fit.
+pub fn default_journal_blocks(volume: u64) -> Option<u64> {
+    const KIB: u64 = 1024;
+    match volume {
+        _ if volume < MIN_VOLUME_WITH_JOURNAL => None,
+        _ if volume < 32 * KIB => Some(KIB),
+        _ if volume < 256 * KIB => Some(4 * KIB),
+        _ if volume < 512 * KIB => Some(8 * KIB),
+        _ if volume < 4096 * KIB => Some(16 * KIB),
+        _ if volume < 8192 * KIB => Some(32 * KIB),
+        _ if volume < 16384 * KIB => Some(64 * KIB),
+        _ if volume < 32768 * KIB => Some(128 * KIB),
+        _ => Some(256 * KIB),
+    }
+}
+
 /// Where an extent-mapped journal should start: in the middle of the volume, so that no head has far to go, in the
 /// emptiest group there.
 pub fn journal_goal(geometry: &Geometry, used: &RunSet) -> BlockNo {

@@ -1,5 +1,6 @@
 //! How large the journal and the orphan file are, and where the journal is wanted.
 
+use extant_layout::tables::default_journal_blocks;
 use extant_ondisk::{CompatFeatures, IncompatFeatures};
 
 use super::super::error::MkfsError;
@@ -23,25 +24,6 @@ pub struct JournalFigures {
 const MIN_JOURNAL: u64 = 1024;
 /// And at most this many.
 const MAX_JOURNAL: u64 = 10_240_000;
-/// Smaller volumes get no journal by default.
-const MIN_VOLUME: u64 = 2048;
-
-/// The default for a volume of so many blocks; `None` where a journal would not fit.
-fn default_blocks(volume: u64) -> Option<u64> {
-    const KIB: u64 = 1024;
-    match volume {
-        _ if volume < MIN_VOLUME => None,
-        _ if volume < 32 * KIB => Some(KIB),
-        _ if volume < 256 * KIB => Some(4 * KIB),
-        _ if volume < 512 * KIB => Some(8 * KIB),
-        _ if volume < 4096 * KIB => Some(16 * KIB),
-        _ if volume < 8192 * KIB => Some(32 * KIB),
-        _ if volume < 16384 * KIB => Some(64 * KIB),
-        _ if volume < 32768 * KIB => Some(128 * KIB),
-        _ => Some(256 * KIB),
-    }
-}
-
 /// The part of the default journal that fast commits get by default.
 const FAST_COMMIT_SHARE: u64 = 64;
 
@@ -56,7 +38,7 @@ pub(super) fn internal(
     }
     let block_size = u64::from(figures.block_size);
     let asked = options.megabytes.filter(|size| *size != 0);
-    let default = default_blocks(figures.blocks);
+    let default = default_journal_blocks(figures.blocks);
     let main = match (default, asked) {
         (Some(_), Some(megabytes)) => (u64::from(megabytes) << 20) / block_size,
         (Some(blocks), None) => blocks,

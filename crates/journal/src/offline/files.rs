@@ -1,0 +1,267 @@
+//! Files that no directory leads to: the journal, the orphan file, quota files.
+
+use std::ops::Range;
+
+use extant_layout::pack::{ExtentTree, IndirectTree, Run, indirect_blocks};
+use extant_ondisk::extent::ROOT_SIZE;
+use extant_ondisk::indirect::IndirectMap;
+use extant_ondisk::inode::{Inode, InodeFlags, SECTOR};
+use extant_ondisk::jbd2::{
+    JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
+};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::{
+    BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures, Tid, Uuid,
+};
+use zerocopy::IntoBytes;
+
+use super::{Offline, OfflineError};
+
+/// A regular file that only its owner may read.
+const HIDDEN_FILE: u16 = 0o100_600;
+/// `i_extra_isize` of new inodes: all fields that the format has now.
+const EXTRA_ISIZE: u16 = 32;
+
+/// How large a journal is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct JournalShape {
+    /// Blocks, those for fast commits included.
+    pub blocks: u32,
+    /// Blocks for fast commits, at the end.
+    pub fast_commit_blocks: u32,
+    /// Where it should start.
+    pub goal: BlockNo,
+}
+
+/// A file as it was made.
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    /// The inode as written.
+    pub inode: Inode,
+    /// Data blocks in the order of the file.
+    pub data: Vec<Range<u64>>,
+}
+
+impl NewFile {
+    /// The data blocks one by one.
+    pub fn blocks(&self) -> impl Iterator<Item = BlockNo> + '_ {
+        self.data.iter().flat_map(Clone::clone).map(BlockNo)
+    }
+}
+
+impl Offline {
+    /// Takes blocks for a file of `size` bytes without holes, maps them and writes its inode; the blocks' contents are the
+    /// caller's. The inode must be free or about to be overwritten; it is in use afterwards.
+    ///
+    /// # Errors
+    /// There is no room, or the device failed.
+    pub fn make_file(
+        &mut self,
+        number: InodeNo,
+        size: u64,
+        goal: BlockNo,
+        flags: InodeFlags,
+        now: u64,
+    ) -> Result<NewFile, OfflineError> {
+        let block_size = u64::from(self.geometry.block_size);
+        let ratio = u64::from(self.geometry.blocks_per_cluster);
+        let count = size.div_ceil(block_size);
+        let data = self.take_blocks(goal, count)?;
+        let has_extents = self.geometry.has_incompat(IncompatFeatures::EXTENTS);
+        let runs = logical_runs(&data);
+        let mut written = Vec::new();
+        let sink = |block: BlockNo, bytes: &[u8]| written.push((block, bytes.to_vec()));
+        let (i_block, nodes) = if has_extents {
+            let tree = ExtentTree::new(runs);
+            let nodes = self.take_nodes(goal, tree.blocks(self.geometry.block_size))?;
+            (tree.write(number, 0, &self.geometry, nodes.iter().copied(), sink), nodes)
+        } else {
+            let broken = super::MapError::Broken(number);
+            let needed = indirect_blocks([(FileBlock(0), count)], self.geometry.block_size)
+                .filter(|_| count <= IndirectMap::new(self.geometry.block_size).max_blocks())
+                .ok_or(broken)?;
+            let nodes = self.take_nodes(goal, needed)?;
+            let tree = IndirectTree::new(self.geometry.block_size);
+            (tree.write(runs, nodes.iter().copied(), sink), nodes)
+        };
+        for (block, bytes) in written {
+            self.write(block, &bytes)?;
+        }
+        let space = count.next_multiple_of(ratio) + nodes.len() as u64 * ratio;
+        let mut inode = self.hidden_inode(i_block, now);
+        inode.size = size;
+        inode.flags |= flags;
+        if has_extents {
+            inode.flags |= InodeFlags::EXTENTS;
+        }
+        self.set_space(&mut inode, space);
+        let mut record = vec![0; usize::from(self.geometry.inode_size)];
+        inode.encode_into(&mut record, &self.geometry);
+        self.mark_inode(number)?;
+        self.write_inode(number, &mut record)?;
+        if size > i32::MAX as u64 {
+            self.update_superblock(|raw| {
+                let mut features = raw.features();
+                features.ro_compat |= RoCompatFeatures::LARGE_FILE;
+                raw.set_features(features);
+            })?;
+        }
+        Ok(NewFile { inode, data })
+    }
+
+    fn take_nodes(&mut self, goal: BlockNo, count: u64) -> Result<Vec<BlockNo>, OfflineError> {
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            nodes.extend(self.take_blocks(goal, 1)?.into_iter().flatten().map(BlockNo));
+        }
+        Ok(nodes)
+    }
+
+    fn hidden_inode(&self, i_block: [u8; ROOT_SIZE], now: u64) -> Inode {
+        let time = Timestamp::new(i64::try_from(now).unwrap_or(i64::MAX), 0);
+        Inode {
+            mode: HIDDEN_FILE,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: time,
+            ctime: time,
+            mtime: time,
+            crtime: Some(time),
+            dtime: 0,
+            links: 1,
+            blocks: 0,
+            flags: InodeFlags::empty(),
+            version: 0,
+            i_block,
+            generation: 0,
+            file_acl: BlockNo(0),
+            extra_isize: if self.geometry.inode_size > 128 { EXTRA_ISIZE } else { 0 },
+            project: Some(0),
+        }
+    }
+
+    /// Sets the block count of an inode that takes so many blocks, in sectors while they can be counted so.
+    pub fn set_space(&self, inode: &mut Inode, blocks: u64) {
+        let sectors = blocks * (u64::from(self.geometry.block_size) / SECTOR);
+        let is_huge = self.geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
+        inode.flags -= InodeFlags::HUGE_FILE;
+        if is_huge && sectors >= 1 << 48 {
+            inode.flags |= InodeFlags::HUGE_FILE;
+            inode.blocks = blocks;
+        } else {
+            inode.blocks = sectors;
+        }
+    }
+
+    /// Gives back the blocks of a file that no directory leads to, and clears its record. A map that is broken gives nothing
+    /// back: the next check finds its blocks.
+    ///
+    /// # Errors
+    /// The device failed, or a bitmap lies off the volume.
+    pub fn remove_file(&mut self, number: InodeNo) -> Result<(), OfflineError> {
+        let mut record = self.read_inode(number)?;
+        let inode = Inode::decode(&record, number, &self.geometry)?;
+        match self.read_map(number, &inode) {
+            Ok(map) => self.free_blocks_of(map.all().collect::<Vec<_>>())?,
+            Err(OfflineError::Device(error)) => return Err(error.into()),
+            Err(_) => {}
+        }
+        record.fill(0);
+        self.write_inode(number, &mut record)?;
+        if number >= self.geometry.first_inode {
+            self.free_inode(number, false)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the volume's journal in its inode and names it in the superblock, with a copy of the map.
+    ///
+    /// # Errors
+    /// There is no room, or the device failed.
+    pub fn make_journal(&mut self, shape: JournalShape, now: u64) -> Result<(), OfflineError> {
+        let size = u64::from(shape.blocks) * u64::from(self.geometry.block_size);
+        let number = InodeNo::JOURNAL;
+        let file = self.make_file(number, size, shape.goal, InodeFlags::empty(), now)?;
+        for run in &file.data {
+            let range = BlockNo(run.start)..BlockNo(run.end);
+            let bytes = self.geometry.byte_of(range.start)..self.geometry.byte_of(range.end);
+            self.device.write_zeroes(bytes)?;
+        }
+        let first = file.data.first().map_or(0, |run| run.start);
+        let mut block = vec![0; self.geometry.block_len()];
+        let raw = journal_superblock(self.geometry.block_size, shape, Uuid(self.raw.s_uuid));
+        block[..size_of::<RawJournalSuperblock>()].copy_from_slice(raw.as_bytes());
+        self.write(BlockNo(first), &block)?;
+        let inode = file.inode;
+        self.update_superblock(|raw| {
+            let mut features = raw.features();
+            features.compat |= CompatFeatures::HAS_JOURNAL;
+            raw.set_features(features);
+            raw.s_rev_level.set(raw.s_rev_level.get().max(1));
+            raw.s_journal_inum.set(number.0);
+            raw.s_journal_dev.set(0);
+            raw.s_journal_uuid = [0; 16];
+            back_up_journal(raw, &inode);
+        })
+    }
+
+    /// Fills a file with bytes; the rest of its last block is zero.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write_file(&self, file: &NewFile, bytes: &[u8]) -> Result<(), OfflineError> {
+        let mut parts = bytes.chunks(self.geometry.block_len());
+        for block in file.blocks() {
+            let mut whole = parts.next().unwrap_or_default().to_vec();
+            whole.resize(self.geometry.block_len(), 0);
+            self.write(block, &whole)?;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps a copy of the journal inode's map and size in the superblock.
+pub fn back_up_journal(raw: &mut extant_ondisk::superblock::RawSuperblock, inode: &Inode) {
+    raw.s_jnl_backup_type = 1;
+    let words = inode.i_block.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+    for (stored, word) in raw.s_jnl_blocks.iter_mut().zip(words) {
+        stored.set(word);
+    }
+    raw.s_jnl_blocks[15].set((inode.size >> 32) as u32);
+    raw.s_jnl_blocks[16].set((inode.size & 0xffff_ffff) as u32);
+}
+
+fn journal_superblock(block_size: u32, shape: JournalShape, uuid: Uuid) -> RawJournalSuperblock {
+    let mut raw = JournalSuperblock {
+        is_v2: true,
+        block_size,
+        blocks_count: shape.blocks,
+        first: 1,
+        sequence: Tid(1),
+        start: 0,
+        errno: 0,
+        compat: JournalCompat::empty(),
+        incompat: JournalIncompat::empty(),
+        ro_compat: JournalRoCompat::empty(),
+        uuid,
+        fast_commit_blocks: shape.fast_commit_blocks,
+        head: 0,
+        users: vec![Uuid::NIL],
+    }
+    .encode();
+    raw.seal();
+    raw
+}
+
+/// Runs of blocks as those of a file without holes.
+fn logical_runs(data: &[Range<u64>]) -> Vec<Run> {
+    let mut at = 0;
+    let mut runs = Vec::with_capacity(data.len());
+    for run in data {
+        let len = run.end - run.start;
+        runs.push(Run { block: FileBlock(at), len, start: BlockNo(run.start) });
+        at += len;
+    }
+    runs
+}

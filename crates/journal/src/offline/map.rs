@@ -1,0 +1,268 @@
+//! The map of a file: read whole, cut, written anew.
+
+use extant_layout::pack::{IndirectTree, Run, indirect_blocks};
+use extant_ondisk::extent::{
+    Extent, ExtentIndex, ExtentNode, NodeEntries, NodeLimits, NodeOwner, OwnedNode, ROOT_SIZE,
+    capacity, child_limits, seal,
+};
+use extant_ondisk::indirect::{IndirectMap, SLOTS, pointers};
+use extant_ondisk::inode::{FileType, Inode};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+
+use super::{Offline, OfflineError};
+
+/// A map that makes no sense.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum MapError {
+    /// It leads off the volume, or round in circles.
+    #[error("the block map of inode {0} is broken")]
+    Broken(InodeNo),
+    /// Written anew, it would need more blocks than it had.
+    #[error("the block map of inode {0} cannot be written in the blocks that it has")]
+    TooFragmented(InodeNo),
+}
+
+/// A file's blocks.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct FileMap {
+    /// Runs of data blocks in the order of the file.
+    pub extents: Vec<Extent>,
+    /// Extent nodes or indirect blocks.
+    pub nodes: Vec<BlockNo>,
+}
+
+impl FileMap {
+    /// The runs of data blocks on the device.
+    pub fn data(&self) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
+        self.extents.iter().map(|extent| extent.start.0..extent.start.0 + u64::from(extent.len))
+    }
+
+    /// All blocks of the file.
+    pub fn all(&self) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
+        self.data().chain(self.nodes.iter().map(|node| node.0..node.0 + 1))
+    }
+
+    /// Where each data block lies, in the order of the file; unwritten ones too.
+    pub fn blocks(&self) -> impl Iterator<Item = (FileBlock, BlockNo)> + '_ {
+        self.extents.iter().flat_map(|extent| {
+            (0..u64::from(extent.len))
+                .map(move |at| (FileBlock(extent.block.0 + at), BlockNo(extent.start.0 + at)))
+        })
+    }
+
+    /// Forgets everything from a logical block on; the runs that went.
+    pub fn truncate(&mut self, end: u64) -> Vec<std::ops::Range<u64>> {
+        let mut gone = Vec::new();
+        self.extents.retain_mut(|extent| {
+            let keep = end.saturating_sub(extent.block.0).min(u64::from(extent.len));
+            let run_end = extent.start.0 + u64::from(extent.len);
+            if extent.start.0 + keep < run_end {
+                gone.push(extent.start.0 + keep..run_end);
+            }
+            extent.len = keep as u32; // no longer than it was
+            extent.len > 0
+        });
+        gone
+    }
+
+    fn push(&mut self, block: u64, start: BlockNo) {
+        match self.extents.last_mut() {
+            Some(last)
+                if last.end().0 == block
+                    && last.start.0 + u64::from(last.len) == start.0
+                    && last.len < extant_ondisk::extent::MAX_WRITTEN_LEN =>
+            {
+                last.len += 1;
+            }
+            _ => self.extents.push(Extent {
+                block: FileBlock(block),
+                len: 1,
+                start,
+                is_unwritten: false,
+            }),
+        }
+    }
+}
+
+impl Offline {
+    /// Whether an inode has a block map, and not inline data, a short target or a device number.
+    pub fn has_map(&self, inode: &Inode) -> bool {
+        match inode.file_type() {
+            Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
+            Some(FileType::Symlink) => !inode.is_inline() && !inode.is_fast_symlink(&self.geometry),
+            Some(_) => false,
+            None => inode.mode == 0 && !inode.is_inline(),
+        }
+    }
+
+    /// Reads the map of a file.
+    ///
+    /// # Errors
+    /// It is broken, or the device failed.
+    pub fn read_map(&self, number: InodeNo, inode: &Inode) -> Result<FileMap, OfflineError> {
+        let mut map = FileMap::default();
+        if !self.has_map(inode) {
+            return Ok(map);
+        }
+        if inode.is_extent_mapped() {
+            let owner = NodeOwner { inode: number, generation: inode.generation, block: None };
+            self.read_extents(&inode.i_block, &owner, &NodeLimits::ROOT, &mut map)?;
+            return Ok(map);
+        }
+        let shape = IndirectMap::new(self.geometry.block_size);
+        for (slot, pointer) in pointers(&inode.i_block).enumerate().take(SLOTS) {
+            let levels = slot.saturating_sub(11);
+            self.read_indirect(
+                number,
+                pointer,
+                levels,
+                shape.slot_start(slot).0,
+                &shape,
+                &mut map,
+            )?;
+        }
+        Ok(map)
+    }
+
+    /// Every node covers fewer blocks than the one above it, so this ends.
+    fn read_extents(
+        &self,
+        bytes: &[u8],
+        owner: &NodeOwner,
+        limits: &NodeLimits,
+        map: &mut FileMap,
+    ) -> Result<(), OfflineError> {
+        match ExtentNode::check(bytes, owner, limits, &self.geometry)? {
+            ExtentNode::Leaf(extents) => {
+                map.extents.extend(extents.iter().map(|raw| raw.decode()));
+            }
+            ExtentNode::Index(indexes, below) => {
+                for position in 0..indexes.len() {
+                    let Some((index, limits)) = child_limits(indexes, below, position, limits)
+                    else {
+                        return Err(MapError::Broken(owner.inode).into());
+                    };
+                    map.nodes.push(index.leaf);
+                    if map.nodes.len() as u64 > self.geometry.blocks_count {
+                        return Err(MapError::Broken(owner.inode).into());
+                    }
+                    let bytes = self.read(index.leaf)?;
+                    let owner = NodeOwner { block: Some(index.leaf), ..*owner };
+                    self.read_extents(&bytes, &owner, &limits, map)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_indirect(
+        &self,
+        number: InodeNo,
+        pointer: BlockNo,
+        levels: usize,
+        first: u64,
+        shape: &IndirectMap,
+        map: &mut FileMap,
+    ) -> Result<(), OfflineError> {
+        if pointer.0 == 0 {
+            return Ok(());
+        }
+        // More blocks than the volume has: a pointer leads back up.
+        let held = map.nodes.len() + map.extents.len();
+        if !self.geometry.contains(pointer, 1) || held as u64 > self.geometry.blocks_count {
+            return Err(MapError::Broken(number).into());
+        }
+        if levels == 0 {
+            map.push(first, pointer);
+            return Ok(());
+        }
+        map.nodes.push(pointer);
+        let bytes = self.read(pointer)?;
+        let below = if levels == 1 { 1 } else { shape.covered_by(levels - 1) };
+        for (position, pointer) in pointers(&bytes).enumerate() {
+            let first = first + position as u64 * below;
+            self.read_indirect(number, pointer, levels - 1, first, shape, map)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a map anew, of the kind that the inode has, in the nodes given; returns `i_block` and the nodes left over.
+    ///
+    /// # Errors
+    /// It needs more nodes, or the device failed.
+    pub fn write_map(
+        &self,
+        number: InodeNo,
+        inode: &Inode,
+        map: &FileMap,
+    ) -> Result<([u8; ROOT_SIZE], Vec<BlockNo>), OfflineError> {
+        let mut written: Vec<(BlockNo, Vec<u8>)> = Vec::new();
+        let mut nodes = map.nodes.iter().copied();
+        let root = if inode.is_extent_mapped() {
+            self.pack_extents(number, inode.generation, &map.extents, &mut nodes, &mut written)?
+        } else {
+            let ranges = map.extents.iter().map(|extent| (extent.block, u64::from(extent.len)));
+            let needed = indirect_blocks(ranges, self.geometry.block_size)
+                .ok_or(MapError::Broken(number))?;
+            if needed > map.nodes.len() as u64 {
+                return Err(MapError::TooFragmented(number).into());
+            }
+            let runs = map.extents.iter().map(|extent| Run {
+                block: extent.block,
+                len: u64::from(extent.len),
+                start: extent.start,
+            });
+            let mut used = Vec::new();
+            let places = nodes.by_ref().take(needed as usize); // at most as many as there are
+            used.extend(places);
+            IndirectTree::new(self.geometry.block_size).write(runs, used, |block, bytes| {
+                written.push((block, bytes.to_vec()));
+            })
+        };
+        for (block, bytes) in written {
+            self.write(block, &bytes)?;
+        }
+        Ok((root, nodes.collect()))
+    }
+
+    fn pack_extents(
+        &self,
+        number: InodeNo,
+        generation: u32,
+        extents: &[Extent],
+        nodes: &mut impl Iterator<Item = BlockNo>,
+        written: &mut Vec<(BlockNo, Vec<u8>)>,
+    ) -> Result<[u8; ROOT_SIZE], OfflineError> {
+        let (root_max, node_max) = (capacity(ROOT_SIZE), capacity(self.geometry.block_len()));
+        let mut root = [0; ROOT_SIZE];
+        let mut put = |entries: NodeEntries, first: FileBlock| {
+            let block = nodes.next().ok_or(MapError::TooFragmented(number))?;
+            let mut bytes = vec![0; self.geometry.block_len()];
+            OwnedNode { max: node_max, generation: 0, entries }.encode_into(&mut bytes);
+            let owner = NodeOwner { inode: number, generation, block: Some(block) };
+            seal(&mut bytes, &owner, &self.geometry);
+            written.push((block, bytes));
+            Ok::<_, OfflineError>(ExtentIndex { block: first, leaf: block, unused: 0 })
+        };
+        if extents.len() <= usize::from(root_max) {
+            let entries = NodeEntries::Leaf(extents.to_vec());
+            OwnedNode { max: root_max, generation: 0, entries }.encode_into(&mut root);
+            return Ok(root);
+        }
+        let mut level = extents
+            .chunks(usize::from(node_max))
+            .map(|part| put(NodeEntries::Leaf(part.to_vec()), part[0].block))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut below = 0;
+        while level.len() > usize::from(root_max) {
+            level = level
+                .chunks(usize::from(node_max))
+                .map(|part| put(NodeEntries::Index(part.to_vec(), below), part[0].block))
+                .collect::<Result<Vec<_>, _>>()?;
+            below += 1;
+        }
+        let entries = NodeEntries::Index(level, below);
+        OwnedNode { max: root_max, generation: 0, entries }.encode_into(&mut root);
+        Ok(root)
+    }
+}

@@ -1,0 +1,431 @@
+//! Changing a volume that nobody has open: checkers and tuners work on it without transactions.
+//!
+//! [`Offline`] keeps superblock, descriptors and the bitmaps it needed in memory; [`Offline::commit`] writes what changed.
+//! Inodes and blocks of files are written at once. What makes half of such work harmless is the caller's: an undo file, or
+//! the next check.
+
+mod alloc;
+mod files;
+mod map;
+
+pub use alloc::NoSpace;
+pub use files::{JournalShape, NewFile, back_up_journal};
+pub use map::{FileMap, MapError};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_device::{Device, DeviceError};
+use extant_layout::groups::{desc_block_places, leading};
+use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
+use extant_ondisk::{
+    BlockNo, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, inode,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Why a volume could not be changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Bytes of the volume are broken.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// A file's map is broken.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// There is no room.
+    #[error(transparent)]
+    NoSpace(#[from] NoSpace),
+}
+
+/// A volume that nobody else has open.
+pub struct Offline {
+    device: Arc<dyn Device>,
+    /// The superblock; what is changed here is written by [`Self::commit`].
+    pub raw: RawSuperblock,
+    geometry: Geometry,
+    table: Vec<u8>,
+    bitmaps: BTreeMap<(bool, u32), Bitmap>,
+    dirty_descs: BTreeSet<u32>,
+    is_superblock_dirty: bool,
+}
+
+struct Bitmap {
+    bits: Vec<u8>,
+    is_dirty: bool,
+}
+
+/// Whether a bitmap stands for inodes: the key of the map.
+fn is_inode(kind: BitmapKind) -> bool {
+    kind == BitmapKind::Inode
+}
+
+impl Offline {
+    /// Opens a volume by its primary superblock and descriptors.
+    ///
+    /// # Errors
+    /// The device failed or the superblock cannot be computed with.
+    pub fn open(device: Arc<dyn Device>) -> Result<Self, OfflineError> {
+        let mut raw = RawSuperblock::new_zeroed();
+        device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes())?;
+        raw.verify(GroupNo(0))?;
+        let geometry = Geometry::new(&raw)?;
+        let table = read_table(&*device, &geometry)?;
+        Ok(Self::of_parts(device, raw, geometry, table))
+    }
+
+    /// A volume whose superblock and descriptor table were found otherwise.
+    ///
+    /// # Panics
+    /// When the table is not [`Geometry::desc_blocks`] blocks.
+    pub fn of_parts(
+        device: Arc<dyn Device>,
+        raw: RawSuperblock,
+        geometry: Geometry,
+        table: Vec<u8>,
+    ) -> Self {
+        assert_eq!(table.len(), geometry.desc_blocks() as usize * geometry.block_len());
+        Self {
+            device,
+            raw,
+            geometry,
+            table,
+            bitmaps: BTreeMap::new(),
+            dirty_descs: BTreeSet::new(),
+            is_superblock_dirty: false,
+        }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The sizes and counts.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The descriptor table as it stands now.
+    pub fn table(&self) -> &[u8] {
+        &self.table
+    }
+
+    /// Changes the superblock. The geometry follows: features, UUID and seeds hold from now on.
+    ///
+    /// # Errors
+    /// The superblock cannot be computed with any more; it is as before then.
+    pub fn update_superblock(
+        &mut self,
+        change: impl FnOnce(&mut RawSuperblock),
+    ) -> Result<(), OfflineError> {
+        let before = self.raw;
+        change(&mut self.raw);
+        match Geometry::new(&self.raw) {
+            Ok(geometry) => self.geometry = geometry,
+            Err(error) => {
+                self.raw = before;
+                return Err(error.into());
+            }
+        }
+        self.is_superblock_dirty = true;
+        Ok(())
+    }
+
+    /// The descriptor of a group.
+    pub fn desc(&self, group: GroupNo) -> GroupDesc {
+        let raw = RawGroupDesc::from_bytes(
+            &self.table[desc_range(group, &self.geometry)],
+            group,
+            &self.geometry,
+        )
+        .expect("the table holds a descriptor of every group");
+        GroupDesc::unchecked(&raw)
+    }
+
+    /// Changes the descriptor of a group.
+    pub fn update_desc(&mut self, group: GroupNo, change: impl FnOnce(&mut GroupDesc)) {
+        let mut desc = self.desc(group);
+        change(&mut desc);
+        let range = desc_range(group, &self.geometry);
+        let mut raw = RawGroupDesc::from_bytes(&self.table[range.clone()], group, &self.geometry)
+            .expect("the table holds a descriptor of every group");
+        desc.encode_into(&mut raw);
+        raw.write_to(&mut self.table[range], &self.geometry);
+        self.dirty_descs.insert(self.geometry.desc_place(group).0);
+    }
+
+    /// Has all descriptors sealed and written anew: checksums changed.
+    pub fn touch_all_descs(&mut self) {
+        self.dirty_descs.extend(0..self.geometry.desc_blocks());
+    }
+
+    /// One block.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn read(&self, block: BlockNo) -> Result<Vec<u8>, OfflineError> {
+        let mut bytes = vec![0; self.geometry.block_len()];
+        self.device.read_at(self.geometry.byte_of(block), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Overwrites a block.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write(&self, block: BlockNo, bytes: &[u8]) -> Result<(), OfflineError> {
+        Ok(self.device.write_at(self.geometry.byte_of(block), bytes)?)
+    }
+
+    /// Where an inode's record lies, in bytes; `None` when there is no such inode or its table lies off the volume.
+    pub fn inode_offset(&self, number: InodeNo) -> Option<u64> {
+        let (group, index) = self.geometry.inode_place(number)?;
+        let table = self.desc(group).inode_table;
+        self.geometry.contains(table, u64::from(self.geometry.itable_blocks())).then(|| {
+            self.geometry.byte_of(table) + u64::from(index) * u64::from(self.geometry.inode_size)
+        })
+    }
+
+    /// The record of an inode.
+    ///
+    /// # Errors
+    /// There is no such inode, or the device failed.
+    pub fn read_inode(&self, number: InodeNo) -> Result<Vec<u8>, OfflineError> {
+        let offset = self.inode_offset(number).ok_or_else(|| no_inode(number, &self.geometry))?;
+        let mut record = vec![0; usize::from(self.geometry.inode_size)];
+        self.device.read_at(offset, &mut record)?;
+        Ok(record)
+    }
+
+    /// Seals the record of an inode and writes it.
+    ///
+    /// # Errors
+    /// There is no such inode, or the device failed.
+    pub fn write_inode(&self, number: InodeNo, record: &mut [u8]) -> Result<(), OfflineError> {
+        let offset = self.inode_offset(number).ok_or_else(|| no_inode(number, &self.geometry))?;
+        inode::seal(record, number, &self.geometry);
+        Ok(self.device.write_at(offset, record)?)
+    }
+
+    /// The bits of a bitmap: stored, or implied by an uninitialised group.
+    ///
+    /// # Errors
+    /// It lies off the volume, or the device failed.
+    pub fn bitmap(&mut self, kind: BitmapKind, group: GroupNo) -> Result<&[u8], OfflineError> {
+        Ok(&self.loaded(kind, group)?.bits)
+    }
+
+    fn loaded(&mut self, kind: BitmapKind, group: GroupNo) -> Result<&mut Bitmap, OfflineError> {
+        let key = (is_inode(kind), group.0);
+        if !self.bitmaps.contains_key(&key) {
+            let bits = self.load(kind, group)?;
+            self.bitmaps.insert(key, Bitmap { bits, is_dirty: false });
+        }
+        Ok(self.bitmaps.get_mut(&key).expect("it was put there"))
+    }
+
+    fn load(&self, kind: BitmapKind, group: GroupNo) -> Result<Vec<u8>, OfflineError> {
+        let desc = self.desc(group);
+        desc.check_places(group, &self.geometry)?;
+        let has_flags = self.geometry.has_uninit_groups();
+        let (block, uninit) = match kind {
+            BitmapKind::Block => (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
+            BitmapKind::Inode => (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
+        };
+        if !(has_flags && desc.flags.contains(uninit)) {
+            return self.read(block);
+        }
+        let mut bits = vec![0; self.geometry.block_len()];
+        if kind == BitmapKind::Block {
+            for range in self.own_blocks(group) {
+                self.mark(&mut bits, group, range);
+            }
+        }
+        bitmap::pad(&mut bits, kind.used_bits(group, &self.geometry));
+        Ok(bits)
+    }
+
+    /// Blocks in a group that are the volume's own: its superblock and descriptors, and the tables of whichever group.
+    fn own_blocks(&self, group: GroupNo) -> Vec<Range<u64>> {
+        let geometry = &self.geometry;
+        let start = geometry.group_start(group).0;
+        let end = start + u64::from(geometry.group_blocks(group));
+        let mut own = vec![leading(geometry, group).blocks()];
+        for other in (0..geometry.groups_count).map(GroupNo) {
+            let desc = self.desc(other);
+            let table = u64::from(geometry.itable_blocks());
+            let places =
+                [(desc.block_bitmap.0, 1), (desc.inode_bitmap.0, 1), (desc.inode_table.0, table)];
+            own.extend(places.map(|(first, count)| first..first.saturating_add(count)));
+        }
+        own.into_iter()
+            .map(|range| range.start.max(start)..range.end.min(end))
+            .filter(|range| range.start < range.end)
+            .collect()
+    }
+
+    /// Sets the bits of blocks that lie in the group.
+    fn mark(&self, bits: &mut [u8], group: GroupNo, range: Range<u64>) {
+        let start = self.geometry.group_start(group).0;
+        let ratio = u64::from(self.geometry.blocks_per_cluster);
+        // A group has fewer than 2^32 clusters.
+        let (first, end) = ((range.start - start) / ratio, (range.end - start).div_ceil(ratio));
+        bitmap::set_range(bits, first as u32..end as u32);
+    }
+
+    /// Writes everything that changed: bitmaps, descriptors, then the superblock. The backups stay as they were: see
+    /// [`Self::write_backups`].
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn commit(&mut self) -> Result<(), OfflineError> {
+        let dirty: Vec<(bool, u32)> = self
+            .bitmaps
+            .iter()
+            .filter(|(_, bitmap)| bitmap.is_dirty)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in dirty {
+            self.write_bitmap(key)?;
+        }
+        for index in std::mem::take(&mut self.dirty_descs) {
+            self.seal_descs(index);
+            let bytes = self.desc_block(index);
+            self.write(self.geometry.desc_block(index), bytes)?;
+        }
+        if self.is_superblock_dirty {
+            self.raw.seal();
+            self.device.write_at(SUPERBLOCK_OFFSET, self.raw.as_bytes())?;
+            self.is_superblock_dirty = false;
+        }
+        Ok(self.device.flush()?)
+    }
+
+    fn desc_block(&self, index: u32) -> &[u8] {
+        let at = index as usize * self.geometry.block_len();
+        &self.table[at..at + self.geometry.block_len()]
+    }
+
+    fn seal_descs(&mut self, index: u32) {
+        let per_block = self.geometry.descs_per_block();
+        let first = index.saturating_mul(per_block);
+        let end = first.saturating_add(per_block).min(self.geometry.groups_count);
+        for group in (first..end).map(GroupNo) {
+            let range = desc_range(group, &self.geometry);
+            group_desc::seal(&mut self.table[range], group, &self.geometry);
+        }
+    }
+
+    fn write_bitmap(&mut self, key: (bool, u32)) -> Result<(), OfflineError> {
+        let group = GroupNo(key.1);
+        let kind = if key.0 { BitmapKind::Inode } else { BitmapKind::Block };
+        let geometry = self.geometry.clone();
+        let Some(held) = self.bitmaps.get_mut(&key) else { return Ok(()) };
+        held.is_dirty = false;
+        bitmap::pad(&mut held.bits, kind.used_bits(group, &geometry));
+        let bits = held.bits.clone();
+        self.update_desc(group, |desc| {
+            match kind {
+                BitmapKind::Block => desc.flags -= GroupFlags::BLOCK_UNINIT,
+                BitmapKind::Inode => desc.flags -= GroupFlags::INODE_UNINIT,
+            }
+            bitmap::seal(&bits, kind, desc, &geometry);
+        });
+        let desc = self.desc(group);
+        let block = if key.0 { desc.inode_bitmap } else { desc.block_bitmap };
+        self.write(block, &bits)
+    }
+
+    /// Has a bitmap's checksum computed anew, as the geometry now has it; an uninitialised one stays so.
+    ///
+    /// # Errors
+    /// It lies off the volume, or the device failed.
+    pub fn reseal_bitmaps(&mut self, group: GroupNo) -> Result<(), OfflineError> {
+        let geometry = self.geometry.clone();
+        for kind in [BitmapKind::Block, BitmapKind::Inode] {
+            let desc = self.desc(group);
+            let uninit = match kind {
+                BitmapKind::Block => GroupFlags::BLOCK_UNINIT,
+                BitmapKind::Inode => GroupFlags::INODE_UNINIT,
+            };
+            if desc.flags.contains(uninit) {
+                continue;
+            }
+            let bits = self.bitmap(kind, group)?.to_vec();
+            self.update_desc(group, |desc| bitmap::seal(&bits, kind, desc, &geometry));
+        }
+        Ok(())
+    }
+
+    /// Writes the backups of superblock and descriptors, as they stand now.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write_backups(&mut self) -> Result<(), OfflineError> {
+        let geometry = self.geometry.clone();
+        for index in 0..geometry.desc_blocks() {
+            self.seal_descs(index);
+            let bytes = self.desc_block(index);
+            for place in desc_block_places(&geometry, index).into_iter().skip(1) {
+                if geometry.contains(place, 1) {
+                    self.write(place, bytes)?;
+                }
+            }
+        }
+        for group in geometry.backup_superblock_groups() {
+            let sealed = backup_superblock(&self.raw, group);
+            // In a block of 1 KiB, or at the start of a larger one.
+            self.device
+                .write_at(geometry.byte_of(geometry.group_start(group)), sealed.as_bytes())?;
+        }
+        Ok(self.device.flush()?)
+    }
+}
+
+/// The superblock as its backup in a group has it: it says where it lies, that the volume may be in use, and never that its
+/// journal waits for recovery, since the primary knows that better.
+pub fn backup_superblock(primary: &RawSuperblock, group: GroupNo) -> RawSuperblock {
+    let mut raw = *primary;
+    // Backups lie in groups below 2^16 or not at all; the field has no more bits.
+    raw.s_block_group_nr.set((group.0 & 0xffff) as u16);
+    raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
+    let mut features = raw.features();
+    features.incompat -= IncompatFeatures::RECOVER;
+    if raw.s_rev_level.get() > 0 {
+        raw.set_features(features);
+    }
+    raw.seal();
+    raw
+}
+
+/// Reads all blocks of the descriptor table.
+///
+/// # Errors
+/// The device failed.
+pub fn read_table(device: &dyn Device, geometry: &Geometry) -> Result<Vec<u8>, DeviceError> {
+    let mut table = Vec::new();
+    let mut block = vec![0; geometry.block_len()];
+    // Grown block by block: a superblock that lies about the number of groups meets the device's end first.
+    for index in 0..geometry.desc_blocks() {
+        device.read_at(geometry.byte_of(geometry.desc_block(index)), &mut block)?;
+        table.extend_from_slice(&block);
+    }
+    Ok(table)
+}
+
+fn desc_range(group: GroupNo, geometry: &Geometry) -> Range<usize> {
+    let (index, at) = geometry.desc_place(group);
+    let start = index as usize * geometry.block_len() + at;
+    start..start + usize::from(geometry.desc_size)
+}
+
+fn no_inode(number: InodeNo, geometry: &Geometry) -> FormatError {
+    extant_ondisk::Flaw::above_limit("inode number", number.0, geometry.inodes_count)
+        .at(Place::Inode(number))
+}

@@ -1,0 +1,103 @@
+//! Changing volumes offline, judged by e2fsck.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extant_device::FileDevice;
+use extant_device::OpenOptions;
+use extant_journal::offline::{JournalShape, Offline};
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
+use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
+
+fn open(path: &Path) -> Offline {
+    let device: FileDevice = OpenOptions::new().write(true).open(path).unwrap();
+    Offline::open(Arc::new(device)).unwrap()
+}
+
+/// Volumes without a journal: extents, indirect maps, clusters, one-kilobyte blocks.
+const SHAPES: [&[&str]; 4] = [
+    &["-t", "ext4", "-O", "^has_journal", "-b", "4096"],
+    &["-t", "ext2", "-b", "1024"],
+    &["-t", "ext4", "-O", "^has_journal,bigalloc", "-C", "16384", "-b", "4096"],
+    &["-t", "ext4", "-O", "^has_journal,^metadata_csum,uninit_bg", "-b", "1024"],
+];
+
+#[test]
+fn a_journal_is_made_and_removed_and_e2fsck_agrees() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs");
+    }
+    for args in SHAPES {
+        let image = TempImage::by_mke2fs(48 << 20, args).unwrap();
+        let path = image.path();
+        let mut volume = open(&path);
+        let shape = JournalShape { blocks: 1024, fast_commit_blocks: 0, goal: BlockNo(0) };
+        volume.make_journal(shape, 1_700_000_000).unwrap();
+        volume.commit().unwrap();
+        volume.write_backups().unwrap();
+        drop(volume);
+        e2fsck_fn(&path).unwrap_or_else(|said| panic!("{args:?}: {said}"));
+        let log = debugfs(&path, "logdump").unwrap();
+        assert!(log.contains("Journal starts at block 0"), "{args:?}: {log}");
+
+        let mut volume = open(&path);
+        volume.remove_file(InodeNo::JOURNAL).unwrap();
+        volume
+            .update_superblock(|raw| {
+                let mut features = raw.features();
+                features.compat -= CompatFeatures::HAS_JOURNAL;
+                raw.set_features(features);
+                raw.s_journal_inum.set(0);
+                raw.s_jnl_backup_type = 0;
+                raw.s_jnl_blocks = Default::default();
+            })
+            .unwrap();
+        volume.commit().unwrap();
+        drop(volume);
+        e2fsck_fn(&path).unwrap_or_else(|said| panic!("{args:?}, removed: {said}"));
+    }
+}
+
+/// A file cut short gives its blocks back, and its map is sound, at any depth.
+#[test]
+fn a_truncated_map_is_written_anew() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs");
+    }
+    for args in SHAPES {
+        let image = TempImage::by_mke2fs(48 << 20, args).unwrap();
+        let path = image.path();
+        let mut volume = open(&path);
+        let block = u64::from(volume.geometry().block_size);
+        // A journal is as good a file as any.
+        let shape = JournalShape { blocks: 5000, fast_commit_blocks: 0, goal: BlockNo(0) };
+        volume.make_journal(shape, 1_700_000_000).unwrap();
+        let number = InodeNo::JOURNAL;
+        let mut record = volume.read_inode(number).unwrap();
+        let mut inode =
+            extant_ondisk::inode::Inode::decode(&record, number, volume.geometry()).unwrap();
+        let mut map = volume.read_map(number, &inode).unwrap();
+        assert_eq!(map.blocks().count(), 5000);
+        let gone = map.truncate(3001);
+        let ratio = u64::from(volume.geometry().blocks_per_cluster);
+        let (root, unused) = volume.write_map(number, &inode, &map).unwrap();
+        let nodes = (map.nodes.len() - unused.len()) as u64;
+        let whole = |run: std::ops::Range<u64>| run.start.next_multiple_of(ratio)..run.end;
+        volume.free_blocks_of(gone.into_iter().map(whole)).unwrap();
+        volume.free_blocks_of(unused.iter().map(|node| node.0..node.0 + 1)).unwrap();
+        inode.i_block = root;
+        inode.size = 3001 * block;
+        volume.set_space(&mut inode, 3001_u64.next_multiple_of(ratio) + nodes * ratio);
+        inode.encode_into(&mut record, volume.geometry());
+        volume.write_inode(number, &mut record).unwrap();
+        assert!(!inode.flags.contains(InodeFlags::HUGE_FILE));
+        // Nothing but the journal's own length is wrong now; without the feature it would be an ordinary file.
+        let read = volume.read_map(number, &inode).unwrap();
+        assert_eq!(read.blocks().count(), 3001);
+        volume.commit().unwrap();
+        let free = volume.free_blocks();
+        volume.remove_file(number).unwrap();
+        assert_eq!(volume.free_blocks() - free, 3001_u64.next_multiple_of(ratio) + nodes * ratio);
+    }
+}
