@@ -12,6 +12,7 @@
 mod check;
 mod clear;
 pub mod finding;
+pub mod front;
 pub mod judge;
 mod map;
 mod pass1;

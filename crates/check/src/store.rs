@@ -21,6 +21,9 @@ pub enum CheckError {
     /// The volume cannot be opened at all.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// A part of the volume cannot be used.
+    #[error("{0}")]
+    Volume(String),
     /// The judge ended the run: preening met something that it may not repair, or the user cancelled.
     #[error("the check was stopped")]
     Stopped,

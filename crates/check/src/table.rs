@@ -1,8 +1,94 @@
 // The table of findings, sorted by pass. Texts are close to those of e2fsck, so that scripts and people find their way.
 findings! {
     // Pass 0: before the passes.
+    /// No primary superblock, or none that makes sense.
+    SuperblockInvalid: 0, Damage, "Superblock invalid, trying backup blocks... ({detail})", "Fix", true;
+    /// The superblock makes sense but for its checksum, and there is no backup.
+    SuperblockChecksum: 0, Damage, "Superblock checksum does not match superblock.", "Fix", true;
+    /// The count of inodes is not that of the groups.
+    InodesCountWrong: 0, Damage, "inode count in superblock is {found}, should be {expected}.", "Fix", true;
+    /// The device ends before the volume.
+    DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
+    /// Two kinds of checksums at once.
+    ChecksumFeaturesBoth: 0, Safe, "metadata_csum supersedes uninit_bg; both feature bits cannot be set simultaneously.", "Fix", true;
+    /// Descriptors cannot be reserved at the start and lie in their groups.
+    ResizeInodeWithMetaBg: 0, Damage, "Resize_inode and meta_bg features are enabled. Those features are not compatible. Resize inode should be disabled.", "Fix", true;
+    /// The Hurd reads no types in entries.
+    HurdFiletype: 0, Note, "The Hurd does not support the filetype feature.", "Clear", true;
+    /// The volume is older than UUIDs.
+    UuidMissing: 0, Note, "Filesystem did not have a UUID; generating one.", "Fix", true;
+    /// The size of extra fields that every inode has, or should have, cannot be.
+    ExtraIsizeBad: 0, Damage, "Bad {detail} extra isize in superblock ({found}).", "Fix", true;
+    /// The inode of a quota file cannot be one.
+    QuotaInodeBad: 0, Damage, "Invalid {detail} quota inode {found}.", "Fix", true;
+    /// A time of the superblock lies ahead.
+    TimeInFuture: 0, Note, "Superblock last {detail} time ({found}, now = {expected}) is in the future.", "Fix", true;
+    /// More than half of the blocks are reserved.
+    ReservedBlocksTooMany: 0, Damage, "{found} blocks are reserved: more than half of the volume.", "Fix", true;
+    /// Orphans are said to be in a file that the volume does not have.
+    OrphanPresentWithoutFile: 0, Safe, "Feature orphan_present is set but filesystem does not have an orphan file.", "Clear", true;
+    /// The MMP block lies off the volume.
+    MmpBlockInvalid: 0, Safe, "Superblock has invalid MMP block {block}.", "Clear", true;
+    /// The MMP block is none.
+    MmpMagic: 0, Safe, "Superblock has invalid MMP magic ({found}).", "Fix", true;
+    /// The MMP block's checksum does not match.
+    MmpChecksum: 0, Safe, "Superblock MMP block checksum does not match.", "Fix", true;
+    /// A journal is named, but the feature is off.
+    JournalWithoutFeature: 0, Note, "Superblock has_journal flag is clear, but a journal is present.", "Clear", true;
+    /// Recovery is asked for without a journal.
+    RecoveryWithoutJournal: 0, Safe, "Superblock needs_recovery flag is set, but no journal is present.", "Clear", true;
+    /// The journal's inode or superblock is none.
+    JournalInvalid: 0, Safe, "Superblock has an invalid journal (inode {inode}).", "Clear", true;
+    /// The journal's inode is broken, but the superblock has a copy of its map.
+    JournalInodeBroken: 0, Safe, "The journal inode {inode} is broken ({detail}); the superblock has a copy of it.", "Restore", true;
+    /// The superblock has no copy of the journal inode's map, or an old one.
+    JournalBackup: 0, Note, "Backing up journal inode block information.", "Fix", true;
+    /// The journal's superblock is broken.
+    JournalSuperblockCorrupt: 0, Safe, "Journal superblock is corrupt ({detail}).", "Fix", true;
+    /// A journal of version 1 has fields of version 2.
+    JournalV1Fields: 0, Safe, "Found invalid V2 journal superblock fields (from V1 journal).", "Clear", true;
+    /// The journal lies on another device, which was not named.
+    JournalExternal: 0, Note, "The journal lies on a device of its own, which is not looked at.", "", true;
+    /// The journal is not replayed, since nothing may be written.
+    JournalSkipped: 0, Note, "Warning: skipping journal recovery because doing a read-only filesystem check.", "", true;
+    /// The journal is replayed.
+    JournalRecovered: 0, Note, "recovering journal", "", true;
+    /// The journal holds transactions, but nothing asks for their replay.
+    JournalHasData: 0, Damage, "Superblock needs_recovery flag is clear, but journal has data.", "Run journal anyway", true;
+    /// The journal holds transactions that nobody wants.
+    JournalDataLeft: 0, Damage, "The journal still has data.", "Clear journal", true;
+    /// The replay could not be done.
+    JournalReplayFailed: 0, Safe, "The journal cannot be replayed ({detail}).", "Clear journal", true;
+    /// A transaction of the journal does not verify.
+    JournalTransactionCorrupt: 0, Note, "Journal transaction {found} was corrupt, replay was aborted.", "", true;
+    /// A block in the journal does not verify.
+    JournalBlockCorrupt: 0, Safe, "Journal checksum error found ({detail}).", "Leave it out", true;
+    /// A revoke block in the journal does not verify.
+    JournalRevokeCorrupt: 0, Safe, "Invalid revoke block in the journal ({detail}); nothing was replayed.", "Clear journal", true;
+    /// The kernel left an error in the journal.
+    JournalErrno: 0, Note, "The journal records error {found}.", "", true;
+    /// The journal was taken off.
+    JournalDeleted: 0, Note, "*** journal has been deleted ***", "", true;
+    /// A group's bitmaps or inode table lie off the volume; a backup knows better.
+    GroupDescInvalid: 0, Damage, "Group descriptor {group} looks bad ({detail}), trying backup blocks...", "Fix", true;
+    /// One of a group's tables lies off the volume, and there is no backup.
+    GroupTablePlace: 0, Safe, "Group {group}'s {detail} at {block} is off the volume; it belongs at {expected}.", "Relocate", true;
+    /// One of a group's tables lies off the volume, and nobody knows where it belongs.
+    GroupTableLost: 0, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is not known.", "", true;
     /// A group's descriptor checksum does not match.
-    GroupDescChecksum: 0, Safe, "Group descriptor {group} checksum is {found}, should be {expected}.", "Fix", true;
+    GroupDescChecksum: 0, Safe, "Group descriptor {group} checksum is {detail}.", "Fix", true;
+    /// A group has more never-used inodes than free ones.
+    GroupUnusedImpossible: 0, Safe, "Group descriptor {group} has invalid unused inodes count {found}.", "Fix", true;
+    /// The bitmap of the last group cannot be implied: it is shorter than others.
+    LastGroupUninit: 0, Safe, "Last group block bitmap uninitialized.", "Fix", true;
+    /// The orphan list names something that is no orphan.
+    OrphanListIllegal: 0, Damage, "Illegal inode {inode} in orphaned inode list.", "Clear", true;
+    /// An orphan's deletion is finished.
+    OrphanCleared: 0, Note, "Clearing orphaned inode {inode} {detail}", "", true;
+    /// An orphan's truncation is finished.
+    OrphanTruncated: 0, Note, "Truncating orphaned inode {inode} {detail}", "", true;
+    /// The resize inode is in use, but the feature is off.
+    ResizeInodeNotZero: 0, Safe, "Resize_inode not enabled, but the resize inode is non-zero.", "Clear", true;
     /// The resize inode's map is not what the reserved descriptor blocks need.
     ResizeInodeInvalid: 0, Safe, "Resize inode not valid.", "Recreate", true;
 
@@ -325,4 +411,10 @@ findings! {
     QuotaWrong: 6, Safe, "Quota usage of {detail} inconsistent.", "Update quota info", true;
     /// A quota file is broken.
     QuotaFileCorrupt: 6, Safe, "Quota file of inode {inode} is corrupt: {detail}.", "Recreate", true;
+    /// A journal is made in the place of the one that was taken off.
+    JournalRecreate: 6, Safe, "The volume has lost its journal.", "Recreate journal", true;
+    /// There is no room for a journal.
+    JournalNoRoom: 6, Note, "Creating journal: {detail}.", "", true;
+    /// The journal was made.
+    JournalRegenerated: 6, Note, "*** journal has been regenerated {detail} ***", "", true;
 }

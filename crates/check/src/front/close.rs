@@ -1,0 +1,290 @@
+//! Closing a volume that was checked: what waited for sound bitmaps is made, the check is stamped, backups are renewed.
+
+use super::{Facts, Ready, resize, stored_superblock};
+use crate::finding::{Code, Finding, Severity};
+use crate::judge::{Judge, Judgement};
+use crate::report::Outcome;
+use crate::store::CheckError;
+use extant_device::Device;
+use extant_journal::offline::{JournalShape, Offline, backup_superblock};
+use extant_layout::RunSet;
+use extant_layout::tables::{default_journal_blocks, journal_goal};
+use extant_ondisk::bitmap::{BitmapKind, runs};
+use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
+use extant_ondisk::superblock::{RawSuperblock, State, Superblock};
+use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// `s_max_mnt_count`: mounts are not counted.
+const NEVER: u16 = 0xffff;
+
+/// How the check ended, for the closing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Closing {
+    /// The passes ran and nothing is left.
+    Clean,
+    /// The passes ran, or were stopped, and something is left.
+    ErrorsLeft,
+    /// The passes were not run: the volume says that it is clean.
+    Skipped,
+}
+
+/// Why a volume cannot be taken as clean without the passes; `None` when it can. `label` names it.
+pub fn needs_check(superblock: &Superblock, now: u64) -> Option<String> {
+    if superblock.state.contains(State::ERRORS) {
+        return Some("contains a file system with errors".to_owned());
+    }
+    if !superblock.state.contains(State::CLEAN) {
+        return Some("was not cleanly unmounted".to_owned());
+    }
+    let (count, most) = (superblock.mount_count, superblock.max_mount_count);
+    if most != NEVER && most != 0 && most < 1 << 15 && count >= most {
+        return Some(format!("has been mounted {count} times without being checked"));
+    }
+    let interval = u64::from(superblock.check_interval);
+    if interval != 0 && now.saturating_sub(superblock.last_check) >= interval {
+        let days = now.saturating_sub(superblock.last_check) / (24 * 60 * 60);
+        return Some(format!("has gone {days} days without being checked"));
+    }
+    None
+}
+
+impl Ready {
+    /// Whether the front part found something that only the passes can put right or that makes the superblock's word
+    /// doubtful.
+    pub fn needs_passes(&self) -> bool {
+        self.facts.needs_passes
+            || self.facts.from_backup
+            || self.outcomes.iter().any(|outcome| {
+                outcome.finding.code.row().severity > Severity::Note && !outcome.repaired
+            })
+    }
+
+    /// Makes what waited for sound bitmaps, stamps the check and renews the backups where something was repaired. Does
+    /// nothing with a judge that repairs nothing.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn close(self, closing: Closing, judge: &dyn Judge) -> Result<Vec<Outcome>, CheckError> {
+        let Self { store, mut outcomes, device, facts, env } = self;
+        if !judge.may_repair() {
+            return Ok(outcomes);
+        }
+        let was_changed = store.is_changed() || outcomes.iter().any(|outcome| outcome.repaired);
+        drop(store);
+        let now = env.now().seconds.max(0).cast_unsigned();
+        let mut volume = Offline::open(device.clone())?;
+        if closing == Closing::Clean {
+            restore(&mut volume, &facts, judge, &mut outcomes, now)?;
+        }
+        if closing != Closing::Skipped {
+            stamp(&mut volume, closing, now)?;
+        }
+        volume.commit()?;
+        if closing != Closing::ErrorsLeft && (was_changed || facts.from_backup) {
+            renew_backups(&mut volume)?;
+        }
+        if facts.mmp_claimed {
+            release_mmp(&*device, volume.geometry(), &volume.raw, now)?;
+        }
+        Ok(outcomes)
+    }
+}
+
+/// The resize inode, then the journal: the first needs one block, the second a thousand.
+fn restore(
+    volume: &mut Offline,
+    facts: &Facts,
+    judge: &dyn Judge,
+    outcomes: &mut Vec<Outcome>,
+    now: u64,
+) -> Result<(), CheckError> {
+    if facts.lost_resize_inode {
+        resize::make(volume, i64::try_from(now).unwrap_or(i64::MAX))?;
+        volume.commit()?;
+    }
+    let Some(blocks) = facts.lost_journal else { return Ok(()) };
+    if volume.raw.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
+        return Ok(());
+    }
+    let finding = Finding::new(Code::JournalRecreate);
+    let accepted = judge.judge(&finding) == Judgement::Repair;
+    outcomes.push(Outcome { finding, repaired: accepted });
+    if !accepted {
+        return Ok(());
+    }
+    let Some(shape) = journal_shape(volume, blocks)? else { return Ok(()) };
+    let detail = match volume.make_journal(shape, now) {
+        Ok(()) => format!("({} blocks)", shape.blocks),
+        Err(extant_journal::offline::OfflineError::Device(error)) => return Err(error.into()),
+        Err(error) => {
+            let finding = Finding::new(Code::JournalNoRoom).detail(error.to_string());
+            judge.judge(&finding);
+            outcomes.push(Outcome { finding, repaired: false });
+            return Ok(());
+        }
+    };
+    let finding = Finding::new(Code::JournalRegenerated).detail(detail);
+    judge.judge(&finding);
+    outcomes.push(Outcome { finding, repaired: false });
+    Ok(())
+}
+
+/// As large as the old one if that is possible, else as a new volume's.
+fn journal_shape(volume: &mut Offline, old: u32) -> Result<Option<JournalShape>, CheckError> {
+    const LEAST: u32 = 1024;
+    let geometry = volume.geometry().clone();
+    let room = volume.free_blocks();
+    let default =
+        default_journal_blocks(geometry.blocks_count).and_then(|blocks| u32::try_from(blocks).ok());
+    let wanted = [Some(old).filter(|old| *old >= LEAST), default, Some(LEAST)];
+    let blocks = wanted.into_iter().flatten().find(|blocks| u64::from(*blocks) + 8 <= room);
+    let Some(blocks) = blocks else { return Ok(None) };
+    let goal = if geometry.has_incompat(IncompatFeatures::EXTENTS) {
+        journal_goal(&geometry, &used_near_middle(volume)?)
+    } else {
+        geometry.first_data_block
+    };
+    Ok(Some(JournalShape { blocks, fast_commit_blocks: 0, goal }))
+}
+
+/// What is in use around the middle, where a journal is put: no other group is asked for.
+fn used_near_middle(volume: &mut Offline) -> Result<RunSet, CheckError> {
+    let geometry = volume.geometry().clone();
+    let middle = geometry
+        .group_of(BlockNo(geometry.first_data_block.0 + geometry.blocks_count / 2))
+        .unwrap_or(GroupNo(0));
+    let mut used = RunSet::new();
+    let ratio = u64::from(geometry.blocks_per_cluster);
+    let last = geometry.groups_count - 1;
+    for group in (middle.0.saturating_sub(1)..=(middle.0 + 1).min(last)).map(GroupNo) {
+        let start = geometry.group_start(group).0;
+        let bits = 0..geometry.group_clusters(group);
+        let bitmap = volume.bitmap(BitmapKind::Block, group)?;
+        for run in runs(bitmap, bits).filter(|run| run.is_set) {
+            let (first, end) = (u64::from(run.bits.start), u64::from(run.bits.end));
+            used.insert(start + first * ratio..start + end * ratio);
+        }
+    }
+    Ok(used)
+}
+
+/// The check is on record: when it was, and how it ended.
+fn stamp(volume: &mut Offline, closing: Closing, now: u64) -> Result<(), CheckError> {
+    Ok(volume.update_superblock(|raw| {
+        let mut state = State::from_bits_retain(raw.s_state.get());
+        if closing == Closing::Clean {
+            state -= State::ERRORS;
+            state |= State::CLEAN;
+            raw.s_mnt_count.set(0);
+            raw.s_lastcheck.set((now & 0xffff_ffff) as u32);
+            raw.s_lastcheck_hi = (now >> 32 & 0xff) as u8;
+            clear_error_log(raw);
+        } else {
+            state -= State::CLEAN;
+        }
+        raw.s_state.set(state.bits());
+        raw.s_wtime.set((now & 0xffff_ffff) as u32);
+        raw.s_wtime_hi = (now >> 32 & 0xff) as u8;
+    })?)
+}
+
+/// The kernel's note of errors is answered by the check.
+fn clear_error_log(raw: &mut RawSuperblock) {
+    if raw.s_error_count.get() == 0 {
+        return;
+    }
+    raw.s_error_count.set(0);
+    raw.s_first_error_time.set(0);
+    raw.s_first_error_ino.set(0);
+    raw.s_first_error_block.set(0);
+    raw.s_first_error_func = [0; 32];
+    raw.s_first_error_line.set(0);
+    raw.s_last_error_time.set(0);
+    raw.s_last_error_ino.set(0);
+    raw.s_last_error_line.set(0);
+    raw.s_last_error_block.set(0);
+    raw.s_last_error_func = [0; 32];
+    (raw.s_first_error_time_hi, raw.s_last_error_time_hi) = (0, 0);
+    (raw.s_first_error_errcode, raw.s_last_error_errcode) = (0, 0);
+}
+
+/// Writes the backups if one of them would not do in the place of the primary superblock.
+fn renew_backups(volume: &mut Offline) -> Result<(), CheckError> {
+    let geometry = volume.geometry().clone();
+    let mut stale = false;
+    for group in geometry.backup_superblock_groups() {
+        let mut stored = RawSuperblock::new_zeroed();
+        let at = geometry.byte_of(geometry.group_start(group));
+        volume.device().read_at(at, stored.as_mut_bytes())?;
+        let wanted = backup_superblock(&volume.raw, group);
+        stale |= essence(&stored) != essence(&wanted);
+    }
+    for index in 0..geometry.desc_blocks() {
+        let at = index as usize * geometry.block_len();
+        let table = &volume.table()[at..at + geometry.block_len()];
+        let places = extant_layout::groups::desc_block_places(&geometry, index);
+        for place in places.into_iter().skip(1).filter(|place| geometry.contains(*place, 1)) {
+            let stored = volume.read(place)?;
+            stale |= !same_places(&stored, table, index, &geometry);
+        }
+    }
+    if stale {
+        volume.write_backups()?;
+    }
+    Ok(())
+}
+
+/// What makes the volume what it is; counts and times may differ.
+fn essence(raw: &RawSuperblock) -> impl PartialEq + use<> {
+    let superblock = Superblock::decode(raw);
+    (
+        raw.s_magic.get(),
+        raw.verify(GroupNo(0)).is_ok(),
+        Geometry::new(raw).ok(),
+        superblock.uuid,
+        superblock.journal_inode,
+        raw.s_block_group_nr.get(),
+    )
+}
+
+fn same_places(one: &[u8], other: &[u8], index: u32, geometry: &Geometry) -> bool {
+    use extant_ondisk::group_desc::{GroupDesc, RawGroupDesc, verify};
+    let first = index.saturating_mul(geometry.descs_per_block());
+    let end = first.saturating_add(geometry.descs_per_block()).min(geometry.groups_count);
+    (first..end).map(GroupNo).all(|group| {
+        let (_, at) = geometry.desc_place(group);
+        let places = |bytes: &[u8]| {
+            let stored = &bytes[at..at + usize::from(geometry.desc_size)];
+            verify(stored, group, geometry).ok()?;
+            let raw = RawGroupDesc::from_bytes(stored, group, geometry).ok()?;
+            let desc = GroupDesc::unchecked(&raw);
+            Some((desc.block_bitmap, desc.inode_bitmap, desc.inode_table))
+        };
+        places(one) == places(other)
+    })
+}
+
+/// Nobody has the volume open any more.
+fn release_mmp(
+    device: &dyn Device,
+    geometry: &Geometry,
+    raw: &RawSuperblock,
+    now: u64,
+) -> Result<(), CheckError> {
+    let block = BlockNo(raw.s_mmp_block.get());
+    if !raw.features().incompat.contains(IncompatFeatures::MMP) || !geometry.contains(block, 1) {
+        return Ok(());
+    }
+    let mut bytes = vec![0; geometry.block_len()];
+    device.read_at(geometry.byte_of(block), &mut bytes)?;
+    let mut stored = RawMmp::from_bytes(&bytes, block)?;
+    let mut mmp = Mmp::decode(&stored);
+    (mmp.sequence, mmp.time) = (MmpSequence::Clean, now);
+    mmp.encode_into(&mut stored);
+    stored.seal(geometry);
+    bytes[..size_of::<RawMmp>()].copy_from_slice(stored.as_bytes());
+    device.write_at(geometry.byte_of(block), &bytes)?;
+    device.flush()?;
+    stored_superblock(device).map(|_| ())
+}

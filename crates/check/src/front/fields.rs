@@ -1,0 +1,191 @@
+//! The superblock's fields that `Geometry` does not judge.
+
+use super::Front;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use extant_ondisk::superblock::{RawSuperblock, Superblock};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, Uuid};
+use extant_ondisk::{MetadataChecksum, RoCompatFeatures};
+
+/// `s_creator_os` of the Hurd.
+const HURD: u32 = 1;
+/// The extra fields of an inode that the format started with.
+const LEAST_EXTRA: u16 = 4;
+
+impl Front<'_> {
+    pub(super) fn check_fields(&mut self) -> Result<(), CheckError> {
+        self.check_features()?;
+        self.check_uuid()?;
+        self.check_extra_isize()?;
+        self.check_quota_inodes()?;
+        self.check_times()?;
+        self.check_counts()
+    }
+
+    fn change(
+        &mut self,
+        finding: Finding,
+        change: impl FnOnce(&mut RawSuperblock),
+    ) -> Result<(), CheckError> {
+        if self.ask(finding)? {
+            self.volume.update_superblock(change)?;
+        }
+        Ok(())
+    }
+
+    fn check_features(&mut self) -> Result<(), CheckError> {
+        let features = self.volume.raw.features();
+        let (compat, incompat, ro_compat) =
+            (features.compat, features.incompat, features.ro_compat);
+        if ro_compat.contains(RoCompatFeatures::METADATA_CSUM | RoCompatFeatures::GDT_CSUM) {
+            self.change(Finding::new(Code::ChecksumFeaturesBoth), |raw| {
+                let mut features = raw.features();
+                features.ro_compat -= RoCompatFeatures::GDT_CSUM;
+                raw.set_features(features);
+            })?;
+        }
+        if compat.contains(CompatFeatures::RESIZE_INODE)
+            && incompat.contains(IncompatFeatures::META_BG)
+        {
+            self.change(Finding::new(Code::ResizeInodeWithMetaBg), |raw| {
+                let mut features = raw.features();
+                features.compat -= CompatFeatures::RESIZE_INODE;
+                raw.set_features(features);
+                raw.s_reserved_gdt_blocks.set(0);
+            })?;
+        }
+        if self.volume.raw.s_creator_os.get() == HURD
+            && incompat.contains(IncompatFeatures::FILETYPE)
+        {
+            self.change(Finding::new(Code::HurdFiletype), |raw| {
+                let mut features = raw.features();
+                features.incompat -= IncompatFeatures::FILETYPE;
+                raw.set_features(features);
+            })?;
+        }
+        let has_file = compat.contains(CompatFeatures::ORPHAN_FILE);
+        if ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT) && !has_file {
+            self.change(Finding::new(Code::OrphanPresentWithoutFile), |raw| {
+                let mut features = raw.features();
+                features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
+                raw.set_features(features);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A volume of the time before UUIDs. Where checksums start with it, a nil one is as good as any.
+    fn check_uuid(&mut self) -> Result<(), CheckError> {
+        let raw = &self.volume.raw;
+        let is_in_checksums = raw.features().checksum() != MetadataChecksum::None;
+        if !Uuid(raw.s_uuid).is_nil() || is_in_checksums || !self.may_repair() {
+            return Ok(());
+        }
+        let fresh = self.options.fresh_uuid;
+        self.change(Finding::new(Code::UuidMissing), |raw| {
+            raw.s_uuid = fresh.0;
+            raw.s_rev_level.set(raw.s_rev_level.get());
+        })
+    }
+
+    fn check_extra_isize(&mut self) -> Result<(), CheckError> {
+        let raw = &self.volume.raw;
+        let inode_size = self.volume.geometry().inode_size;
+        if inode_size <= 128 || raw.s_rev_level.get() == 0 {
+            return Ok(());
+        }
+        let room = inode_size - 128;
+        let is_bad = |size: u16| size != 0 && (size < LEAST_EXTRA || size > room || size % 4 != 0);
+        let (least, wanted) = (raw.s_min_extra_isize.get(), raw.s_want_extra_isize.get());
+        let good = room.min(32);
+        for (value, name, is_least) in [(least, "required", true), (wanted, "desired", false)] {
+            if !is_bad(value) {
+                continue;
+            }
+            let finding = Finding::new(Code::ExtraIsizeBad)
+                .detail(name.to_owned())
+                .found(u64::from(value))
+                .expected(u64::from(good));
+            self.change(finding, |raw| {
+                if is_least {
+                    raw.s_min_extra_isize.set(good);
+                } else {
+                    raw.s_want_extra_isize.set(good);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_quota_inodes(&mut self) -> Result<(), CheckError> {
+        if !self.volume.raw.features().ro_compat.contains(RoCompatFeatures::QUOTA) {
+            return Ok(());
+        }
+        let (first, last) =
+            (self.volume.geometry().first_inode, self.volume.geometry().inodes_count);
+        let raw = &self.volume.raw;
+        let quotas = [
+            ("user", raw.s_usr_quota_inum.get(), Some(InodeNo::USER_QUOTA)),
+            ("group", raw.s_grp_quota_inum.get(), Some(InodeNo::GROUP_QUOTA)),
+            ("project", raw.s_prj_quota_inum.get(), None),
+        ];
+        for (name, number, reserved) in quotas {
+            let is_possible = (first.0..=last).contains(&number)
+                || reserved.is_some_and(|reserved| reserved.0 == number);
+            if number == 0 || is_possible {
+                continue;
+            }
+            let finding =
+                Finding::new(Code::QuotaInodeBad).detail(name.to_owned()).found(u64::from(number));
+            self.change(finding, |raw| match name {
+                "user" => raw.s_usr_quota_inum.set(0),
+                "group" => raw.s_grp_quota_inum.set(0),
+                _ => raw.s_prj_quota_inum.set(0),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_times(&mut self) -> Result<(), CheckError> {
+        let superblock = Superblock::decode(&self.volume.raw);
+        let now = self.now();
+        let limit = now.saturating_add(self.options.time_fudge);
+        let times =
+            [("mount", superblock.mount_time, true), ("write", superblock.write_time, false)];
+        for (name, time, is_mount) in times {
+            if time <= limit {
+                continue;
+            }
+            let finding =
+                Finding::new(Code::TimeInFuture).detail(name.to_owned()).found(time).expected(now);
+            self.change(finding, |raw| {
+                // 40 bits: low word and high byte.
+                let (low, high) = ((now & 0xffff_ffff) as u32, (now >> 32 & 0xff) as u8);
+                if is_mount {
+                    raw.s_mtime.set(low);
+                    raw.s_mtime_hi = high;
+                } else {
+                    raw.s_wtime.set(low);
+                    raw.s_wtime_hi = high;
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_counts(&mut self) -> Result<(), CheckError> {
+        let superblock = Superblock::decode(&self.volume.raw);
+        let blocks = superblock.blocks_count;
+        if superblock.reserved_blocks > blocks / 2 {
+            let right = blocks / 20;
+            let finding = Finding::new(Code::ReservedBlocksTooMany)
+                .found(superblock.reserved_blocks)
+                .expected(right);
+            self.change(finding, |raw| {
+                raw.s_r_blocks_count_lo.set((right & 0xffff_ffff) as u32);
+                raw.s_r_blocks_count_hi.set((right >> 32) as u32);
+            })?;
+        }
+        Ok(())
+    }
+}

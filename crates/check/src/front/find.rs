@@ -1,0 +1,324 @@
+//! Finding a superblock and descriptors to work with: the primary ones, or the backups.
+//!
+//! A backup lies at the start of its group. Where groups start depends on what the superblock says, so all block sizes are
+//! tried with the usual group sizes, then with what a broken primary says, and last the start of the device is searched: a
+//! backup knows its group, and lies where that group starts or is none.
+
+use extant_device::{Device, DeviceError, data_runs};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
+use extant_ondisk::{
+    BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place, RoCompatFeatures,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+const SMALLEST_BLOCK: u32 = 1024;
+const LARGEST_BLOCK: u32 = 65536;
+/// How much of the device is searched for backups at unusual places, in bytes.
+const SEARCHED: u64 = 256 << 20;
+
+/// Which superblock to take.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Wanted {
+    /// The block of the superblock (`-b`); the primary one, else a backup.
+    pub superblock: Option<u64>,
+    /// The block size (`-B`); else all are tried.
+    pub block_size: Option<u32>,
+}
+
+/// A superblock that can be computed with.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) raw: RawSuperblock,
+    pub(super) geometry: Geometry,
+    /// The group whose copy it is.
+    pub(super) group: GroupNo,
+    /// What is wrong with the primary one, where it is not this.
+    pub(super) primary_flaw: Option<FormatError>,
+    /// Of the primary one: only its checksum is wrong.
+    pub(super) is_checksum_wrong: bool,
+    /// Of the primary one: the count of inodes that it had, where another one was computed.
+    pub(super) wrong_inodes_count: Option<u32>,
+}
+
+/// Why nothing was found.
+#[derive(Debug)]
+pub(super) enum NotFound {
+    Device(DeviceError),
+    /// The primary superblock's error: no copy was better.
+    Format(FormatError),
+}
+
+impl From<DeviceError> for NotFound {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+/// Features that no code but their maker's can check, and those that nobody knows.
+pub(super) fn beyond(raw: &RawSuperblock) -> Vec<String> {
+    let features = raw.features();
+    let mut beyond = features;
+    beyond.compat = features.compat.unknown();
+    beyond.incompat = features.incompat.difference(IncompatFeatures::READABLE);
+    beyond.ro_compat = features.ro_compat.unknown()
+        | features.ro_compat
+            & (RoCompatFeatures::HAS_SNAPSHOT
+                | RoCompatFeatures::REPLICA
+                | RoCompatFeatures::BTREE_DIR);
+    beyond.names()
+}
+
+fn read(device: &dyn Device, offset: u64) -> Result<Option<RawSuperblock>, DeviceError> {
+    let mut raw = RawSuperblock::new_zeroed();
+    let fits =
+        offset.checked_add(raw.as_bytes().len() as u64).is_some_and(|end| end <= device.size());
+    if !fits {
+        return Ok(None);
+    }
+    device.read_at(offset, raw.as_mut_bytes())?;
+    Ok(Some(raw))
+}
+
+/// A backup that verifies, and lies where it says.
+fn backup(
+    device: &dyn Device,
+    offset: u64,
+    block_size: u32,
+) -> Result<Option<(RawSuperblock, Geometry, GroupNo)>, DeviceError> {
+    let Some(raw) = read(device, offset)? else { return Ok(None) };
+    if raw.s_magic.get() != SUPERBLOCK_MAGIC {
+        return Ok(None);
+    }
+    let stored = u32::from(raw.s_block_group_nr.get());
+    if raw.verify(GroupNo(stored)).is_err() {
+        return Ok(None);
+    }
+    let Ok(geometry) = Geometry::new(&raw) else { return Ok(None) };
+    if geometry.block_size != block_size {
+        return Ok(None);
+    }
+    let Some(group) = geometry.group_of(BlockNo(offset >> geometry.block_bits())) else {
+        return Ok(None);
+    };
+    // Old makers left the number at 0; the field has 16 bits.
+    let is_named = stored == 0 || stored == group.0 & 0xffff;
+    let is_there = geometry.byte_of(geometry.group_start(group)) == offset;
+    Ok((is_named && is_there && group.0 > 0).then_some((raw, geometry, group)))
+}
+
+fn block_sizes(wanted: Option<u32>) -> Vec<u32> {
+    match wanted {
+        Some(size) => vec![size],
+        None => (SMALLEST_BLOCK.trailing_zeros()..=LARGEST_BLOCK.trailing_zeros())
+            .map(|bits| 1 << bits)
+            .collect(),
+    }
+}
+
+/// Finds a superblock.
+pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFound> {
+    if let Some(block) = wanted.superblock {
+        return named(device, block, wanted.block_size);
+    }
+    let nothing =
+        || Flaw::truncated(0, SUPERBLOCK_OFFSET as usize).at(Place::Superblock(GroupNo(0)));
+    let Some(raw) = read(device, SUPERBLOCK_OFFSET)? else {
+        return Err(NotFound::Format(nothing()));
+    };
+    let flaw = match primary(&raw, wanted.block_size) {
+        Ok(found) => return Ok(found),
+        Err(flaw) => flaw,
+    };
+    // Healthy, but beyond this code: its backups are, too.
+    if raw.s_magic.get() == SUPERBLOCK_MAGIC
+        && raw.verify(GroupNo(0)).is_ok()
+        && !flaw.is_corruption()
+    {
+        return Err(NotFound::Format(flaw));
+    }
+    if let Some((backup, geometry, group)) = any_backup(device, &raw, wanted.block_size)? {
+        return Ok(Found {
+            raw: backup,
+            geometry,
+            group,
+            primary_flaw: Some(flaw),
+            is_checksum_wrong: false,
+            wrong_inodes_count: None,
+        });
+    }
+    // Without a backup the primary one is taken if it makes sense but for its checksum.
+    if matches!(flaw, FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. })
+        && let Ok(geometry) = Geometry::new(&raw)
+    {
+        return Ok(Found {
+            raw,
+            geometry,
+            group: GroupNo(0),
+            primary_flaw: Some(flaw),
+            is_checksum_wrong: true,
+            wrong_inodes_count: None,
+        });
+    }
+    Err(NotFound::Format(flaw))
+}
+
+fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, FormatError> {
+    raw.verify(GroupNo(0))?;
+    let mut found = Found {
+        raw: *raw,
+        geometry: match Geometry::new(raw) {
+            Ok(geometry) => geometry,
+            Err(error) => return with_inodes_counted(raw, error),
+        },
+        group: GroupNo(0),
+        primary_flaw: None,
+        is_checksum_wrong: false,
+        wrong_inodes_count: None,
+    };
+    if let Some(size) = block_size.filter(|size| *size != found.geometry.block_size) {
+        let flaw =
+            Flaw::bad_value("s_log_block_size (another block size was asked for: see -B)", size);
+        return Err(flaw.at(Place::Superblock(GroupNo(0))));
+    }
+    // s_block_group_nr of the primary superblock is 0 whatever it says.
+    found.raw.s_block_group_nr.set(0);
+    if raw.s_block_group_nr.get() != 0 {
+        found.raw.seal();
+    }
+    Ok(found)
+}
+
+/// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to distrust the rest.
+fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found, FormatError> {
+    let FormatError::Corrupt { flaw: Flaw::BadValue { field: "s_inodes_count", .. }, .. } = &error
+    else {
+        return Err(error);
+    };
+    let blocks = extant_ondisk::superblock::Superblock::decode(raw).blocks_count;
+    let groups = blocks
+        .checked_sub(u64::from(raw.s_first_data_block.get()))
+        .map(|blocks| blocks.div_ceil(u64::from(raw.s_blocks_per_group.get()).max(1)));
+    let count =
+        groups.and_then(|groups| groups.checked_mul(u64::from(raw.s_inodes_per_group.get())));
+    let Some(count) = count.and_then(|count| u32::try_from(count).ok()) else { return Err(error) };
+    let mut fixed = *raw;
+    fixed.s_inodes_count.set(count);
+    fixed.seal();
+    let Ok(geometry) = Geometry::new(&fixed) else { return Err(error) };
+    Ok(Found {
+        raw: fixed,
+        geometry,
+        group: GroupNo(0),
+        primary_flaw: None,
+        is_checksum_wrong: false,
+        wrong_inodes_count: Some(raw.s_inodes_count.get()),
+    })
+}
+
+/// The superblock in the block that the user names.
+fn named(device: &dyn Device, block: u64, block_size: Option<u32>) -> Result<Found, NotFound> {
+    let mut first = None;
+    for size in block_sizes(block_size) {
+        let Some(offset) = block.checked_mul(u64::from(size)) else { continue };
+        // Block 0, or 1 with blocks of 1 KiB, is the primary one.
+        if offset == 0 || offset == SUPERBLOCK_OFFSET {
+            let found = read(device, SUPERBLOCK_OFFSET)?.map(|raw| primary(&raw, Some(size)));
+            match found {
+                Some(Ok(found)) => return Ok(found),
+                Some(Err(flaw)) => first = first.or(Some(flaw)),
+                None => {}
+            }
+            continue;
+        }
+        if let Some((raw, geometry, group)) = backup(device, offset, size)? {
+            return Ok(Found {
+                raw,
+                geometry,
+                group,
+                primary_flaw: primary_flaw(device)?,
+                is_checksum_wrong: false,
+                wrong_inodes_count: None,
+            });
+        }
+        if let Some(raw) = read(device, offset)? {
+            let place = Place::Superblock(GroupNo(u32::from(raw.s_block_group_nr.get())));
+            let flaw = raw.verify(GroupNo(0)).and_then(|()| Geometry::new(&raw).map(|_| ()));
+            let flaw = flaw.err().unwrap_or_else(|| Flaw::Rule("it is no backup").at(place));
+            first = first.or(Some(flaw));
+        }
+    }
+    let nothing = Flaw::Rule("there is none in the block named").at(Place::Superblock(GroupNo(0)));
+    Err(NotFound::Format(first.unwrap_or(nothing)))
+}
+
+fn primary_flaw(device: &dyn Device) -> Result<Option<FormatError>, DeviceError> {
+    let raw = read(device, SUPERBLOCK_OFFSET)?;
+    Ok(raw.and_then(|raw| primary(&raw, None).err()))
+}
+
+type Backup = (RawSuperblock, Geometry, GroupNo);
+
+fn any_backup(
+    device: &dyn Device,
+    broken: &RawSuperblock,
+    block_size: Option<u32>,
+) -> Result<Option<Backup>, DeviceError> {
+    for (size, block) in backup_places(broken, block_size) {
+        let Some(offset) = block.checked_mul(u64::from(size)) else { continue };
+        if let Some(found) = backup(device, offset, size)? {
+            return Ok(Some(found));
+        }
+    }
+    search(device, block_size)
+}
+
+/// Where backups lie on volumes with groups of the usual size, and of the size that the broken superblock says.
+fn backup_places(broken: &RawSuperblock, block_size: Option<u32>) -> Vec<(u32, u64)> {
+    /// Groups with backups under sparse_super, as far as anything is likely to be lost.
+    const GROUPS: [u64; 16] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343, 625, 729, 2187, 2401];
+    let mut places = Vec::new();
+    for size in block_sizes(block_size) {
+        let first = u64::from(size == SMALLEST_BLOCK);
+        let said = u64::from(broken.s_blocks_per_group.get());
+        for per_group in [u64::from(size) * 8, said] {
+            // A group has at least a block more than its superblock.
+            if per_group > 1 {
+                places.extend(GROUPS.iter().map(|group| (size, first + group * per_group)));
+            }
+        }
+    }
+    places.dedup();
+    places
+}
+
+/// Searches the start of the device.
+fn search(device: &dyn Device, block_size: Option<u32>) -> Result<Option<Backup>, DeviceError> {
+    const WINDOW: u64 = 1 << 20;
+    const STEP: u64 = SMALLEST_BLOCK as u64;
+    const MAGIC_AT: usize = 0x38;
+    let end = device.size().min(SEARCHED);
+    let mut bytes = Vec::new();
+    for run in data_runs(device, 0..end) {
+        let run = run?;
+        let mut at = run.start - run.start % STEP;
+        while at < run.end {
+            let len = WINDOW.min(run.end - at);
+            // At most a window.
+            bytes.resize(len as usize, 0);
+            device.read_at(at, &mut bytes)?;
+            for (index, start) in bytes.chunks(STEP as usize).enumerate() {
+                let magic = SUPERBLOCK_MAGIC.to_le_bytes();
+                if start.get(MAGIC_AT..MAGIC_AT + 2) != Some(&magic[..]) {
+                    continue;
+                }
+                for size in block_sizes(block_size) {
+                    if let Some(found) = backup(device, at + index as u64 * STEP, size)? {
+                        return Ok(Some(found));
+                    }
+                }
+            }
+            at += len;
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,215 @@
+//! Group descriptors: whether they can be, and what to put in the place of those that cannot.
+
+use super::Front;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use extant_layout::RunSet;
+use extant_layout::groups::leading;
+use extant_layout::tables::{GroupTables, TableRules, place_tables};
+use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
+
+/// Which of a group's places lie off the volume.
+fn bad_places(desc: &GroupDesc, geometry: &Geometry) -> Vec<&'static str> {
+    [
+        ("block bitmap", desc.block_bitmap, 1),
+        ("inode bitmap", desc.inode_bitmap, 1),
+        ("inode table", desc.inode_table, u64::from(geometry.itable_blocks())),
+    ]
+    .into_iter()
+    .filter(|(_, block, count)| !geometry.contains(*block, *count))
+    .map(|(name, _, _)| name)
+    .collect()
+}
+
+fn place(desc: &GroupDesc, name: &str) -> BlockNo {
+    match name {
+        "block bitmap" => desc.block_bitmap,
+        "inode bitmap" => desc.inode_bitmap,
+        _ => desc.inode_table,
+    }
+}
+
+fn set_place(desc: &mut GroupDesc, name: &str, block: BlockNo) {
+    match name {
+        "block bitmap" => desc.block_bitmap = block,
+        "inode bitmap" => desc.inode_bitmap = block,
+        _ => desc.inode_table = block,
+    }
+}
+
+/// Nothing is taken as never used in this group.
+fn distrust(desc: &mut GroupDesc) {
+    desc.flags -= GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+    desc.itable_unused = 0;
+}
+
+impl Front<'_> {
+    /// Judges every descriptor. What cannot be is replaced at once, so that the passes can look; it is written where the
+    /// judge says so.
+    pub(super) fn check_groups(&mut self) -> Result<(), CheckError> {
+        let geometry = self.volume.geometry().clone();
+        // Computed only where something is wrong.
+        let mut guess: Option<Option<Vec<GroupTables>>> = None;
+        let mut checksums = Vec::new();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            let verdict = self.verify_desc(group);
+            let bad = bad_places(&self.desc(group), &geometry);
+            if bad.is_empty() {
+                if let Err(FormatError::Corrupt {
+                    flaw: Flaw::Checksum { found, computed }, ..
+                }) = verdict
+                {
+                    checksums.push((group, found, computed));
+                }
+                continue;
+            }
+            self.facts.needs_passes = true;
+            if let Some(backup) = self.backup_desc(group)? {
+                let finding = Finding::new(Code::GroupDescInvalid)
+                    .group(group)
+                    .detail(format!("bad block for {}", bad.join(" and ")));
+                let is_accepted = self.ask(finding)?;
+                self.settle(group, is_accepted, |desc| {
+                    (desc.block_bitmap, desc.inode_bitmap, desc.inode_table) =
+                        (backup.block_bitmap, backup.inode_bitmap, backup.inode_table);
+                    distrust(desc);
+                });
+                continue;
+            }
+            let tables = guess.get_or_insert_with(|| {
+                let rules = TableRules::default();
+                place_tables(&geometry, rules, &RunSet::new()).ok().map(|it| it.groups)
+            });
+            let tables = tables.as_ref().and_then(|all| all.get(group.0 as usize)).copied();
+            for name in &bad {
+                self.replace_place(group, name, tables.as_ref())?;
+            }
+        }
+        for (group, found, computed) in checksums {
+            let finding = Finding::new(Code::GroupDescChecksum)
+                .group(group)
+                .detail(format!("{found:#06x}, should be {computed:#06x}"));
+            let is_accepted = self.ask(finding)?;
+            self.facts.needs_passes = true;
+            self.settle(group, is_accepted, distrust);
+        }
+        self.check_high_water()
+    }
+
+    fn verify_desc(&self, group: GroupNo) -> Result<(), FormatError> {
+        group_desc::verify(self.stored_desc(group), group, self.volume.geometry())
+    }
+
+    fn stored_desc(&self, group: GroupNo) -> &[u8] {
+        let geometry = self.volume.geometry();
+        let (index, at) = geometry.desc_place(group);
+        let start = index as usize * geometry.block_len() + at;
+        &self.volume.table()[start..start + usize::from(geometry.desc_size)]
+    }
+
+    /// The same group's descriptor from a backup whose places lie on the volume.
+    fn backup_desc(&mut self, group: GroupNo) -> Result<Option<GroupDesc>, CheckError> {
+        let geometry = self.volume.geometry().clone();
+        let (index, at) = geometry.desc_place(group);
+        for backup in geometry.backup_superblock_groups() {
+            let Some(block) = geometry.desc_block_backup(index, backup) else { continue };
+            let bytes = self.read(block)?;
+            let stored = &bytes[at..at + usize::from(geometry.desc_size)];
+            if group_desc::verify(stored, group, &geometry).is_err() {
+                continue;
+            }
+            let Ok(raw) = RawGroupDesc::from_bytes(stored, group, &geometry) else { continue };
+            let desc = GroupDesc::unchecked(&raw);
+            if desc.check_places(group, &geometry).is_ok() {
+                return Ok(Some(desc));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Without a backup: where the maker of the volume would have put it, if nothing else lies there; for a bitmap, whose
+    /// contents can be made anew, else the first block of the group that no table takes.
+    fn replace_place(
+        &mut self,
+        group: GroupNo,
+        name: &str,
+        guess: Option<&GroupTables>,
+    ) -> Result<(), CheckError> {
+        let geometry = self.volume.geometry().clone();
+        let taken = self.taken_by_tables(&geometry);
+        let length = if name == "inode table" { u64::from(geometry.itable_blocks()) } else { 1 };
+        let guessed = guess.map(|tables| match name {
+            "block bitmap" => tables.block_bitmap,
+            "inode bitmap" => tables.inode_bitmap,
+            _ => tables.inode_table,
+        });
+        let fits = |block: &BlockNo| {
+            geometry.contains(*block, length) && taken.is_free(block.0..block.0 + length)
+        };
+        let start = geometry.group_start(group).0;
+        let range = start..start + u64::from(geometry.group_blocks(group));
+        let free = || taken.first_fit(range, length).map(BlockNo);
+        let new = guessed.filter(fits).or_else(|| if length == 1 { free() } else { None });
+        let found = place(&self.desc(group), name);
+        let finding =
+            Finding::new(Code::GroupTablePlace).group(group).block(found).detail(name.to_owned());
+        let Some(new) = new else {
+            return self.tell(Finding { code: Code::GroupTableLost, ..finding });
+        };
+        let finding = finding.expected(new.0);
+        let is_accepted = self.ask(finding)?;
+        self.settle(group, is_accepted, |desc| {
+            set_place(desc, name, new);
+            distrust(desc);
+        });
+        Ok(())
+    }
+
+    fn taken_by_tables(&self, geometry: &Geometry) -> RunSet {
+        let mut taken = RunSet::new();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            taken.insert(leading(geometry, group).blocks());
+            let desc = self.desc(group);
+            let table = u64::from(geometry.itable_blocks());
+            for (block, count) in
+                [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, table)]
+            {
+                if geometry.contains(block, count) {
+                    taken.insert(block.0..block.0 + count);
+                }
+            }
+        }
+        taken
+    }
+
+    /// Counts that bar the passes from inodes: more unused inodes than free ones, and a last group whose bitmap is implied.
+    fn check_high_water(&mut self) -> Result<(), CheckError> {
+        let geometry = self.volume.geometry().clone();
+        if !geometry.has_uninit_groups() {
+            return Ok(());
+        }
+        let last = GroupNo(geometry.groups_count - 1);
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            let desc = self.desc(group);
+            let limit = geometry.inodes_per_group.min(desc.free_inodes);
+            if desc.itable_unused > limit {
+                let finding = Finding::new(Code::GroupUnusedImpossible)
+                    .group(group)
+                    .found(u64::from(desc.itable_unused));
+                let is_accepted = self.ask(finding)?;
+                self.facts.needs_passes = true;
+                self.settle(group, is_accepted, |desc| {
+                    desc.flags -= GroupFlags::INODE_UNINIT;
+                    desc.itable_unused = 0;
+                });
+            }
+            if group == last && desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                let is_accepted = self.ask(Finding::new(Code::LastGroupUninit).group(group))?;
+                self.facts.needs_passes = true;
+                self.settle(group, is_accepted, |desc| desc.flags -= GroupFlags::BLOCK_UNINIT);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,447 @@
+//! The journal: found, judged, replayed; its superblock or its inode put right, or the journal taken off.
+
+use super::{Front, OpenError, has};
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use extant_journal::offline::{OfflineError, back_up_journal};
+use extant_journal::{
+    BlockRuns, Damage, Finish, JournalError, JournalPlace, Log, Recovered, recover_volume,
+};
+use extant_ondisk::extent::{EXTENT_MAGIC, ROOT_SIZE};
+use extant_ondisk::inode::{FileType, Inode, InodeFlags};
+use extant_ondisk::jbd2::{
+    JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
+};
+use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::{CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo, Tid, Uuid};
+use zerocopy::IntoBytes;
+
+/// A journal has at least so many blocks, from mke2fs(8).
+const MIN_JOURNAL: u64 = 1024;
+/// `s_jnl_backup_type` of a copy of the journal inode's map.
+const BACKUP_OF_INODE: u8 = 1;
+/// Where version 2's fields start in a journal superblock.
+const V2_FIELDS_AT: usize = 0x24;
+/// A regular file that only its owner may read.
+const HIDDEN_FILE: u16 = 0o100_600;
+
+/// The journal as its inode has it.
+struct Place {
+    place: JournalPlace,
+    inode: Inode,
+}
+
+impl Front<'_> {
+    /// Judges the journal, and has it replayed where it waits for that and the judge may repair.
+    pub(super) fn check_journal(&mut self) -> Result<(), OpenError> {
+        let raw = self.volume.raw;
+        let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
+        if !has_journal {
+            return Ok(self.check_absent_journal(&raw)?);
+        }
+        if raw.s_journal_inum.get() == 0
+            && (raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16])
+        {
+            return self.check_external_journal();
+        }
+        let Some(found) = self.journal_place()? else { return Ok(()) };
+        self.check_journal_superblock(&found)
+    }
+
+    /// No journal: then there must be no trace of one.
+    fn check_absent_journal(&mut self, raw: &RawSuperblock) -> Result<(), CheckError> {
+        let is_named = raw.s_journal_inum.get() != 0
+            || raw.s_journal_dev.get() != 0
+            || raw.s_journal_uuid != [0; 16];
+        if is_named && self.ask(Finding::new(Code::JournalWithoutFeature))? {
+            self.volume.update_superblock(forget_journal)?;
+            self.facts.needs_passes = true;
+        }
+        if has(raw, IncompatFeatures::RECOVER)
+            && self.ask(Finding::new(Code::RecoveryWithoutJournal))?
+        {
+            self.volume.update_superblock(clear_recover)?;
+            self.facts.needs_passes = true;
+        }
+        Ok(())
+    }
+
+    /// The blocks of the journal's inode. Where that is broken its copy in the superblock is taken, and where that is broken
+    /// too the journal is taken off. `None` when there is nothing left to look at.
+    fn journal_place(&mut self) -> Result<Option<Place>, OpenError> {
+        let raw = self.volume.raw;
+        let number = InodeNo(raw.s_journal_inum.get());
+        let flaw = match self.place_of_inode(number) {
+            Ok(place) => {
+                let is_backed_up =
+                    raw.s_jnl_backup_type == BACKUP_OF_INODE && self.is_backed_up(&place.inode);
+                // The copy is no part of the format that must be there: only a repair renews it.
+                if !is_backed_up
+                    && number == InodeNo::JOURNAL
+                    && self.may_repair()
+                    && self.ask(Finding::new(Code::JournalBackup).inode(number))?
+                {
+                    let inode = place.inode.clone();
+                    self.volume.update_superblock(|raw| back_up_journal(raw, &inode))?;
+                }
+                return Ok(Some(place));
+            }
+            Err(Broken::Because(flaw)) => flaw,
+            Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
+            Err(Broken::Offline(error)) => error.to_string(),
+        };
+        if let Some(place) = self.place_of_backup(number) {
+            let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
+            if self.ask(finding)? {
+                let mut record = self.volume.read_inode(number)?;
+                record.fill(0);
+                place.inode.encode_into(&mut record, self.volume.geometry());
+                self.volume.write_inode(number, &mut record)?;
+                self.facts.needs_passes = true;
+            }
+            return Ok(Some(place));
+        }
+        let finding = Finding::new(Code::JournalInvalid).inode(number).detail(flaw);
+        if self.ask(finding)? {
+            self.drop_journal(None)?;
+        }
+        Ok(None)
+    }
+
+    /// The journal goes; a new one of the same size comes when the passes are through.
+    fn drop_journal(&mut self, blocks: Option<u32>) -> Result<(), CheckError> {
+        let [.., high, low] = self.volume.raw.s_jnl_blocks;
+        let size = u64::from(high.get()) << 32 | u64::from(low.get());
+        let stored = (size >> self.volume.geometry().block_bits()).min(u64::from(u32::MAX));
+        self.facts.lost_journal = Some(blocks.unwrap_or(stored as u32)); // at most u32::MAX
+        self.facts.needs_passes = true;
+        self.volume.update_superblock(forget_journal)?;
+        self.tell(Finding::new(Code::JournalDeleted))
+    }
+
+    fn place_of_inode(&self, number: InodeNo) -> Result<Place, Broken> {
+        let geometry = self.volume.geometry();
+        if number.0 == 0 {
+            return Err(Broken::Because("no inode is named".to_owned()));
+        }
+        let record = self.volume.read_inode(number)?;
+        let inode = Inode::decode(&record, number, geometry).map_err(OfflineError::from)?;
+        let not = |what: &str| Err(Broken::Because(format!("its inode {what}")));
+        if inode.file_type() != Some(FileType::Regular) {
+            return not("is not a regular file");
+        }
+        if inode.links == 0 {
+            return not("is deleted");
+        }
+        if inode.flags.intersects(InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA) {
+            return not("is encrypted or holds its data itself");
+        }
+        self.place_of_map(number, inode)
+    }
+
+    /// A journal's map has no holes, no unwritten extents and enough blocks.
+    fn place_of_map(&self, number: InodeNo, inode: Inode) -> Result<Place, Broken> {
+        let geometry = self.volume.geometry();
+        let blocks = inode.size >> geometry.block_bits();
+        if blocks < MIN_JOURNAL || blocks > geometry.blocks_count.min(u64::from(u32::MAX)) {
+            return Err(Broken::Because(format!("{blocks} blocks make no journal")));
+        }
+        let map = self.volume.read_map(number, &inode)?;
+        let mut runs = BlockRuns::new();
+        for extent in &map.extents {
+            let is_next = extent.block.0 == u64::from(runs.blocks_count());
+            let is_there = geometry.contains(extent.start, u64::from(extent.len));
+            if !is_next || extent.is_unwritten || !is_there || !runs.push(extent.start, extent.len)
+            {
+                return Err(Broken::Because(
+                    "its map has holes or leads off the volume".to_owned(),
+                ));
+            }
+        }
+        if u64::from(runs.blocks_count()) < blocks {
+            return Err(Broken::Because("its map is shorter than its size".to_owned()));
+        }
+        let block_size = geometry.block_size;
+        Ok(Place { place: JournalPlace { runs, superblock_at: 0, block_size }, inode })
+    }
+
+    /// The inode that the superblock's copy describes, if there is a journal in it.
+    fn place_of_backup(&self, number: InodeNo) -> Option<Place> {
+        let raw = &self.volume.raw;
+        if raw.s_jnl_backup_type != BACKUP_OF_INODE || number != InodeNo::JOURNAL {
+            return None;
+        }
+        let mut i_block = [0; ROOT_SIZE];
+        i_block.copy_from_slice(&raw.s_jnl_blocks.as_bytes()[..ROOT_SIZE]);
+        let [.., high, low] = raw.s_jnl_blocks;
+        let geometry = self.volume.geometry();
+        let time = extant_ondisk::time::Timestamp::new(self.wall().seconds, 0);
+        let is_extents = i_block[..2] == EXTENT_MAGIC.to_le_bytes();
+        let inode = Inode {
+            mode: HIDDEN_FILE,
+            uid: 0,
+            gid: 0,
+            size: u64::from(high.get()) << 32 | u64::from(low.get()),
+            atime: time,
+            ctime: time,
+            mtime: time,
+            crtime: Some(time),
+            dtime: 0,
+            links: 1,
+            blocks: 0,
+            flags: if is_extents { InodeFlags::EXTENTS } else { InodeFlags::empty() },
+            version: 0,
+            i_block,
+            generation: 0,
+            file_acl: extant_ondisk::BlockNo(0),
+            extra_isize: if geometry.inode_size > 128 { 32 } else { 0 },
+            project: Some(0),
+        };
+        let mut place = self.place_of_map(number, inode).ok()?;
+        let log = Log { device: &**self.volume.device(), place: &place.place };
+        log.superblock().ok()?;
+        let map = self.volume.read_map(number, &place.inode).ok()?;
+        let ratio = u64::from(geometry.blocks_per_cluster);
+        let data: u64 = map.data().map(|run| run.end - run.start).sum();
+        let space = data.next_multiple_of(ratio) + map.nodes.len() as u64 * ratio;
+        self.volume.set_space(&mut place.inode, space);
+        Some(place)
+    }
+
+    fn is_backed_up(&self, inode: &Inode) -> bool {
+        let raw = &self.volume.raw;
+        let [.., high, low] = raw.s_jnl_blocks;
+        raw.s_jnl_blocks.as_bytes()[..ROOT_SIZE] == inode.i_block
+            && (u64::from(high.get()) << 32 | u64::from(low.get())) == inode.size
+    }
+
+    fn check_journal_superblock(&mut self, found: &Place) -> Result<(), OpenError> {
+        let device = self.volume.device().clone();
+        let log = Log { device: &*device, place: &found.place };
+        match log.superblock() {
+            Ok((raw, superblock)) => {
+                if !superblock.is_v2
+                    && raw.as_bytes()[V2_FIELDS_AT..].iter().any(|byte| *byte != 0)
+                    && self.ask(Finding::new(Code::JournalV1Fields))?
+                {
+                    let mut cleared = raw;
+                    cleared.as_mut_bytes()[V2_FIELDS_AT..].fill(0);
+                    self.write_journal_superblock(found, &cleared)?;
+                }
+                self.replay(&superblock, None)
+            }
+            Err(JournalError::Device(error)) => Err(error.into()),
+            Err(error @ JournalError::Format(FormatError::UnsupportedJournal(_))) => {
+                Err(OpenError::Unsupported(vec![error.to_string()]))
+            }
+            Err(error) => {
+                let is_none = matches!(
+                    error,
+                    JournalError::Format(FormatError::Corrupt { flaw: Flaw::Magic { .. }, .. })
+                );
+                let number = InodeNo(self.volume.raw.s_journal_inum.get());
+                let code =
+                    if is_none { Code::JournalInvalid } else { Code::JournalSuperblockCorrupt };
+                let finding = Finding::new(code).inode(number).detail(error.to_string());
+                if self.ask(finding)? {
+                    // The log is lost either way; the inode is sound, so the journal stays where it is.
+                    let fresh = fresh_superblock(found);
+                    self.write_journal_superblock(found, &fresh)?;
+                    self.volume.update_superblock(clear_recover)?;
+                    self.volume.commit()?;
+                    self.facts.needs_passes = true;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn write_journal_superblock(
+        &mut self,
+        found: &Place,
+        raw: &RawJournalSuperblock,
+    ) -> Result<(), CheckError> {
+        let Some(first) = found.place.runs.runs().first() else { return Ok(()) };
+        let mut block = vec![0; self.volume.geometry().block_len()];
+        block[..size_of::<RawJournalSuperblock>()].copy_from_slice(raw.as_bytes());
+        self.volume.write(first.start, &block)?;
+        Ok(self.volume.device().flush()?)
+    }
+
+    fn check_external_journal(&mut self) -> Result<(), OpenError> {
+        let raw = self.volume.raw;
+        let Some(device) = self.options.journal.clone() else {
+            if !self.may_repair() {
+                // Only a repair needs it.
+                return Ok(self.tell(Finding::new(Code::JournalExternal))?);
+            }
+            return Err(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)).into());
+        };
+        let place = JournalPlace::external(&*device, &raw, self.volume.geometry())?;
+        let log = Log { device: &*device, place: &place };
+        let (_, superblock) = log.superblock()?;
+        self.replay(&superblock, Some(&*device))
+    }
+
+    /// Has the journal replayed where it waits for that.
+    fn replay(
+        &mut self,
+        superblock: &JournalSuperblock,
+        external: Option<&dyn extant_device::Device>,
+    ) -> Result<(), OpenError> {
+        let needs_recovery = has(&self.volume.raw, IncompatFeatures::RECOVER);
+        if !self.may_repair() {
+            if needs_recovery {
+                self.tell(Finding::new(Code::JournalSkipped))?;
+            } else if superblock.start != 0 {
+                self.tell(Finding::new(Code::JournalHasData))?;
+            }
+            return Ok(());
+        }
+        if !needs_recovery && superblock.start != 0 {
+            // A backup of the superblock never says that the journal waits.
+            let is_backup = self.facts.from_backup;
+            if is_backup || self.ask(Finding::new(Code::JournalHasData))? {
+                self.volume.update_superblock(|raw| {
+                    let mut features = raw.features();
+                    features.incompat |= IncompatFeatures::RECOVER;
+                    raw.set_features(features);
+                })?;
+            } else if self.ask(Finding::new(Code::JournalDataLeft))? {
+                return self.reset_journal();
+            } else {
+                return Ok(());
+            }
+        }
+        let waits = has(&self.volume.raw, IncompatFeatures::RECOVER);
+        self.volume.commit()?;
+        if !waits && superblock.errno == 0 {
+            return Ok(());
+        }
+        if waits {
+            self.tell(Finding::new(Code::JournalRecovered))?;
+        }
+        let device = self.volume.device().clone();
+        let (outcome, needs_passes) =
+            (recover_volume(&*device, external, Finish::Reset), self.facts.needs_passes);
+        match outcome {
+            Ok(recovered) => {
+                self.reload()?;
+                self.facts.needs_passes = needs_passes;
+                Ok(self.judge_recovery(&recovered.unwrap_or_default())?)
+            }
+            Err(JournalError::Format(error)) => {
+                let finding = Finding::new(Code::JournalReplayFailed).detail(error.to_string());
+                if !self.ask(finding)? {
+                    return Err(JournalError::Format(error).into());
+                }
+                self.reset_journal()
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the journal holds is given up.
+    fn reset_journal(&mut self) -> Result<(), OpenError> {
+        self.facts.needs_passes = true;
+        self.volume.update_superblock(clear_recover)?;
+        self.volume.commit()?;
+        let number = InodeNo(self.volume.raw.s_journal_inum.get());
+        if let Ok(found) = self.place_of_inode(number) {
+            let device = self.volume.device().clone();
+            let log = Log { device: &*device, place: &found.place };
+            let fresh = match log.superblock() {
+                Ok((mut raw, mut superblock)) => {
+                    (superblock.start, superblock.errno) = (0, 0);
+                    superblock.encode_into(&mut raw);
+                    raw.seal();
+                    raw
+                }
+                Err(_) => fresh_superblock(&found),
+            };
+            self.write_journal_superblock(&found, &fresh)?;
+        }
+        Ok(())
+    }
+
+    fn judge_recovery(&mut self, recovered: &Recovered) -> Result<(), CheckError> {
+        for damage in &recovered.damage {
+            let finding = match damage {
+                Damage::Transaction(tid, _) => {
+                    Finding::new(Code::JournalTransactionCorrupt).found(u64::from(tid.0))
+                }
+                Damage::Block(error) => {
+                    Finding::new(Code::JournalBlockCorrupt).detail(error.to_string())
+                }
+                Damage::Revoke(error) => {
+                    Finding::new(Code::JournalRevokeCorrupt).detail(error.to_string())
+                }
+            };
+            self.ask(finding)?;
+            self.facts.needs_passes = true;
+        }
+        if recovered.errno != 0 {
+            let number = u64::from(recovered.errno.unsigned_abs());
+            self.tell(Finding::new(Code::JournalErrno).found(number))?;
+            self.facts.needs_passes = true;
+        }
+        Ok(())
+    }
+}
+
+/// Why an inode holds no journal.
+enum Broken {
+    Because(String),
+    Offline(OfflineError),
+}
+
+impl From<OfflineError> for Broken {
+    fn from(error: OfflineError) -> Self {
+        Self::Offline(error)
+    }
+}
+
+fn clear_recover(raw: &mut RawSuperblock) {
+    let mut features = raw.features();
+    features.incompat -= IncompatFeatures::RECOVER;
+    if raw.s_rev_level.get() > 0 {
+        raw.set_features(features);
+    }
+}
+
+fn forget_journal(raw: &mut RawSuperblock) {
+    clear_recover(raw);
+    let mut features = raw.features();
+    features.compat -= CompatFeatures::HAS_JOURNAL;
+    if raw.s_rev_level.get() > 0 {
+        raw.set_features(features);
+    }
+    raw.s_journal_inum.set(0);
+    raw.s_journal_dev.set(0);
+    raw.s_journal_uuid = [0; 16];
+    raw.s_jnl_backup_type = 0;
+    raw.s_jnl_blocks = Default::default();
+}
+
+/// A journal superblock of a journal with nothing in it, for the blocks that there are.
+fn fresh_superblock(found: &Place) -> RawJournalSuperblock {
+    let mut raw = JournalSuperblock {
+        is_v2: true,
+        block_size: found.place.block_size,
+        blocks_count: found.place.runs.blocks_count(),
+        first: 1,
+        sequence: Tid(1),
+        start: 0,
+        errno: 0,
+        compat: JournalCompat::empty(),
+        incompat: JournalIncompat::empty(),
+        ro_compat: JournalRoCompat::empty(),
+        uuid: Uuid::NIL,
+        fast_commit_blocks: 0,
+        head: 0,
+        users: vec![Uuid::NIL],
+    }
+    .encode();
+    raw.seal();
+    raw
+}

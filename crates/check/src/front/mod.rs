@@ -1,0 +1,383 @@
+//! What comes before pass 1 and after pass 5: a volume is found, brought to where the passes can look at it, and closed.
+//!
+//! [`open`] finds a superblock, has the journal replayed, judges the superblock's fields, the descriptors, the orphans and
+//! the resize inode; the [`Ready`] volume goes to [`look`](crate::look) or [`repair`](crate::repair), and [`Ready::close`]
+//! makes what only a whole volume allows (a new journal), stamps the check and renews the backups.
+
+mod close;
+mod fields;
+mod find;
+mod groups;
+mod journal;
+mod mmp;
+mod orphans;
+mod resize;
+
+pub use close::{Closing, needs_check};
+pub use find::Wanted;
+
+use crate::finding::{Code, Finding};
+use crate::judge::{Judge, Judgement};
+use crate::report::Outcome;
+use crate::store::{CheckError, Store};
+use extant_device::Device;
+use extant_device::env::{Env, WallTime};
+use extant_journal::JournalError;
+use extant_journal::offline::{Offline, OfflineError, read_table};
+use extant_ondisk::group_desc::GroupDesc;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// What opening is told.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Which superblock to take (`-b`, `-B`).
+    pub superblock: Wanted,
+    /// The device of an external journal (`-j`).
+    pub journal: Option<Arc<dyn Device>>,
+    /// For a volume without a UUID.
+    pub fresh_uuid: Uuid,
+    /// The clock.
+    pub env: Env,
+    /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick local time.
+    pub time_fudge: u64,
+    /// Called with seconds while a volume that may be in use elsewhere is watched.
+    pub waiting: Option<Arc<dyn Fn(u64) + Send + Sync>>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            superblock: Wanted::default(),
+            journal: None,
+            fresh_uuid: Uuid::NIL,
+            env: Env::threads(),
+            time_fudge: 24 * 60 * 60,
+            waiting: None,
+        }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions").field("superblock", &self.superblock).finish_non_exhaustive()
+    }
+}
+
+/// Why a volume was not opened. What was found before is told to the judge all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device failed, or the judge ended the run.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// No superblock makes sense.
+    #[error("no valid superblock, and no backup of it was found: {0}")]
+    NoSuperblock(FormatError),
+    /// The volume has features that this version cannot check.
+    #[error("unsupported feature(s): {}", .0.join(" "))]
+    Unsupported(Vec<String>),
+    /// The device ends before the volume does.
+    #[error("the volume has {blocks} blocks, the device only {device}")]
+    DeviceTooSmall {
+        /// Blocks of the volume.
+        blocks: u64,
+        /// Whole blocks of the device.
+        device: u64,
+    },
+    /// The journal stands in the way.
+    #[error("{0}")]
+    Journal(#[from] JournalError),
+    /// Another host has the volume open.
+    #[error("{0}")]
+    InUse(String),
+}
+
+impl From<OfflineError> for CheckError {
+    fn from(error: OfflineError) -> Self {
+        match error {
+            OfflineError::Device(error) => Self::Device(error),
+            OfflineError::Format(error) => Self::Format(error),
+            other => Self::Volume(other.to_string()),
+        }
+    }
+}
+
+impl From<OfflineError> for OpenError {
+    fn from(error: OfflineError) -> Self {
+        Self::Check(error.into())
+    }
+}
+
+impl From<extant_device::DeviceError> for OpenError {
+    fn from(error: extant_device::DeviceError) -> Self {
+        Self::Check(error.into())
+    }
+}
+
+/// What was found out about the volume on the way, for closing it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
+    /// The superblock came from a backup.
+    from_backup: bool,
+    /// Blocks of the journal that was taken off: a new one is due.
+    lost_journal: Option<u32>,
+    /// The resize inode is to be made anew.
+    lost_resize_inode: bool,
+    /// Something was found that only the passes can put right.
+    needs_passes: bool,
+    /// The MMP block says that a checker is at work: to be cleared.
+    mmp_claimed: bool,
+}
+
+/// A volume that the passes can look at.
+pub struct Ready {
+    /// Its blocks.
+    pub store: Store,
+    /// What was found so far, and what was done about it.
+    pub outcomes: Vec<Outcome>,
+    device: Arc<dyn Device>,
+    facts: Facts,
+    env: Env,
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ready").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// The front part at work.
+struct Front<'a> {
+    volume: Offline,
+    judge: &'a dyn Judge,
+    options: &'a OpenOptions,
+    outcomes: Vec<Outcome>,
+    /// Descriptors that the passes are to see and that nobody agreed to write.
+    patches: BTreeMap<u32, GroupDesc>,
+    facts: Facts,
+}
+
+/// Finds a volume on `device` and brings it to where the passes can look at it. With a judge that repairs nothing, nothing
+/// is written and the journal stays as it is.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open(
+    device: Arc<dyn Device>,
+    options: &OpenOptions,
+    judge: &dyn Judge,
+) -> Result<Ready, OpenError> {
+    let mut front = Front::find(device.clone(), options, judge)?;
+    front.claim_mmp()?;
+    front.check_journal()?;
+    front.check_fields()?;
+    front.check_groups()?;
+    if front.may_repair() {
+        front.volume.commit()?;
+    }
+    front.check_orphans()?;
+    front.check_resize_inode()?;
+    if front.may_repair() {
+        front.volume.commit()?;
+    }
+    let mut table = front.volume.table().to_vec();
+    for (group, desc) in &front.patches {
+        put_desc(&mut table, GroupNo(*group), desc, front.volume.geometry());
+    }
+    let store = Store::new(device.clone(), front.volume.raw, table)?;
+    let Front { outcomes, facts, .. } = front;
+    Ok(Ready { store, outcomes, device, facts, env: options.env.clone() })
+}
+
+fn put_desc(
+    table: &mut [u8],
+    group: GroupNo,
+    desc: &GroupDesc,
+    geometry: &extant_ondisk::Geometry,
+) {
+    let (index, at) = geometry.desc_place(group);
+    let start = index as usize * geometry.block_len() + at;
+    let stored = &mut table[start..start + usize::from(geometry.desc_size)];
+    if let Ok(mut raw) =
+        extant_ondisk::group_desc::RawGroupDesc::from_bytes(stored, group, geometry)
+    {
+        desc.encode_into(&mut raw);
+        raw.write_to(stored, geometry);
+        extant_ondisk::group_desc::seal(stored, group, geometry);
+    }
+}
+
+impl<'a> Front<'a> {
+    fn find(
+        device: Arc<dyn Device>,
+        options: &'a OpenOptions,
+        judge: &'a dyn Judge,
+    ) -> Result<Self, OpenError> {
+        let found = match find::find(&*device, options.superblock) {
+            Ok(found) => found,
+            Err(find::NotFound::Device(error)) => return Err(error.into()),
+            Err(find::NotFound::Format(FormatError::Unsupported(features))) => {
+                return Err(OpenError::Unsupported(features.names()));
+            }
+            Err(find::NotFound::Format(error)) => return Err(OpenError::NoSuperblock(error)),
+        };
+        let beyond = find::beyond(&found.raw);
+        if !beyond.is_empty() {
+            return Err(OpenError::Unsupported(beyond));
+        }
+        let geometry = found.geometry;
+        let on_device = device.size() >> geometry.block_bits();
+        if on_device < geometry.blocks_count {
+            let finding =
+                Finding::new(Code::DeviceTooSmall).found(geometry.blocks_count).expected(on_device);
+            if judge.judge(&finding) == Judgement::Stop {
+                return Err(CheckError::Stopped.into());
+            }
+            return Err(OpenError::DeviceTooSmall {
+                blocks: geometry.blocks_count,
+                device: on_device,
+            });
+        }
+        let is_backup = found.group.0 != 0;
+        let table = if is_backup {
+            backup_table(&*device, &geometry, found.group)?
+        } else {
+            read_table(&*device, &geometry)?
+        };
+        let mut raw = found.raw;
+        raw.s_block_group_nr.set(0);
+        let volume = Offline::of_parts(device, raw, geometry, table);
+        let mut front = Self {
+            volume,
+            judge,
+            options,
+            outcomes: Vec::new(),
+            patches: BTreeMap::new(),
+            facts: Facts { from_backup: is_backup, ..Facts::default() },
+        };
+        let finding = if found.is_checksum_wrong {
+            Some(Finding::new(Code::SuperblockChecksum))
+        } else if let Some(flaw) = found.primary_flaw {
+            let detail = format!("{flaw}; the backup of group {} is taken", found.group);
+            Some(Finding::new(Code::SuperblockInvalid).detail(detail))
+        } else {
+            found.wrong_inodes_count.map(|count| {
+                let right = u64::from(front.volume.geometry().inodes_count);
+                Finding::new(Code::InodesCountWrong).found(u64::from(count)).expected(right)
+            })
+        };
+        // A backup that the user asked for beside a sound primary one is no finding; it is written all the same.
+        if let Some(finding) = finding {
+            let is_accepted = front.ask(finding)?;
+            if !is_accepted && front.may_repair() {
+                let flaw = extant_ondisk::Flaw::Rule("the superblock was not repaired");
+                return Err(OpenError::NoSuperblock(
+                    flaw.at(extant_ondisk::Place::Superblock(GroupNo(0))),
+                ));
+            }
+        }
+        if front.may_repair() && (is_backup || !front.outcomes.is_empty()) {
+            front.volume.update_superblock(|_| {})?;
+            if is_backup {
+                front.volume.touch_all_descs();
+            }
+            front.volume.commit()?;
+        }
+        Ok(front)
+    }
+
+    fn may_repair(&self) -> bool {
+        self.judge.may_repair()
+    }
+
+    fn now(&self) -> u64 {
+        self.options.env.now().seconds.max(0).cast_unsigned()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.options.env.now()
+    }
+
+    /// Whether a finding is to be repaired now.
+    fn ask(&mut self, finding: Finding) -> Result<bool, CheckError> {
+        let judgement = self.judge.judge(&finding);
+        let has_repair = !finding.code.row().question.is_empty();
+        let repaired = judgement == Judgement::Repair && has_repair && self.may_repair();
+        self.outcomes.push(Outcome { finding, repaired });
+        if judgement == Judgement::Stop {
+            return Err(CheckError::Stopped);
+        }
+        Ok(repaired)
+    }
+
+    /// Says something that needs no answer.
+    fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
+        self.ask(finding).map(|_| ())
+    }
+
+    /// A group's descriptor as the passes will see it.
+    fn desc(&self, group: GroupNo) -> GroupDesc {
+        self.patches.get(&group.0).cloned().unwrap_or_else(|| self.volume.desc(group))
+    }
+
+    /// Changes a descriptor: to be written where that was accepted, else for the passes to see.
+    fn settle(&mut self, group: GroupNo, is_accepted: bool, change: impl FnOnce(&mut GroupDesc)) {
+        let mut desc = self.desc(group);
+        change(&mut desc);
+        if is_accepted {
+            self.patches.remove(&group.0);
+            self.volume.update_desc(group, |stored| *stored = desc);
+        } else {
+            self.patches.insert(group.0, desc);
+        }
+    }
+
+    fn read(&self, block: BlockNo) -> Result<Vec<u8>, CheckError> {
+        Ok(self.volume.read(block)?)
+    }
+
+    /// Reads superblock and descriptors anew, after a replay that may have changed both.
+    fn reload(&mut self) -> Result<(), OpenError> {
+        let device = self.volume.device().clone();
+        let again = Self::find(device, self.options, self.judge)?;
+        self.volume = again.volume;
+        self.outcomes.extend(again.outcomes);
+        self.facts.from_backup |= again.facts.from_backup;
+        Ok(())
+    }
+}
+
+/// The descriptors beside a backup superblock; a block of the table that has no copy there is the primary one's.
+fn backup_table(
+    device: &dyn Device,
+    geometry: &extant_ondisk::Geometry,
+    group: GroupNo,
+) -> Result<Vec<u8>, CheckError> {
+    let mut table = Vec::new();
+    let mut block = vec![0; geometry.block_len()];
+    for index in 0..geometry.desc_blocks() {
+        let place =
+            geometry.desc_block_backup(index, group).unwrap_or_else(|| geometry.desc_block(index));
+        device.read_at(geometry.byte_of(place), &mut block)?;
+        table.extend_from_slice(&block);
+    }
+    Ok(table)
+}
+
+/// The primary superblock as the device has it now.
+fn stored_superblock(device: &dyn Device) -> Result<RawSuperblock, CheckError> {
+    let mut bytes = vec![0; size_of::<RawSuperblock>()];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0))?;
+    debug_assert_eq!(raw.as_bytes().len(), 1024);
+    Ok(raw)
+}
+
+/// Whether a superblock has the incompatible feature.
+fn has(raw: &RawSuperblock, feature: IncompatFeatures) -> bool {
+    raw.features().incompat.contains(feature)
+}

@@ -1,0 +1,219 @@
+//! Orphans: inodes whose deletion or truncation was cut off, in the list that starts in the superblock and in the orphan
+//! file. Finishing them is part of recovery and no repair.
+
+use super::{Front, OpenError};
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use extant_journal::offline::OfflineError;
+use extant_ondisk::inode::{FileType, Inode};
+use extant_ondisk::orphan_file::{OrphanFileFormat, orphans, set_orphan};
+use extant_ondisk::xattr::{RawXattrHeader, seal_block, verify_block};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
+use std::collections::BTreeSet;
+use zerocopy::{FromBytes, IntoBytes};
+
+impl Front<'_> {
+    /// Finishes what was cut off. Where nothing may be written, the passes see the inodes as they are.
+    pub(super) fn check_orphans(&mut self) -> Result<(), OpenError> {
+        if !self.may_repair() {
+            return Ok(());
+        }
+        self.release_list()?;
+        self.release_file()?;
+        Ok(())
+    }
+
+    fn release_list(&mut self) -> Result<(), CheckError> {
+        let mut next = InodeNo(self.volume.raw.s_last_orphan.get());
+        if next.0 == 0 {
+            return Ok(());
+        }
+        let mut seen = BTreeSet::new();
+        while next.0 != 0 {
+            let following = match self.orphan(next) {
+                Some((record, inode)) if seen.insert(next.0) => {
+                    let following = InodeNo(inode.dtime);
+                    self.release(next, record, inode)?;
+                    following
+                }
+                _ => {
+                    self.facts.needs_passes = true;
+                    let finding = Finding::new(Code::OrphanListIllegal).inode(next);
+                    if !self.ask(finding)? {
+                        return Ok(());
+                    }
+                    break;
+                }
+            };
+            next = following;
+        }
+        self.volume.update_superblock(|raw| raw.s_last_orphan.set(0))?;
+        Ok(self.volume.commit()?)
+    }
+
+    /// An inode that may stand in an orphan list.
+    fn orphan(&self, number: InodeNo) -> Option<(Vec<u8>, Inode)> {
+        let geometry = self.volume.geometry();
+        if number < geometry.first_inode || number.0 > geometry.inodes_count {
+            return None;
+        }
+        let record = self.volume.read_inode(number).ok()?;
+        let inode = Inode::decode(&record, number, geometry).ok()?;
+        inode.file_type()?;
+        Some((record, inode))
+    }
+
+    fn release_file(&mut self) -> Result<(), CheckError> {
+        let raw = self.volume.raw;
+        let features = raw.features();
+        if !features.compat.contains(CompatFeatures::ORPHAN_FILE)
+            || !features.ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
+        {
+            return Ok(());
+        }
+        let number = InodeNo(raw.s_orphan_file_inum.get());
+        let Some((_, file)) = self.orphan(number) else {
+            // The passes judge the file itself.
+            self.facts.needs_passes = true;
+            return Ok(());
+        };
+        let Ok(map) = self.volume.read_map(number, &file) else {
+            self.facts.needs_passes = true;
+            return Ok(());
+        };
+        let format = OrphanFileFormat::new(self.volume.geometry(), number, file.generation);
+        for (at, block) in map.blocks().collect::<Vec<_>>() {
+            let mut bytes = self.read(block)?;
+            if format.verify(&bytes, at, block).is_err() {
+                self.facts.needs_passes = true;
+                continue;
+            }
+            let listed: Vec<(usize, InodeNo)> = orphans(&bytes)
+                .enumerate()
+                .filter_map(|(slot, orphan)| Some((slot, orphan?)))
+                .collect();
+            if listed.is_empty() {
+                continue;
+            }
+            for (slot, orphan) in listed {
+                match self.orphan(orphan) {
+                    Some((record, inode)) => self.release(orphan, record, inode)?,
+                    None => {
+                        self.facts.needs_passes = true;
+                        if !self.ask(Finding::new(Code::OrphanListIllegal).inode(orphan))? {
+                            continue;
+                        }
+                    }
+                }
+                set_orphan(&mut bytes, slot, None);
+            }
+            format.seal(&mut bytes, block);
+            self.volume.commit()?;
+            self.volume.write(block, &bytes)?;
+        }
+        self.volume.update_superblock(|raw| {
+            let mut features = raw.features();
+            features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
+            raw.set_features(features);
+        })?;
+        Ok(self.volume.commit()?)
+    }
+
+    /// Deletes an inode without links, cuts another to its size.
+    fn release(
+        &mut self,
+        number: InodeNo,
+        mut record: Vec<u8>,
+        mut inode: Inode,
+    ) -> Result<(), CheckError> {
+        let code = if inode.links == 0 { Code::OrphanCleared } else { Code::OrphanTruncated };
+        let detail = format!(
+            "(uid={}, gid={}, mode={:07o}, size={})",
+            inode.uid, inode.gid, inode.mode, inode.size
+        );
+        self.tell(Finding::new(code).inode(number).detail(detail))?;
+        let features = self.volume.raw.features();
+        // What they had is counted by the passes; values of attributes in inodes of their own are, too.
+        if features.ro_compat.contains(RoCompatFeatures::QUOTA)
+            || features.incompat.contains(IncompatFeatures::EA_INODE)
+        {
+            self.facts.needs_passes = true;
+        }
+        let outcome = if inode.links == 0 {
+            self.delete(number, &mut inode)
+        } else {
+            self.cut(number, &mut inode)
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(OfflineError::Device(error)) => return Err(error.into()),
+            // A broken map is for the passes, which find the inode as it is.
+            Err(_) => self.facts.needs_passes = true,
+        }
+        inode.encode_into(&mut record, self.volume.geometry());
+        Ok(self.volume.write_inode(number, &mut record)?)
+    }
+
+    fn delete(&mut self, number: InodeNo, inode: &mut Inode) -> Result<(), OfflineError> {
+        // 32 bits, as i_dtime has; never 0.
+        inode.dtime = ((self.now() & 0xffff_ffff) as u32).max(1);
+        let map = self.volume.read_map(number, inode)?;
+        self.volume.free_blocks_of(map.all().collect::<Vec<_>>())?;
+        if inode.file_acl.0 != 0 {
+            self.release_xattr_block(inode)?;
+        }
+        self.volume.free_inode(number, inode.file_type() == Some(FileType::Directory))
+    }
+
+    /// The last user of a block of attributes takes it along.
+    fn release_xattr_block(&mut self, inode: &Inode) -> Result<(), OfflineError> {
+        let block = inode.file_acl;
+        if !self.volume.geometry().contains(block, 1) {
+            return Ok(());
+        }
+        let mut bytes = self.volume.read(block)?;
+        if verify_block(&bytes, block, self.volume.geometry()).is_err() {
+            self.facts.needs_passes = true;
+            return Ok(());
+        }
+        let Ok((header, _)) = RawXattrHeader::mut_from_prefix(&mut bytes) else { return Ok(()) };
+        let users = header.h_refcount.get();
+        if users <= 1 {
+            return self.volume.free_blocks_of([block.0..block.0 + 1]);
+        }
+        header.h_refcount.set(users - 1);
+        debug_assert!(!header.as_bytes().is_empty());
+        seal_block(&mut bytes, block, self.volume.geometry());
+        self.volume.write(block, &bytes)
+    }
+
+    fn cut(&mut self, number: InodeNo, inode: &mut Inode) -> Result<(), OfflineError> {
+        inode.dtime = 0;
+        if !self.volume.has_map(inode) {
+            return Ok(());
+        }
+        let block_size = u64::from(self.volume.geometry().block_size);
+        let ratio = u64::from(self.volume.geometry().blocks_per_cluster);
+        let mut map = self.volume.read_map(number, inode)?;
+        let gone = map.truncate(inode.size.div_ceil(block_size));
+        let (root, unused) = self.volume.write_map(number, inode, &map)?;
+        inode.i_block = root;
+        // A cluster that begins before the cut is still in use.
+        let origin = self.volume.geometry().first_data_block.0;
+        let whole = |run: std::ops::Range<u64>| {
+            let start = origin + (run.start - origin).next_multiple_of(ratio);
+            start.min(run.end)..run.end
+        };
+        self.volume.free_blocks_of(gone.into_iter().map(whole))?;
+        self.volume.free_blocks_of(unused.iter().map(|node| node.0..node.0 + 1))?;
+        let mut clusters = BTreeSet::new();
+        for run in map.data() {
+            clusters.extend((run.start - origin) / ratio..(run.end - origin).div_ceil(ratio));
+        }
+        let nodes = (map.nodes.len() - unused.len()) as u64;
+        let of_xattrs = u64::from(inode.file_acl.0 != 0);
+        let space = (clusters.len() as u64 + nodes + of_xattrs) * ratio;
+        self.volume.set_space(inode, space);
+        Ok(())
+    }
+}
