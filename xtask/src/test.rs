@@ -48,6 +48,8 @@ impl Test {
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-device --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
+        let schedules = "test --package extant-journal --lib --features shuttle shuttle_tests";
+        tally.cargo_test(cargo(schedules))?;
         Ok(tally.close())
     }
 }

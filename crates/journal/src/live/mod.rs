@@ -12,6 +12,8 @@ mod handle;
 mod latch;
 mod live_log;
 mod ranks;
+#[cfg(all(test, feature = "shuttle"))]
+mod shuttle_tests;
 mod transaction;
 
 use std::fmt;
