@@ -303,8 +303,7 @@ fn sparse_map(
     name: &[u8],
     size: u64,
 ) -> Result<Option<Vec<Segment>>, Errno> {
-    let file = open_regular(directory, name)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let file = open_regular(directory, name)?;
     let mut segments = Vec::new();
     let mut at = 0;
     while at < size {

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::io::Errno;
 
 use super::error::{EntryName, Flaw, SourceError};
 use super::tree::{NameRef, Names, NodeId, NodeKind, Tree, path_of};
@@ -86,15 +87,26 @@ impl HostTree {
         EntryName(path)
     }
 
-    /// Opens a directory however deep it lies: never through a symlink, in steps that the kernel's path limit allows.
+    /// Opens a directory, however deep it lies.
     pub(super) fn open_directory(&self, directory: u32, names: &Names) -> io::Result<OwnedFd> {
-        const FLAGS: OFlags =
-            OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-        let mut at = openat(&self.root, c".", FLAGS, Mode::empty())?;
+        self.open_below(self.components(directory, names), DIRECTORY_FLAGS)
+    }
+
+    fn open_file(&self, name: HostName, names: &Names) -> io::Result<OwnedFd> {
+        let mut parts = self.components(name.directory, names);
+        parts.push(names.get(name.name));
+        self.open_below(parts, FILE_FLAGS)
+    }
+
+    /// Opens what lies at the path of these components, never through a symlink, in as few steps as the kernel's limit
+    /// for one path allows.
+    fn open_below(&self, parts: Vec<&[u8]>, flags: OFlags) -> io::Result<OwnedFd> {
+        let mut reached: Option<OwnedFd> = None;
         let mut step = Vec::new();
-        for part in self.components(directory, names) {
+        for part in parts {
             if step.len() + part.len() > STEP_MAX {
-                at = openat(&at, step.as_slice(), FLAGS, Mode::empty())?;
+                let from = reached.as_ref().unwrap_or(&self.root);
+                reached = Some(open_beneath(from.as_fd(), &step, DIRECTORY_FLAGS)?);
                 step.clear();
             }
             if !step.is_empty() {
@@ -102,22 +114,33 @@ impl HostTree {
             }
             step.extend_from_slice(part);
         }
-        if !step.is_empty() {
-            at = openat(&at, step.as_slice(), FLAGS, Mode::empty())?;
+        if step.is_empty() {
+            step.push(b'.');
         }
-        Ok(at)
-    }
-
-    fn open_file(&self, name: HostName, names: &Names) -> io::Result<OwnedFd> {
-        let directory = self.open_directory(name.directory, names)?;
-        open_regular(directory.as_fd(), names.get(name.name))
+        let from = reached.as_ref().unwrap_or(&self.root);
+        Ok(open_beneath(from.as_fd(), &step, flags)?)
     }
 }
 
-/// Opens a file for reading without waiting should it have become a pipe.
-pub(super) fn open_regular(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(openat(directory, name, flags, Mode::empty())?)
+const DIRECTORY_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Without waiting, should the file have become a pipe.
+const FILE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// openat2 where the kernel has it: no component may be a symlink. Without it only the last one is looked at.
+fn open_beneath(from: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    match openat2(from, path, flags, Mode::empty(), resolve) {
+        // Some sandboxes refuse calls that they do not know with EPERM.
+        Err(Errno::NOSYS | Errno::PERM) => openat(from, path, flags, Mode::empty()),
+        result => result,
+    }
+}
+
+/// Opens a file of a directory.
+pub(super) fn open_regular(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(directory, name, FILE_FLAGS, Mode::empty())
 }
 
 /// An open regular file of a tree. Reading is by position and needs no `&mut`, so that threads may share it.

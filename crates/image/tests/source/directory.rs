@@ -7,7 +7,9 @@ use std::path::Path;
 use extant_image::source::*;
 use extant_testkit::{Scratch, TreeSnapshot, assert_same_tree, tree};
 
-use crate::shown::{find, snapshot};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::shown::{contents, find, snapshot};
 
 fn read(path: &Path) -> Result<Tree, SourceError> {
     crate::shown::read(&[Source::Directory(path.to_owned())])
@@ -83,4 +85,41 @@ fn a_file_that_shrinks_is_an_error_that_names_it() {
         error.ends_with("log: the file changed while it was read: 10 bytes became 4"),
         "{error}"
     );
+}
+
+#[test]
+fn paths_longer_than_the_kernel_takes_at_once_are_read() {
+    let scratch = Scratch::new();
+    let root = scratch.path().join("tree");
+    fs::create_dir(&root).unwrap();
+    let name = "d".repeat(250);
+    let depth = 40;
+    let mut at = rustix::fs::openat(CWD, &root, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&at, name.as_str(), Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, name.as_str(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    let file = rustix::fs::openat(&at, "file", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    File::from(file).write_all_at(b"deep down", 0).unwrap();
+
+    let tree = read(&root).unwrap();
+    let path = vec![name.as_str(); depth].join("/") + "/file";
+    assert_eq!(contents(&tree, find(&tree, &path)), b"deep down");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error_that_names_it() {
+    let scratch = Scratch::new();
+    let root = scratch.path().join("tree");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("file"), b"here").unwrap();
+    let tree = read(&root).unwrap();
+    fs::remove_file(root.join("file")).unwrap();
+    symlink("/etc/hostname", root.join("file")).unwrap();
+    let error = tree.open(find(&tree, "file")).unwrap_err().to_string();
+    let expected = format!("{}/file: cannot open it: ", root.display());
+    assert!(error.starts_with(&expected), "{error}");
+    let missing = read(&root.join("nothing")).unwrap_err().to_string();
+    assert!(missing.ends_with("nothing: cannot open it: No such file or directory (os error 2)"));
 }
