@@ -25,7 +25,7 @@ const PROTOTYPE_BYTES: u64 = 1 << 36;
 /// From here on a file needs the feature large_file.
 const LARGE_FILE: u64 = 1 << 31;
 /// Steps of the search for the smallest volume, which takes about ten.
-const MAX_STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 20_000;
 /// Volumes of fewer blocks get no journal.
 const MIN_JOURNAL_VOLUME: u64 = 2048;
 
@@ -326,7 +326,22 @@ impl<'t> Planner<'t> {
                 return Ok(Outcome::Short(least - blocks));
             }
         }
-        self.attempt(Some(blocks.to_string()))
+        match self.attempt(Some(blocks.to_string())) {
+            Err(BuildError::Mkfs(MkfsError::TooManyInodes)) => {
+                Ok(Outcome::Short(self.to_next_group(blocks)))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// How many more blocks may make one more group, where the inodes do not fit those there are. A last group that is too
+    /// small for its own tables is none, so that the first blocks of a group are gone through one by one.
+    fn to_next_group(&self, blocks: u64) -> u64 {
+        let per_group = u64::from(self.prototype.blocks_per_group);
+        let rest = blocks.saturating_sub(self.prototype.first_data_block) % per_group;
+        // A group has at most as many inodes as a block has bits; descriptors and bitmaps take less than as much again.
+        let most_tables = 8 * u64::from(self.prototype.inode_size);
+        if rest <= 2 * most_tables { 1 } else { per_group - rest + 1 }
     }
 
     /// A volume of the size that was asked for; `None` for the device's own.

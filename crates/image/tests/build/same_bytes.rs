@@ -1,9 +1,10 @@
 //! The same input and options give the same image, byte for byte.
 
-use crate::{options, tree_of};
+use crate::{assert_clean, mounted, options, tree_of};
 use extant_image::build::{BuildOptions, build};
+use extant_image::source::{ReadOptions, Source, read_sources};
 use extant_testkit::tree::Random;
-use extant_testkit::{Scratch, tree};
+use extant_testkit::{Scratch, TreeSnapshot, assert_same_tree, skip, tool, tree};
 use std::fs;
 use std::path::Path;
 
@@ -83,4 +84,34 @@ fn identity_follows_the_content_unless_it_is_given() {
     let given = "01234567-89ab-4def-8123-456789abcdef";
     assert_eq!(uuid(&format!("-U {given}"), None).to_string(), given);
     assert!(build(&options(&image, "-U random"), &tree_of(&source), &|_| ()).is_err());
+}
+
+/// The same archive, plain or packed, read in place or from a spool.
+#[test]
+fn packing_of_an_archive_does_not_show() {
+    let (Some(tar), Some(gzip)) = (tool("tar"), tool("gzip")) else { skip!("no tar or gzip here") };
+    let scratch = Scratch::new();
+    let (source, plain) = (scratch.join("source"), scratch.join("tree.tar"));
+    tree::grow(&source, 22, &tree::Options { xattrs: false, ..Default::default() }).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let words = ["--sparse", "--format=pax", "-C", &text(&source), "-cf", &text(&plain), "."];
+    tar.text(words).unwrap();
+    gzip.text(["-k", &text(&plain)]).unwrap();
+    let image_of = |archive: &Path| {
+        let image = scratch.join("disk.img");
+        let sources = [Source::Archive(archive.to_owned())];
+        let reading = ReadOptions { spool: scratch.path().to_owned(), ..ReadOptions::default() };
+        let tree = read_sources(&sources, &reading).unwrap();
+        build(&options(&image, ""), &tree, &|_| ()).unwrap();
+        assert_clean(&image, "an archive");
+        (fs::read(&image).unwrap(), mounted(&image, "an archive"))
+    };
+    let (of_plain, found) = image_of(&plain);
+    let (of_packed, _) = image_of(&scratch.join("tree.tar.gz"));
+    assert!(of_plain == of_packed);
+    // tar leaves sockets out.
+    let expected = TreeSnapshot::of_dir(&source).unwrap().without("special/socket");
+    if let Some(found) = found {
+        assert_same_tree(&expected, &found);
+    }
 }

@@ -100,6 +100,45 @@ fn a_tree_with_its_own_lost_found_keeps_it() {
     assert_eq!(refused.to_string(), "/lost+found: must be a directory: e2fsck uses it");
 }
 
+/// More inodes than a group's bitmap has bits need more groups than the data do.
+#[test]
+fn inodes_alone_can_ask_for_another_group() {
+    let scratch = Scratch::new();
+    let (source, image) = (scratch.join("source"), scratch.join("disk.img"));
+    fs::create_dir(&source).unwrap();
+    for at in 0..8200 {
+        File::create(source.join(format!("{at:04}"))).unwrap();
+    }
+    let report = built(&tree_of(&source), &image, "-b 1024 -O ^has_journal,^orphan_file").unwrap();
+    assert!(report.inodes > 8192, "{report:?}");
+    assert_clean(&image, "8,200 files");
+}
+
+#[test]
+fn the_files_of_a_directory_lie_together() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::new();
+    let (source, image) = (scratch.join("source"), scratch.join("disk.img"));
+    for dir in ["a", "b", "a/sub"] {
+        fs::create_dir_all(source.join(dir)).unwrap();
+        for file in 0..20 {
+            fs::write(source.join(dir).join(format!("file-{file:02}")), dir).unwrap();
+        }
+    }
+    built(&tree_of(&source), &image, "").unwrap();
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let mount = LoopMount::new(&image, "ro,noload").unwrap();
+    for dir in ["a", "b", "a/sub"] {
+        let inode = |file: u64| {
+            let path = mount.path().join(dir).join(format!("file-{file:02}"));
+            fs::metadata(path).unwrap().ino()
+        };
+        assert!((0..20).all(|file| inode(file) == inode(0) + file), "{dir}");
+    }
+}
+
 #[test]
 fn an_empty_tree_is_an_empty_volume() {
     let scratch = Scratch::new();
