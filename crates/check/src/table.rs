@@ -87,8 +87,6 @@ findings! {
     OrphanCleared: 0, Note, "Clearing orphaned inode {inode} {detail}", "", true;
     /// An orphan's truncation is finished.
     OrphanTruncated: 0, Note, "Truncating orphaned inode {inode} {detail}", "", true;
-    /// The resize inode is in use, but the feature is off.
-    ResizeInodeNotZero: 0, Safe, "Resize_inode not enabled, but the resize inode is non-zero.", "Clear", true;
     /// The resize inode's map is not what the reserved descriptor blocks need.
     ResizeInodeInvalid: 0, Safe, "Resize inode not valid.", "Recreate", true;
 

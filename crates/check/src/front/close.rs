@@ -1,6 +1,6 @@
 //! Closing a volume that was checked: what waited for sound bitmaps is made, the check is stamped, backups are renewed.
 
-use super::{Facts, Ready, resize, stored_superblock};
+use super::{Facts, Ready};
 use crate::finding::{Code, Finding, Severity};
 use crate::judge::{Judge, Judgement};
 use crate::report::Outcome;
@@ -91,7 +91,7 @@ impl Ready {
     }
 }
 
-/// The resize inode, then the journal: the first needs one block, the second a thousand.
+/// A new journal in the place of one that was taken off.
 fn restore(
     volume: &mut Offline,
     facts: &Facts,
@@ -99,10 +99,6 @@ fn restore(
     outcomes: &mut Vec<Outcome>,
     now: u64,
 ) -> Result<(), CheckError> {
-    if facts.lost_resize_inode {
-        resize::make(volume, i64::try_from(now).unwrap_or(i64::MAX))?;
-        volume.commit()?;
-    }
     let Some(blocks) = facts.lost_journal else { return Ok(()) };
     if volume.raw.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
         return Ok(());
@@ -285,6 +281,5 @@ fn release_mmp(
     stored.seal(geometry);
     bytes[..size_of::<RawMmp>()].copy_from_slice(stored.as_bytes());
     device.write_at(geometry.byte_of(block), &bytes)?;
-    device.flush()?;
-    stored_superblock(device).map(|_| ())
+    Ok(device.flush()?)
 }

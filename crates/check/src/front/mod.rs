@@ -1,7 +1,7 @@
 //! What comes before pass 1 and after pass 5: a volume is found, brought to where the passes can look at it, and closed.
 //!
-//! [`open`] finds a superblock, has the journal replayed, judges the superblock's fields, the descriptors, the orphans and
-//! the resize inode; the [`Ready`] volume goes to [`look`](crate::look) or [`repair`](crate::repair), and [`Ready::close`]
+//! [`open`] finds a superblock, has the journal replayed, judges the superblock's fields, the descriptors and the orphans;
+//! the [`Ready`] volume goes to [`look`](crate::look) or [`repair`](crate::repair), and [`Ready::close`]
 //! makes what only a whole volume allows (a new journal), stamps the check and renews the backups.
 
 mod close;
@@ -11,7 +11,6 @@ mod groups;
 mod journal;
 mod mmp;
 mod orphans;
-mod resize;
 
 pub use close::{Closing, needs_check};
 pub use find::Wanted;
@@ -25,12 +24,11 @@ use extant_device::env::{Env, WallTime};
 use extant_journal::JournalError;
 use extant_journal::offline::{Offline, OfflineError, read_table};
 use extant_ondisk::group_desc::GroupDesc;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// What opening is told.
 #[derive(Clone)]
@@ -125,8 +123,6 @@ struct Facts {
     from_backup: bool,
     /// Blocks of the journal that was taken off: a new one is due.
     lost_journal: Option<u32>,
-    /// The resize inode is to be made anew.
-    lost_resize_inode: bool,
     /// Something was found that only the passes can put right.
     needs_passes: bool,
     /// The MMP block says that a checker is at work: to be cleared.
@@ -180,7 +176,6 @@ pub fn open(
         front.volume.commit()?;
     }
     front.check_orphans()?;
-    front.check_resize_inode()?;
     if front.may_repair() {
         front.volume.commit()?;
     }
@@ -366,15 +361,6 @@ fn backup_table(
         table.extend_from_slice(&block);
     }
     Ok(table)
-}
-
-/// The primary superblock as the device has it now.
-fn stored_superblock(device: &dyn Device) -> Result<RawSuperblock, CheckError> {
-    let mut bytes = vec![0; size_of::<RawSuperblock>()];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0))?;
-    debug_assert_eq!(raw.as_bytes().len(), 1024);
-    Ok(raw)
 }
 
 /// Whether a superblock has the incompatible feature.

@@ -169,6 +169,13 @@ impl Check<'_> {
             .collect()
     }
 
+    /// The slot of the double indirect block is the number of the descriptor block that a reserved block may become.
+    fn resize_slot(&self, block: BlockNo) -> usize {
+        let number = block.0 - self.geometry.superblock_block().0 - 1;
+        // Below the pointers of a block, at most 2^14.
+        (number % (u64::from(self.geometry.block_size) / 4)) as usize
+    }
+
     fn resize_is_sound(&self, inode: &Inode) -> Result<bool, CheckError> {
         let double = pointer(&inode.i_block, DOUBLE_SLOT).unwrap_or_default();
         let others = (0..15)
@@ -194,7 +201,7 @@ impl Check<'_> {
         let plan = self.resize_plan();
         let mut expected = vec![0; double.len()];
         for (block, _) in &plan {
-            set_pointer(&mut expected, (block.0 % per_block as u64) as usize, *block);
+            set_pointer(&mut expected, self.resize_slot(*block), *block);
         }
         if check && expected != double {
             return Ok(false);
@@ -235,7 +242,7 @@ impl Check<'_> {
         let mut bytes = vec![0; self.geometry.block_len()];
         let plan = self.resize_plan();
         for (block, _) in &plan {
-            set_pointer(&mut bytes, (block.0 % per_block as u64) as usize, *block);
+            set_pointer(&mut bytes, self.resize_slot(*block), *block);
         }
         self.store.write(double, &bytes)?;
         self.resize_blocks(&bytes, false)?;
