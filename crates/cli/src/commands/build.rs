@@ -31,8 +31,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "UID:GID", conflicts_with = "map_owner")]
     owner: Option<String>,
     /// Users and groups FROM become TO, COUNT of them; may be repeated
-    #[arg(long, value_name = "[u:|g:]FROM:TO[:COUNT]")]
+    #[arg(long, value_name = "[u:|g:|b:]FROM:TO[:COUNT]")]
     map_owner: Vec<String>,
+    /// Which image of an OCI layout with several; never chosen by this machine
+    #[arg(long, value_name = "OS/ARCHITECTURE[/VARIANT]")]
+    platform: Option<String>,
     /// The volume's UUID; from the content without it
     #[arg(short = 'U', long, value_name = "UUID")]
     uuid: Option<String>,
@@ -62,13 +65,13 @@ impl Args {
         let options = self.options(epoch)?;
         let sources = self.sources.iter().map(|source| Source::of(source));
         let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;
-        let spool = self.output.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let platform = self.platform.as_deref().map(str::parse).transpose();
         let reading = ReadOptions {
             owners: self.owners()?,
             latest: epoch,
             output: Some(self.output.clone()),
-            spool: spool.unwrap_or(Path::new(".")).to_owned(),
-            ..ReadOptions::default()
+            spool: self.spool(),
+            platform: platform.map_err(Failure::usage)?,
         };
         let tree = {
             let _progress = self.progress("reading", None);
@@ -123,6 +126,16 @@ impl Args {
             epoch,
             threads: self.threads.map(usize::from),
         })
+    }
+
+    /// Unpacked archives go beside the image; what lies beside a device is no disk.
+    fn spool(&self) -> PathBuf {
+        let is_special = |metadata: std::fs::Metadata| !metadata.is_file();
+        if std::fs::metadata(&self.output).is_ok_and(is_special) {
+            return std::env::temp_dir();
+        }
+        let parent = self.output.parent().filter(|parent| !parent.as_os_str().is_empty());
+        parent.unwrap_or(Path::new(".")).to_owned()
     }
 
     fn owners(&self) -> Result<Owners, Failure> {

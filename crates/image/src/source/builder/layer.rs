@@ -1,5 +1,7 @@
 //! Layers of an image: whiteouts remove what the layers below have.
 
+use std::collections::HashSet;
+
 use super::super::error::Flaw;
 use super::super::tree::{Dirent, NameRef, NodeId, Tree};
 use super::{REMOVED, TreeBuilder, check_name, spread};
@@ -39,14 +41,15 @@ impl TreeBuilder {
             return;
         }
         let children = Children::of(&self.tree);
+        let mut seen = HashSet::new();
         for whiteout in std::mem::take(&mut self.whiteouts) {
             match whiteout {
-                Whiteout::Opaque(directory) => self.hide_below(&children, directory),
+                Whiteout::Opaque(directory) => self.hide_below(&children, &mut seen, directory),
                 Whiteout::Name { parent, name } => {
                     let name = self.tree.names.get(name).to_vec();
                     if let Some((dirent, node)) = self.lookup(parent, &name) {
                         if self.is_directory(node) {
-                            self.hide_below(&children, node);
+                            self.hide_below(&children, &mut seen, node);
                         }
                         self.hide(&children, dirent);
                     }
@@ -55,11 +58,15 @@ impl TreeBuilder {
         }
     }
 
-    /// Removes what lies below a directory and is not of this layer, the deepest first.
-    fn hide_below(&mut self, children: &Children, directory: NodeId) {
+    /// Removes what lies below a directory and is not of this layer, the deepest first. Directories that were `seen`
+    /// have nothing more to remove: each is looked at once, however many whiteouts a layer has.
+    fn hide_below(&mut self, children: &Children, seen: &mut HashSet<NodeId>, directory: NodeId) {
         let mut order = Vec::new();
         let mut open = vec![directory];
         while let Some(node) = open.pop() {
+            if !seen.insert(node) {
+                continue;
+            }
             for &dirent in children.dirents(node) {
                 let child = self.tree.dirents[dirent as usize].node;
                 if child == REMOVED {
