@@ -118,7 +118,7 @@ pub struct Figures {
     pub lazy_journal_init: bool,
     /// Discard the device first.
     pub discard: bool,
-    /// Metadata and journal at the start of the volume.
+    /// The journal at the start of the volume, with flex_bg all metadata, too.
     pub packed_meta_blocks: bool,
     /// The types that the configuration was read through.
     pub types: Vec<String>,
@@ -290,7 +290,7 @@ impl Resolver<'_> {
             lazy_itable_init: self.lazy(extended.lazy_itable_init, "lazy_itable_init"),
             lazy_journal_init: self.lazy(extended.lazy_journal_init, "lazy_journal_init"),
             discard: extended.discard.or_else(|| self.types.boolean("discard")).unwrap_or(true),
-            packed_meta_blocks: self.packed_meta_blocks(&features, &extended),
+            packed_meta_blocks: self.packed_meta_blocks(&extended),
             types: self.types.types.clone(),
             extended,
             warnings,
@@ -595,10 +595,10 @@ impl Resolver<'_> {
         Ok((encoding, flags))
     }
 
-    fn packed_meta_blocks(&self, features: &Features, extended: &Extended) -> bool {
+    fn packed_meta_blocks(&self, extended: &Extended) -> bool {
         let wanted =
             extended.packed_meta_blocks.or_else(|| self.types.boolean("packed_meta_blocks"));
-        wanted.unwrap_or(false) && features.incompat.contains(IncompatFeatures::FLEX_BG)
+        wanted.unwrap_or(false)
     }
 
     fn lazy(&self, extended: Option<bool>, relation: &str) -> bool {

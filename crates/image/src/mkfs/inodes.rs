@@ -368,7 +368,8 @@ impl NewVolume {
     pub(crate) fn add_orphan_file(&mut self) -> Result<(), MkfsError> {
         let number = self.take_inode()?;
         let blocks = u64::from(self.figures.orphan_file_blocks);
-        let map = self.map_file(number, self.goal_of(number), blocks)?;
+        let goal = if self.has_extents() { self.goal_of(number) } else { self.group_start(0) };
+        let map = self.map_file(number, goal, blocks)?;
         let format = OrphanFileFormat::new(&self.geometry, number, 0);
         for block in map.blocks() {
             let mut bytes = vec![0; self.geometry.block_len()];

@@ -80,7 +80,7 @@ impl NewVolume {
             Geometry::new(&raw).map_err(|error| MkfsError::Invalid(error.to_string()))?;
         let rules = TableRules {
             stride: figures.extended.stride.unwrap_or(0),
-            packed: figures.packed_meta_blocks,
+            packed: figures.packed_meta_blocks && geometry.has_incompat(IncompatFeatures::FLEX_BG),
         };
         let tables = place_tables(&geometry, rules, bad)
             .map_err(|error| MkfsError::TooSmall(error.to_string()))?;

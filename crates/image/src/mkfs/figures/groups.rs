@@ -76,6 +76,8 @@ pub(super) fn fit(figures: &mut Figures, request: Request) -> Result<(), MkfsErr
         if has_super(figures, figures.groups - 1) {
             overhead += 1 + u64::from(leading_descriptors(figures));
         }
+        // More than half is what e2fsck takes for a broken superblock.
+        figures.reserved_blocks = figures.reserved_blocks.min(figures.blocks / 2);
         if rest == 0 {
             return Ok(());
         }
@@ -96,11 +98,17 @@ pub(super) fn fit(figures: &mut Figures, request: Request) -> Result<(), MkfsErr
 
 /// Whether growing to `limit` blocks takes descriptor blocks that the volume has not got.
 pub(super) fn must_reserve(figures: &Figures, limit: u64) -> bool {
+    asked_desc_blocks(figures, limit) > 0
+}
+
+/// The same as a number; counted, as mke2fs does, with groups that know nothing of clusters.
+fn asked_desc_blocks(figures: &Figures, limit: u64) -> u64 {
     let mut sized = figures.clone();
+    sized.blocks_per_group /= figures.blocks_per_cluster();
     let grouped = figures.blocks.saturating_sub(figures.first_data_block);
-    let groups = grouped.div_ceil(u64::from(figures.blocks_per_group));
+    let groups = grouped.div_ceil(u64::from(sized.blocks_per_group));
     sized.groups = u32::try_from(groups).unwrap_or(u32::MAX);
-    more_desc_blocks(&sized, limit) > 0
+    more_desc_blocks(&sized, limit)
 }
 
 /// Blocks of a group's inode table.
@@ -140,7 +148,7 @@ fn reserved_gdt_blocks(figures: &Figures, resize_limit: Option<u64>) -> u16 {
         return 0;
     }
     // A limit that needs no more blocks than there are says nothing.
-    let asked = resize_limit.map(|limit| more_desc_blocks(figures, limit));
+    let asked = resize_limit.map(|limit| asked_desc_blocks(figures, limit));
     let blocks = asked
         .filter(|blocks| *blocks > 0)
         .unwrap_or_else(|| more_desc_blocks(figures, figures.blocks.saturating_mul(GROWTH)));
