@@ -25,10 +25,9 @@ use std::sync::Arc;
 /// A file system on a device. It may be used by many threads at once.
 ///
 /// ```no_run
-/// use extant_device::FileDevice;
-/// use extant_volume::{Follow, OpenOptions, Volume};
+/// use extant_volume::{Follow, Volume};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let device = extant_device::OpenOptions::new().open("disk.img".as_ref())?;
+/// let device = extant_device::OpenOptions::new().open(std::path::Path::new("disk.img"))?;
 /// let volume = Volume::open(std::sync::Arc::new(device))?;
 /// let hosts = volume.resolve(b"/etc/hosts", Follow::Yes)?;
 /// let mut bytes = vec![0; 4096];

@@ -11,7 +11,7 @@ use extant_volume::{Error, Volume};
 use std::path::Path;
 
 /// One row in this many is tried here. EXTANT_ALL_ROWS tries all.
-const STEP: usize = 4;
+const STEP: usize = 7;
 /// Larger volumes are left to slower tests.
 const MAX_SIZE: u64 = 3 << 30;
 
@@ -162,7 +162,7 @@ fn volumes_of_the_table_read_as_their_source() {
         }
     }
     println!("{mounted} as mounted, {by_source} as their source, {viewed} as ext4-view");
-    assert!(mounted + by_source > 20 && viewed > 10);
+    assert!(mounted + by_source > 20 && viewed > 15);
 }
 
 #[test]
