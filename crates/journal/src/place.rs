@@ -6,21 +6,18 @@ use extant_device::Device;
 use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner, child_limits};
 use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
 use extant_ondisk::indirect;
+use extant_ondisk::inode::{self, FileType, I_BLOCK_SIZE, Inode};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
     InodeNo, Place, Uuid,
 };
-use zerocopy::{FromBytes, FromZeros, IntoBytes, little_endian::U32};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{BlockRuns, JournalError};
 
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the journal inode's map and size.
 const BACKUP_OF_INODE: u8 = 1;
-/// `i_flags`: the file is mapped by extents.
-const EXTENTS_FLAG: u32 = 0x8_0000;
-/// Bytes of `i_block`.
-const MAP_SIZE: usize = 60;
 
 /// Where a journal's blocks lie on its device, and which of them is its superblock.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -108,18 +105,14 @@ struct MappedFile {
     is_extents: bool,
     generation: u32,
     size: u64,
-    map: [u8; MAP_SIZE],
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| U32::read_from_prefix(rest).ok()).map_or(0, |(it, _)| it.get())
+    map: [u8; I_BLOCK_SIZE],
 }
 
 impl MappedFile {
     /// 15 words of map, then the size's high and low halves. Extents show by their magic number.
     fn of_backup(superblock: &RawSuperblock) -> Self {
-        let mut map = [0; MAP_SIZE];
-        map.copy_from_slice(&superblock.s_jnl_blocks.as_bytes()[..MAP_SIZE]);
+        let mut map = [0; I_BLOCK_SIZE];
+        map.copy_from_slice(&superblock.s_jnl_blocks.as_bytes()[..I_BLOCK_SIZE]);
         let [.., high, low] = superblock.s_jnl_blocks;
         let magic = extent::EXTENT_MAGIC.to_le_bytes();
         Self {
@@ -157,16 +150,18 @@ impl Mapper<'_> {
         let desc = self.group_desc(group)?;
         let at =
             geometry.byte_of(desc.inode_table) + u64::from(index) * u64::from(geometry.inode_size);
-        let mut raw = vec![0; usize::from(geometry.inode_size)];
-        self.volume.read_at(at, &mut raw)?;
-        let mut map = [0; MAP_SIZE];
-        // An inode has at least 128 bytes.
-        map.copy_from_slice(&raw[0x28..0x28 + MAP_SIZE]);
+        let mut record = vec![0; usize::from(geometry.inode_size)];
+        self.volume.read_at(at, &mut record)?;
+        inode::verify(&record, self.inode, geometry)?;
+        let file = Inode::decode(&record, self.inode, geometry)?;
+        if file.file_type() != Some(FileType::Regular) {
+            return Err(self.flaw(Flaw::bad_value("i_mode", file.mode)));
+        }
         Ok(MappedFile {
-            is_extents: word(&raw, 0x20) & EXTENTS_FLAG != 0,
-            generation: word(&raw, 0x64),
-            size: u64::from(word(&raw, 0x04)) | u64::from(word(&raw, 0x6c)) << 32,
-            map,
+            is_extents: file.is_extent_mapped(),
+            generation: file.generation,
+            size: file.size,
+            map: file.i_block,
         })
     }
 

@@ -1,5 +1,7 @@
 //! A file that fast commits name: its inode and what it maps, whole in memory.
 
+use std::collections::HashSet;
+
 use extant_layout::pack::ExtentTree;
 use extant_ondisk::extent::{
     self, Extent, ExtentNode, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, NodeLimits, NodeOwner, OwnedNode,
@@ -37,7 +39,7 @@ impl File {
         if file.inode.is_extent_mapped() {
             let root = file.inode.i_block;
             let owner = NodeOwner { inode: number, generation: file.inode.generation, block: None };
-            file.walk(image, &root, &owner, &NodeLimits::ROOT)?;
+            file.walk(image, &root, &owner, &NodeLimits::ROOT, &mut HashSet::new())?;
         }
         Ok(file)
     }
@@ -48,6 +50,7 @@ impl File {
         node: &[u8],
         owner: &NodeOwner,
         limits: &NodeLimits,
+        met: &mut HashSet<BlockNo>,
     ) -> Result<(), JournalError> {
         let geometry = image.geometry.clone();
         match ExtentNode::check(node, owner, limits, &geometry)? {
@@ -59,13 +62,14 @@ impl File {
                     let child = child_limits(indexes, below, position, limits);
                     let Some((index, limits)) = child else { continue };
                     let owner = NodeOwner { block: Some(index.leaf), ..*owner };
-                    let bytes = image.block(index.leaf)?.to_vec();
+                    let bytes = image.read(index.leaf)?;
                     extent::verify(&bytes, &owner, &geometry)?;
-                    self.tree.push(index.leaf);
-                    if self.tree.len() as u64 > geometry.blocks_count {
-                        return Err(JournalError::FastCommit("an extent tree without end"));
+                    // A node that is met twice could be met without end.
+                    if !met.insert(index.leaf) {
+                        return Err(JournalError::FastCommit("an extent tree that meets itself"));
                     }
-                    self.walk(image, &bytes, &owner, &limits)?;
+                    self.tree.push(index.leaf);
+                    self.walk(image, &bytes, &owner, &limits, met)?;
                 }
             }
         }

@@ -55,6 +55,17 @@ impl<'a> Image<'a> {
         Err(Flaw::above_limit("block", start.0, self.geometry.blocks_count).at(place))
     }
 
+    /// A copy of a block as it is now, not kept.
+    pub(super) fn read(&self, block: BlockNo) -> Result<Vec<u8>, JournalError> {
+        self.check(block, 1, Place::Block(block))?;
+        if let Some(held) = self.blocks.get(&block) {
+            return Ok(held.clone());
+        }
+        let mut bytes = vec![0; self.geometry.block_len()];
+        self.device.read_at(self.geometry.byte_of(block), &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// A block as it is now.
     pub(super) fn block(&mut self, block: BlockNo) -> Result<&[u8], JournalError> {
         Ok(self.loaded(block)?)

@@ -25,7 +25,7 @@ impl Names {
     }
 
     /// Reads a directory, hashed or not: index blocks look empty.
-    pub(super) fn load(image: &mut Image<'_>, file: &File) -> Result<Self, JournalError> {
+    pub(super) fn load(image: &Image<'_>, file: &File) -> Result<Self, JournalError> {
         if !file.inode.is_dir() {
             return Err(JournalError::FastCommit("a name in a file that is no directory"));
         }
@@ -46,7 +46,7 @@ impl Names {
         for extent in &file.extents {
             for step in 0..u64::from(extent.len) {
                 let at = FileBlock(extent.block.0 + step);
-                let block = image.block(BlockNo(extent.start.0 + step))?;
+                let block = &image.read(BlockNo(extent.start.0 + step))?[..];
                 if at.0 == 0 {
                     names.parent = dirent::dot_entries(&format, block)?.1;
                 }

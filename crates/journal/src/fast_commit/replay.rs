@@ -101,7 +101,7 @@ impl Replay<'_> {
     fn names(&mut self, dir: InodeNo) -> Result<&mut Names, JournalError> {
         if !self.names.contains_key(&dir) {
             self.file(dir)?;
-            let names = Names::load(&mut self.image, &self.files[&dir])?;
+            let names = Names::load(&self.image, &self.files[&dir])?;
             self.names.insert(dir, names);
         }
         Ok(self.names.get_mut(&dir).expect("inserted above"))

@@ -7,6 +7,7 @@ use extant_device::{
 };
 use extant_journal::{Finish, JournalError, Options, recover_volume};
 use extant_ondisk::BlockNo;
+use extant_ondisk::superblock::State;
 use extant_testkit::skip;
 
 use crate::toy::{Random, Toy, Volume};
@@ -87,6 +88,10 @@ fn the_first_failed_write_latches_and_what_was_acknowledged_stays() {
                 let recovered = recover_volume(&*memory, None, Finish::Reset).unwrap().unwrap();
                 assert_eq!(recovered.errno, -5, "{what}: the journal recorded the error");
                 assert_eq!(recovered.damage, [], "{what}");
+                let mut state = [0; 2];
+                memory.read_at(1024 + 0x3a, &mut state).unwrap();
+                let state = State::from_bits_retain(u16::from_le_bytes(state));
+                assert!(state.contains(State::ERRORS), "{what}: {state:?}");
                 let found = volume.check(&*memory, &history, &what);
                 assert!(found >= acknowledged, "{what}: {found} of {acknowledged} acknowledged");
             }

@@ -16,12 +16,12 @@ fn sync(path: &Path) {
 }
 
 /// What fast commits can say, each synced by itself.
-fn work(dir: &Path, names: usize) {
+pub(crate) fn work(dir: &Path, names: usize, large: usize) {
     fs::create_dir(dir.join("dir")).unwrap();
     for index in 0..5 {
         fs::write(dir.join(format!("dir/old-{index}")), b"old").unwrap();
     }
-    fs::write(dir.join("large"), vec![b'l'; 80_000]).unwrap();
+    fs::write(dir.join("large"), vec![b'l'; large]).unwrap();
     fs::write(dir.join("log"), b"begins").unwrap();
     let log = File::options().append(true).open(dir.join("log")).unwrap();
     // These make the kernel commit in full.
@@ -111,7 +111,7 @@ fn fast_commits_are_replayed_as_the_files_were() {
         };
         let mut tree = None;
         let copy = left_dirty(&image.path(), "", |dir| {
-            work(dir, names);
+            work(dir, names, 80_000);
             tree = Some(TreeSnapshot::of_dir(dir).unwrap());
         });
         let copy = match copy {

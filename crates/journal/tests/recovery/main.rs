@@ -1,5 +1,6 @@
 //! Recovery against e2fsck: the same journal replayed by both leaves the same bytes.
 
+mod any_bytes;
 mod compare;
 mod corpus;
 mod fast_commit;
