@@ -30,7 +30,7 @@ fn make() -> Option<Dirty> {
     if !is_root() {
         return None;
     }
-    let args = ["-t", "ext4", "-b", "1024", "-O", "fast_commit", "-J", "size=4"];
+    let args = ["-t", "ext4", "-b", "1024", "-O", "fast_commit,^metadata_csum", "-J", "size=4"];
     let image = TempImage::by_mke2fs(16 << 20, &args).ok()?;
     let copy =
         left_dirty(&image.path(), "", |dir| crate::fast_commit::work(dir, 60, 40_000)).ok()?;
