@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::Device;
 use extant_device::env::Env;
+use extant_device::{Device, Event, Recorder};
 use extant_journal::{Journal, JournalError, NoOrderedData, Options, Phase};
 use extant_ondisk::Tid;
 use extant_testkit::skip;
@@ -142,4 +142,33 @@ fn without_a_journal_sync_writes_home() {
         assert_eq!(toy.volume.check(&*device, &toy.history, "synced"), (round + 1) * 30);
     }
     toy.journal.close().unwrap();
+}
+
+#[test]
+fn log_blocks_are_reused_only_after_the_new_start_is_flushed() {
+    let volume = match Volume::new(SMALL, 512) {
+        Ok(volume) => volume.with_log(70),
+        Err(why) => skip!("{why}"),
+    };
+    let recorder = Arc::new(Recorder::new(volume.base.clone()));
+    let device: Arc<dyn Device> = recorder.clone();
+    let place = volume.log(&device).unwrap().place;
+    let superblock = volume.geometry.byte_of(place.runs.runs()[0].start);
+    let env = Env::stepped(4);
+    let mut toy = Toy::new(&volume, device, &env, Options::default(), 4).unwrap();
+    for _ in 0..100 {
+        let tid = toy.operate().unwrap();
+        toy.journal.commit(tid).unwrap();
+    }
+    toy.journal.close().unwrap();
+    let events = recorder.events();
+    let is_start =
+        |event: &Event| matches!(event, Event::Write { offset, .. } if *offset == superblock);
+    let starts: Vec<_> = (0..events.len()).filter(|at| is_start(&events[*at])).collect();
+    assert!(starts.len() > 5, "{} checkpoints", starts.len());
+    for at in starts {
+        // What the start leaves behind is home, and it is itself on the medium before anything else is written.
+        assert!(at == 0 || events[at - 1] == Event::Flush, "event {at}");
+        assert_eq!(events[at + 1], Event::Flush, "event {at}");
+    }
 }
