@@ -1,10 +1,12 @@
 //! Where the image goes.
 
-use crate::{built, options, tree_of};
-use extant_image::build::{Progress, build};
-use extant_testkit::{Scratch, tree};
+use crate::{assert_clean, built, mounted, options, tree_of};
+use extant_image::build::{BuildOptions, Progress, Size, build};
+use extant_testkit::{Scratch, TreeSnapshot, assert_same_tree, is_root, skip, tool, tree};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Mutex;
 
 fn names(scratch: &Scratch) -> Vec<String> {
@@ -43,6 +45,57 @@ fn an_image_replaces_what_was_there_and_is_sparse() {
     assert_eq!(metadata.len(), report.bytes);
     assert!(metadata.blocks() * 512 < report.bytes / 10, "{} blocks", metadata.blocks());
     assert_eq!(names(&scratch), ["disk.img", "source"]);
+}
+
+/// A loop device that goes away with its owner.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn new(file: &Path) -> Result<Self, String> {
+        let losetup = tool("losetup").ok_or("no losetup here")?;
+        let text = losetup.text([OsStr::new("--find"), OsStr::new("--show"), file.as_os_str()])?;
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if let Some(losetup) = tool("losetup") {
+            // Nothing can be done about a device that stays.
+            let _ = losetup.text(["--detach", self.0.as_str()]);
+        }
+    }
+}
+
+#[test]
+fn a_block_device_full_of_old_bytes_becomes_a_clean_volume() {
+    if !is_root() {
+        skip!("a loop device needs root");
+    }
+    let scratch = Scratch::new();
+    let (source, backing) = (scratch.join("source"), scratch.join("backing"));
+    tree::grow(&source, 32, &tree::Options::default()).unwrap();
+    let expected = TreeSnapshot::of_dir(&source).unwrap();
+    let tree = tree_of(&source);
+    for (size, words) in
+        [(Size::Device, ""), (Size::Auto, "-E nodiscard"), (Size::Device, "-t ext2")]
+    {
+        fs::write(&backing, vec![0xa5; 64 << 20]).unwrap();
+        let device = match LoopDevice::new(&backing) {
+            Ok(device) => device,
+            Err(why) => skip!("{why}"),
+        };
+        let whole = size == Size::Device;
+        let options = BuildOptions { size, ..options(Path::new(&device.0), words) };
+        let report =
+            build(&options, &tree, &|_| ()).unwrap_or_else(|error| panic!("{words}: {error}"));
+        assert_eq!(report.bytes == 64 << 20, whole, "{words}: {report:?}");
+        drop(device);
+        assert_clean(&backing, words);
+        if let Some(found) = mounted(&backing, words) {
+            assert_same_tree(&expected, &found);
+        }
+    }
 }
 
 #[test]
