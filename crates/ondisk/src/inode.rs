@@ -17,6 +17,7 @@ use crate::features::{IncompatFeatures, RoCompatFeatures};
 use crate::geometry::Geometry;
 use crate::time::Timestamp;
 use crate::types::{BlockNo, InodeNo};
+use crate::xattr::{ea_inode_refcount, ea_inode_refcount_fields};
 use crate::{Flaw, FormatError, Place};
 use core::mem::{offset_of, size_of};
 use fields::{BASE, CHECKSUM_HI_AT, CHECKSUM_LO_AT, has_extra};
@@ -237,15 +238,15 @@ impl Inode {
     /// References to an inode that holds the value of an extended attribute: ctime is the high half, the version the low
     /// one (`inodes.rst` says it the other way round; the kernel writes it so).
     pub fn ea_inode_references(&self) -> u64 {
-        let high = u64::from((self.ctime.seconds & 0xffff_ffff) as u32);
-        high << 32 | self.version & 0xffff_ffff
+        let ctime = (self.ctime.seconds & 0xffff_ffff) as u32;
+        ea_inode_refcount(ctime, (self.version & 0xffff_ffff) as u32)
     }
 
     /// Sets what [`Self::ea_inode_references`] reads.
     pub fn set_ea_inode_references(&mut self, references: u64) {
-        let high = (references >> 32) as u32;
-        self.ctime = Timestamp::new(i64::from(high.cast_signed()), 0);
-        self.version = self.version & !0xffff_ffff | references & 0xffff_ffff;
+        let (ctime, version_lo) = ea_inode_refcount_fields(references);
+        self.ctime = Timestamp::new(i64::from(ctime.cast_signed()), 0);
+        self.version = self.version & !0xffff_ffff | u64::from(version_lo);
     }
 
     /// The checksum of the value in an inode that holds one.
