@@ -1,9 +1,22 @@
 //! `extant cp`: files out of an image.
 
-use std::ffi::OsString;
+mod copier;
 
-use crate::failure::Failure;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use extant_device::url::{Target, look};
+use extant_ondisk::inode::FileType;
+use extant_volume::{Follow, LoadedInode};
+
+use crate::failure::{At, Failure};
+use crate::inside::inside_of;
+use crate::reader::{Image, Images};
 use crate::session::Session;
+use copier::{Copier, Rules};
 
 /// Copy files out of an image
 ///
@@ -37,7 +50,91 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, _session: &mut Session) -> Result<(), Failure> {
-        Err(Failure::not_built("copying out of an image"))
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if let Ok(Target::Inside { .. }) = Target::parse(&self.target, look) {
+            return Err(Failure::not_built("copying into an image"));
+        }
+        let rules = Rules {
+            recursive: self.recursive || self.archive,
+            preserve: self.preserve || self.archive,
+            links: self.archive,
+            no_clobber: self.no_clobber,
+            verbose: self.verbose,
+        };
+        let target = Path::new(&self.target);
+        let is_directory = target.is_dir();
+        if self.sources.len() > 1 && !is_directory {
+            return Err(Failure::at(target, "not a directory, and there are several sources"));
+        }
+        let mut images = Images::default();
+        for source in inside_of(self.image.as_deref(), &self.sources)? {
+            let outcome = images.of(&source).and_then(|image| {
+                let path = source.path.as_bytes();
+                self.copy_one(&image, path, target, is_directory, rules, session)
+            });
+            if let Err(failure) = outcome {
+                session.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_one(
+        &self,
+        image: &Image,
+        path: &[u8],
+        target: &Path,
+        is_directory: bool,
+        rules: Rules,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let file = image.resolve(path, if rules.recursive { Follow::No } else { Follow::Yes })?;
+        if file.is_dir() && !rules.recursive {
+            return Err(image.failure(path, "a directory, left out without -r"));
+        }
+        let is_plain = matches!(file.file_type(), FileType::Regular | FileType::Directory);
+        if !is_plain && !rules.recursive {
+            return Err(image.failure(path, "not a regular file, left out without -r"));
+        }
+        // The root, and `DIR/.`, have no name of their own: what they hold goes into the target.
+        let name = path.rsplit(|&byte| byte == b'/').next().filter(|&name| name != b".");
+        let name = match name {
+            Some(b"") => path.split(|&byte| byte == b'/').rfind(|name| !name.is_empty()),
+            name => name,
+        };
+        let place = match name.filter(|_| is_directory) {
+            Some(name) => target.join(OsStr::from_bytes(name)),
+            None => target.to_owned(),
+        };
+        if !file.is_dir() && place == target && is_stream(target) {
+            return write_to(image, path, &file, target);
+        }
+        Copier::new(image, rules).copy(file, path, &place, session)
+    }
+}
+
+/// Whether a place is something to write to, rather than a file to be made: `/dev/stdout`, a pipe.
+fn is_stream(place: &Path) -> bool {
+    let kind = place.metadata().map(|metadata| metadata.file_type());
+    kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir())
+}
+
+fn write_to(image: &Image, path: &[u8], file: &LoadedInode, place: &Path) -> Result<(), Failure> {
+    let mut out = File::options().write(true).open(place).at(place)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let read = image.volume.read_loaded(file, at, &mut buffer);
+        let count = read.map_err(|error| image.failure(path, error))?;
+        if count == 0 {
+            return Ok(());
+        }
+        match out.write_all(&buffer[..count]) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                return Err(Failure::broken_pipe());
+            }
+            outcome => outcome.at(place)?,
+        }
+        at += count as u64;
     }
 }
