@@ -32,6 +32,10 @@ pub(crate) struct Check<'a> {
     pub(crate) census: Census,
     /// Directories whose blocks the repair changes so that pass 3A packs them anew.
     pub(crate) late: Mutex<crate::pass1::Late>,
+    /// lost+found, once pass 3 knows it.
+    pub(crate) lost_found: std::sync::atomic::AtomicU32,
+    /// Whether records of inodes lie in bad blocks.
+    pub(crate) has_bad_inodes: bool,
     outcomes: Mutex<Vec<Outcome>>,
     restart: AtomicBool,
     repairs: AtomicU64,
@@ -64,6 +68,8 @@ impl<'a> Check<'a> {
             usage: Usage::default(),
             census: Census::default(),
             late: Mutex::default(),
+            lost_found: std::sync::atomic::AtomicU32::new(0),
+            has_bad_inodes: false,
             outcomes: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),

@@ -1,10 +1,109 @@
-//! Pass 3.
+//! Pass 3: every directory hangs from the root.
+
+mod edit;
+mod lost_found;
+mod rebuild;
 
 use crate::check::Check;
+use crate::finding::{Code, Finding};
 use crate::store::CheckError;
+use crate::tables::{DirFlags, Kind};
+use extant_ondisk::InodeNo;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Check<'_> {
     pub(crate) fn pass3(&mut self) -> Result<(), CheckError> {
+        let has_root =
+            self.inodes.state(InodeNo::ROOT).is_some_and(|state| state.kind() == Kind::Directory);
+        if !has_root {
+            let finding = Finding::new(Code::RootMissing).inode(InodeNo::ROOT);
+            if self.ask(finding)? {
+                self.make_root()?;
+                self.need_restart();
+            }
+            return Ok(());
+        }
+        if let Some(root) = self.dirs.get(InodeNo::ROOT) {
+            root.parent.store(InodeNo::ROOT.0, Relaxed);
+            root.set(DirFlags::CONNECTED);
+        }
+        self.check_lost_found()?;
+        if self.must_restart() {
+            return Ok(());
+        }
+        for dir in self.dirs.iter() {
+            if self.inodes.is_used(dir.inode) {
+                self.check_connected(dir.inode)?;
+            }
+        }
+        for dir in self.dirs.iter() {
+            if self.inodes.is_used(dir.inode) {
+                self.check_parent(dir.inode)?;
+            }
+        }
+        self.rebuild_directories()
+    }
+
+    /// Follows the parents up to one that is known to hang from the root. Where the way ends or closes, the first directory of
+    /// it is connected to lost+found.
+    fn check_connected(&self, ino: InodeNo) -> Result<(), CheckError> {
+        let mut way = Vec::new();
+        let mut at = ino;
+        loop {
+            let Some(dir) = self.dirs.get(at) else { break };
+            if dir.has(DirFlags::CONNECTED) {
+                break;
+            }
+            // Marked now: a way that comes back here is a circle.
+            dir.set(DirFlags::CONNECTED);
+            way.push(at);
+            let parent = dir.parent();
+            let closes = way.contains(&parent);
+            let is_lost =
+                parent.0 == 0 || !self.inodes.is_used(parent) || self.dirs.get(parent).is_none();
+            if is_lost || closes {
+                self.connect_directory(at)?;
+                break;
+            }
+            at = parent;
+        }
+        Ok(())
+    }
+
+    fn connect_directory(&self, ino: InodeNo) -> Result<(), CheckError> {
+        let Some(dir) = self.dirs.get(ino) else { return Ok(()) };
+        let finding = Finding::new(Code::UnconnectedDirectory).inode(ino).dir(dir.dotdot());
+        if self.ask(finding)?
+            && self.reconnect(ino)?
+            && let Some(lost_found) = self.lost_found()
+        {
+            dir.parent.store(lost_found.0, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// `..` names the directory that has the entry.
+    fn check_parent(&self, ino: InodeNo) -> Result<(), CheckError> {
+        let Some(dir) = self.dirs.get(ino) else { return Ok(()) };
+        let (found, expected) = (dir.dotdot(), dir.parent());
+        if found == expected || expected.0 == 0 {
+            return Ok(());
+        }
+        if dir.has(DirFlags::LINKED_TWICE) && !self.is_repair() {
+            return Ok(()); // which entry counts is not known yet
+        }
+        let finding = Finding::new(Code::DotDotWrong)
+            .inode(ino)
+            .found(u64::from(found.0))
+            .expected(u64::from(expected.0));
+        if self.ask(finding)? {
+            self.set_dotdot(ino, expected)?;
+            if found.0 != 0 {
+                self.inodes.uncount_name(found);
+            }
+            self.inodes.count_name(expected);
+            dir.dotdot.store(expected.0, Relaxed);
+        }
         Ok(())
     }
 }

@@ -1,10 +1,189 @@
-//! Pass 4.
+//! Pass 4: link counts, and files without a name.
 
 use crate::check::Check;
+use crate::finding::{Code, Finding};
 use crate::store::CheckError;
+use crate::tables::{DirFlags, Kind, Mark};
+use extant_device::sync::Mutex;
+use extant_ondisk::inode::{Inode, InodeFlags, MANY_LINKS};
+use extant_ondisk::{GroupNo, InodeNo, RoCompatFeatures};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Links that a directory's count goes up to.
+const MAX_LINKS: u32 = 65000;
 
 impl Check<'_> {
     pub(crate) fn pass4(&mut self) -> Result<(), CheckError> {
+        let this: &Self = self;
+        let next = AtomicU32::new(0);
+        let failed = Mutex::new(None);
+        this.in_parallel(|| {
+            let mut wrong = Vec::new();
+            loop {
+                let group = next.fetch_add(1, Relaxed);
+                if group >= this.geometry.groups_count || failed.lock().is_some() {
+                    return Ok(());
+                }
+                wrong.clear();
+                this.inodes.for_used(GroupNo(group), |ino, state, links| {
+                    let is_special = state.has(Mark::EA_INODE) || state.has(Mark::SUSPECT);
+                    if state.names() != u32::from(links) || is_special {
+                        wrong.push(ino);
+                    }
+                });
+                for &ino in &wrong {
+                    if let Err(error) = this.check_links(ino) {
+                        failed.lock().get_or_insert(error);
+                        return Ok(());
+                    }
+                }
+                this.progress(4, 1, u64::from(this.geometry.groups_count));
+            }
+        })?;
+        match failed.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Inodes that no name leads to and that are in use all the same.
+    pub(crate) fn is_nameless(&self, ino: InodeNo) -> bool {
+        ino < self.geometry.first_inode && ino != InodeNo::ROOT
+            || [
+                self.superblock.usr_quota_inode,
+                self.superblock.grp_quota_inode,
+                self.superblock.prj_quota_inode,
+                self.superblock.orphan_file_inode,
+                self.superblock.internal_journal(),
+            ]
+            .contains(&Some(ino))
+    }
+
+    fn check_links(&self, ino: InodeNo) -> Result<(), CheckError> {
+        let Some(mut state) = self.inodes.state(ino).filter(|state| state.is_used()) else {
+            return Ok(());
+        };
+        if self.is_nameless(ino) && state.names() == 0 {
+            return Ok(());
+        }
+        if state.has(Mark::EA_INODE) && !self.check_ea_inode(ino)? {
+            return Ok(());
+        }
+        if state.names() == 0 {
+            if state.has(Mark::SUSPECT) && self.check_suspect(ino, None)? {
+                return Ok(());
+            }
+            if self.connect_unattached(ino)? {
+                return Ok(());
+            }
+            let Some(after) = self.inodes.state(ino).filter(|after| after.is_used()) else {
+                return Ok(());
+            };
+            state = after;
+            if state.names() == 0 {
+                return Ok(()); // it was left without a name
+            }
+        }
+        let links = self.inodes.links(ino);
+        let is_dir = state.kind() == Kind::Directory;
+        let mut expected = state.names();
+        if is_dir && self.geometry.has_ro_compat(RoCompatFeatures::DIR_NLINK) {
+            if links == MANY_LINKS
+                && self.dirs.get(ino).is_some_and(|dir| dir.has(DirFlags::INDEXED))
+            {
+                return Ok(());
+            }
+            if expected > MAX_LINKS {
+                expected = u32::from(MANY_LINKS);
+            }
+        }
+        if u32::from(links) == expected {
+            return Ok(());
+        }
+        let finding = Finding::new(Code::LinkCountWrong)
+            .inode(ino)
+            .found(u64::from(links))
+            .expected(u64::from(expected));
+        if self.ask(finding)? {
+            self.change_inode(ino, |inode| {
+                inode.links = u16::try_from(expected).unwrap_or(u16::MAX);
+            })?;
+            self.inodes.set_links(ino, u16::try_from(expected).unwrap_or(u16::MAX));
+        }
         Ok(())
+    }
+
+    /// Reads an inode, changes it and writes it.
+    pub(crate) fn change_inode(
+        &self,
+        ino: InodeNo,
+        change: impl FnOnce(&mut Inode),
+    ) -> Result<(), CheckError> {
+        let mut record = self.record(ino)?;
+        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(()) };
+        change(&mut inode);
+        inode.encode_into(&mut record, self.geometry);
+        self.store.write_inode(ino, &mut record)
+    }
+
+    /// An inode with the flag of values. True when its link count is to be judged like a file's.
+    fn check_ea_inode(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        let record = self.record(ino)?;
+        let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(false) };
+        let (found, met) = (inode.ea_inode_references(), self.ea_inodes.references(ino));
+        let names = self.inodes.state(ino).map_or(0, |state| state.names());
+        if met == 0 && (names > 0 || !self.looks_like_value(ino, &inode)?) {
+            // A file with a name, or one whose content is no value.
+            if self.ask(Finding::new(Code::EaInodeIsFile).inode(ino))? {
+                self.change_inode(ino, |inode| inode.flags.remove(InodeFlags::EA_INODE))?;
+                self.inodes.unmark(ino, Mark::EA_INODE);
+            }
+            return Ok(true);
+        }
+        if met == 0 {
+            // A value that nothing refers to.
+            if self.ask(Finding::new(Code::UnattachedInode).inode(ino))? {
+                self.deallocate(ino)?;
+            }
+            return Ok(false);
+        }
+        if found != met {
+            let finding = Finding::new(Code::EaInodeRefcount).inode(ino).found(found).expected(met);
+            if self.ask(finding)? {
+                self.change_inode(ino, |inode| inode.set_ea_inode_references(met))?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn looks_like_value(&self, ino: InodeNo, inode: &Inode) -> Result<bool, CheckError> {
+        let limit = u64::from(extant_ondisk::xattr::MAX_VALUE_SIZE);
+        if inode.size > limit {
+            return Ok(false);
+        }
+        let bytes = self.read_content(ino, inode, limit)?;
+        let hash = extant_ondisk::xattr::value_hash(&bytes, self.geometry.checksum_seed);
+        Ok(hash == inode.ea_inode_checksum())
+    }
+
+    /// A file without a name: cleared when it is empty, else put into lost+found. True when nothing more is to be judged.
+    fn connect_unattached(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        let record = self.record(ino)?;
+        let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
+        let is_empty = inode.size == 0
+            && inode.blocks == 0
+            && inode.file_acl.0 == 0
+            && inode.file_type() == Some(extant_ondisk::inode::FileType::Regular);
+        if is_empty && self.ask(Finding::new(Code::UnattachedEmpty).inode(ino))? {
+            self.deallocate(ino)?;
+            return Ok(true);
+        }
+        if is_empty && !self.is_repair() {
+            return Ok(true);
+        }
+        if self.ask(Finding::new(Code::UnattachedInode).inode(ino))? {
+            return Ok(!self.reconnect(ino)?);
+        }
+        Ok(true)
     }
 }

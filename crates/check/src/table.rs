@@ -348,7 +348,7 @@ findings! {
     /// A directory that nothing leads to.
     UnconnectedDirectory: 3, Damage, "Unconnected directory inode {inode} (was in {dir}).", "Connect to /lost+found", true;
     /// There is no lost+found.
-    LostFoundMissing: 3, Safe, "/lost+found not found.", "Create", true;
+    LostFoundMissing: 3, Note, "/lost+found not found.", "Create", true;
     /// lost+found is something else than a directory.
     LostFoundNotDirectory: 3, Damage, "/lost+found is not a directory (ino={inode}).", "Unlink", true;
     /// lost+found is encrypted.

@@ -7,7 +7,7 @@ use crate::finding::Code;
 use crate::store::CheckError;
 use crate::tables::Mark;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags, RawInode};
-use extant_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
 
 /// Longest target of a symbolic link that lies in the inode.
@@ -139,7 +139,7 @@ impl Check<'_> {
                 }
             }
             Some(FileType::Symlink) => {
-                if !self.is_sound_symlink(visit, figures)? {
+                if !self.is_sound_symlink(visit.ino, visit.record, &visit.inode, figures)? {
                     visit.marks |= Mark::SUSPECT;
                 }
             }
@@ -169,13 +169,31 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// [`Self::is_sound_symlink`] for a record read again.
+    pub(crate) fn is_sound_target(
+        &self,
+        ino: InodeNo,
+        record: &[u8],
+        inode: &Inode,
+    ) -> Result<bool, CheckError> {
+        let map = self.read_map(ino, inode)?;
+        let written = map.extents.iter().rev().find(|extent| !extent.is_unwritten);
+        let figures = MapFigures {
+            end: map.end(),
+            written_end: written.map_or(0, |extent| extent.end().0),
+            ..MapFigures::default()
+        };
+        self.is_sound_symlink(ino, record, inode, &figures)
+    }
+
     /// Whether length, place and bytes of a link's target fit together.
     fn is_sound_symlink(
         &self,
-        visit: &Visit<'_>,
+        ino: InodeNo,
+        record: &[u8],
+        inode: &Inode,
         figures: &MapFigures,
     ) -> Result<bool, CheckError> {
-        let inode = &visit.inode;
         let size = inode.size;
         if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::INDEX)
             || size == 0
@@ -190,7 +208,7 @@ impl Check<'_> {
             len + 2 <= size && size <= bytes.len() as u64 && len > 0 && len + 2 == size
         };
         if inode.is_inline() {
-            let found = self.inline_content(visit.record, visit.ino)?;
+            let found = self.inline_content(record, ino)?;
             let Some((first, rest)) = found else { return Ok(false) };
             let whole = [&first[..], &rest].concat();
             if is_encrypted {
@@ -215,7 +233,7 @@ impl Check<'_> {
         {
             return Ok(false);
         }
-        let map = self.read_map(visit.ino, inode)?;
+        let map = self.read_map(ino, inode)?;
         let Some(block) = map.physical(0) else { return Ok(false) };
         let bytes = self.store.read(block)?;
         if is_encrypted {

@@ -16,6 +16,7 @@ mod special;
 mod system;
 mod xattr;
 
+pub(crate) use fields::is_sound_special;
 pub(crate) use late::Late;
 pub(crate) use xattr::PolicyTable;
 

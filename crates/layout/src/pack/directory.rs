@@ -19,14 +19,22 @@ pub struct DirItem<'a> {
     pub inode: InodeNo,
     /// Its kind; not needed for planning.
     pub file_type: FileType,
-    /// Set by the packer.
+    /// Set by the packer where the caller has not.
     hash: DirHash,
+    /// The caller knows the hash: of the folded name, or one that the directory stores.
+    has_hash: bool,
 }
 
 impl<'a> DirItem<'a> {
     /// A name of a file.
     pub fn new(name: &'a [u8], inode: InodeNo, file_type: FileType) -> Self {
-        Self { name, inode, file_type, hash: DirHash::default() }
+        Self { name, inode, file_type, hash: DirHash::default(), has_hash: false }
+    }
+
+    /// The same with a hash that is not that of the name's bytes.
+    #[must_use]
+    pub fn with_hash(self, hash: DirHash) -> Self {
+        Self { hash, has_hash: true, ..self }
     }
 }
 
@@ -85,6 +93,12 @@ impl DirectoryPacker {
         }
     }
 
+    /// The same for a directory that is both encrypted and casefolded: its records carry their hashes.
+    #[must_use]
+    pub fn with_stored_hashes(self) -> Self {
+        Self { geometry_format: self.geometry_format.with_stored_hashes(), ..self }
+    }
+
     /// How many blocks these names take. `items` are put into the order in which they will be written.
     ///
     /// # Errors
@@ -100,7 +114,7 @@ impl DirectoryPacker {
             let leaves = self.count_leaves(dots, items)?;
             return Ok(DirPlan { leaves, nodes: [0; 2], is_indexed: false });
         };
-        for item in items.iter_mut() {
+        for item in items.iter_mut().filter(|item| !item.has_hash) {
             item.hash = hasher.hash(item.name);
         }
         // Names of one hash go by their bytes, so that the order never depends on where they came from.
@@ -186,7 +200,10 @@ impl DirectoryPacker {
                 starts.push(first.hash.hash | u32::from(is_continuation));
             }
             let fitting = left.iter().take_while(|item| {
-                packer.push(&NewEntry::new(item.inode, item.file_type, item.name))
+                packer.push(&NewEntry {
+                    hash: item.hash,
+                    ..NewEntry::new(item.inode, item.file_type, item.name)
+                })
             });
             let count = fitting.count();
             before = left[..count].last().map(|item| item.hash.hash);

@@ -1,0 +1,232 @@
+//! One directory block: its checksum, its chain of records, its place in the index.
+
+use super::{Reader, Rules};
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::{DirBlock, DirFlags, DirInfo};
+use extant_ondisk::dirent::{DirFormat, RawDirEntry, TAIL_LEN};
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::{BlockNo, FileBlock};
+use zerocopy::FromBytes;
+
+/// A chain of records under check: a block of a directory, or a part of one inside an inode.
+pub(crate) struct Chain<'a> {
+    pub(crate) dir: &'a DirInfo,
+    pub(crate) format: DirFormat,
+    pub(crate) at: FileBlock,
+    /// Whether `.` and `..` come first.
+    pub(crate) has_dots: bool,
+    /// Where the records end: before the checksum's tail.
+    pub(crate) end: usize,
+    pub(crate) changed: bool,
+    /// Lowest and highest hash of the names.
+    pub(crate) hashes: Option<(u32, u32)>,
+    /// The function that the directory's index is keyed by.
+    pub(crate) hasher: Option<extant_ondisk::dx_hash::DirHasher>,
+    /// A flaw was told that is left, so that the checksum says nothing.
+    pub(crate) is_flawed: bool,
+}
+
+/// One record, as stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) at: usize,
+    pub(crate) rec_len: usize,
+    pub(crate) inode: u32,
+    pub(crate) name_len: usize,
+    pub(crate) file_type: u8,
+}
+
+impl Record {
+    pub(crate) fn name<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        bytes.get(self.at + 8..self.at + 8 + self.name_len).unwrap_or_default()
+    }
+}
+
+/// A record's length as stored in blocks of this size.
+pub(crate) fn decode_rec_len(stored: u16, block_len: usize) -> usize {
+    let wide = usize::from(stored);
+    if block_len <= usize::from(u16::MAX) {
+        wide
+    } else if stored == u16::MAX || stored == 0 {
+        block_len
+    } else {
+        wide & 0xfffc | (wide & 3) << 16
+    }
+}
+
+/// The stored form of a record's length.
+pub(crate) fn encode_rec_len(rec_len: usize, block_len: usize) -> u16 {
+    match u16::try_from(rec_len) {
+        Ok(short) => short,
+        Err(_) if rec_len == block_len => u16::MAX,
+        Err(_) => (rec_len & 0xfffc | rec_len >> 16 & 3) as u16,
+    }
+}
+
+/// The record at a byte; `None` where there is no room for one.
+pub(crate) fn record_at(bytes: &[u8], at: usize, format: &DirFormat) -> Option<Record> {
+    let (raw, _) = RawDirEntry::ref_from_prefix(bytes.get(at..)?).ok()?;
+    Some(Record {
+        at,
+        rec_len: decode_rec_len(raw.rec_len.get(), format.block_len),
+        inode: raw.inode.get(),
+        name_len: usize::from(raw.name_len),
+        file_type: raw.file_type,
+    })
+}
+
+impl Check<'_> {
+    pub(super) fn check_dir_block(
+        &self,
+        block: &DirBlock,
+        bytes: &mut [u8],
+        rules: &Rules,
+        reader: &mut Reader,
+    ) -> Result<(), CheckError> {
+        let Some(dir) = self.dirs.get(block.dir) else { return Ok(()) };
+        let format = self.dir_format(dir);
+        let at = FileBlock(u64::from(block.at));
+        let kind = self.index_kind(dir, block.at, bytes);
+        let mut sum_is_wrong = false;
+        let mut lacks_tail = false;
+        if let Some(kind) = kind {
+            self.read_index(dir, at, bytes, kind, rules)?;
+        } else if format.checksum_seed.is_some() {
+            lacks_tail = !format.has_tail(bytes);
+            sum_is_wrong = !lacks_tail && format.verify(bytes, at).is_err();
+        }
+        if kind == Some(IndexKind::Node) {
+            return Ok(());
+        }
+        let hasher = if kind.is_none() && dir.has(DirFlags::INDEXED) {
+            rules.htree.hasher_of(dir, self, rules)
+        } else {
+            None
+        };
+        let end = if kind.is_none() && format.has_tail(bytes) && format.checksum_seed.is_some() {
+            bytes.len() - TAIL_LEN
+        } else {
+            bytes.len()
+        };
+        let mut chain = Chain {
+            dir,
+            format,
+            at,
+            has_dots: block.at == 0,
+            end,
+            changed: false,
+            hashes: None,
+            hasher,
+            is_flawed: false,
+        };
+        self.check_chain(&mut chain, bytes, rules, reader)?;
+        if kind.is_none() && dir.has(DirFlags::INDEXED) {
+            rules.htree.note_leaf(dir, block.at, chain.hashes);
+        }
+        if lacks_tail {
+            let finding = Finding::new(Code::DirBlockWithoutChecksum).dir(dir.inode).file_block(at);
+            if self.ask(finding)? {
+                // Records may stand where the tail belongs: the directory is packed anew.
+                dir.set(DirFlags::REBUILD);
+            }
+        } else if sum_is_wrong && !chain.changed && !chain.is_flawed {
+            let finding = Finding::new(Code::DirBlockChecksum).dir(dir.inode).file_block(at);
+            chain.changed = self.ask(finding)?;
+        }
+        if chain.changed {
+            match kind {
+                Some(kind) => {
+                    HtreeFormat {
+                        checksum_seed: format.checksum_seed,
+                        ..HtreeFormat::new(self.geometry, dir.inode, 0)
+                    }
+                    .seal(bytes, kind);
+                }
+                None => format.seal(bytes),
+            }
+            self.store.write(BlockNo(block.block), bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a block of an indexed directory is its root or a node: a free record over the whole block with counts behind it
+    /// that fit.
+    fn index_kind(&self, dir: &DirInfo, at: u32, bytes: &[u8]) -> Option<IndexKind> {
+        if !dir.has(DirFlags::INDEXED) {
+            return None;
+        }
+        let format = HtreeFormat::new(self.geometry, dir.inode, 0);
+        if at == 0 {
+            // The root is hidden in the record of `..`.
+            let dotdot = record_at(bytes, 12, &self.dir_format(dir))?;
+            return (dotdot.at + dotdot.rec_len == bytes.len()).then_some(IndexKind::Root);
+        }
+        let first = record_at(bytes, 0, &self.dir_format(dir))?;
+        if first.inode != 0 || first.rec_len != bytes.len() {
+            return None;
+        }
+        let node = format.node(bytes, FileBlock(u64::from(at)), IndexKind::Node).ok()?;
+        (node.limit == format.capacity(IndexKind::Node)).then_some(IndexKind::Node)
+    }
+
+    /// Walks a chain from record to record. What cannot be followed is salvaged, or ends the walk.
+    pub(super) fn check_chain(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        rules: &Rules,
+        reader: &mut Reader,
+    ) -> Result<(), CheckError> {
+        reader.names.clear();
+        let mut at = 0;
+        let mut number = 0_u32;
+        let mut before: Option<usize> = None;
+        // A salvaged record is read again: at most as often as there are places for one.
+        let mut tries = bytes.len() / 4 + 1;
+        while at < chain.end {
+            let record = record_at(bytes, at, &chain.format);
+            let sound = record.filter(|record| {
+                record.rec_len >= 12
+                    && record.rec_len.is_multiple_of(4)
+                    && at + record.rec_len <= chain.end
+                    && record.name_len + 8 <= record.rec_len
+            });
+            let Some(mut record) = sound else {
+                let finding = Finding::new(Code::DirectoryCorrupted)
+                    .dir(chain.dir.inode)
+                    .file_block(chain.at)
+                    .found(at as u64);
+                chain.is_flawed = true;
+                if tries == 0 || !self.ask(finding)? {
+                    return Ok(());
+                }
+                tries -= 1;
+                self.salvage(chain, bytes, at, before);
+                chain.changed = true;
+                if let Some(before) = before
+                    && let Some(record) = record_at(bytes, before, &chain.format)
+                {
+                    // The record before may have taken the place of this one.
+                    at = at.max(before + record.rec_len);
+                }
+                continue;
+            };
+            if chain.has_dots && number == 0 {
+                self.check_dot(chain, bytes, &mut record)?;
+            } else if chain.has_dots && number == 1 {
+                self.check_dotdot(chain, bytes, &mut record)?;
+            } else if record.inode != 0 {
+                self.check_entry(chain, bytes, &mut record, rules, reader)?;
+            }
+            before = Some(at);
+            number += 1;
+            at += record.rec_len;
+        }
+        if chain.has_dots && number < 2 {
+            self.tell_missing_dots(chain, number)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,461 @@
+//! One entry: `.`, `..`, or a name.
+
+use super::block::{Chain, Record, record_at};
+use super::names::quick_hash;
+use super::salvage::set_rec_len;
+use super::{Reader, Rules};
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::{DirFlags, Kind, Mark};
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::{GroupNo, InodeNo};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Shortest name in an encrypted directory: one block of the cipher.
+const ENCRYPTED_NAME: usize = 16;
+/// Bytes that a record of `.` or `..` needs.
+const DOT_LEN: usize = 12;
+
+fn set_inode(bytes: &mut [u8], at: usize, inode: u32) {
+    if let Some(field) = bytes.get_mut(at..at + 4) {
+        field.copy_from_slice(&inode.to_le_bytes());
+    }
+}
+
+impl Check<'_> {
+    fn entry(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record, code: Code) -> Finding {
+        Finding::new(code)
+            .dir(chain.dir.inode)
+            .inode(InodeNo(record.inode))
+            .file_block(chain.at)
+            .name(record.name(bytes).to_vec())
+    }
+
+    /// Writes a record of a name of one or two bytes at `at`.
+    fn write_dot(&self, chain: &mut Chain<'_>, bytes: &mut [u8], at: usize, name: &[u8], ino: u32) {
+        set_inode(bytes, at, ino);
+        bytes[at + 6] = name.len() as u8; // one or two
+        bytes[at + 7] = if chain.format.has_filetype { Kind::Directory.encode() } else { 0 };
+        bytes[at + 8..at + 12].fill(0);
+        bytes[at + 8..at + 8 + name.len()].copy_from_slice(name);
+        chain.changed = true;
+    }
+
+    /// The first record of a directory.
+    pub(super) fn check_dot(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &mut Record,
+    ) -> Result<(), CheckError> {
+        let ino = chain.dir.inode;
+        let is_dot = record.name(bytes) == b".";
+        if record.inode == 0 || record.name_len == 0 {
+            if !self.ask(Finding::new(Code::MissingDot).dir(ino))? {
+                chain.is_flawed = true;
+                return Ok(());
+            }
+            self.write_dot(chain, bytes, record.at, b".", ino.0);
+            if record.rec_len < DOT_LEN + 12 && chain.end - record.at >= DOT_LEN + 12 {
+                record.rec_len = DOT_LEN;
+                set_rec_len(bytes, record.at, DOT_LEN, chain.format.block_len);
+            }
+        } else if !is_dot {
+            let finding = self.entry(chain, bytes, record, Code::FirstEntryNotDot);
+            if !self.ask(finding)? {
+                chain.is_flawed = true;
+                return Ok(());
+            }
+            self.write_dot(chain, bytes, record.at, b".", ino.0);
+        } else if record.inode != ino.0 {
+            let finding = Finding::new(Code::DotWrong)
+                .dir(ino)
+                .found(u64::from(record.inode))
+                .expected(u64::from(ino.0));
+            if self.ask(finding)? {
+                set_inode(bytes, record.at, ino.0);
+                chain.changed = true;
+            }
+        }
+        if record.name_len == 1
+            && bytes.get(record.at + 9).is_some_and(|byte| *byte != 0)
+            && self.ask(Finding::new(Code::DotNotTerminated).dir(ino))?
+        {
+            bytes[record.at + 9..record.at + 12].fill(0);
+            chain.changed = true;
+        }
+        // What lies behind `.` may hide entries: it becomes a record of its own.
+        let rest = record.rec_len - DOT_LEN;
+        if rest >= 12 && self.ask(Finding::new(Code::DotTooBig).dir(ino))? {
+            let block_len = chain.format.block_len;
+            set_rec_len(bytes, record.at, DOT_LEN, block_len);
+            let at = record.at + DOT_LEN;
+            if bytes[at..at + 4] != [0; 4] || record_at(bytes, at, &chain.format).is_some() {
+                set_inode(bytes, at, 0);
+                bytes[at + 6..at + 8].fill(0);
+            }
+            set_rec_len(bytes, at, rest, block_len);
+            record.rec_len = DOT_LEN;
+            chain.changed = true;
+        }
+        self.fix_dot_type(chain, bytes, record)?;
+        self.inodes.count_name(ino);
+        Ok(())
+    }
+
+    /// The second record of a directory.
+    pub(super) fn check_dotdot(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &mut Record,
+    ) -> Result<(), CheckError> {
+        let ino = chain.dir.inode;
+        let mut parent = record.inode;
+        if record.name(bytes) != b".." || record.inode == 0 {
+            let code = if record.inode == 0 || record.name_len == 0 {
+                Code::MissingDotDot
+            } else {
+                Code::SecondEntryNotDotDot
+            };
+            let finding = self.entry(chain, bytes, record, code);
+            if !self.ask(finding)? {
+                chain.is_flawed = true;
+                return Ok(());
+            }
+            // Pass 3 finds out which directory it is.
+            self.write_dot(chain, bytes, record.at, b"..", ino.0);
+            parent = 0;
+        }
+        if bytes.get(record.at + 10).is_some_and(|byte| *byte != 0)
+            && self.ask(Finding::new(Code::DotDotNotTerminated).dir(ino))?
+        {
+            bytes[record.at + 10..record.at + 12].fill(0);
+            chain.changed = true;
+        }
+        self.fix_dot_type(chain, bytes, record)?;
+        if parent != 0 {
+            let target = InodeNo(parent);
+            if self.is_nameable(target) {
+                self.inodes.count_name(target);
+            }
+            chain.dir.dotdot.store(parent, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn fix_dot_type(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &Record,
+    ) -> Result<(), CheckError> {
+        if !chain.format.has_filetype {
+            return Ok(());
+        }
+        let found = bytes[record.at + 7];
+        let expected = Kind::Directory.encode();
+        if found == expected {
+            return Ok(());
+        }
+        let code = if found == 0 { Code::FileTypeMissing } else { Code::FileTypeWrong };
+        let finding = self
+            .entry(chain, bytes, record, code)
+            .found(u64::from(found))
+            .expected(u64::from(expected));
+        if self.ask(finding)? {
+            bytes[record.at + 7] = expected;
+            chain.changed = true;
+        }
+        Ok(())
+    }
+
+    /// A name.
+    pub(super) fn check_entry(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &mut Record,
+        rules: &Rules,
+        reader: &mut Reader,
+    ) -> Result<(), CheckError> {
+        let target = InodeNo(record.inode);
+        if let Some(code) = self.entry_flaw(chain, bytes, record) {
+            let mut finding = self.entry(chain, bytes, record, code);
+            finding.subject.found = Some(u64::from(record.inode));
+            if self.ask(finding)? {
+                self.clear_entry(chain, bytes, record);
+            }
+            return Ok(());
+        }
+        self.check_name(chain, bytes, record, rules)?;
+        let Some(state) = self.inodes.state(target).filter(|state| state.is_used()) else {
+            return self.check_unknown(chain, bytes, record);
+        };
+        if state.has(Mark::SUSPECT)
+            && self.check_suspect(target, Some((chain.dir.inode, record.name(bytes))))?
+        {
+            self.clear_entry(chain, bytes, record);
+            return Ok(());
+        }
+        let kind = state.kind();
+        let found = Kind::decode(record.file_type);
+        if chain.format.has_filetype {
+            if found != kind || record.file_type > 7 {
+                self.check_type(chain, bytes, record, kind)?;
+            }
+        } else if record.file_type != 0 {
+            let finding = self.entry(chain, bytes, record, Code::FileTypeUnexpected);
+            if self.ask(finding)? {
+                bytes[record.at + 7] = 0;
+                chain.changed = true;
+            }
+        }
+        if chain.dir.has(DirFlags::ENCRYPTED)
+            && self.check_encrypted(chain, bytes, record, target, kind)?
+        {
+            self.clear_entry(chain, bytes, record);
+            return Ok(());
+        }
+        if kind == Kind::Directory && !self.claim_directory(chain, bytes, record, target)? {
+            self.clear_entry(chain, bytes, record);
+            return Ok(());
+        }
+        self.inodes.count_name(target);
+        reader.links += 1;
+        self.check_twice(chain, bytes, record, rules, reader)
+    }
+
+    /// Reasons for which an entry cannot stand, whatever its inode is.
+    fn entry_flaw(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> Option<Code> {
+        let target = InodeNo(record.inode);
+        let name = record.name(bytes);
+        if name.is_empty() {
+            return Some(Code::EntryEmptyName);
+        }
+        if name.len() <= 2 && name[0] == b'.' {
+            if name.len() == 1 {
+                return Some(Code::DuplicateDot);
+            }
+            if name[1] == b'.' {
+                return Some(Code::DuplicateDotDot);
+            }
+        }
+        if !self.is_nameable(target) {
+            return Some(Code::EntryBadInode);
+        }
+        if target == chain.dir.inode {
+            return Some(Code::EntryLinkToDot);
+        }
+        if target == InodeNo::ROOT {
+            return Some(Code::EntryLinkToRoot);
+        }
+        if chain.dir.has(DirFlags::ENCRYPTED) && name.len() < ENCRYPTED_NAME {
+            return Some(Code::EncryptedNameTooShort);
+        }
+        self.inodes
+            .state(target)
+            .is_some_and(|state| state.has(Mark::BAD_BLOCK))
+            .then_some(Code::EntryInBadBlock)
+    }
+
+    fn clear_entry(&self, chain: &mut Chain<'_>, bytes: &mut [u8], record: &mut Record) {
+        set_inode(bytes, record.at, 0);
+        record.inode = 0;
+        chain.changed = true;
+    }
+
+    /// An entry whose inode is not in use as far as pass 1 read.
+    fn check_unknown(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &mut Record,
+    ) -> Result<(), CheckError> {
+        let target = InodeNo(record.inode);
+        let Some((group, at)) = self.geometry.inode_place(target) else { return Ok(()) };
+        if at >= self.inodes.opened(group) && self.record_is_used(target)? {
+            let is_uninit = self.descs[group.0 as usize].flags.contains(GroupFlags::INODE_UNINIT);
+            let code = if is_uninit { Code::EntryInUninitGroup } else { Code::EntryPastHighWater };
+            let finding = self.entry(chain, bytes, record, code).group(group);
+            if self.ask(finding)? {
+                self.raise_high_water(group)?;
+            }
+            return Ok(());
+        }
+        let finding = self.entry(chain, bytes, record, Code::EntryUnusedInode);
+        if self.ask(finding)? {
+            self.clear_entry(chain, bytes, record);
+        }
+        Ok(())
+    }
+
+    fn record_is_used(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        let record = self.record(ino)?;
+        let is_sound = extant_ondisk::inode::verify(&record, ino, self.geometry).is_ok();
+        let links = u16::from_le_bytes([record[26], record[27]]);
+        Ok(links > 0 && is_sound)
+    }
+
+    /// Nothing of a group's table counts as never used any more; the check starts again with what that shows.
+    fn raise_high_water(&self, group: GroupNo) -> Result<(), CheckError> {
+        self.store.update_desc(group, |desc| {
+            desc.itable_unused = 0;
+            desc.flags.remove(GroupFlags::INODE_UNINIT);
+        })?;
+        self.need_restart();
+        Ok(())
+    }
+
+    /// What no name may hold.
+    fn check_name(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &Record,
+        rules: &Rules,
+    ) -> Result<(), CheckError> {
+        let is_encrypted = chain.dir.has(DirFlags::ENCRYPTED);
+        let name = record.name(bytes);
+        let is_bad = |byte: &u8| *byte == b'/' || *byte == 0;
+        if !is_encrypted && name.iter().any(is_bad) {
+            let finding = self.entry(chain, bytes, record, Code::EntryBadCharacters);
+            if self.ask(finding)? {
+                for byte in &mut bytes[record.at + 8..record.at + 8 + record.name_len] {
+                    if is_bad(byte) {
+                        *byte = b'.';
+                    }
+                }
+                chain.changed = true;
+            }
+        } else if chain.dir.has(DirFlags::CASEFOLD)
+            && !is_encrypted
+            && rules.casefold.is_some_and(|casefold| !casefold.admits(name))
+        {
+            let finding = self.entry(chain, bytes, record, Code::NameNotUtf8);
+            if self.ask(finding)? {
+                self.make_utf8(&mut bytes[record.at + 8..record.at + 8 + record.name_len]);
+                chain.changed = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a dot for every byte that is no part of a character.
+    fn make_utf8(&self, name: &mut [u8]) {
+        let mut from = 0;
+        while let Err(error) = std::str::from_utf8(&name[from..]) {
+            let bad = from + error.valid_up_to();
+            let len = error.error_len().unwrap_or(name.len() - bad);
+            name[bad..bad + len].fill(b'.');
+            from = bad + len;
+        }
+    }
+
+    fn check_type(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &Record,
+        kind: Kind,
+    ) -> Result<(), CheckError> {
+        let code = if record.file_type == 0 { Code::FileTypeMissing } else { Code::FileTypeWrong };
+        let finding = self
+            .entry(chain, bytes, record, code)
+            .found(u64::from(record.file_type))
+            .expected(u64::from(kind.encode()));
+        if self.ask(finding)? {
+            bytes[record.at + 7] = kind.encode();
+            chain.changed = true;
+        }
+        Ok(())
+    }
+
+    /// Files of an encrypted directory are encrypted, by the same policy. True when the entry goes.
+    fn check_encrypted(
+        &self,
+        chain: &Chain<'_>,
+        bytes: &[u8],
+        record: &Record,
+        target: InodeNo,
+        kind: Kind,
+    ) -> Result<bool, CheckError> {
+        if !matches!(kind, Kind::Regular | Kind::Directory | Kind::Symlink) {
+            return Ok(false);
+        }
+        let is_encrypted =
+            self.inodes.state(target).is_some_and(|state| state.has(Mark::ENCRYPTED));
+        if !is_encrypted {
+            return self.ask(self.entry(chain, bytes, record, Code::EncryptedNamesPlain));
+        }
+        if self.policies.differ(chain.dir.inode, target) {
+            return self.ask(self.entry(chain, bytes, record, Code::EncryptionPolicyDiffers));
+        }
+        Ok(false)
+    }
+
+    /// A directory has one entry. False when this one is another and goes.
+    fn claim_directory(
+        &self,
+        chain: &Chain<'_>,
+        bytes: &[u8],
+        record: &Record,
+        target: InodeNo,
+    ) -> Result<bool, CheckError> {
+        let Some(child) = self.dirs.get(target) else { return Ok(true) };
+        let claimed = child.parent.compare_exchange(0, chain.dir.inode.0, Relaxed, Relaxed).is_ok();
+        if claimed {
+            return Ok(true);
+        }
+        child.set(DirFlags::LINKED_TWICE);
+        if !self.is_repair() {
+            return Ok(true);
+        }
+        let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);
+        Ok(!self.ask(finding)?)
+    }
+
+    /// The name in its block's set, and its hash in the index.
+    fn check_twice(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &[u8],
+        record: &Record,
+        rules: &Rules,
+        reader: &mut Reader,
+    ) -> Result<(), CheckError> {
+        let name = record.name(bytes);
+        let casefold = rules
+            .casefold
+            .filter(|_| chain.dir.has(DirFlags::CASEFOLD) && !chain.dir.has(DirFlags::ENCRYPTED));
+        let hash = if let Some(hasher) = &chain.hasher {
+            let hash = match casefold {
+                Some(casefold) => hasher.hash(&casefold.key(name)).hash,
+                None => hasher.hash(name).hash,
+            };
+            chain.hashes = Some(match chain.hashes {
+                Some((least, most)) => (least.min(hash), most.max(hash)),
+                None => (hash, hash),
+            });
+            hash
+        } else {
+            match casefold {
+                Some(casefold) => quick_hash(&casefold.key(name)),
+                None => quick_hash(name),
+            }
+        };
+        let format = chain.format;
+        let is_new = reader.names.insert(hash, record.at, |other| {
+            let Some(other) = record_at(bytes, other, &format) else { return false };
+            match casefold {
+                Some(casefold) => casefold.is_same(other.name(bytes), name),
+                None => other.name(bytes) == name,
+            }
+        });
+        if !is_new && self.ask(self.entry(chain, bytes, record, Code::DuplicateEntry))? {
+            chain.dir.set(DirFlags::REBUILD);
+        }
+        Ok(())
+    }
+}

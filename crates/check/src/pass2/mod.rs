@@ -1,0 +1,234 @@
+//! Pass 2: every directory block, in the order in which the blocks lie on the volume.
+
+mod block;
+mod entry;
+mod htree;
+mod inline;
+mod names;
+mod salvage;
+mod suspect;
+
+pub(crate) use htree::HtreeTable;
+
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::{DirBlock, DirFlags, DirInfo, NO_BLOCK};
+use extant_device::sync::Mutex;
+use extant_ondisk::casefold::Casefold;
+use extant_ondisk::dirent::DirFormat;
+use extant_ondisk::dx_hash::{DirHasher, HashVersion};
+use extant_ondisk::inode::Inode;
+use extant_ondisk::{BlockNo, FileBlock, IncompatFeatures, InodeNo};
+use names::NameSet;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Directory blocks that a worker takes at once.
+const UNIT: usize = 256;
+/// Blocks read at once, and blocks in between that are read along.
+const RUN: u64 = 64;
+const GAP: u64 = 4;
+
+/// What one worker of pass 2 works with.
+pub(crate) struct Reader {
+    /// Names of the block under way.
+    names: NameSet,
+    links: u64,
+}
+
+/// What holds for all directories.
+pub(crate) struct Rules {
+    pub(crate) has_filetype: bool,
+    pub(crate) casefold: Option<Casefold>,
+    pub(crate) htree: HtreeTable,
+    hashers: [Option<DirHasher>; 6],
+}
+
+impl Rules {
+    /// The hash function that a root's version means on this volume; `None` for SipHash and unknown ones.
+    pub(crate) fn hasher(&self, version: HashVersion) -> Option<&DirHasher> {
+        self.hashers.get(usize::from(version.encode()))?.as_ref()
+    }
+}
+
+impl Check<'_> {
+    pub(crate) fn dir_rules(&self) -> Rules {
+        let unsigned = self.superblock.hash_is_unsigned();
+        let hashers = [0, 1, 2, 3, 4, 5].map(|version| {
+            let version = HashVersion::decode(version)?.with_signedness(unsigned);
+            DirHasher::new(version, self.superblock.hash_seed).ok()
+        });
+        Rules {
+            has_filetype: self.geometry.has_incompat(IncompatFeatures::FILETYPE),
+            casefold: Casefold::of_volume(&self.superblock)
+                .filter(|_| self.geometry.has_incompat(IncompatFeatures::CASEFOLD)),
+            htree: HtreeTable::new(&self.dirs),
+            hashers,
+        }
+    }
+
+    pub(crate) fn dir_format(&self, dir: &DirInfo) -> DirFormat {
+        DirFormat {
+            inode: dir.inode,
+            block_len: self.geometry.block_len(),
+            has_filetype: self.geometry.has_incompat(IncompatFeatures::FILETYPE),
+            has_stored_hashes: dir.has(DirFlags::ENCRYPTED) && dir.has(DirFlags::CASEFOLD),
+            checksum_seed: self.geometry.has_metadata_csum().then_some(dir.checksum_seed),
+        }
+    }
+
+    pub(crate) fn pass2(&mut self) -> Result<(), CheckError> {
+        let mut blocks = std::mem::take(&mut self.dir_blocks);
+        if self.is_repair() {
+            // First blocks first, so that every `..` is known when other entries are judged.
+            blocks.sort_unstable_by_key(|block| (block.at != 0, block.block, block.dir));
+        } else {
+            blocks.sort_unstable();
+        }
+        let rules = self.dir_rules();
+        let this: &Self = self;
+        let next = AtomicUsize::new(0);
+        let failed = Mutex::new(None);
+        let whole = blocks.len() as u64;
+        let links = this.in_parallel(|| {
+            let names = NameSet::new(this.geometry.block_len());
+            let mut reader = Reader { names, links: 0 };
+            let mut buffer = Vec::new();
+            loop {
+                let start = next.fetch_add(UNIT, Relaxed);
+                if start >= blocks.len() || failed.lock().is_some() {
+                    return Ok(reader.links);
+                }
+                let unit = &blocks[start..blocks.len().min(start + UNIT)];
+                if let Err(error) = this.check_unit(unit, &rules, &mut reader, &mut buffer) {
+                    failed.lock().get_or_insert(error);
+                    return Ok(reader.links);
+                }
+                this.progress(2, unit.len() as u64, whole);
+            }
+        })?;
+        if let Some(error) = failed.into_inner() {
+            return Err(error);
+        }
+        self.census.links = links.into_iter().sum();
+        self.check_linked_twice()?;
+        self.check_htrees(&rules)
+    }
+
+    fn check_unit(
+        &self,
+        unit: &[DirBlock],
+        rules: &Rules,
+        reader: &mut Reader,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), CheckError> {
+        let block_len = self.geometry.block_len();
+        let mut rest = unit;
+        while let Some(first) = rest.first() {
+            if first.block == NO_BLOCK {
+                self.check_placeless(first, rules, reader)?;
+                rest = &rest[1..];
+                continue;
+            }
+            // Neighbours are read together; a repair reads one by one, since it may change them.
+            let mut count = 1;
+            let mut end = first.block + 1;
+            if !self.is_repair() {
+                while let Some(next) = rest.get(count)
+                    && next.block >= end
+                    && next.block <= end + GAP
+                    && next.block - first.block < RUN
+                {
+                    end = next.block + 1;
+                    count += 1;
+                }
+            }
+            let (now, later) = rest.split_at(count);
+            buffer.resize((end - first.block) as usize * block_len, 0);
+            self.store.read_into(BlockNo(first.block), buffer)?;
+            for block in now {
+                let at = (block.block - first.block) as usize * block_len;
+                let bytes = &mut buffer[at..at + block_len];
+                self.check_dir_block(block, bytes, rules, reader)?;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Directories inside inodes, and holes.
+    fn check_placeless(
+        &self,
+        block: &DirBlock,
+        rules: &Rules,
+        reader: &mut Reader,
+    ) -> Result<(), CheckError> {
+        let Some(dir) = self.dirs.get(block.dir) else { return Ok(()) };
+        if dir.has(DirFlags::INLINE) {
+            return self.check_inline_dir(dir, rules, reader);
+        }
+        let at = FileBlock(u64::from(block.at));
+        let finding = Finding::new(Code::DirectoryBlockMissing).dir(block.dir).file_block(at);
+        if !self.ask(finding)? {
+            return Ok(());
+        }
+        let Some(place) = self.fill_hole(dir, block.at)? else { return Ok(()) };
+        let mut bytes = self.store.read(place)?;
+        self.check_dir_block(&DirBlock { block: place.0, ..*block }, &mut bytes, rules, reader)
+    }
+
+    /// Puts an empty block into a directory's map; `None` on a full volume.
+    pub(crate) fn fill_hole(&self, dir: &DirInfo, at: u32) -> Result<Option<BlockNo>, CheckError> {
+        let mut record = self.record(dir.inode)?;
+        let Ok(mut inode) = Inode::decode(&record, dir.inode, self.geometry) else {
+            return Ok(None);
+        };
+        let old = self.read_map(dir.inode, &inode)?;
+        let goal = old.extents.first().map_or(BlockNo(0), |extent| extent.start);
+        // With clusters, the cluster may be the file's already.
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let first = u64::from(at) / per_cluster * per_cluster;
+        let in_cluster = (first..first + per_cluster).find_map(|other| {
+            let block = old.physical(other)?;
+            Some(BlockNo(block.0 - other % per_cluster + u64::from(at) % per_cluster))
+        });
+        let place = match in_cluster {
+            Some(place) => place,
+            None => match self.allocate_block(goal) {
+                Some(base) => BlockNo(base.0 + u64::from(at) % per_cluster),
+                None => return Ok(None),
+            },
+        };
+        let mut bytes = vec![0; self.geometry.block_len()];
+        let format = self.dir_format(dir);
+        format.clear(&mut bytes);
+        format.seal(&mut bytes);
+        self.store.write(place, &bytes)?;
+        let mut new = old.clone();
+        new.set(u64::from(at), place);
+        if !self.write_map(dir.inode, &mut inode, &old, &new)? {
+            return Ok(None);
+        }
+        inode.size = inode.size.max((u64::from(at) + 1) * u64::from(self.geometry.block_size));
+        inode.encode_into(&mut record, self.geometry);
+        self.store.write_inode(dir.inode, &mut record)?;
+        Ok(Some(place))
+    }
+
+    /// Directories with several entries, where the look could not know which came first.
+    fn check_linked_twice(&self) -> Result<(), CheckError> {
+        if self.is_repair() {
+            return Ok(());
+        }
+        for dir in self.dirs.iter().filter(|dir| dir.has(DirFlags::LINKED_TWICE)) {
+            self.tell(Finding::new(Code::DirectoryLinkedTwice).inode(dir.inode))?;
+        }
+        Ok(())
+    }
+
+    /// Whether an inode number can stand in a directory entry.
+    pub(crate) fn is_nameable(&self, ino: InodeNo) -> bool {
+        (ino == InodeNo::ROOT || ino >= self.geometry.first_inode)
+            && ino.0 <= self.geometry.inodes_count
+    }
+}

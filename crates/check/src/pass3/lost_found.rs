@@ -1,0 +1,116 @@
+//! The root and lost+found: made where they are missing, and what is put there.
+
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::{DirFlags, Kind};
+use extant_ondisk::dirent::FileType;
+use extant_ondisk::inode::Inode;
+use extant_ondisk::{FileBlock, InodeNo};
+use std::sync::atomic::Ordering::Relaxed;
+
+const NAME: &[u8] = b"lost+found";
+
+impl Check<'_> {
+    /// A root directory where there is none.
+    pub(super) fn make_root(&mut self) -> Result<(), CheckError> {
+        self.make_directory(Some(InodeNo::ROOT), Some(InodeNo::ROOT), 0o755)?;
+        Ok(())
+    }
+
+    /// lost+found, once pass 3 has found or made it.
+    pub(crate) fn lost_found(&self) -> Option<InodeNo> {
+        let ino = self.lost_found.load(Relaxed);
+        (ino != 0).then_some(InodeNo(ino))
+    }
+
+    /// The entry of that name in the root.
+    fn find_in_root(&self, name: &[u8]) -> Result<Option<InodeNo>, CheckError> {
+        let Some(root) = self.dirs.get(InodeNo::ROOT) else { return Ok(None) };
+        let format = self.dir_format(root);
+        let record = self.record(InodeNo::ROOT)?;
+        if root.has(DirFlags::INLINE) {
+            let Some((first, second)) = self.inline_content(&record, InodeNo::ROOT)? else {
+                return Ok(None);
+            };
+            for part in [&first[4..], &second[..]] {
+                let entries = format.inline(part.len()).entries(part, FileBlock(0));
+                let found = entries.flatten().find(|entry| entry.name == name);
+                if let Some(ino) = found.and_then(|entry| entry.inode) {
+                    return Ok(Some(ino));
+                }
+            }
+            return Ok(None);
+        }
+        let Ok(inode) = Inode::decode(&record, InodeNo::ROOT, self.geometry) else {
+            return Ok(None);
+        };
+        for (at, block) in self.read_map(InodeNo::ROOT, &inode)?.blocks() {
+            let bytes = self.store.read(block)?;
+            let found = format
+                .entries(&bytes, FileBlock(at))
+                .flatten()
+                .find(|entry| entry.name == name && entry.inode.is_some());
+            if let Some(ino) = found.and_then(|entry| entry.inode) {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn check_lost_found(&mut self) -> Result<(), CheckError> {
+        if let Some(ino) = self.find_in_root(NAME)? {
+            let kind = self.inodes.state(ino).map(|state| state.kind());
+            if kind == Some(Kind::Directory) {
+                self.lost_found.store(ino.0, Relaxed);
+                return Ok(());
+            }
+            if self.inodes.is_used(ino) {
+                // A file of that name stays what it is; lost files go to the root.
+                self.tell(Finding::new(Code::LostFoundNotDirectory).inode(ino))?;
+                self.lost_found.store(InodeNo::ROOT.0, Relaxed);
+            }
+            return Ok(());
+        }
+        if !self.ask(Finding::new(Code::LostFoundMissing))? {
+            return Ok(());
+        }
+        let made = self.make_directory(None, Some(InodeNo::ROOT), 0o700)?;
+        if self.must_restart() {
+            return Ok(());
+        }
+        let made = match made {
+            Some(ino) if self.add_entry(InodeNo::ROOT, NAME, ino, FileType::Directory)? => {
+                self.inodes.count_name(ino);
+                Some(ino)
+            }
+            Some(ino) => {
+                self.deallocate(ino)?;
+                self.inodes.uncount_name(InodeNo::ROOT);
+                self.inodes.uncount_name(ino);
+                None
+            }
+            None => None,
+        };
+        if made.is_none() {
+            let detail = "no free blocks or inodes".into();
+            self.tell(Finding::new(Code::NoRoomForLostFound).detail(detail))?;
+        }
+        self.lost_found.store(made.unwrap_or(InodeNo::ROOT).0, Relaxed);
+        Ok(())
+    }
+
+    /// Puts an inode into lost+found as `#N`; false when that cannot be.
+    pub(crate) fn reconnect(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        let Some(to) = self.lost_found() else { return Ok(false) };
+        let kind = self.inodes.state(ino).map_or(Kind::Unknown, |state| state.kind());
+        let name = format!("#{}", ino.0);
+        if !self.add_entry(to, name.as_bytes(), ino, kind)? {
+            let detail = format!("no room for {name}");
+            self.tell(Finding::new(Code::NoRoomForLostFound).detail(detail))?;
+            return Ok(false);
+        }
+        self.inodes.count_name(ino);
+        Ok(true)
+    }
+}

@@ -1,0 +1,212 @@
+//! Pass 3A: directories packed anew from the entries that they have.
+
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::map::FileMap;
+use crate::store::CheckError;
+use crate::tables::{DirFlags, DirInfo};
+use extant_layout::pack::{DirItem, DirectoryPacker};
+use extant_ondisk::dirent::FileType;
+use extant_ondisk::dx_hash::{DirHash, HashVersion};
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_ondisk::{CompatFeatures, FileBlock, InodeNo};
+use std::collections::BTreeMap;
+
+/// A name of a directory that is packed anew.
+struct Name {
+    bytes: Vec<u8>,
+    inode: InodeNo,
+    file_type: FileType,
+    stored_hash: Option<DirHash>,
+}
+
+impl Check<'_> {
+    pub(super) fn rebuild_directories(&self) -> Result<(), CheckError> {
+        if !self.is_repair() {
+            return Ok(());
+        }
+        for dir in self.dirs.iter() {
+            let wanted = self.options.optimize_directories && !dir.has(DirFlags::INLINE);
+            if !(dir.has(DirFlags::REBUILD) || wanted) || !self.inodes.is_used(dir.inode) {
+                continue;
+            }
+            if self.ask(Finding::new(Code::DirectoryOptimized).inode(dir.inode))? {
+                self.rebuild_directory(dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rebuild_directory(&self, dir: &DirInfo) -> Result<(), CheckError> {
+        let mut record = self.record(dir.inode)?;
+        let Ok(mut inode) = Inode::decode(&record, dir.inode, self.geometry) else { return Ok(()) };
+        if inode.is_inline() {
+            return Ok(());
+        }
+        let old = self.read_map(dir.inode, &inode)?;
+        let mut names = self.collect_names(dir, &old)?;
+        self.make_unique(dir, &mut names)?;
+        let rules = self.dir_rules();
+        let is_keyed = dir.has(DirFlags::ENCRYPTED) && dir.has(DirFlags::CASEFOLD);
+        let version = if is_keyed {
+            HashVersion::SipHash
+        } else {
+            HashVersion::decode(self.superblock.def_hash_version)
+                .filter(|version| rules.hasher(*version).is_some())
+                .unwrap_or(HashVersion::HalfMd4)
+        };
+        let hasher = rules.hasher(version).or_else(|| rules.hasher(HashVersion::HalfMd4)).copied();
+        let index = hasher
+            .filter(|_| self.geometry.has_compat(CompatFeatures::DIR_INDEX))
+            .map(|hasher| (version, hasher));
+        let casefold =
+            rules.casefold.filter(|_| dir.has(DirFlags::CASEFOLD) && !dir.has(DirFlags::ENCRYPTED));
+        let mut items: Vec<DirItem<'_>> = names
+            .iter()
+            .map(|name| {
+                let item = DirItem::new(&name.bytes, name.inode, name.file_type);
+                match (name.stored_hash, casefold, hasher) {
+                    (Some(hash), ..) if is_keyed => item.with_hash(hash),
+                    (_, Some(casefold), Some(hasher)) => {
+                        item.with_hash(hasher.hash(&casefold.key(&name.bytes)))
+                    }
+                    _ => item,
+                }
+            })
+            .collect();
+        let mut packer = DirectoryPacker::new(self.geometry, index);
+        if is_keyed {
+            packer = packer.with_stored_hashes();
+        }
+        let Ok(plan) = packer.plan(&mut items) else { return Ok(()) };
+        let Some(new) = self.resize_map(&old, u64::from(plan.blocks()))? else { return Ok(()) };
+        let mut bytes = vec![0; plan.blocks() as usize * self.geometry.block_len()];
+        let parent = if dir.parent().0 == 0 { dir.dotdot() } else { dir.parent() };
+        let seed = self.geometry.has_metadata_csum().then_some(dir.checksum_seed);
+        packer.write(&plan, dir.inode, parent, seed, &items, &mut bytes);
+        for ((_, block), bytes) in new.blocks().zip(bytes.chunks_exact(self.geometry.block_len())) {
+            self.store.write(block, bytes)?;
+        }
+        if !self.write_map(dir.inode, &mut inode, &old, &new)? {
+            return Ok(());
+        }
+        // What is no longer needed goes last, when nothing leads there any more.
+        let kept: std::collections::BTreeSet<_> =
+            new.blocks().map(|(_, block)| self.blocks.cluster_of(block)).collect();
+        for (_, block) in old.blocks() {
+            if !kept.contains(&self.blocks.cluster_of(block)) {
+                self.release_block(block);
+            }
+        }
+        inode.size = u64::from(plan.blocks()) * u64::from(self.geometry.block_size);
+        inode.flags.set(InodeFlags::INDEX, plan.is_indexed);
+        inode.encode_into(&mut record, self.geometry);
+        self.store.write_inode(dir.inode, &mut record)
+    }
+
+    fn collect_names(&self, dir: &DirInfo, map: &FileMap) -> Result<Vec<Name>, CheckError> {
+        let format = self.dir_format(dir);
+        let mut names = Vec::new();
+        for (at, block) in map.blocks() {
+            let bytes = self.store.read(block)?;
+            for entry in format.entries(&bytes, FileBlock(at)).map_while(Result::ok) {
+                let Some(inode) = entry.inode.filter(|_| !entry.is_dot()) else { continue };
+                names.push(Name {
+                    bytes: entry.name.to_vec(),
+                    inode,
+                    file_type: entry.file_type,
+                    stored_hash: entry.stored_hash,
+                });
+            }
+        }
+        Ok(names)
+    }
+
+    /// Entries of one name: of one inode they become one, of several all but the first get another name.
+    fn make_unique(&self, dir: &DirInfo, names: &mut Vec<Name>) -> Result<(), CheckError> {
+        let casefold = self.dir_rules().casefold.filter(|_| dir.has(DirFlags::CASEFOLD));
+        let key = |name: &[u8]| match casefold {
+            Some(casefold) => casefold.key(name).into_owned(),
+            None => name.to_vec(),
+        };
+        let mut known: BTreeMap<Vec<u8>, InodeNo> = BTreeMap::new();
+        let mut kept: Vec<Name> = Vec::with_capacity(names.len());
+        let mut later: Vec<Name> = Vec::new();
+        for name in names.drain(..) {
+            match known.get(&key(&name.bytes)) {
+                None => {
+                    known.insert(key(&name.bytes), name.inode);
+                    kept.push(name);
+                }
+                Some(inode) if *inode == name.inode => {
+                    let finding = Finding::new(Code::DuplicateEntry)
+                        .dir(dir.inode)
+                        .inode(name.inode)
+                        .name(name.bytes.clone());
+                    if self.ask(finding)? {
+                        self.inodes.uncount_name(name.inode);
+                    } else {
+                        kept.push(name);
+                    }
+                }
+                Some(_) => later.push(name),
+            }
+        }
+        for mut name in later {
+            let other = (0..u32::MAX)
+                .map(|number| mutated(&name.bytes, number))
+                .find(|other| !known.contains_key(&key(other)));
+            let Some(other) = other else { continue };
+            let finding = Finding::new(Code::NameNotUnique)
+                .dir(dir.inode)
+                .inode(name.inode)
+                .name(name.bytes.clone())
+                .detail(other.escape_ascii().to_string());
+            if self.ask(finding)? {
+                known.insert(key(&other), name.inode);
+                name.bytes = other;
+            }
+            kept.push(name);
+        }
+        *names = kept;
+        Ok(())
+    }
+
+    /// The map cut or grown to so many blocks without holes; `None` on a full volume.
+    fn resize_map(&self, old: &FileMap, blocks: u64) -> Result<Option<FileMap>, CheckError> {
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let mut new = FileMap { extents: Vec::new(), nodes: old.nodes.clone() };
+        let mut places = Vec::new();
+        let in_order = (0..blocks).all(|at| old.physical(at).is_some());
+        if in_order {
+            places.extend((0..blocks).filter_map(|at| old.physical(at)));
+        } else if per_cluster == 1 {
+            places.extend(old.blocks().map(|(_, block)| block).take(blocks as usize));
+        }
+        let goal = old.extents.first().map_or(extant_ondisk::BlockNo(0), |extent| extent.start);
+        while (places.len() as u64) < blocks {
+            let Some(base) = self.allocate_block(goal) else { return Ok(None) };
+            let left = blocks - places.len() as u64;
+            places.extend((0..per_cluster.min(left)).map(|at| extant_ondisk::BlockNo(base.0 + at)));
+        }
+        for (at, block) in places.into_iter().enumerate() {
+            new.extents.push(extant_ondisk::extent::Extent {
+                block: FileBlock(at as u64),
+                len: 1,
+                start: block,
+                is_unwritten: false,
+            });
+        }
+        new.join();
+        Ok(Some(new))
+    }
+}
+
+/// Another name made of one: `~N` at its end, in the place of its last bytes when it is long.
+fn mutated(name: &[u8], number: u32) -> Vec<u8> {
+    const LONG: usize = 14;
+    let suffix = format!("~{number}");
+    let keep =
+        if name.len() > LONG { name.len() - suffix.len().min(name.len()) } else { name.len() };
+    [&name[..keep], suffix.as_bytes()].concat()
+}

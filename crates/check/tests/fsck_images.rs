@@ -1,0 +1,118 @@
+//! Damaged images of known kinds: repaired, e2fsck finds nothing more, and the tree is the one that e2fsck makes of them.
+
+mod common;
+
+use common::{Walker, findings, look, open, repair, tree_sha};
+use extant_check::Store;
+use extant_testkit::{TempImage, corpora, e2fsck_fn, skip};
+use std::path::Path;
+
+/// A row of expected.tsv.
+struct Row {
+    case: String,
+    options: String,
+    exit_y: String,
+    exit_n: String,
+    tree_sha: String,
+}
+
+fn rows(corpus: &Path) -> Vec<Row> {
+    let text =
+        std::fs::read_to_string(corpus.join("expected.tsv")).expect("the corpus has its table");
+    let mut lines = text.lines();
+    let columns: Vec<&str> = lines.next().expect("a line of column names").split('\t').collect();
+    let at =
+        |name: &str| columns.iter().position(|column| *column == name).expect("a known column");
+    let (case, options, exit_n, exit_y, tree) =
+        (at("case"), at("opts"), at("exit_n"), at("exit_y1"), at("tree_sha"));
+    lines
+        .map(|line| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            Row {
+                case: cells[case].into(),
+                options: cells[options].into(),
+                exit_n: cells[exit_n].into(),
+                exit_y: cells[exit_y].into(),
+                tree_sha: cells[tree].into(),
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn images_of_the_corpus_are_repaired() {
+    let Some(corpus) = corpora().map(|corpora| corpora.join("fsck-images")) else {
+        skip!("no corpora here");
+    };
+    let only = std::env::var("EXTANT_CASE").ok();
+    let mut wrong = Vec::new();
+    let (mut repaired, mut same, mut unopened) = (0, 0, 0);
+    for row in rows(&corpus) {
+        if only.as_ref().is_some_and(|only| *only != row.case) {
+            continue;
+        }
+        let image =
+            TempImage::gunzipped(&corpus.join(format!("{}.img.gz", row.case))).expect("unpacks");
+        let before = match look(&image.path()) {
+            Ok(report) => report,
+            Err(error) => {
+                unopened += 1;
+                if only.is_some() {
+                    println!("{}: {error}", row.case);
+                }
+                continue;
+            }
+        };
+        let is_healthy = row.exit_y == "0" && row.exit_n == "0" && row.options == "-";
+        if is_healthy && !before.outcomes.is_empty() {
+            wrong.push(format!("{}: healthy, but found\n{}", row.case, findings(&before)));
+        }
+        let report = match repair(&image.path()) {
+            Ok(report) => report,
+            Err(error) => {
+                wrong.push(format!("{}: {error}", row.case));
+                continue;
+            }
+        };
+        let after = look(&image.path()).expect("still opens");
+        let mut flaws = Vec::new();
+        if !after.outcomes.is_empty() {
+            flaws.push(format!("left:\n{}", findings(&after)));
+        }
+        if let Err(said) = e2fsck_fn(&image.path()) {
+            flaws.push(format!("e2fsck says:\n{said}"));
+        } else {
+            repaired += 1;
+        }
+        let store = Store::open(open(&image.path(), false)).expect("opens");
+        let tree = Walker::tree(&store);
+        if tree_sha(&tree) == row.tree_sha {
+            same += 1;
+        } else if row.tree_sha != "-" {
+            let expected = std::fs::read_to_string(corpus.join(format!("trees/{}.tree", row.case)))
+                .unwrap_or_default();
+            flaws.push(format!("tree differs:\n{}", differences(&expected, &tree)));
+        }
+        if !flaws.is_empty() || only.is_some() {
+            let first = row.case.clone();
+            wrong.push(format!("==== {first}\n{}\ndone:\n{}", flaws.join("\n"), findings(&report)));
+        }
+    }
+    println!("{repaired} silent, {same} same trees, {unopened} not opened");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn differences(expected: &str, found: &str) -> String {
+    let cut = |text: &str| -> std::collections::BTreeSet<String> {
+        text.lines().map(|line| line.split('\t').take(4).collect::<Vec<_>>().join(" ")).collect()
+    };
+    let (expected, found) = (cut(expected), cut(found));
+    let mut text = String::new();
+    for line in expected.difference(&found).take(10) {
+        text += &format!("  - {line}\n");
+    }
+    for line in found.difference(&expected).take(10) {
+        text += &format!("  + {line}\n");
+    }
+    text
+}
