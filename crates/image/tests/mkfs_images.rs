@@ -2,13 +2,69 @@
 
 mod mkfs_table;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extant_image::mkfs::{self, Program};
 use extant_testkit::{Scratch, dumpe2fs_h, e2fsck_fn, tool};
-use mkfs_table::{MACHINE, Row, Silent, rows};
+use mkfs_table::{MACHINE, Row, rows};
+
+/// Remarks and answers go nowhere.
+struct Silent;
+
+impl mkfs::Dialogue for Silent {
+    fn say(&mut self, _text: &str) {}
+    fn warn(&mut self, _text: &str) {}
+    fn confirm(&mut self, _question: &str) -> bool {
+        false
+    }
+}
+
+/// What making a row's volume takes.
+trait Make {
+    fn words(&self, image: &Path) -> Vec<OsString>;
+    fn environment(&self, corpora: &Path) -> mkfs::Environment;
+    fn prepare(&self, image: &Path);
+}
+
+impl Make for Row {
+    /// The words with the image's path in place of IMAGE, undo files left out.
+    fn words(&self, image: &Path) -> Vec<OsString> {
+        let mut words = vec![OsString::from("-F")];
+        let mut cells = self.cell("opts").split_whitespace();
+        while let Some(word) = cells.next() {
+            match word {
+                "-z" => drop(cells.next()),
+                "IMAGE" => words.push(image.into()),
+                word => words.push(word.into()),
+            }
+        }
+        words
+    }
+
+    /// The environment that the row asks for.
+    fn environment(&self, corpora: &Path) -> mkfs::Environment {
+        let facts = self.device();
+        mkfs::Environment {
+            config: Some(corpora.join("mkfs-conf").join(self.cell("conf"))),
+            logical_sector: Some(facts.logical_sector),
+            physical_sector: Some(facts.physical_sector),
+            first_meta_bg: facts.first_meta_bg,
+            epoch: None,
+        }
+    }
+
+    /// Makes the file where the row gives no size.
+    fn prepare(&self, image: &Path) {
+        let sized = self.cell("opts").split_whitespace().last() != Some("IMAGE");
+        if !sized {
+            let file = std::fs::File::create(image).expect("a scratch file");
+            file.set_len(self.device().size.unwrap_or(0)).expect("a sparse file");
+        }
+    }
+}
 
 /// Names of dumpe2fs -h behind the table's columns.
 const SHOWN: &[(&str, &str)] = &[

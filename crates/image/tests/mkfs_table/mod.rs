@@ -11,6 +11,7 @@ pub(crate) struct Row {
     cells: BTreeMap<String, String>,
 }
 
+#[allow(dead_code, reason = "each test file uses its part")]
 impl Row {
     pub(crate) fn cell(&self, name: &str) -> &str {
         &self.cells[name]
@@ -72,51 +73,3 @@ pub(crate) fn rows(corpora: &Path) -> Vec<Row> {
 
 /// Rows that depend on the machine: the hosting file system ends at 16 TiB, and -n wants the file to exist.
 pub(crate) const MACHINE: [&str; 2] = ["-t ext4 IMAGE 17T", "-t ext4 -n IMAGE 256M"];
-
-/// Remarks and answers go nowhere.
-pub(crate) struct Silent;
-
-impl extant_image::mkfs::Dialogue for Silent {
-    fn say(&mut self, _text: &str) {}
-    fn warn(&mut self, _text: &str) {}
-    fn confirm(&mut self, _question: &str) -> bool {
-        false
-    }
-}
-
-impl Row {
-    /// The words with the image's path in place of IMAGE, undo files left out.
-    pub(crate) fn words(&self, image: &Path) -> Vec<OsString> {
-        let mut words = vec![OsString::from("-F")];
-        let mut cells = self.cell("opts").split_whitespace();
-        while let Some(word) = cells.next() {
-            match word {
-                "-z" => drop(cells.next()),
-                "IMAGE" => words.push(image.into()),
-                word => words.push(word.into()),
-            }
-        }
-        words
-    }
-
-    /// The environment that the row asks for.
-    pub(crate) fn environment(&self, corpora: &Path) -> extant_image::mkfs::Environment {
-        let facts = self.device();
-        extant_image::mkfs::Environment {
-            config: Some(corpora.join("mkfs-conf").join(self.cell("conf"))),
-            logical_sector: Some(facts.logical_sector),
-            physical_sector: Some(facts.physical_sector),
-            first_meta_bg: facts.first_meta_bg,
-            epoch: None,
-        }
-    }
-
-    /// Makes the file where the row gives no size.
-    pub(crate) fn prepare(&self, image: &Path) {
-        let sized = self.cell("opts").split_whitespace().last() != Some("IMAGE");
-        if !sized {
-            let file = std::fs::File::create(image).expect("a scratch file");
-            file.set_len(self.device().size.unwrap_or(0)).expect("a sparse file");
-        }
-    }
-}
