@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Look for bad blocks first; twice: by writing
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Fill it from a directory or a tar archive
+    /// Refused: extant build fills a new volume from a directory or an archive
     #[arg(short = 'd', value_name = "SOURCE")]
     source: Option<OsString>,
     /// Write around the page cache
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// The version
     #[arg(short = 'V')]
     version: bool,
-    /// Keep what is overwritten in this file
+    /// Refused: undo files are not written yet
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
     /// A file or a block device
