@@ -95,7 +95,8 @@ impl Front<'_> {
             return Ok(());
         }
         let room = inode_size - 128;
-        let is_bad = |size: u16| size != 0 && (size < LEAST_EXTRA || size > room || size % 4 != 0);
+        let is_bad =
+            |size: u16| size != 0 && (size < LEAST_EXTRA || size > room || !size.is_multiple_of(4));
         let (least, wanted) = (raw.s_min_extra_isize.get(), raw.s_want_extra_isize.get());
         let good = room.min(32);
         for (value, name, is_least) in [(least, "required", true), (wanted, "desired", false)] {

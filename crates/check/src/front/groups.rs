@@ -71,8 +71,8 @@ impl Front<'_> {
                     .detail(format!("bad block for {}", bad.join(" and ")));
                 let is_accepted = self.ask(finding)?;
                 self.settle(group, is_accepted, |desc| {
-                    (desc.block_bitmap, desc.inode_bitmap, desc.inode_table) =
-                        (backup.block_bitmap, backup.inode_bitmap, backup.inode_table);
+                    // Its counts are old, but nearer to the truth than those of a broken one.
+                    *desc = backup;
                     distrust(desc);
                 });
                 continue;

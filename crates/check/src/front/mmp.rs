@@ -3,6 +3,7 @@
 use super::{Front, OpenError, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
+use extant_device::sync::{Condvar, Mutex};
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
 use std::time::Duration;
@@ -93,7 +94,7 @@ impl Front<'_> {
             waiting(seconds);
         }
         for _ in 0..seconds {
-            std::thread::sleep(Duration::from_secs(1));
+            self.sleep(Duration::from_secs(1));
             let now = Mmp::decode(&self.read_mmp(block)?);
             if now.sequence != before.sequence {
                 return Err(OpenError::InUse(format!(
@@ -104,6 +105,13 @@ impl Front<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Nobody wakes it: the time runs out on the environment's clock.
+    fn sleep(&self, time: Duration) {
+        let (lock, nobody) = (Mutex::<()>::default(), Condvar::default());
+        let mut guard = lock.lock();
+        self.options.env.wait_while_for(&nobody, &mut guard, time, |()| true);
     }
 
     fn write_mmp(

@@ -25,7 +25,7 @@ use extant_journal::JournalError;
 use extant_journal::offline::{Offline, OfflineError, read_table};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
+use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, InodeNo, Uuid};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -169,6 +169,14 @@ pub fn open(
 ) -> Result<Ready, OpenError> {
     let mut front = Front::find(device.clone(), options, judge)?;
     front.claim_mmp()?;
+    // The journal may hold better descriptors, but it cannot be found where those of its inode lead nowhere.
+    let journal = InodeNo(front.volume.raw.s_journal_inum.get());
+    if journal.0 != 0 && front.volume.inode_offset(journal).is_none() {
+        front.check_groups()?;
+        if front.may_repair() {
+            front.volume.commit()?;
+        }
+    }
     front.check_journal()?;
     front.check_fields()?;
     front.check_groups()?;
@@ -323,7 +331,8 @@ impl<'a> Front<'a> {
     fn settle(&mut self, group: GroupNo, is_accepted: bool, change: impl FnOnce(&mut GroupDesc)) {
         let mut desc = self.desc(group);
         change(&mut desc);
-        if is_accepted {
+        // Where nothing is written, nothing needs to be held back either.
+        if is_accepted || !self.may_repair() {
             self.patches.remove(&group.0);
             self.volume.update_desc(group, |stored| *stored = desc);
         } else {

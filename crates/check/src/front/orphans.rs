@@ -179,7 +179,7 @@ impl Front<'_> {
         let Ok((header, _)) = RawXattrHeader::mut_from_prefix(&mut bytes) else { return Ok(()) };
         let users = header.h_refcount.get();
         if users <= 1 {
-            return self.volume.free_blocks_of([block.0..block.0 + 1]);
+            return self.volume.free_blocks_of(std::iter::once(block.0..block.0 + 1));
         }
         header.h_refcount.set(users - 1);
         debug_assert!(!header.as_bytes().is_empty());
