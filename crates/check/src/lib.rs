@@ -9,9 +9,6 @@
 //! `Geometry` does; what is wrong with them is judged before.
 #![forbid(unsafe_code)]
 
-/// Whether all five passes are there: without them a volume may be opened, recovered and closed, but not called sound.
-pub const HAS_ALL_PASSES: bool = false;
-
 mod check;
 mod clear;
 pub mod finding;

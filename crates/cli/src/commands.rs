@@ -7,6 +7,7 @@ pub(crate) mod cp;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod frag;
+pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod man;

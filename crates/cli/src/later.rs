@@ -2,12 +2,8 @@
 
 use crate::failure::Failure;
 
-/// e2fsck's exit code for an operational error: 1 would say that errors were corrected.
-const FSCK_OPERATIONAL: u8 = 8;
-
 /// Name, what it will do, exit code until then.
-const LATER: [(&str, &str, u8); 17] = [
-    ("fsck", "checking and repairing a volume", FSCK_OPERATIONAL),
+const LATER: [(&str, &str, u8); 16] = [
     ("mount", "mounting an image", 1),
     ("umount", "unmounting an image", 1),
     ("rm", "removing files in an image", 1),

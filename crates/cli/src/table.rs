@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    build, cat, completions, cp, export, find, frag, info, ls, man, map, mkfs, stat, tree, undo,
+    build, cat, completions, cp, export, find, frag, fsck, info, ls, man, map, mkfs, stat, tree,
+    undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -45,6 +46,7 @@ pub(crate) enum Command {
     Find(find::Args),
     Cp(cp::Args),
     Export(export::Args),
+    Fsck(fsck::Args),
     Info(info::Args),
     Frag(frag::Args),
     Map(map::Args),
@@ -66,6 +68,7 @@ impl Command {
             Self::Find(_) => "find",
             Self::Cp(_) => "cp",
             Self::Export(_) => "export",
+            Self::Fsck(_) => "fsck",
             Self::Info(_) => "info",
             Self::Frag(_) => "frag",
             Self::Map(_) => "map",
@@ -86,6 +89,7 @@ impl Command {
             Self::Find(args) => args.run(session),
             Self::Cp(args) => args.run(session),
             Self::Export(args) => args.run(session),
+            Self::Fsck(args) => args.run(session),
             Self::Info(args) => args.run(session),
             Self::Frag(args) => args.run(session),
             Self::Map(args) => args.run(session),
@@ -115,6 +119,11 @@ fn run_by_table(arguments: Vec<OsString>) -> u8 {
             let mut session = Session::new("extant mkfs", false);
             let outcome = mkfs::run(arguments.into_iter().skip(2), &mut session);
             return session.close(outcome);
+        }
+        Some("fsck") => {
+            // e2fsck's exit codes for a command line that means nothing, too.
+            let words = std::iter::once("extant fsck".into()).chain(arguments.into_iter().skip(2));
+            return fsck::run_words("extant fsck", false, words.collect());
         }
         Some("find") => find::with_long_options(arguments),
         Some("frag") => frag::with_equals(arguments),

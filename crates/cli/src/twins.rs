@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{frag, info, mkfs};
+use crate::commands::{frag, fsck, info, mkfs};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{later, table};
@@ -44,6 +44,9 @@ pub(crate) fn called_as(program: Option<&OsString>) -> Option<Twin> {
 impl Twin {
     /// Runs our command as the twin; the exit code.
     pub(crate) fn run(self, arguments: Vec<OsString>) -> u8 {
+        if self.command == "fsck" {
+            return fsck::run_words(self.name, true, arguments);
+        }
         let mut session = Session::new(self.name, true);
         let outcome = match self.command {
             "mkfs" => mkfs::run(arguments.into_iter().skip(1), &mut session),

@@ -1,0 +1,123 @@
+//! e2fsck's extended options (-E): each works or is refused by name.
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Extended {
+    pub(super) journal_only: bool,
+    pub(super) discard: bool,
+    pub(super) bmap_to_extent: bool,
+    pub(super) unshare_blocks: bool,
+    pub(super) fixes_only: bool,
+    no_optimize_extents: bool,
+}
+
+impl Extended {
+    /// Reads the lists.
+    pub(super) fn parse(lists: &[String]) -> Result<Self, String> {
+        let mut found = Self::default();
+        for option in lists.iter().flat_map(|list| list.split(',')).filter(|it| !it.is_empty()) {
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option, None),
+            };
+            found.set(name, value)?;
+        }
+        if found.fixes_only && found.bmap_to_extent {
+            return Err("-E fixes_only and -E bmap2extent are incompatible".to_owned());
+        }
+        Ok(found)
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        match (name, value) {
+            // The only version that volumes of this century have.
+            ("ea_ver", Some("2")) => {}
+            ("ea_ver", _) => {
+                return Err("-E ea_ver: only version 2 of extended attributes is supported".into());
+            }
+            ("journal_only", None) => self.journal_only = true,
+            ("discard", None) => self.discard = true,
+            ("nodiscard", None) => self.discard = false,
+            ("no_optimize_extents", None) => self.no_optimize_extents = true,
+            ("optimize_extents", None) => self.no_optimize_extents = false,
+            ("bmap2extent", None) => self.bmap_to_extent = true,
+            ("unshare_blocks", None) => self.unshare_blocks = true,
+            ("fixes_only", None) => self.fixes_only = true,
+            ("fragcheck", None) => {
+                return Err("-E fragcheck is not supported: see extant frag".into());
+            }
+            ("check_encoding", None) => {
+                return Err(
+                    "-E check_encoding is not supported: names are checked where the volume \
+                            is strict about them"
+                        .into(),
+                );
+            }
+            ("inode_count_fullmap" | "no_inode_count_fullmap" | "readahead_kb", _) => {
+                return Err(format!(
+                    "-E {name} is not supported: memory is bounded by --memory, and reading ahead \
+                     follows the device"
+                ));
+            }
+            _ => return Err(format!("-E {name}: no such option, or not with that value")),
+        }
+        Ok(())
+    }
+
+    /// Whether extent trees are left as they are.
+    pub(super) fn keep_extents(&self) -> bool {
+        self.no_optimize_extents || self.fixes_only
+    }
+
+    /// Whether all passes must run for it.
+    pub(super) fn implies_force(&self) -> bool {
+        self.unshare_blocks || self.bmap_to_extent || self.discard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Extended, String> {
+        Extended::parse(&[text.to_owned()])
+    }
+
+    #[test]
+    fn every_option_of_the_manual_works_or_is_refused_by_name() {
+        let works = [
+            "ea_ver=2",
+            "journal_only",
+            "discard",
+            "nodiscard",
+            "no_optimize_extents",
+            "optimize_extents",
+            "bmap2extent",
+            "fixes_only",
+            "unshare_blocks",
+        ];
+        for option in works {
+            assert!(parse(option).is_ok(), "{option}");
+        }
+        let refused = [
+            "ea_ver=1",
+            "fragcheck",
+            "inode_count_fullmap",
+            "no_inode_count_fullmap",
+            "readahead_kb=64",
+            "check_encoding",
+            "nonsense",
+            "discard=1",
+        ];
+        for option in refused {
+            let name = option.split('=').next().unwrap();
+            assert!(parse(option).unwrap_err().contains(name), "{option}");
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        assert!(parse("fixes_only,bmap2extent").is_err());
+        assert!(parse("discard,unshare_blocks").unwrap().implies_force());
+    }
+}

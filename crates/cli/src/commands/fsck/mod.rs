@@ -1,0 +1,542 @@
+//! `extant fsck`: checks and repairs a volume, as e2fsck does.
+
+mod console;
+mod extended;
+mod progress;
+mod summary;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, needs_check};
+use extant_check::{CheckError, Code, Options, Report};
+use extant_device::env::Env;
+use extant_device::undo::UndoDevice;
+use extant_device::url::{Access, DeviceUrl, look};
+use extant_device::{Device, OpenOptions as FileOptions};
+use extant_ondisk::Uuid;
+
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::table;
+use console::{Answering, Console};
+use extended::Extended;
+use progress::Meter;
+use summary::{Costs, Summary};
+
+/// e2fsck's exit codes.
+pub(crate) const CORRECTED: u8 = 1;
+pub(crate) const UNCORRECTED: u8 = 4;
+pub(crate) const OPERATIONAL: u8 = 8;
+pub(crate) const USAGE: u8 = 16;
+pub(crate) const CANCELLED: u8 = 32;
+
+/// Check a volume and repair it, as e2fsck does
+///
+/// A clean volume that was checked lately is left alone unless -f is given.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 no errors, 1 corrected, 4 left uncorrected, 8 operational error, 16 usage, 32 cancelled; their sums."
+)]
+pub(crate) struct Args {
+    /// Repair what is safe without questions, stop at anything else
+    #[arg(short = 'p', visible_short_alias = 'a')]
+    preen: bool,
+    /// Change nothing, answer no to all
+    #[arg(short = 'n')]
+    no: bool,
+    /// Answer yes to all
+    #[arg(short = 'y')]
+    yes: bool,
+    /// Check even if the volume says that it is clean
+    #[arg(short)]
+    force: bool,
+    /// Statistics at the end
+    #[arg(short)]
+    verbose: bool,
+    /// Time and I/O; twice: for each pass
+    #[arg(short, action = clap::ArgAction::Count)]
+    times: u8,
+    /// The block of the superblock to take: a backup's
+    #[arg(short = 'b', value_name = "BLOCK")]
+    superblock: Option<u64>,
+    /// Look for the superblock with this block size only
+    #[arg(short = 'B', value_name = "BYTES")]
+    block_size: Option<u32>,
+    /// Read all blocks and list the bad ones
+    #[arg(short = 'c', action = clap::ArgAction::Count)]
+    check_blocks: u8,
+    /// Progress as numbers to this file descriptor; 0 draws a bar
+    #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
+    progress: Option<i32>,
+    /// Messages for those who look for errors in the checker
+    #[arg(short)]
+    debug: bool,
+    /// Pack all directories anew
+    #[arg(short = 'D')]
+    directories: bool,
+    /// Extended options, separated by commas
+    #[arg(short = 'E', value_name = "OPTIONS")]
+    extended: Vec<String>,
+    /// Drop the image's pages from the cache first
+    #[arg(short = 'F')]
+    flush: bool,
+    /// The device of the external journal
+    #[arg(short = 'j', value_name = "DEVICE")]
+    journal: Option<OsString>,
+    /// With -c: keep the bad blocks listed so far
+    #[arg(short)]
+    keep: bool,
+    /// Add the bad blocks listed in a file
+    #[arg(short = 'l', value_name = "FILE")]
+    add_bad_blocks: Option<PathBuf>,
+    /// Replace the list of bad blocks by the one in a file
+    #[arg(short = 'L', value_name = "FILE")]
+    set_bad_blocks: Option<PathBuf>,
+    /// Does nothing; for old scripts
+    #[arg(short = 'r', hide = true)]
+    nothing: bool,
+    /// The version
+    #[arg(short = 'V')]
+    version: bool,
+    /// Keep what is overwritten in this file; extant undo puts it back
+    #[arg(short = 'z', value_name = "UNDO_FILE")]
+    undo: Option<OsString>,
+    /// Threads that look; as many as there are cores
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Memory for the check's tables: bytes, or with K, M, G
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// One JSON document of all findings
+    #[arg(long)]
+    json: bool,
+    /// The image
+    #[arg(value_name = "IMAGE", required_unless_present = "version")]
+    image: Option<OsString>,
+}
+
+/// Parses the words of a command line and runs it; the exit code. `name` is how we were called.
+pub(crate) fn run_words(name: &'static str, as_twin: bool, words: Vec<OsString>) -> u8 {
+    match table::parse_alone::<Args>(name, words) {
+        Ok(args) => {
+            let mut session = Session::new(name, as_twin);
+            let outcome = args.run(&mut session);
+            session.close(outcome)
+        }
+        // Help is no error.
+        Err(error) => match table::refuse(&error) {
+            0 => 0,
+            _ => USAGE,
+        },
+    }
+}
+
+fn refused(what: &str) -> Failure {
+    Failure::new(format_args!("{what} is not supported")).with_code(OPERATIONAL)
+}
+
+fn usage(what: &str) -> Failure {
+    Failure::new(what).with_code(USAGE)
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if self.version {
+            eprintln!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
+            return Ok(());
+        }
+        session.out.flush()?;
+        let extended = Extended::parse(&self.extended).map_err(|error| usage(&error))?;
+        let answering = self.answering()?;
+        self.refuse_unbuilt(&extended)?;
+        if self.debug {
+            // A second subscriber in one process is refused; the first one serves as well.
+            let _ = tracing_subscriber::fmt()
+                .with_max_level(tracing::Level::DEBUG)
+                .with_writer(std::io::stderr)
+                .try_init();
+        }
+        let Some(image) = self.image.clone() else { return Err(usage("an image is needed")) };
+        let shown = image.to_string_lossy().into_owned();
+        cancel_on_interrupt(&shown, &session.called);
+        let code = Run { args: &self, extended: &extended, called: &session.called, image: shown }
+            .run(&image, answering)?;
+        match code {
+            0 => Ok(()),
+            code => Err(Failure::silent(code)),
+        }
+    }
+
+    fn answering(&self) -> Result<Answering, Failure> {
+        let answering = match (self.preen, self.no, self.yes) {
+            (false, false, false) => Answering::Ask,
+            (true, false, false) => Answering::Preen,
+            (false, true, false) => Answering::No,
+            (false, false, true) => Answering::Yes,
+            _ => return Err(usage("only one of the options -p/-a, -n or -y may be specified")),
+        };
+        if self.no && (self.check_blocks > 0 || self.lists_bad_blocks()) {
+            return Err(usage("the -n and -c/-l/-L options are incompatible"));
+        }
+        if self.no && self.directories {
+            return Err(usage("the -n and -D options are incompatible"));
+        }
+        if answering == Answering::Ask && !self.json {
+            let can_ask = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+            if !can_ask {
+                let what = "need terminal for interactive repairs";
+                return Err(Failure::new(what).with_code(OPERATIONAL));
+            }
+        }
+        if answering == Answering::Ask && self.json {
+            return Err(usage("--json asks no questions: give -n, -p or -y too"));
+        }
+        Ok(answering)
+    }
+
+    fn lists_bad_blocks(&self) -> bool {
+        self.add_bad_blocks.is_some() || self.set_bad_blocks.is_some()
+    }
+
+    fn refuse_unbuilt(&self, extended: &Extended) -> Result<(), Failure> {
+        if self.check_blocks > 0 || self.keep {
+            return Err(refused("a search for bad blocks (-c, -k)"));
+        }
+        if self.lists_bad_blocks() {
+            return Err(refused("a list of bad blocks (-l, -L)"));
+        }
+        if self.directories && extended.fixes_only {
+            return Err(usage("-E fixes_only and -D are incompatible"));
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> Result<Option<u64>, Failure> {
+        let Some(text) = &self.memory else { return Ok(None) };
+        size(text).map(Some).ok_or_else(|| usage(&format!("--memory {text}: not a size")))
+    }
+}
+
+/// `64M`, `1G`, `65536`.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// SIGINT ends the check between two writes of a system call's size; what was repaired stays, and the volume says that it
+/// is not clean.
+fn cancel_on_interrupt(image: &str, called: &str) {
+    let text = format!("{image}: {called} cancelled.");
+    let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT]);
+    let Ok(mut signals) = signals else { return };
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            eprintln!("{text}");
+            std::process::exit(i32::from(CANCELLED));
+        }
+    });
+}
+
+/// One run, once the command line is understood.
+struct Run<'a> {
+    args: &'a Args,
+    extended: &'a Extended,
+    called: &'a str,
+    image: String,
+}
+
+/// A volume being checked: its device, and the undo file before it.
+struct Opened {
+    device: Arc<dyn Device>,
+    undo: Option<Arc<UndoDevice>>,
+}
+
+impl Run<'_> {
+    fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
+        let env = Env::threads();
+        let opened = self.open_device(image, answering)?;
+        let console = Console::new(answering, self.args.json, self.image.clone());
+        let ready = match front::open(opened.device.clone(), &self.open_options(&env)?, &console) {
+            Ok(ready) => ready,
+            Err(error) => return self.not_opened(error, &console),
+        };
+        let label = label_of(&ready);
+        let superblock = ready.store.superblock();
+        if !label.is_empty() {
+            console.rename(label);
+        }
+        if self.extended.journal_only {
+            ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
+            finish_undo(&opened)?;
+            return Ok(0);
+        }
+        let now = env.now().seconds.max(0).cast_unsigned();
+        let reason = needs_check(&superblock, now);
+        let forced = self.args.force
+            || self.args.directories
+            || self.extended.implies_force()
+            || ready.needs_passes();
+        if let (false, None) = (forced, &reason) {
+            console.say(&summary::clean_line(&console.name(), &superblock));
+            let outcomes =
+                ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
+            finish_undo(&opened)?;
+            let summary = Summary::of_clean(&superblock, &outcomes);
+            return self.finish_clean(&console, &summary);
+        }
+        if let Some(reason) = reason.filter(|_| !self.args.force) {
+            console.say(&format!("{} {reason}, check forced.", console.name()));
+        }
+        let meter = Meter::new(self.args.progress, &self.image)
+            .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
+        let options = Options {
+            threads: self.args.threads.unwrap_or(0),
+            memory: self.args.memory()?,
+            optimize_directories: self.args.directories,
+            unshare_blocks: self.extended.unshare_blocks,
+            bmap_to_extent: self.extended.bmap_to_extent,
+            keep_extents: self.extended.keep_extents(),
+            progress: meter.progress(),
+            env: env.clone(),
+            ..Options::default()
+        };
+        self.check(ready, &options, &console, &opened, meter)
+    }
+
+    fn check(
+        &self,
+        mut ready: Ready,
+        options: &Options,
+        console: &Console,
+        opened: &Opened,
+        meter: Meter,
+    ) -> Result<u8, Failure> {
+        let start = options.env.elapsed();
+        let checked = extant_check::repair(&mut ready.store, options, console);
+        meter.finish();
+        let report = match checked {
+            Ok(report) => report,
+            Err(CheckError::Stopped) => {
+                ready.close(Closing::ErrorsLeft, console).map_err(|error| self.failed(&error))?;
+                finish_undo(opened)?;
+                return Ok(self.stopped(console));
+            }
+            Err(error) => return Err(self.failed(&error)),
+        };
+        if console.is_read_only() {
+            for outcome in &report.outcomes {
+                console.note(&outcome.finding);
+            }
+        }
+        console.end_passes();
+        let front_left = ready.outcomes.iter().any(|outcome| {
+            outcome.finding.code.row().severity > extant_check::Severity::Note && !outcome.repaired
+        });
+        let left = report.errors_left || front_left;
+        let closing = if left { Closing::ErrorsLeft } else { Closing::Clean };
+        let (traffic, device) = (ready.store.traffic(), opened.device.clone());
+        let outcomes = ready.close(closing, console).map_err(|error| self.failed(&error))?;
+        if self.extended.discard && !left && !console.is_read_only() {
+            discard_free(device.clone()).map_err(|error| self.failed(&error))?;
+        }
+        finish_undo(opened)?;
+        let costs = Costs {
+            time: options.env.elapsed().saturating_sub(start),
+            traffic,
+            levels: self.args.times,
+        };
+        self.tell(console, &report, outcomes, left, &costs, &*device)
+    }
+
+    fn tell(
+        &self,
+        console: &Console,
+        report: &Report,
+        outcomes: Vec<extant_check::Outcome>,
+        left: bool,
+        costs: &Costs,
+        device: &dyn Device,
+    ) -> Result<u8, Failure> {
+        let is_modified = console.is_modified();
+        let superblock = summary::superblock_of(device).unwrap_or(None);
+        let code = u8::from(is_modified) * CORRECTED + u8::from(left) * UNCORRECTED;
+        let summary = Summary { code, is_modified, left, superblock, report, outcomes };
+        if self.args.json {
+            summary.print_json(&self.image, console, costs)?;
+        } else {
+            summary.print(&console.name(), self.args.preen, self.args.verbose, costs);
+        }
+        Ok(code)
+    }
+
+    fn finish_clean(&self, console: &Console, summary: &Summary<'_>) -> Result<u8, Failure> {
+        if self.args.json {
+            summary.print_json(&self.image, console, &Costs::default())?;
+        }
+        Ok(summary.code)
+    }
+
+    /// The judge ended the run: preening met something that is not safe.
+    fn stopped(&self, console: &Console) -> u8 {
+        eprintln!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
+        eprintln!("\t(i.e., without -a or -p options)");
+        if self.args.json {
+            console.print_json_alone(&self.image, UNCORRECTED);
+        }
+        UNCORRECTED
+    }
+
+    fn not_opened(&self, error: OpenError, console: &Console) -> Result<u8, Failure> {
+        let no_superblock = console.has_found(Code::SuperblockInvalid);
+        match error {
+            OpenError::Check(CheckError::Stopped) if !no_superblock => Ok(self.stopped(console)),
+            OpenError::Check(CheckError::Stopped) => {
+                self.stopped(console);
+                Ok(OPERATIONAL)
+            }
+            error => {
+                if self.args.json {
+                    console.print_json_alone(&self.image, OPERATIONAL);
+                }
+                Err(self.failed(&error))
+            }
+        }
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::at(&self.image, error).with_code(OPERATIONAL)
+    }
+
+    fn open_device(&self, image: &OsString, answering: Answering) -> Result<Opened, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
+        let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
+        let url = DeviceUrl::parse(image, look).map_err(|error| failed(&error))?;
+        if self.args.flush {
+            drop_cached_pages(&url).map_err(|error| failed(&error))?;
+        }
+        let device = url.open(access, &FileOptions::new()).map_err(|error| failed(&error))?;
+        let Some(path) = &self.args.undo else { return Ok(Opened { device, undo: None }) };
+        if answering == Answering::No {
+            return Err(usage("-z needs a check that may write: not -n"));
+        }
+        let path = undo_path(path, image);
+        let undo = UndoDevice::create(device, path).map_err(|error| failed(&error))?;
+        let undo = Arc::new(undo);
+        Ok(Opened { device: undo.clone(), undo: Some(undo) })
+    }
+
+    fn open_options(&self, env: &Env) -> Result<OpenOptions, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
+        let journal = match &self.args.journal {
+            Some(name) => {
+                let access = if self.args.no { Access::ReadOnly } else { Access::ReadWrite };
+                let url = DeviceUrl::parse(name, look).map_err(|error| failed(&error))?;
+                Some(url.open(access, &FileOptions::new()).map_err(|error| failed(&error))?)
+            }
+            None => None,
+        };
+        let called = self.called.to_owned();
+        Ok(OpenOptions {
+            superblock: Wanted {
+                superblock: self.args.superblock,
+                block_size: self.args.block_size,
+            },
+            journal,
+            fresh_uuid: fresh_uuid().map_err(|error| failed(&error))?,
+            env: env.clone(),
+            waiting: Some(Arc::new(move |seconds| {
+                eprintln!(
+                    "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
+                );
+            })),
+            ..OpenOptions::default()
+        })
+    }
+}
+
+/// A random UUID of version 4.
+fn fresh_uuid() -> Result<Uuid, std::io::Error> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Ok(Uuid(bytes))
+}
+
+/// `-z ''` names the file after the image, in E2FSPROGS_UNDO_DIR.
+fn undo_path(path: &OsString, image: &OsString) -> PathBuf {
+    if !path.is_empty() {
+        return path.into();
+    }
+    let directory = std::env::var_os("E2FSPROGS_UNDO_DIR").unwrap_or_else(|| ".".into());
+    let name = std::path::Path::new(image).file_name().unwrap_or(image).to_string_lossy();
+    PathBuf::from(directory).join(format!("e2fsck-{name}.e2undo"))
+}
+
+fn finish_undo(opened: &Opened) -> Result<(), Failure> {
+    match &opened.undo {
+        Some(undo) => undo.finish().map_err(|error| Failure::new(error).with_code(OPERATIONAL)),
+        None => Ok(()),
+    }
+}
+
+/// Has the system forget what it has cached of the image (`-F`).
+fn drop_cached_pages(url: &DeviceUrl) -> std::io::Result<()> {
+    let file = std::fs::File::open(&url.path)?;
+    rustix::fs::fsync(&file)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(())
+}
+
+fn label_of(ready: &Ready) -> String {
+    let name = ready.store.superblock().volume_name;
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    crate::output::printable(&name[..end])
+}
+
+/// Gives the free clusters back to the device.
+fn discard_free(device: Arc<dyn Device>) -> Result<(), CheckError> {
+    use extant_journal::offline::Offline;
+    use extant_ondisk::bitmap::{BitmapKind, clear_runs};
+    use extant_ondisk::{BlockNo, GroupNo};
+    let mut volume = Offline::open(device.clone())?;
+    let geometry = volume.geometry().clone();
+    let ratio = u64::from(geometry.blocks_per_cluster);
+    for group in (0..geometry.groups_count).map(GroupNo) {
+        let start = geometry.group_start(group).0;
+        let end = start + u64::from(geometry.group_blocks(group));
+        let bitmap = volume.bitmap(BitmapKind::Block, group)?;
+        let free: Vec<_> = clear_runs(bitmap, 0..geometry.group_clusters(group)).collect();
+        for run in free {
+            let (from, to) = (u64::from(run.start) * ratio, u64::from(run.end) * ratio);
+            let (from, to) = (BlockNo(start + from), BlockNo((start + to).min(end)));
+            device.discard(geometry.byte_of(from)..geometry.byte_of(to))?;
+        }
+    }
+    Ok(device.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        let cases = [("65536", Some(65536)), ("64M", Some(64 << 20)), ("1GiB", Some(1 << 30))];
+        for (text, bytes) in cases {
+            assert_eq!(size(text), bytes, "{text}");
+        }
+        assert_eq!((size("M"), size("1X"), size("99999999999T")), (None, None, None));
+    }
+}

@@ -1,0 +1,255 @@
+//! What is said at the end: the closing line, statistics, costs, and the same as JSON.
+
+use std::time::Duration;
+
+use extant_check::store::Traffic;
+use extant_check::{Census, Outcome, Report};
+use extant_device::{Device, DeviceError};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::{Geometry, GroupNo};
+use serde_json::json;
+
+use super::CORRECTED;
+use super::console::Console;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What the check took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Costs {
+    pub(super) time: Duration,
+    pub(super) traffic: Traffic,
+    /// How much of it was asked for: -t, -tt.
+    pub(super) levels: u8,
+}
+
+/// How a check ended.
+pub(super) struct Summary<'a> {
+    pub(super) code: u8,
+    pub(super) is_modified: bool,
+    pub(super) left: bool,
+    pub(super) superblock: Option<Superblock>,
+    pub(super) report: &'a Report,
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+/// The primary superblock as it is now; `None` where it makes no sense.
+pub(super) fn superblock_of(device: &dyn Device) -> Result<Option<Superblock>, DeviceError> {
+    let mut bytes = vec![0; size_of::<RawSuperblock>()];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0)).ok();
+    let sound = raw.filter(|raw| Geometry::new(raw).is_ok());
+    Ok(sound.map(|raw| Superblock::decode(&raw)))
+}
+
+fn used(superblock: &Superblock) -> (u64, u64) {
+    (
+        u64::from(superblock.inodes_count).saturating_sub(u64::from(superblock.free_inodes)),
+        superblock.blocks_count.saturating_sub(superblock.free_blocks),
+    )
+}
+
+/// What is said of a volume that needs no check.
+pub(super) fn clean_line(name: &str, superblock: &Superblock) -> String {
+    let (inodes, blocks) = used(superblock);
+    format!(
+        "{name}: clean, {inodes}/{} files, {blocks}/{} blocks",
+        superblock.inodes_count, superblock.blocks_count
+    )
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    // Counts have 48 bits: a double holds them.
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+static EMPTY: std::sync::LazyLock<Report> = std::sync::LazyLock::new(Report::default);
+
+impl Summary<'_> {
+    /// Of a volume that was taken as clean.
+    pub(super) fn of_clean(superblock: &Superblock, outcomes: &[Outcome]) -> Self {
+        let is_modified = outcomes.iter().any(|outcome| outcome.repaired);
+        Self {
+            code: u8::from(is_modified) * CORRECTED,
+            is_modified,
+            left: false,
+            superblock: Some(superblock.clone()),
+            report: &EMPTY,
+            outcomes: outcomes.to_vec(),
+        }
+    }
+
+    pub(super) fn print(&self, name: &str, is_preen: bool, is_verbose: bool, costs: &Costs) {
+        if self.is_modified && !is_preen {
+            println!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****");
+        }
+        if self.left {
+            println!("\n{name}: ********** WARNING: Filesystem still has errors **********\n");
+        }
+        if let Some(superblock) = &self.superblock {
+            if is_verbose {
+                print_statistics(superblock, &self.report.census);
+            } else {
+                let (inodes, blocks) = used(superblock);
+                println!(
+                    "{name}: {inodes}/{} files ({:.1}% non-contiguous), {blocks}/{} blocks",
+                    superblock.inodes_count,
+                    percent(self.report.census.fragmented, inodes),
+                    superblock.blocks_count
+                );
+            }
+        }
+        if costs.levels > 1 {
+            for figures in &self.report.passes {
+                println!("Pass {}: {}", figures.pass, cost(figures.time, figures.traffic, None));
+            }
+        }
+        if costs.levels > 0 {
+            println!("{}", cost(costs.time, costs.traffic, Some(self.report.memory)));
+        }
+    }
+
+    pub(super) fn print_json(
+        &self,
+        image: &str,
+        console: &Console,
+        costs: &Costs,
+    ) -> Result<(), Failure> {
+        let census = &self.report.census;
+        let passes: Vec<_> = self
+            .report
+            .passes
+            .iter()
+            .map(|figures| {
+                json!({
+                    "pass": figures.pass,
+                    "seconds": figures.time.as_secs_f64(),
+                    "bytes_read": figures.traffic.read,
+                    "bytes_written": figures.traffic.written,
+                })
+            })
+            .collect();
+        let volume = self.superblock.as_ref().map(|superblock| {
+            let (inodes, blocks) = used(superblock);
+            json!({
+                "inodes_used": inodes,
+                "inodes": superblock.inodes_count,
+                "blocks_used": blocks,
+                "blocks": superblock.blocks_count,
+            })
+        });
+        let document = json!({
+            "image": image,
+            "exit_code": self.code,
+            "finished": true,
+            "modified": self.is_modified,
+            "errors_left": self.left,
+            "findings": console.json_findings(),
+            "repaired": self.outcomes.iter().chain(&self.report.outcomes)
+                .filter(|outcome| outcome.repaired).count(),
+            "volume": volume,
+            "census": {
+                "regular_files": census.regular,
+                "directories": census.directories,
+                "symbolic_links": census.symlinks,
+                "fast_symbolic_links": census.fast_symlinks,
+                "character_devices": census.char_devices,
+                "block_devices": census.block_devices,
+                "fifos": census.fifos,
+                "sockets": census.sockets,
+                "links": census.links,
+                "fragmented": census.fragmented,
+                "extent_depths": census.extent_depth,
+            },
+            "seconds": costs.time.as_secs_f64(),
+            "memory_peak": self.report.memory,
+            "bytes_read": costs.traffic.read,
+            "bytes_written": costs.traffic.written,
+            "passes": passes,
+        });
+        let mut out = Output::new();
+        out.json(&document)?;
+        out.flush()
+    }
+}
+
+fn cost(time: Duration, traffic: Traffic, memory: Option<u64>) -> String {
+    let mebibytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+    let seconds = time.as_secs_f64();
+    let rate = mebibytes(traffic.read + traffic.written) / seconds.max(1e-9);
+    let memory =
+        memory.map_or(String::new(), |bytes| format!("Memory used: {}k, ", bytes.div_ceil(1024)));
+    format!(
+        "{memory}time: {seconds:5.2}, I/O read: {:.0}MB, write: {:.0}MB, rate: {rate:.2}MB/s",
+        mebibytes(traffic.read).ceil(),
+        mebibytes(traffic.written).ceil(),
+    )
+}
+
+fn print_statistics(superblock: &Superblock, census: &Census) {
+    let (inodes, blocks) = used(superblock);
+    let plural = |count: u64, one: &str, many: &str| {
+        if count == 1 { one.to_owned() } else { many.to_owned() }
+    };
+    println!();
+    println!(
+        "{inodes:12} {} used ({:.2}%, out of {})",
+        plural(inodes, "inode", "inodes"),
+        percent(inodes, u64::from(superblock.inodes_count)),
+        superblock.inodes_count
+    );
+    println!(
+        "{:12} non-contiguous {} ({:.1}%)",
+        census.fragmented,
+        plural(census.fragmented, "file", "files"),
+        percent(census.fragmented, inodes)
+    );
+    let [single, double, triple] = census.indirect;
+    println!("             # of inodes with ind/dind/tind blocks: {single}/{double}/{triple}");
+    let depths: Vec<String> = census
+        .extent_depth
+        .iter()
+        .rev()
+        .skip_while(|count| **count == 0)
+        .map(u64::to_string)
+        .collect();
+    if !depths.is_empty() {
+        let depths: Vec<String> = depths.into_iter().rev().collect();
+        println!("             Extent depth histogram: {}", depths.join("/"));
+    }
+    println!(
+        "{blocks:12} {} used ({:.2}%, out of {})",
+        plural(blocks, "block", "blocks"),
+        percent(blocks, superblock.blocks_count),
+        superblock.blocks_count
+    );
+    println!();
+    let kinds = [
+        (census.regular, "regular file", "regular files"),
+        (census.directories, "directory", "directories"),
+        (census.char_devices, "character device file", "character device files"),
+        (census.block_devices, "block device file", "block device files"),
+        (census.fifos, "fifo", "fifos"),
+        (census.links, "link", "links"),
+    ];
+    for (count, one, many) in kinds {
+        println!("{count:12} {}", plural(count, one, many));
+    }
+    println!(
+        "{:12} symbolic {} ({} fast symbolic {})",
+        census.symlinks,
+        plural(census.symlinks, "link", "links"),
+        census.fast_symlinks,
+        plural(census.fast_symlinks, "link", "links")
+    );
+    println!("{:12} {}", census.sockets, plural(census.sockets, "socket", "sockets"));
+    println!("------------");
+    let files = census.regular
+        + census.directories
+        + census.char_devices
+        + census.block_devices
+        + census.fifos
+        + census.symlinks
+        + census.sockets;
+    println!("{files:12} {}", plural(files, "file", "files"));
+}
