@@ -36,6 +36,8 @@ pub(crate) struct Check<'a> {
     pub(crate) lost_found: std::sync::atomic::AtomicU32,
     /// Whether records of inodes lie in bad blocks.
     pub(crate) has_bad_inodes: bool,
+    /// The bad blocks.
+    pub(crate) bad: extant_layout::RunSet,
     outcomes: Mutex<Vec<Outcome>>,
     restart: AtomicBool,
     repairs: AtomicU64,
@@ -70,6 +72,7 @@ impl<'a> Check<'a> {
             late: Mutex::default(),
             lost_found: std::sync::atomic::AtomicU32::new(0),
             has_bad_inodes: false,
+            bad: extant_layout::RunSet::new(),
             outcomes: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
@@ -78,6 +81,8 @@ impl<'a> Check<'a> {
         };
         let system = check.system_blocks()?;
         check.blocks = BlockTable::new(geometry, &system);
+        check.bad = check.bad_blocks()?;
+        check.has_bad_inodes = check.bad.count() > 0;
         Ok(check)
     }
 
@@ -260,7 +265,7 @@ pub fn look(store: &Store, options: &Options) -> Result<Report, CheckError> {
 }
 
 /// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
-const MAX_RESTARTS: u32 = 1000;
+const MAX_RESTARTS: u32 = 100;
 
 /// Looks, and repairs what `judge` accepts, until a look finds nothing more, nothing more is accepted, or the rounds are used
 /// up. While repairs are under way the volume is marked as not clean; in the end it is clean if nothing is left. Times of
@@ -295,17 +300,19 @@ pub fn repair(
         result?;
         store.flush()?;
         store.reload()?;
-        if restart && restarts < MAX_RESTARTS {
+        if restart && repaired > 0 && restarts < MAX_RESTARTS {
             restarts += 1;
-            if repaired > 0 {
-                continue;
-            }
+            continue;
         }
         rounds += 1;
         if repaired == 0 {
             break;
         }
+        let before = std::mem::take(&mut report.outcomes);
         report = look(store, options)?;
+        if before == report.outcomes {
+            break; // nothing that was done helped
+        }
     }
     let left = report.errors_left;
     report.errors_left = left;

@@ -132,20 +132,17 @@ impl Check<'_> {
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(false) };
         let (found, met) = (inode.ea_inode_references(), self.ea_inodes.references(ino));
         let names = self.inodes.state(ino).map_or(0, |state| state.names());
-        if met == 0 && (names > 0 || !self.looks_like_value(ino, &inode)?) {
+        if met == 0 && names == 0 && inode.mtime.seconds < i64::from(self.geometry.inodes_count) {
+            // Lustre's form: its owner is named, not counted.
+            return Ok(false);
+        }
+        if met == 0 {
             // A file with a name, or one whose content is no value.
             if self.ask(Finding::new(Code::EaInodeIsFile).inode(ino))? {
                 self.change_inode(ino, |inode| inode.flags.remove(InodeFlags::EA_INODE))?;
                 self.inodes.unmark(ino, Mark::EA_INODE);
             }
             return Ok(true);
-        }
-        if met == 0 {
-            // A value that nothing refers to.
-            if self.ask(Finding::new(Code::UnattachedInode).inode(ino))? {
-                self.deallocate(ino)?;
-            }
-            return Ok(false);
         }
         if found != met {
             let finding = Finding::new(Code::EaInodeRefcount).inode(ino).found(found).expected(met);
@@ -154,16 +151,6 @@ impl Check<'_> {
             }
         }
         Ok(false)
-    }
-
-    fn looks_like_value(&self, ino: InodeNo, inode: &Inode) -> Result<bool, CheckError> {
-        let limit = u64::from(extant_ondisk::xattr::MAX_VALUE_SIZE);
-        if inode.size > limit {
-            return Ok(false);
-        }
-        let bytes = self.read_content(ino, inode, limit)?;
-        let hash = extant_ondisk::xattr::value_hash(&bytes, self.geometry.checksum_seed);
-        Ok(hash == inode.ea_inode_checksum())
     }
 
     /// A file without a name: cleared when it is empty, else put into lost+found. True when nothing more is to be judged.

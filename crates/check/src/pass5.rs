@@ -121,6 +121,15 @@ impl Check<'_> {
             highest = at + 1;
         });
         used += reserved;
+        if self.has_bad_inodes {
+            let first = group.0 * self.geometry.inodes_per_group + 1;
+            for at in reserved..self.inodes.opened(group) {
+                let state = self.inodes.state(extant_ondisk::InodeNo(first + at));
+                used += u32::from(
+                    state.is_some_and(|state| state.has(Mark::BAD_BLOCK) && !state.is_used()),
+                );
+            }
+        }
         highest = highest.max(reserved);
         let free_inodes = self.geometry.inodes_per_group - used.min(self.geometry.inodes_per_group);
         sums.free_inodes += u64::from(free_inodes);

@@ -1,10 +1,190 @@
-//! Pass 6.
+//! Pass 6: what the superblock should say of what was found, and the quota files.
 
 use crate::check::Check;
+use crate::finding::{Code, Finding};
 use crate::store::CheckError;
+use extant_ondisk::inode::Inode;
+use extant_ondisk::quota::{
+    QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
+};
+use extant_ondisk::{BlockNo, FormatError, InodeNo, RoCompatFeatures};
+use std::collections::BTreeMap;
+
+/// Quota files beyond this many bytes are none.
+const MAX_QUOTA_FILE: u64 = 1 << 30;
 
 impl Check<'_> {
     pub(crate) fn pass6(&mut self) -> Result<(), CheckError> {
+        self.check_large_files()?;
+        for (kind, usage) in QuotaKind::ALL.into_iter().zip(&self.usage) {
+            if let Some(ino) = self.quota_inode(kind) {
+                self.check_quota(kind, ino, usage)?;
+            }
+        }
         Ok(())
     }
+
+    /// Files of 2 GiB need their feature, and features need a revision that has them.
+    fn check_large_files(&self) -> Result<(), CheckError> {
+        if self.census.large == 0 || self.geometry.has_ro_compat(RoCompatFeatures::LARGE_FILE) {
+            return Ok(());
+        }
+        if self.ask(Finding::new(Code::LargeFileFeatureMissing))? {
+            self.store.update_superblock(|raw| {
+                let bits = raw.s_feature_ro_compat.get() | RoCompatFeatures::LARGE_FILE.bits();
+                raw.s_feature_ro_compat.set(bits);
+                if raw.s_rev_level.get() == 0 {
+                    raw.s_rev_level.set(1);
+                    raw.s_first_ino.set(self.geometry.first_inode.0);
+                    raw.s_inode_size.set(self.geometry.inode_size);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_quota(
+        &self,
+        kind: QuotaKind,
+        ino: InodeNo,
+        usage: &BTreeMap<u32, (u64, u64)>,
+    ) -> Result<(), CheckError> {
+        let stored = self.read_quota(kind, ino)?;
+        let (finding, mut records) = match stored {
+            Ok(records) => {
+                let Some(detail) = quota_difference(&records, usage) else { return Ok(()) };
+                (Finding::new(Code::QuotaWrong).inode(ino).detail(detail), records)
+            }
+            Err(error) => {
+                let detail = error.to_string();
+                (Finding::new(Code::QuotaFileCorrupt).inode(ino).detail(detail), Vec::new())
+            }
+        };
+        if !self.ask(finding)? {
+            return Ok(());
+        }
+        // Limits stay, use is what was counted; who uses nothing and has no limits has no record.
+        let mut merged: BTreeMap<u32, QuotaRecord> =
+            records.drain(..).map(|record| (record.id, record)).collect();
+        for record in merged.values_mut() {
+            (record.space, record.inodes) = (0, 0);
+        }
+        for (id, (space, inodes)) in usage {
+            let record = merged.entry(*id).or_insert(QuotaRecord { id: *id, ..Default::default() });
+            (record.space, record.inodes) = (*space, *inodes);
+        }
+        let records: Vec<_> = merged
+            .into_values()
+            .filter(|record| *record != QuotaRecord { id: record.id, ..Default::default() })
+            .collect();
+        self.write_quota(kind, ino, &records)
+    }
+
+    /// The records of a quota file, or why it has none.
+    fn read_quota(
+        &self,
+        kind: QuotaKind,
+        ino: InodeNo,
+    ) -> Result<Result<Vec<QuotaRecord>, FormatError>, CheckError> {
+        let record = self.record(ino)?;
+        let inode = match Inode::decode(&record, ino, self.geometry) {
+            Ok(inode) => inode,
+            Err(error) => return Ok(Err(error)),
+        };
+        let bytes = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
+        let blocks = bytes.len() / QUOTA_BLOCK_SIZE;
+        let header =
+            match QuotaHeader::decode(&bytes, kind, ino, u32::try_from(blocks).unwrap_or(u32::MAX))
+            {
+                Ok(header) => header,
+                Err(error) => return Ok(Err(error)),
+            };
+        let read = |block: u32| -> Result<QuotaBlock, FormatError> {
+            let start = block as usize * QUOTA_BLOCK_SIZE;
+            let mut whole = [0; QUOTA_BLOCK_SIZE];
+            if let Some(found) = bytes.get(start..start + QUOTA_BLOCK_SIZE) {
+                whole.copy_from_slice(found);
+            }
+            Ok(whole)
+        };
+        Ok(QuotaTree::new(header, ino, read).records())
+    }
+
+    fn volume_bytes(&self) -> u64 {
+        self.geometry.blocks_count << self.geometry.block_bits()
+    }
+
+    /// Writes a quota file anew, in the blocks that it has and new ones.
+    fn write_quota(
+        &self,
+        kind: QuotaKind,
+        ino: InodeNo,
+        records: &[QuotaRecord],
+    ) -> Result<(), CheckError> {
+        let bytes = build_quota_file(kind, records)?;
+        let mut record = self.record(ino)?;
+        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(()) };
+        if inode.is_inline() {
+            return Ok(());
+        }
+        let block_len = self.geometry.block_len();
+        let needed = bytes.len().div_ceil(block_len) as u64;
+        let old = self.read_map(ino, &inode)?;
+        let mut new = old.clone();
+        for extent in &mut new.extents {
+            extent.is_unwritten = false;
+        }
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        for at in 0..needed {
+            if new.physical(at).is_some() {
+                continue;
+            }
+            let before = (!at.is_multiple_of(per_cluster)).then(|| new.physical(at - 1)).flatten();
+            let place = match before {
+                Some(before) => BlockNo(before.0 + 1),
+                None => match self.allocate_block(BlockNo(0)) {
+                    Some(base) => base,
+                    None => return Ok(()),
+                },
+            };
+            new.set(at, place);
+        }
+        for (at, piece) in bytes.chunks(block_len).enumerate() {
+            let mut block = piece.to_vec();
+            block.resize(block_len, 0);
+            if let Some(place) = new.physical(at as u64) {
+                self.store.write(place, &block)?;
+            }
+        }
+        if new.extents != old.extents {
+            if !self.write_map(ino, &mut inode, &old, &new)? {
+                return Ok(());
+            }
+            // Blocks just taken are not in the bitmaps yet.
+            self.need_restart();
+        }
+        inode.size = bytes.len() as u64;
+        inode.encode_into(&mut record, self.geometry);
+        self.store.write_inode(ino, &mut record)
+    }
+}
+
+/// The first id whose record does not say what was counted.
+fn quota_difference(records: &[QuotaRecord], usage: &BTreeMap<u32, (u64, u64)>) -> Option<String> {
+    let stored: BTreeMap<u32, (u64, u64)> =
+        records.iter().map(|record| (record.id, (record.space, record.inodes))).collect();
+    let ids = stored.keys().chain(usage.keys());
+    let mut wrong: Vec<_> = ids
+        .filter(|id| {
+            stored.get(id).copied().unwrap_or_default()
+                != usage.get(id).copied().unwrap_or_default()
+        })
+        .collect();
+    wrong.sort_unstable();
+    let id = **wrong.first()?;
+    let (space, inodes) = stored.get(&id).copied().unwrap_or_default();
+    let (expected_space, expected_inodes) = usage.get(&id).copied().unwrap_or_default();
+    Some(format!(
+        "id {id}: actual ({space}, {inodes}) != expected ({expected_space}, {expected_inodes})"
+    ))
 }

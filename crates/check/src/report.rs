@@ -101,6 +101,8 @@ pub struct Census {
     pub fast_symlinks: u64,
     /// Names, `.` and `..` left out.
     pub links: u64,
+    /// Files of 2 GiB and more.
+    pub large: u64,
     /// Files of more than one run of blocks.
     pub fragmented: u64,
     /// Clusters in use, in blocks.
@@ -123,6 +125,7 @@ impl Census {
         self.symlinks += other.symlinks;
         self.fast_symlinks += other.fast_symlinks;
         self.links += other.links;
+        self.large += other.large;
         self.fragmented += other.fragmented;
         self.blocks += other.blocks;
         for (sum, more) in self.indirect.iter_mut().zip(other.indirect) {

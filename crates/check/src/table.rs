@@ -118,7 +118,7 @@ findings! {
     /// So many pointers lead off the volume that the map is none.
     TooManyIllegalBlocks: 1, Damage, "Too many illegal blocks in inode {inode}.", "Clear inode", true;
     /// An indirect block or extent node lies on the volume's own metadata.
-    MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "", true;
+    MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "Clear inode", true;
     /// The list of bad blocks leads off the volume.
     BadBlockIllegal: 1, Damage, "Illegal block #{file_block} ({block}) in bad block inode.", "Clear", true;
     /// The journal's inode holds something though the volume has no journal there.
@@ -405,6 +405,8 @@ findings! {
     FreeInodesTotalWrong: 5, Note, "Free inodes count wrong ({found}, counted={expected}).", "Fix", true;
 
     // Pass 6: after the passes.
+    /// Files of 2 GiB on a volume without the feature.
+    LargeFileFeatureMissing: 6, Safe, "Filesystem contains large files, but lacks LARGE_FILE flag in superblock.", "Fix", true;
     /// A quota file counts something else than what is in use.
     QuotaWrong: 6, Safe, "Quota usage of {detail} inconsistent.", "Update quota info", true;
     /// A quota file is broken.

@@ -76,7 +76,7 @@ fn images_of_the_corpus_are_repaired() {
         };
         let after = look(&image.path()).expect("still opens");
         let mut flaws = Vec::new();
-        if !after.outcomes.is_empty() {
+        if after.errors_left {
             flaws.push(format!("left:\n{}", findings(&after)));
         }
         if let Err(said) = e2fsck_fn(&image.path()) {

@@ -27,8 +27,8 @@ struct Walk {
     nodes: u64,
     /// Blocks of the largest directory.
     dir_limit: u64,
-    /// Blocks of directories taken by holes that are closed.
-    shift: u64,
+    /// The inode is to be cleared.
+    clear: bool,
 }
 
 impl Check<'_> {
@@ -48,7 +48,7 @@ impl Check<'_> {
             extents: 0,
             nodes: 0,
             dir_limit: self.dir_limit(),
-            shift: 0,
+            clear: false,
         };
         let Some(node) = self.usable_node(&root, None) else {
             if self.ask(visit.finding(Code::ExtentHeaderCorrupt))? {
@@ -58,6 +58,11 @@ impl Check<'_> {
         };
         walk.figures.depth = node.depth();
         self.walk_node(node, &NodeLimits::ROOT, &mut walk, local)?;
+        if walk.clear {
+            self.clear_visited(visit)?;
+            self.need_restart();
+            return Ok(walk.figures);
+        }
         let mut figures = walk.figures;
         figures.clusters += walk.nodes;
         figures.rebuild |= self.is_too_deep(visit, &walk)?;
@@ -136,7 +141,8 @@ impl Check<'_> {
             walk.figures.is_unsure = true;
             let finding =
                 Finding::new(Code::MapOnMetadata).inode(walk.owner.inode).block(index.leaf);
-            self.tell(finding)?;
+            walk.clear |= self.ask(finding)?;
+            return Ok(());
         }
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
@@ -237,7 +243,6 @@ impl Check<'_> {
             if self.ask(hole)? {
                 walk.figures.rebuild = true;
                 self.late.lock().close_holes.push(walk.owner.inode);
-                walk.shift = block - walk.next;
                 block = walk.next;
             }
         }
@@ -275,7 +280,13 @@ impl Check<'_> {
         }
         if per_cluster > 1 {
             let at = extent.start.0 - self.geometry.first_data_block.0;
-            if at % per_cluster != extent.block.0 % per_cluster {
+            // A logical cluster lies in one cluster, each block at its own place there.
+            let splits = walk.last.is_some_and(|last| {
+                let last_block = BlockNo(last.start.0 + u64::from(last.len) - 1);
+                (last.end().0 - 1) / per_cluster == extent.block.0 / per_cluster
+                    && self.blocks.cluster_of(last_block).0 != first
+            });
+            if splits || at % per_cluster != extent.block.0 % per_cluster {
                 let finding = Finding::new(Code::ClusterMisaligned)
                     .inode(walk.owner.inode)
                     .file_block(extent.block)

@@ -104,9 +104,7 @@ impl Check<'_> {
             ]);
             let is_parent = parent == 2
                 || parent >= self.geometry.first_inode.0 && parent <= self.geometry.inodes_count;
-            let entries = format.inline(56);
-            let first = entries.entries(&inode.i_block[4..], extant_ondisk::FileBlock(0)).next();
-            return Ok(is_parent && first.is_some_and(|first| first.is_ok()));
+            return Ok(is_parent && inode.size >= inode.i_block.len() as u64);
         }
         let map = self.read_map(visit.ino, inode)?;
         let Some(block) = map.physical(0) else { return Ok(false) };

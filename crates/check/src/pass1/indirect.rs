@@ -7,7 +7,7 @@ use crate::finding::Code;
 use crate::store::CheckError;
 use crate::tables::DirBlock;
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
-use extant_ondisk::{BlockNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
+use extant_ondisk::{BlockNo, ClusterNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
 
 /// So many illegal pointers and more are no map any longer.
 const TOO_MANY: u32 = 12;
@@ -61,7 +61,8 @@ impl Check<'_> {
         for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
             *count += u64::from(nodes > 0);
         }
-        if self.geometry.blocks_per_cluster > 1 && walk.figures.end > 0 && !walk.is_bad_blocks {
+        if self.geometry.blocks_per_cluster > 1 && walk.figures.clusters > 0 && !walk.is_bad_blocks
+        {
             if self.ask(visit.finding(Code::BlockMappedOnBigalloc))? {
                 self.late.lock().to_extents.push(visit.ino);
             }
@@ -109,15 +110,18 @@ impl Check<'_> {
             return Ok(false);
         }
         self.end_run(walk);
-        let cluster = self.blocks.cluster_of(block).0;
-        self.blocks.claim(cluster..cluster + 1, &self.budget);
         walk.figures.clusters += 1;
         walk.nodes[levels - 1] += 1;
         if self.blocks.is_system(self.blocks.cluster_of(block)) {
             walk.figures.is_unsure = true;
-            self.tell(visit.finding(Code::MapOnMetadata).block(block))?;
+            if self.ask(visit.finding(Code::MapOnMetadata).block(block))? {
+                self.clear_visited(visit)?;
+                self.need_restart();
+            }
             return Ok(false);
         }
+        let cluster = self.blocks.cluster_of(block).0;
+        self.blocks.claim(cluster..cluster + 1, &self.budget);
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
         self.store.read_into(block, &mut bytes)?;
@@ -175,7 +179,16 @@ impl Check<'_> {
         }
         let first = self.blocks.cluster_of(BlockNo(start)).0;
         let last = self.blocks.cluster_of(BlockNo(end - 1)).0;
-        self.blocks.claim(first..last + 1, &self.budget);
         walk.figures.clusters += last + 1 - first;
+        if walk.is_bad_blocks {
+            // A bad block of the volume's own tables stays theirs.
+            for cluster in (first..=last).map(ClusterNo) {
+                if !self.blocks.is_system(cluster) {
+                    self.blocks.claim(cluster.0..cluster.0 + 1, &self.budget);
+                }
+            }
+            return;
+        }
+        self.blocks.claim(first..last + 1, &self.budget);
     }
 }

@@ -60,6 +60,10 @@ impl Check<'_> {
         let (links, mode) = (raw.i_links_count.get(), raw.i_mode.get());
         let is_reserved = ino < self.geometry.first_inode && ino != InodeNo::ROOT;
         if links == 0 && !self.is_special(ino) {
+            if self.is_in_bad_block(ino) {
+                self.inodes.mark(ino, Mark::BAD_BLOCK);
+                return Ok(());
+            }
             if mode != 0 && raw.i_dtime.get() == 0 && !is_reserved {
                 let now = self.now();
                 if self.ask(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
@@ -72,6 +76,10 @@ impl Check<'_> {
             return Ok(());
         }
         if is_reserved && links == 0 && mode == 0 && raw.i_block.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        if self.is_in_bad_block(ino) {
+            self.inodes.mark(ino, Mark::BAD_BLOCK);
             return Ok(());
         }
         let bad_checksum = match inode::verify(record, ino, self.geometry) {
@@ -116,6 +124,15 @@ impl Check<'_> {
             self.store.write_inode(ino, visit.record)?;
         }
         Ok(())
+    }
+
+    /// Whether the record of an inode lies in a block that the bad blocks inode lists.
+    fn is_in_bad_block(&self, ino: InodeNo) -> bool {
+        if !self.has_bad_inodes {
+            return false;
+        }
+        let offset = self.store.inode_offset(ino);
+        offset.is_some_and(|offset| self.bad.contains(offset >> self.geometry.block_bits()))
     }
 
     /// Inodes that count as in use whatever their link count.
@@ -311,16 +328,9 @@ impl Check<'_> {
         if visit.inode.flags.contains(InodeFlags::VERITY) {
             return None;
         }
-        // The last written block may lie wholly past the end: a crash between the two leaves it so. With clusters, a whole one.
+        // The last written block may lie wholly past the end: a crash between the two leaves it so.
         let last = figures.written_end.checked_sub(1)?;
-        let cluster = u64::from(self.geometry.blocks_per_cluster);
-        let reached = if size < last * block {
-            let in_cluster = (size.div_ceil(block)).next_multiple_of(cluster);
-            cluster > 1 && last < in_cluster
-        } else {
-            true
-        };
-        (!reached).then_some(figures.written_end * block)
+        (size < last * block).then_some(figures.written_end * block)
     }
 
     /// Bytes of the largest file.
@@ -364,6 +374,9 @@ impl Check<'_> {
                     entry.1 += 1 + xattrs.ea_inodes;
                 }
             }
+        }
+        if visit.inode.file_type() == Some(FileType::Regular) && visit.inode.size > 0x7fff_ffff {
+            local.census.large += 1;
         }
         if figures.runs > 1 {
             local.census.fragmented += 1;

@@ -9,7 +9,7 @@ use extant_ondisk::indirect::{pointer, set_pointer};
 use extant_ondisk::inode::{FileType, Inode, RawInode};
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo, RoCompatFeatures};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Slot of `i_block` with the double indirect block.
 const DOUBLE_SLOT: usize = 13;
@@ -261,20 +261,13 @@ impl Check<'_> {
         raw.i_ctime.set(self.now());
         raw.i_atime.set(self.now());
         set_pointer(&mut raw.i_block, DOUBLE_SLOT, double);
-        let extra = record.get(128..130).map(<[u8]>::to_vec);
         record.fill(0);
         record[..128].copy_from_slice(raw.as_bytes());
-        if let (Some(extra), Some(field)) = (extra, record.get_mut(128..130)) {
-            let _ = extra;
+        if let Some(field) = record.get_mut(128..130) {
             field.copy_from_slice(&32_u16.to_le_bytes());
         }
         self.store.write_inode(ino, &mut record)?;
         self.need_restart();
         Ok(())
-    }
-
-    /// A field of an inode that a rule reads raw.
-    pub(crate) fn raw_inode(record: &[u8]) -> Option<RawInode> {
-        RawInode::read_from_prefix(record).ok().map(|(raw, _)| raw)
     }
 }

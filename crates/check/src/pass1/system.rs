@@ -52,7 +52,7 @@ impl Check<'_> {
     pub(crate) fn check_tables(&self) -> Result<(), CheckError> {
         let fixed = self.fixed_blocks();
         let mut taken = fixed;
-        let bad = self.bad_blocks()?;
+        let bad = &self.bad;
         for group in (0..self.geometry.groups_count).map(GroupNo) {
             for (name, block, count) in self.tables_of(group) {
                 if !self.geometry.contains(block, count) {
@@ -65,11 +65,13 @@ impl Check<'_> {
                     if self.ask(finding(Code::TableConflict))? {
                         self.relocate(group, name)?;
                         self.need_restart();
+                        return Ok(());
                     }
                 } else if count == 1 && bad.contains(block.0) {
                     if self.ask(finding(Code::TableInBadBlock))? {
                         self.relocate(group, name)?;
                         self.need_restart();
+                        return Ok(());
                     }
                 }
                 taken.insert(range);
@@ -84,7 +86,7 @@ impl Check<'_> {
             return Ok(());
         }
         let system = self.system_blocks()?;
-        let bad = self.bad_blocks()?;
+        let bad = &self.bad;
         let groups = (group.0..self.geometry.groups_count).chain(0..group.0);
         for candidate in groups.map(GroupNo) {
             let desc = self.store.desc(candidate);
