@@ -228,10 +228,16 @@ fn tests_find_what_find_finds() {
             .collect();
         assert_eq!(found, found_by("find", mount.path(), tests), "{tests:?}");
     }
-    let newer = extant(["find".to_owned(), fixture.inside("/"), "-newer".into(), "/links".into()]);
+    let words = ["-newer", "/links", "-print0"].map(str::to_owned);
+    let newer = extant(["find".to_owned(), fixture.inside("/")].into_iter().chain(words));
     quiet(&newer);
-    let by_find = found_by("find", mount.path(), &["-newer", "links"]);
-    assert_eq!(text(&newer.stdout).lines().count() >= by_find.len(), true);
+    let found: BTreeSet<Vec<u8>> = newer
+        .stdout
+        .split(|&byte| byte == 0)
+        .filter(|it| !it.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect();
+    assert_eq!(found, found_by("find", mount.path(), &["-newer", "links"]));
 }
 
 /// The columns of `ls -l` against `ls -ln` of this machine.

@@ -9,7 +9,8 @@ use std::ffi::{OsStr, OsString};
 
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::mmp::{Mmp, MmpSequence};
-use extant_ondisk::{Geometry, IncompatFeatures};
+use extant_ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
+use extant_volume::{Error, Journal, OpenOptions};
 
 use crate::failure::{At, Failure};
 use crate::say;
@@ -108,7 +109,7 @@ impl Args {
             return self.show_json(survey, &geometry?, session);
         }
         if self.bad_blocks {
-            return self.show_bad_blocks(survey);
+            return show_bad_blocks(survey, session);
         }
         if self.mmp {
             return check_mmp(survey, &geometry?, session);
@@ -196,10 +197,25 @@ impl Args {
         }
         session.out.json(&volume)
     }
+}
 
-    fn show_bad_blocks(&self, survey: &Survey) -> Result<(), Failure> {
-        Err(Failure::not_built(format_args!("{}: listing bad blocks", survey.name.display())))
+/// The blocks that inode 1 maps, one a line.
+fn show_bad_blocks(survey: &Survey, session: &mut Session) -> Result<(), Failure> {
+    let options = OpenOptions { journal: Journal::Ignore, ..OpenOptions::default() };
+    let volume = options.open(survey.device.clone()).at(&survey.name)?;
+    let list = match volume.any_inode(InodeNo::BAD_BLOCKS) {
+        Ok(list) => list,
+        Err(Error::FreeInode(_)) => return Ok(()),
+        Err(error) => return Err(Failure::at(&survey.name, error)),
+    };
+    for mapping in volume.extents_in(list, FileBlock(0)..FileBlock(MAX_FILE_BLOCKS)) {
+        let mapping = mapping.at(&survey.name)?;
+        let Some(start) = mapping.physical() else { continue };
+        for block in start.0..start.0.saturating_add(mapping.len) {
+            say!(session, "{block}")?;
+        }
     }
+    Ok(())
 }
 
 /// Whether somebody has the volume open, as e2mmpstatus(8) tells it.

@@ -1,0 +1,249 @@
+//! What lies where, as figures: how many blocks of each kind each cell of the picture has.
+
+use std::ops::Range;
+
+use extant_layout::groups::leading;
+use extant_ondisk::bitmap::{self, BitmapKind, clear_runs};
+use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
+use extant_volume::{LoadedInode, Volume};
+use serde::Serialize;
+
+/// Cells that a picture has at most.
+const MAX_CELLS: u64 = 12_000;
+/// Classes of run lengths and of pieces: 1, 2, 3-4, 5-8, ...
+pub(super) const CLASSES: usize = 24;
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Super,
+    Reserved,
+    Bitmaps,
+    Tables,
+    UnusedTables,
+    Journal,
+    Directories,
+    Whole,
+    Pieces,
+    Other,
+    Free,
+}
+
+/// All kinds with their names and colours.
+pub(super) const KINDS: [(Kind, &str, &str); 11] = [
+    (Kind::Super, "superblocks, descriptors", "#222222"),
+    (Kind::Reserved, "room for descriptors", "#9e9e9e"),
+    (Kind::Bitmaps, "bitmaps", "#8e44ad"),
+    (Kind::Tables, "inode tables, used part", "#1f4e9c"),
+    (Kind::UnusedTables, "inode tables, never used", "#a9c4ee"),
+    (Kind::Journal, "journal", "#e67e22"),
+    (Kind::Directories, "directories", "#f1c40f"),
+    (Kind::Whole, "files in one piece", "#27a567"),
+    (Kind::Pieces, "files in several pieces", "#d0312d"),
+    (Kind::Other, "attributes, maps of files", "#7a5230"),
+    (Kind::Free, "free", "#f3f3f0"),
+];
+const COUNT: usize = KINDS.len();
+
+/// Blocks of each kind.
+pub(super) type Counts = [u64; COUNT];
+
+/// The figures of a volume.
+#[derive(Serialize)]
+pub(super) struct Figures {
+    pub(super) block_size: u32,
+    pub(super) blocks: u64,
+    pub(super) groups: u32,
+    pub(super) blocks_per_group: u32,
+    /// Blocks by kind, in the order of `kinds`.
+    pub(super) totals: Counts,
+    pub(super) kinds: [&'static str; COUNT],
+    /// Free runs and the longest of them, in blocks.
+    pub(super) free_runs: u64,
+    pub(super) longest_free_run: u64,
+    /// Free blocks by the length of their run: 1, 2, 3-4, 5-8, ... blocks.
+    pub(super) free_by_run: [u64; CLASSES],
+    /// Files with blocks.
+    pub(super) files: u64,
+    /// Files by the number of their pieces: 1, 2, 3-4, 5-8, ...
+    pub(super) files_by_pieces: [u64; CLASSES],
+    /// Inodes, descriptors and bitmaps that could not be read.
+    pub(super) unreadable: u64,
+    pub(super) blocks_per_cell: u64,
+    /// Cells from the first block on: blocks of each kind.
+    #[serde(skip)]
+    pub(super) cells: Vec<Counts>,
+    #[serde(skip)]
+    first_block: u64,
+}
+
+impl Figures {
+    /// Reads descriptors, bitmaps, and the maps of all files.
+    pub(super) fn of(volume: &Volume) -> Self {
+        let geometry = volume.geometry();
+        let blocks_per_cell = geometry.blocks_count.div_ceil(MAX_CELLS).next_power_of_two();
+        let count = geometry.blocks_count.div_ceil(blocks_per_cell);
+        let mut figures = Self {
+            block_size: geometry.block_size,
+            blocks: geometry.blocks_count,
+            groups: geometry.groups_count,
+            blocks_per_group: geometry.blocks_per_group,
+            totals: [0; COUNT],
+            kinds: KINDS.map(|(_, name, _)| name),
+            free_runs: 0,
+            longest_free_run: 0,
+            free_by_run: [0; CLASSES],
+            files: 0,
+            files_by_pieces: [0; CLASSES],
+            unreadable: 0,
+            blocks_per_cell,
+            // At most MAX_CELLS.
+            cells: vec![[0; COUNT]; count as usize],
+            first_block: geometry.first_data_block.0,
+        };
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            figures.add_group(volume, geometry, group);
+        }
+        figures.add_rest();
+        figures
+    }
+
+    fn add(&mut self, kind: Kind, blocks: Range<u64>) {
+        let (mut at, end) = (blocks.start, blocks.end.min(self.blocks));
+        while at < end {
+            let cell = at / self.blocks_per_cell;
+            let next = ((cell + 1) * self.blocks_per_cell).min(end);
+            if let Some(counts) = self.cells.get_mut(cell as usize) {
+                counts[kind as usize] += next - at;
+            }
+            self.totals[kind as usize] += next - at;
+            at = next;
+        }
+    }
+
+    fn add_group(&mut self, volume: &Volume, geometry: &Geometry, group: GroupNo) {
+        let leading = leading(geometry, group);
+        if let Some(block) = leading.superblock {
+            self.add(Kind::Super, block.0..block.0 + 1);
+        }
+        self.add(Kind::Super, leading.descriptors);
+        self.add(Kind::Reserved, leading.reserved);
+        let Ok(desc) = volume.group_desc(group) else {
+            self.unreadable += 1;
+            return;
+        };
+        for block in [desc.block_bitmap, desc.inode_bitmap] {
+            self.add(Kind::Bitmaps, block.0..block.0 + 1);
+        }
+        let used = desc.itable_used(geometry);
+        let table = desc.inode_table.0;
+        let used_end = table + u64::from(used.div_ceil(geometry.inodes_per_block()));
+        self.add(Kind::Tables, table..used_end);
+        self.add(Kind::UnusedTables, used_end..table + u64::from(geometry.itable_blocks()));
+        match volume.bitmap(group, BitmapKind::Block) {
+            Ok(bits) => self.add_free(&bits, geometry, group),
+            Err(_) => self.unreadable += 1,
+        }
+        let Ok(bits) = volume.bitmap(group, BitmapKind::Inode) else {
+            self.unreadable += 1;
+            return;
+        };
+        for index in (0..used).filter(|&index| bitmap::test(&bits, index)) {
+            let number = u64::from(group.0) * u64::from(geometry.inodes_per_group);
+            // Inodes have numbers of 32 bits.
+            let number = InodeNo((number + u64::from(index) + 1) as u32);
+            match volume.any_inode(number) {
+                Ok(file) if file.links > 0 => self.add_file(volume, &file),
+                _ => {}
+            }
+        }
+    }
+
+    fn add_free(&mut self, bits: &[u8], geometry: &Geometry, group: GroupNo) {
+        let start = geometry.group_start(group).0;
+        let cluster = u64::from(geometry.blocks_per_cluster);
+        for run in clear_runs(bits, 0..geometry.group_clusters(group)) {
+            let from = start + u64::from(run.start) * cluster;
+            let to = (start + u64::from(run.end) * cluster).min(self.blocks);
+            let len = to.saturating_sub(from);
+            self.add(Kind::Free, from..to);
+            self.free_runs += 1;
+            self.longest_free_run = self.longest_free_run.max(len);
+            self.free_by_run[class(len)] += len;
+        }
+    }
+
+    fn add_file(&mut self, volume: &Volume, file: &LoadedInode) {
+        // The blocks of this one are the room for descriptors.
+        if file.number == InodeNo::RESIZE || file.inode.file_type().is_none() {
+            return;
+        }
+        let Ok(extents) = volume.extents(file.number) else {
+            self.unreadable += 1;
+            return;
+        };
+        let mut runs = Vec::new();
+        for mapping in extents {
+            match mapping {
+                Ok(mapping) => {
+                    runs.extend(mapping.physical().map(|BlockNo(at)| at..at + mapping.len));
+                }
+                Err(_) => {
+                    self.unreadable += 1;
+                    break;
+                }
+            }
+        }
+        if runs.is_empty() {
+            return;
+        }
+        let pieces = 1 + runs.windows(2).filter(|pair| pair[0].end != pair[1].start).count() as u64;
+        let kind = if volume.superblock().internal_journal() == Some(file.number) {
+            Kind::Journal
+        } else if file.is_dir() {
+            Kind::Directories
+        } else {
+            self.files += 1;
+            self.files_by_pieces[class(pieces)] += 1;
+            if pieces == 1 { Kind::Whole } else { Kind::Pieces }
+        };
+        for run in runs {
+            self.add(kind, run);
+        }
+    }
+
+    /// What is in use and was not met: extended attributes, nodes of extent trees, blocks of pointers.
+    fn add_rest(&mut self) {
+        for at in 0..self.cells.len() {
+            let start = at as u64 * self.blocks_per_cell;
+            let end = (start + self.blocks_per_cell).min(self.blocks);
+            let size = end.saturating_sub(start.max(self.first_block));
+            let known: u64 = self.cells[at].iter().sum();
+            let rest = size.saturating_sub(known);
+            self.cells[at][Kind::Other as usize] += rest;
+            self.totals[Kind::Other as usize] += rest;
+        }
+    }
+}
+
+/// The class of a number: 1, 2, 3-4, 5-8, ...
+fn class(number: u64) -> usize {
+    (number.max(1).next_power_of_two().trailing_zeros() as usize).min(CLASSES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_powers_of_two() {
+        let classes = [1, 2, 3, 4, 5, 8, 9].map(class);
+        assert_eq!(classes, [0, 1, 2, 2, 3, 3, 4]);
+        assert_eq!(class(u64::MAX / 4), CLASSES - 1);
+    }
+
+    #[test]
+    fn kinds_stand_in_the_order_of_their_numbers() {
+        assert!(KINDS.iter().enumerate().all(|(at, (kind, ..))| *kind as usize == at));
+    }
+}
