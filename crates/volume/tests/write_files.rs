@@ -3,7 +3,7 @@
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
 use extant_testkit::{Scratch, debugfs, e2fsck_fn, mke2fs, skip, tool};
 use extant_volume::edit::{AllocationRequest, Purpose, write_inode};
 use extant_volume::read::dir::{Found, lookup};
@@ -265,5 +265,35 @@ fn names_put_in_and_taken_out_agree_with_the_model_and_with_e2fsck() {
         (&["-t", "ext4", "-O", "bigalloc"], 3000),
     ] {
         directory_history(options, 7, names);
+    }
+}
+
+/// Logical block 2^32-2 is the last that ext4 stores; the next is refused, and e2fsck takes a file of that size.
+#[test]
+fn a_file_ends_before_block_2_to_the_32_less_one() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    for block_size in ["1024", "4096"] {
+        let image = Image::new(&["-t", "ext4", "-b", block_size], "24M");
+        let mut edit = image.edit();
+        let mut file = named(&edit, "file");
+        let request =
+            AllocationRequest { inode: file.number, purpose: Purpose::Data, goal: None, count: 5 };
+        let state = mapping::State::Written;
+        let last = FileBlock(MAX_FILE_BLOCKS - 1);
+        let run = mapping::allocate(&mut edit, &mut file, last, request, state).unwrap();
+        assert_eq!(run.count, 1, "no room behind the last block");
+        let past = FileBlock(MAX_FILE_BLOCKS);
+        let refused = mapping::allocate(&mut edit, &mut file, past, request, state);
+        assert!(matches!(refused, Err(Error::FileTooLarge)), "{refused:?}");
+        file.inode.size = MAX_FILE_BLOCKS * u64::from(edit.geometry().block_size);
+        write_inode(&mut edit, file.number, &file.inode).unwrap();
+        image.judge(&edit);
+        let again = Volume::open(image.device.clone()).unwrap();
+        let runs = again.extents(file.number).unwrap().map(Result::unwrap);
+        let runs: Vec<_> = runs.filter(|run| !run.is_hole()).collect();
+        assert_eq!(runs.len(), 1);
+        assert_eq!((runs[0].block, runs[0].physical()), (last, Some(run.start)));
     }
 }
