@@ -40,11 +40,6 @@ impl Inside {
         Ok(Self { name: text.to_owned(), image, path: "/".into() })
     }
 
-    /// `IMAGE:/path`, as messages name it.
-    pub(crate) fn shown(&self) -> String {
-        format!("{}:{}", self.name.display(), self.path.display())
-    }
-
     /// Opens the image for reading: it is never written.
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
         open_for_reading(&self.image)

@@ -3,8 +3,6 @@
 //! [`table`] is the one table of commands: parsing, help, man pages and completions come from it.
 //! Each command is a module under `commands` with its arguments and its `run`.
 #![forbid(unsafe_code)]
-// Helpers wait for the commands that are being wired; this line goes with the last of them.
-#![allow(dead_code)]
 
 mod commands;
 mod describe;

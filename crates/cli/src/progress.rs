@@ -50,11 +50,6 @@ impl Progress {
     pub(crate) fn at(&self, done: u64) {
         self.bar.set_position(done);
     }
-
-    /// So much more is done; may be called from any thread.
-    pub(crate) fn add(&self, done: u64) {
-        self.bar.inc(done);
-    }
 }
 
 impl Drop for Progress {

@@ -28,8 +28,6 @@ pub(crate) struct Source {
     pub(crate) superblock: Option<u64>,
     /// Bytes a block; tried out otherwise.
     pub(crate) block_size: Option<u32>,
-    /// Go on with features that are not known.
-    pub(crate) force: bool,
 }
 
 /// A volume opened for a look.

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use extant_device::FileDevice;
 use extant_image::build::{BuildOptions, Progress, Report, Size, build};
-use extant_image::mkfs::Options;
+use extant_image::mkfs::{Options, probe::probe};
 use extant_image::source::{OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources};
 
 use super::mkfs::Format;
@@ -70,7 +71,7 @@ impl Args {
             owners: self.owners()?,
             latest: epoch,
             output: Some(self.output.clone()),
-            spool: self.spool(),
+            spool: spool(&self.output),
             platform: platform.map_err(Failure::usage)?,
         };
         let tree = {
@@ -87,22 +88,7 @@ impl Args {
         if self.json {
             return session.out.json(&Shown::of(&report));
         }
-        if !self.quiet {
-            say!(
-                session,
-                "{}: {} blocks of {} bytes ({} free), {} inodes ({} free), {} files and {} directories with {} bytes",
-                self.output.display(),
-                report.blocks,
-                report.block_size,
-                report.free_blocks,
-                report.inodes,
-                report.free_inodes,
-                report.files,
-                report.directories,
-                report.content_bytes
-            )?;
-        }
-        Ok(())
+        if self.quiet { Ok(()) } else { tell(&self.output, &report, session) }
     }
 
     fn options(&self, epoch: Option<i64>) -> Result<BuildOptions, Failure> {
@@ -128,16 +114,6 @@ impl Args {
         })
     }
 
-    /// Unpacked archives go beside the image; what lies beside a device is no disk.
-    fn spool(&self) -> PathBuf {
-        let is_special = |metadata: std::fs::Metadata| !metadata.is_file();
-        if std::fs::metadata(&self.output).is_ok_and(is_special) {
-            return std::env::temp_dir();
-        }
-        let parent = self.output.parent().filter(|parent| !parent.as_os_str().is_empty());
-        parent.unwrap_or(Path::new(".")).to_owned()
-    }
-
     fn owners(&self) -> Result<Owners, Failure> {
         let mut map = OwnerMap::default();
         for text in &self.map_owner {
@@ -150,6 +126,76 @@ impl Args {
     fn progress(&self, what: &'static str, total: Option<u64>) -> Bar {
         if self.quiet || self.json { Bar::none() } else { Bar::of_bytes(what, total) }
     }
+}
+
+/// Unpacked archives go beside the image; what lies beside a device is no disk.
+fn spool(output: &Path) -> PathBuf {
+    let is_special = |metadata: std::fs::Metadata| !metadata.is_file();
+    if std::fs::metadata(output).is_ok_and(is_special) {
+        return std::env::temp_dir();
+    }
+    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}
+
+fn tell(output: &Path, report: &Report, session: &mut Session) -> Result<(), Failure> {
+    say!(
+        session,
+        "{}: {} blocks of {} bytes ({} free), {} inodes ({} free), {} files and {} directories with {} bytes",
+        output.display(),
+        report.blocks,
+        report.block_size,
+        report.free_blocks,
+        report.inodes,
+        report.free_inodes,
+        report.files,
+        report.directories,
+        report.content_bytes
+    )
+}
+
+/// `mkfs -d`: what mkfs was told, filled from a source. The size is the one given, else that of the file or device that is there,
+/// else an exact fit.
+pub(crate) fn populate(
+    mut format: Options,
+    source: &Path,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let output = format.device.clone();
+    let there = std::fs::metadata(&output).ok();
+    let size = match (format.size.take(), &there) {
+        (Some(size), _) => Size::Given(size),
+        (None, Some(file)) if file.is_file() && file.len() > 0 => {
+            Size::Given(format!("{}k", file.len() / 1024))
+        }
+        (None, Some(other)) if !other.is_file() => Size::Device,
+        (None, _) => Size::Auto,
+    };
+    if there.is_some() && format.force == 0 {
+        let device = FileDevice::open(&output).map_err(Failure::new)?;
+        if let Some(found) = probe(&device, 0).map_err(Failure::new)? {
+            let output = output.display();
+            return Err(Failure::new(format_args!("{output} contains {found}; -F overwrites it")));
+        }
+    }
+    let is_quiet = format.quiet;
+    (format.source, format.quiet, format.force) = (None, false, 0);
+    let epoch = epoch()?;
+    let reading = ReadOptions {
+        owners: Owners::default(),
+        latest: epoch,
+        output: Some(output.clone()),
+        spool: spool(&output),
+        platform: None,
+    };
+    let source = Source::of(source.as_os_str()).map_err(Failure::new)?;
+    let tree = read_sources(&[source], &reading).map_err(Failure::new)?;
+    let options = BuildOptions { output: output.clone(), format, size, epoch, threads: None };
+    let report = build(&options, &tree, &|_| ()).map_err(Failure::new)?;
+    for warning in &report.warnings {
+        session.remark(format_args!("warning: {warning}"))?;
+    }
+    if is_quiet { Ok(()) } else { tell(&output, &report, session) }
 }
 
 fn epoch() -> Result<Option<i64>, Failure> {

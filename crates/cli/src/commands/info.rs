@@ -72,7 +72,7 @@ impl Args {
     }
 
     fn source(&self) -> Result<Source, Failure> {
-        let mut source = Source { force: self.force, ..Source::default() };
+        let mut source = Source::default();
         for option in &self.superblock {
             let number = |text: &str| {
                 text.parse::<u64>()

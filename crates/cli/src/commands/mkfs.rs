@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
-use extant_image::mkfs::{self, Dialogue, Environment, Program};
+use extant_image::mkfs::{self, Dialogue, Environment, Options, Program};
 
+use super::build;
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -179,8 +180,14 @@ pub(crate) fn run(
     session: &mut Session,
 ) -> Result<(), Failure> {
     let program = Program::of_name(&session.called).unwrap_or(Program::Extant);
+    let words: Vec<OsString> = words.collect();
+    if let Ok(options) = Options::parse(words.iter().cloned())
+        && let Some(source) = options.source.clone()
+    {
+        return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));
+    }
     let mut terminal = Terminal { session, broken: None };
-    let outcome = mkfs::run(program, words, &Environment::of_process(), &mut terminal);
+    let outcome = mkfs::run(program, words.into_iter(), &Environment::of_process(), &mut terminal);
     if let Some(failure) = terminal.broken {
         return Err(failure);
     }
@@ -229,7 +236,6 @@ impl Dialogue for Terminal<'_> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
-    use extant_image::mkfs::Options;
 
     /// The table and the reader of mke2fs's command line know the same letters.
     #[test]
