@@ -130,7 +130,7 @@ impl Check<'_> {
                     figures.end == 0 && visit.inode.size == 0
                 };
                 if is_empty
-                    && visit.ino != extant_ondisk::InodeNo::ROOT
+                    && visit.ino != InodeNo::ROOT
                     && self.ask(visit.finding(Code::ZeroLengthDirectory))?
                 {
                     self.clear_visited(visit)?;
@@ -208,12 +208,7 @@ impl Check<'_> {
         if inode.is_inline() {
             let found = self.inline_content(record, ino)?;
             let Some((first, rest)) = found else { return Ok(false) };
-            let whole = [&first[..], &rest].concat();
-            if is_encrypted {
-                return Ok(encrypted_fits(&whole));
-            }
-            let end = whole.iter().position(|byte| *byte == 0).unwrap_or(whole.len());
-            return Ok(end as u64 == size);
+            return Ok((first.len() + rest.len()) as u64 == size);
         }
         if inode.is_fast_symlink(self.geometry) {
             if inode.is_extent_mapped() || size >= FAST_TARGET {

@@ -72,6 +72,13 @@ impl Check<'_> {
                     }
                     self.store.write_inode(ino, record)?;
                 }
+            } else if self.geometry.has_metadata_csum()
+                && record.iter().any(|byte| *byte != 0)
+                && inode::verify(record, ino, self.geometry).is_err()
+                && self.ask(Finding::new(Code::InodeChecksum).inode(ino))?
+            {
+                // Never used records are zeros; one that was used keeps its checksum.
+                self.store.write_inode(ino, record)?;
             }
             return Ok(());
         }

@@ -38,7 +38,6 @@ pub(crate) struct Reader {
 
 /// What holds for all directories.
 pub(crate) struct Rules {
-    pub(crate) has_filetype: bool,
     pub(crate) casefold: Option<Casefold>,
     pub(crate) htree: HtreeTable,
     hashers: [Option<DirHasher>; 6],
@@ -59,7 +58,6 @@ impl Check<'_> {
             DirHasher::new(version, self.superblock.hash_seed).ok()
         });
         Rules {
-            has_filetype: self.geometry.has_incompat(IncompatFeatures::FILETYPE),
             casefold: Casefold::of_volume(&self.superblock)
                 .filter(|_| self.geometry.has_incompat(IncompatFeatures::CASEFOLD)),
             htree: HtreeTable::new(&self.dirs),

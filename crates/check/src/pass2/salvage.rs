@@ -47,6 +47,12 @@ impl Check<'_> {
                 return;
             }
         }
+        // A bare header at the front: what follows moves up to it.
+        if before.is_none() && broken.is_some_and(|record| record.rec_len == 8) && left >= 8 + 12 {
+            bytes.copy_within(at + 8..chain.end, at);
+            bytes[chain.end - 8..chain.end].fill(0);
+            return;
+        }
         // Nothing leads on from here.
         match before {
             Some(before) => {

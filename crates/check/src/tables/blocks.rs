@@ -128,26 +128,9 @@ impl BlockTable {
         }
     }
 
-    /// Marks a cluster as claimed twice, whatever it is: its owners are then looked for.
-    pub(crate) fn mark_twice(&self, cluster: ClusterNo) {
-        self.has_twice.store(true, Relaxed);
-        self.twice.lock().insert(cluster.0);
-    }
-
     /// The clusters claimed more than once.
     pub(crate) fn twice(&self) -> Option<RoaringTreemap> {
         self.has_twice.load(Relaxed).then(|| self.twice.lock().clone())
-    }
-
-    pub(crate) fn is_claimed(&self, cluster: ClusterNo) -> bool {
-        let group = (cluster.0 / self.per_group) as usize;
-        match self.groups.get(group).and_then(OnceLock::get) {
-            Some(words) => {
-                let bit = cluster.0 % self.per_group;
-                words[(bit / 64) as usize].load(Relaxed) >> (bit % 64) & 1 == 1
-            }
-            None => self.is_system(cluster),
-        }
     }
 
     /// Gives a cluster back.

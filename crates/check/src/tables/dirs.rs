@@ -108,24 +108,11 @@ impl DirTable {
         }
     }
 
-    /// Where a directory stands among [`Self::iter`].
-    pub(crate) fn position(&self, inode: InodeNo) -> Option<usize> {
-        self.dirs.binary_search_by_key(&inode, |dir| dir.inode).ok()
-    }
-
-    pub(crate) fn at(&self, position: usize) -> Option<&DirInfo> {
-        self.dirs.get(position)
-    }
-
     pub(crate) fn add(&mut self, dir: DirInfo) {
         self.added.push(dir);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &DirInfo> {
         self.dirs.iter().chain(&self.added)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.dirs.len() + self.added.len()
     }
 }

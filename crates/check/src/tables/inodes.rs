@@ -26,7 +26,6 @@ bitflags::bitflags! {
 }
 
 const KIND_SHIFT: u32 = 24;
-const KIND_MASK: u32 = 7 << KIND_SHIFT;
 const COUNT_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 struct GroupInodes {

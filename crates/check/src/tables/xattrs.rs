@@ -97,8 +97,4 @@ impl EaInodes {
     pub(crate) fn references(&self, inode: InodeNo) -> u64 {
         self.met.lock().get(&inode).copied().unwrap_or(0)
     }
-
-    pub(crate) fn all(&self) -> Vec<(InodeNo, u64)> {
-        self.met.lock().iter().map(|(inode, met)| (*inode, *met)).collect()
-    }
 }

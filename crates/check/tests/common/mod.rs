@@ -16,28 +16,28 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-pub fn open(image: &Path, write: bool) -> Arc<dyn Device> {
+pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
     let device: FileDevice = OpenOptions::new().write(write).open(image).expect("the image opens");
     Arc::new(device)
 }
 
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { threads: 2, ..Options::default() }
 }
 
 /// Looks at an image and changes nothing.
-pub fn look(image: &Path) -> Result<Report, extant_check::CheckError> {
+pub(crate) fn look(image: &Path) -> Result<Report, extant_check::CheckError> {
     extant_check::look(&Store::open(open(image, false))?, &options())
 }
 
 /// Repairs an image with all answers yes.
-pub fn repair(image: &Path) -> Result<Report, extant_check::CheckError> {
+pub(crate) fn repair(image: &Path) -> Result<Report, extant_check::CheckError> {
     let mut store = Store::open(open(image, true))?;
     extant_check::repair(&mut store, &options(), &Answers::Yes)
 }
 
 /// The findings of a report, one a line.
-pub fn findings(report: &Report) -> String {
+pub(crate) fn findings(report: &Report) -> String {
     report.outcomes.iter().fold(String::new(), |mut text, outcome| {
         let mark = if outcome.repaired { '*' } else { ' ' };
         let _ = writeln!(text, "  {mark} {:?}: {}", outcome.finding.code, outcome.finding);
@@ -46,7 +46,7 @@ pub fn findings(report: &Report) -> String {
 }
 
 /// The tree of a volume in the corpus's form: path, type, size, hash of the content; sorted.
-pub struct Walker<'a> {
+pub(crate) struct Walker<'a> {
     store: &'a Store,
     lines: BTreeMap<Vec<u8>, String>,
 }
@@ -55,7 +55,7 @@ pub struct Walker<'a> {
 const BIG: u64 = 64 << 20;
 
 impl<'a> Walker<'a> {
-    pub fn tree(store: &'a Store) -> String {
+    pub(crate) fn tree(store: &'a Store) -> String {
         let mut walker = Self { store, lines: BTreeMap::new() };
         walker.visit(InodeNo::ROOT, b"/".to_vec(), 0);
         walker.lines.into_values().fold(String::new(), |text, line| text + &line + "\n")
@@ -113,7 +113,12 @@ impl<'a> Walker<'a> {
         }
     }
 
-    pub fn names(&self, ino: InodeNo, inode: &Inode, record: &[u8]) -> Vec<(Vec<u8>, InodeNo)> {
+    pub(crate) fn names(
+        &self,
+        ino: InodeNo,
+        inode: &Inode,
+        record: &[u8],
+    ) -> Vec<(Vec<u8>, InodeNo)> {
         let geometry = self.store.geometry();
         let mut format = DirFormat::new(geometry, ino, inode.generation);
         if inode.flags.contains(InodeFlags::ENCRYPT) && inode.flags.contains(InodeFlags::CASEFOLD) {
@@ -275,7 +280,7 @@ fn escaped(path: &[u8]) -> String {
 }
 
 /// sha256 of a tree.
-pub fn tree_sha(tree: &str) -> String {
+pub(crate) fn tree_sha(tree: &str) -> String {
     Sha256::digest(tree.as_bytes()).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
