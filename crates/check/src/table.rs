@@ -119,6 +119,8 @@ findings! {
     TooManyIllegalBlocks: 1, Damage, "Too many illegal blocks in inode {inode}.", "Clear inode", true;
     /// An indirect block or extent node lies on the volume's own metadata.
     MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "Clear inode", true;
+    /// The inode that lists bad blocks looks like a file.
+    BadBlocksInodeInvalid: 1, Damage, "The bad block inode looks invalid.", "Clear", true;
     /// The list of bad blocks leads off the volume.
     BadBlockIllegal: 1, Damage, "Illegal block #{file_block} ({block}) in bad block inode.", "Clear", true;
     /// The journal's inode holds something though the volume has no journal there.

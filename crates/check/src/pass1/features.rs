@@ -6,9 +6,8 @@ use crate::check::Check;
 use crate::finding::Code;
 use crate::store::CheckError;
 use extant_ondisk::indirect::pointers;
-use extant_ondisk::inode::{FileType, InodeFlags, RawInode};
+use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
-use zerocopy::FromBytes;
 
 impl Check<'_> {
     pub(super) fn check_flags(
@@ -174,14 +173,6 @@ impl Check<'_> {
                     raw.s_feature_incompat.set(bits);
                 })?;
                 self.need_restart();
-            } else if visit.ino < self.geometry.first_inode {
-                // A reserved inode is emptied: its number stays taken.
-                visit.record.fill(0);
-                if let Ok((raw, _)) = RawInode::mut_from_prefix(visit.record) {
-                    raw.i_dtime.set(0);
-                }
-                self.store.write_inode(visit.ino, visit.record)?;
-                visit.cleared = true;
             } else {
                 self.clear_visited(visit)?;
             }

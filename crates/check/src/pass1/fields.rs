@@ -210,8 +210,9 @@ impl Check<'_> {
             let Some((first, rest)) = found else { return Ok(false) };
             return Ok((first.len() + rest.len()) as u64 == size);
         }
-        if inode.is_fast_symlink(self.geometry) {
-            if inode.is_extent_mapped() || size >= FAST_TARGET {
+        // A short target has no block; a long one has.
+        if inode.is_fast_symlink(self.geometry) || size < FAST_TARGET {
+            if inode.is_extent_mapped() || size >= FAST_TARGET || figures.end > 0 {
                 return Ok(false);
             }
             if is_encrypted {

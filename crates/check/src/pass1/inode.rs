@@ -59,12 +59,22 @@ impl Check<'_> {
         let Ok((raw, _)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
         let (links, mode) = (raw.i_links_count.get(), raw.i_mode.get());
         let is_reserved = ino < self.geometry.first_inode && ino != InodeNo::ROOT;
-        if links == 0 && !self.is_special(ino) {
+        if links == 0 && !is_reserved {
             if self.is_in_bad_block(ino) {
                 self.inodes.mark(ino, Mark::BAD_BLOCK);
                 return Ok(());
             }
-            if mode != 0 && raw.i_dtime.get() == 0 && !is_reserved {
+            let dtime = raw.i_dtime.get();
+            if dtime != 0 && dtime < self.geometry.inodes_count {
+                // Its place in an orphan list that nothing leads to.
+                if self.ask(Finding::new(Code::OrphanListLeftover).inode(ino))? {
+                    let now = self.now();
+                    if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+                        raw.i_dtime.set(now);
+                    }
+                    self.store.write_inode(ino, record)?;
+                }
+            } else if mode != 0 && dtime == 0 {
                 let now = self.now();
                 if self.ask(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
                     if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
@@ -82,7 +92,8 @@ impl Check<'_> {
             }
             return Ok(());
         }
-        if is_reserved && links == 0 && mode == 0 && raw.i_block.iter().all(|byte| *byte == 0) {
+        let is_blank = is_reserved && record.iter().all(|byte| *byte == 0);
+        if is_blank && ino != InodeNo::BAD_BLOCKS {
             return Ok(());
         }
         if self.is_in_bad_block(ino) {
@@ -142,11 +153,6 @@ impl Check<'_> {
         offset.is_some_and(|offset| self.bad.contains(offset >> self.geometry.block_bits()))
     }
 
-    /// Inodes that count as in use whatever their link count.
-    fn is_special(&self, ino: InodeNo) -> bool {
-        ino == InodeNo::BAD_BLOCKS
-    }
-
     /// Whether a record that fails its checksum makes no sense at all. One flipped bit leaves most of it in place.
     fn is_garbage(&self, ino: InodeNo, record: &[u8], mode: u16) -> Result<bool, CheckError> {
         if !self.is_repair() && ino < self.geometry.first_inode {
@@ -197,8 +203,15 @@ impl Check<'_> {
     }
 
     pub(super) fn clear_visited(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        visit.inode.encode_into(visit.record, self.geometry);
-        self.write_cleared(visit.ino, visit.record)?;
+        if visit.ino < self.geometry.first_inode && visit.ino != InodeNo::ROOT {
+            // A reserved inode is emptied: its number stays taken.
+            visit.record.fill(0);
+            self.store.write_inode(visit.ino, visit.record)?;
+            self.inodes.forget(visit.ino);
+        } else {
+            visit.inode.encode_into(visit.record, self.geometry);
+            self.write_cleared(visit.ino, visit.record)?;
+        }
         visit.cleared = true;
         Ok(())
     }
@@ -256,12 +269,14 @@ impl Check<'_> {
     }
 
     fn check_dtime(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        if visit.inode.dtime == 0 || visit.inode.links == 0 {
+        if visit.inode.dtime == 0
+            || visit.inode.links == 0 && visit.inode.dtime >= self.geometry.inodes_count
+        {
             return Ok(());
         }
         let code = if visit.ino == InodeNo::ROOT {
             Code::RootHasDtime
-        } else if visit.inode.dtime <= self.geometry.inodes_count {
+        } else if visit.inode.dtime < self.geometry.inodes_count {
             Code::OrphanListLeftover
         } else {
             Code::InUseWithDtime

@@ -56,7 +56,16 @@ impl Check<'_> {
             return Ok(false);
         }
         if ino == InodeNo::BAD_BLOCKS {
-            return Ok(false);
+            let inode = &visit.inode;
+            let is_possible = inode.mode == 0
+                && inode.links == 0
+                && (inode.uid, inode.gid) == (0, 0)
+                && inode.file_acl.0 == 0
+                && !inode.is_inline();
+            if !is_possible && self.ask(visit.finding(Code::BadBlocksInodeInvalid))? {
+                self.zero_inode(visit)?;
+            }
+            return Ok(visit.cleared);
         }
         let is_possible = visit.inode.mode == 0 || file_type == Some(FileType::Regular);
         if !is_possible && self.ask(visit.finding(Code::ReservedInodeMode))? {

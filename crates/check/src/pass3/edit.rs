@@ -3,12 +3,18 @@
 use crate::check::Check;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo, Kind, Mark};
-use extant_ondisk::dirent::{FileType, NewEntry};
+use extant_ondisk::dirent::{DirFormat, FileType, NewEntry};
 use extant_ondisk::extent::{OwnedNode, ROOT_SIZE};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, IncompatFeatures, InodeNo};
+
+/// Where the record of a name starts.
+fn find(format: &DirFormat, bytes: &[u8], name: &[u8]) -> Option<usize> {
+    let mut entries = format.entries(bytes, FileBlock(0)).map_while(Result::ok);
+    entries.find(|entry| entry.is_used() && entry.name == name).map(|entry| entry.at)
+}
 
 impl Check<'_> {
     /// Points `..` of a directory elsewhere.
@@ -123,6 +129,36 @@ impl Check<'_> {
             self.store.write_inode(to, &mut record)?;
         }
         Ok(true)
+    }
+
+    /// Frees the entry of a name.
+    pub(super) fn remove_entry(&self, from: InodeNo, name: &[u8]) -> Result<(), CheckError> {
+        let Some(dir) = self.dirs.get(from) else { return Ok(()) };
+        let format = self.dir_format(dir);
+        let mut record = self.record(from)?;
+        if dir.has(DirFlags::INLINE) {
+            let Some((mut first, mut second)) = self.inline_content(&record, from)? else {
+                return Ok(());
+            };
+            for part in [&mut first[4..], &mut second[..]] {
+                let format = format.inline(part.len());
+                let found = find(&format, part, name);
+                if let Some(at) = found {
+                    part[at..at + 4].fill(0);
+                }
+            }
+            return self.write_inline(from, &mut record, &first, &second);
+        }
+        let Ok(inode) = Inode::decode(&record, from, self.geometry) else { return Ok(()) };
+        for (_, block) in self.read_map(from, &inode)?.blocks() {
+            let mut bytes = self.store.read(block)?;
+            if let Some(at) = find(&format, &bytes, name) {
+                bytes[at..at + 4].fill(0);
+                format.seal(&mut bytes);
+                return self.store.write(block, &bytes);
+            }
+        }
+        Ok(())
     }
 
     /// Moves a directory out of its inode into a block, with one more entry.

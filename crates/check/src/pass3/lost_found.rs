@@ -65,12 +65,14 @@ impl Check<'_> {
                 self.lost_found.store(ino.0, Relaxed);
                 return Ok(());
             }
-            if self.inodes.is_used(ino) {
-                // A file of that name stays what it is; lost files go to the root.
-                self.tell(Finding::new(Code::LostFoundNotDirectory).inode(ino))?;
+            // A file of that name loses it: pass 4 puts it where it then belongs.
+            let finding = Finding::new(Code::LostFoundNotDirectory).inode(ino);
+            if !self.inodes.is_used(ino) || !self.ask(finding)? {
                 self.lost_found.store(InodeNo::ROOT.0, Relaxed);
+                return Ok(());
             }
-            return Ok(());
+            self.remove_entry(InodeNo::ROOT, NAME)?;
+            self.inodes.uncount_name(ino);
         }
         if !self.ask(Finding::new(Code::LostFoundMissing))? {
             return Ok(());
