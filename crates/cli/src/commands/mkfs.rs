@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Look for bad blocks first; twice: by writing
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Refused: extant build fills a new volume from a directory or an archive
+    /// Fills the new volume from a directory or an archive, as extant build does
     #[arg(short = 'd', value_name = "SOURCE")]
     source: Option<OsString>,
     /// Write around the page cache
