@@ -315,7 +315,6 @@ pub fn repair(
         }
     }
     let left = report.errors_left;
-    report.errors_left = left;
     report.outcomes = outcomes;
     report.changed = store.is_changed();
     if report.changed {

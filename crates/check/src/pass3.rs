@@ -49,8 +49,7 @@ impl Check<'_> {
     fn check_connected(&self, ino: InodeNo) -> Result<(), CheckError> {
         let mut way = Vec::new();
         let mut at = ino;
-        loop {
-            let Some(dir) = self.dirs.get(at) else { break };
+        while let Some(dir) = self.dirs.get(at) {
             if dir.has(DirFlags::CONNECTED) {
                 break;
             }

@@ -47,11 +47,13 @@ impl Check<'_> {
         let is_file =
             matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::Symlink));
         let mapped = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-        if file_type.is_some() && !is_file && visit.inode.flags.intersects(mapped) {
-            if self.ask(visit.finding(Code::SpecialWithMap))? {
-                visit.inode.flags.remove(mapped);
-                visit.dirty = true;
-            }
+        if file_type.is_some()
+            && !is_file
+            && visit.inode.flags.intersects(mapped)
+            && self.ask(visit.finding(Code::SpecialWithMap))?
+        {
+            visit.inode.flags.remove(mapped);
+            visit.dirty = true;
         }
         if visit.inode.flags.contains(mapped) && is_file {
             self.check_both_maps(visit)?;

@@ -61,11 +61,12 @@ impl Check<'_> {
         for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
             *count += u64::from(nodes > 0);
         }
-        if self.geometry.blocks_per_cluster > 1 && walk.figures.clusters > 0 && !walk.is_bad_blocks
+        if self.geometry.blocks_per_cluster > 1
+            && walk.figures.clusters > 0
+            && !walk.is_bad_blocks
+            && self.ask(visit.finding(Code::BlockMappedOnBigalloc))?
         {
-            if self.ask(visit.finding(Code::BlockMappedOnBigalloc))? {
-                self.late.lock().to_extents.push(visit.ino);
-            }
+            self.late.lock().to_extents.push(visit.ino);
         }
         Ok(walk.figures)
     }

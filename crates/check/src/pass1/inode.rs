@@ -105,11 +105,12 @@ impl Check<'_> {
             Err(FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. }) => true,
             Err(_) => self.geometry.has_metadata_csum(),
         };
-        if bad_checksum && self.is_garbage(ino, record, mode)? {
-            if self.ask(Finding::new(Code::InodeGarbage).inode(ino))? {
-                self.write_cleared(ino, record)?;
-                return Ok(());
-            }
+        if bad_checksum
+            && self.is_garbage(ino, record, mode)?
+            && self.ask(Finding::new(Code::InodeGarbage).inode(ino))?
+        {
+            self.write_cleared(ino, record)?;
+            return Ok(());
         }
         let extra_is_invalid = Inode::decode(record, ino, self.geometry).is_err();
         let mut fixed_extra = false;
@@ -295,7 +296,7 @@ impl Check<'_> {
         if inode.extra_isize < 16 || inode.flags.contains(InodeFlags::EA_INODE) {
             return Ok(());
         }
-        let is_beyond = |seconds: i64| seconds >= CUTOFF - (1 << 31) && seconds < CUTOFF;
+        let is_beyond = |seconds: i64| (CUTOFF - (1 << 31)..CUTOFF).contains(&seconds);
         let times = [Some(inode.atime), Some(inode.ctime), Some(inode.mtime), inode.crtime];
         if !times.iter().flatten().any(|time| is_beyond(time.seconds)) {
             return Ok(());

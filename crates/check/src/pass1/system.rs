@@ -67,12 +67,13 @@ impl Check<'_> {
                         self.need_restart();
                         return Ok(());
                     }
-                } else if count == 1 && bad.contains(block.0) {
-                    if self.ask(finding(Code::TableInBadBlock))? {
-                        self.relocate(group, name)?;
-                        self.need_restart();
-                        return Ok(());
-                    }
+                } else if count == 1
+                    && bad.contains(block.0)
+                    && self.ask(finding(Code::TableInBadBlock))?
+                {
+                    self.relocate(group, name)?;
+                    self.need_restart();
+                    return Ok(());
                 }
                 taken.insert(range);
             }

@@ -187,7 +187,7 @@ pub(crate) fn run(
         return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));
     }
     let mut terminal = Terminal { session, broken: None };
-    let outcome = mkfs::run(program, words.into_iter(), &Environment::of_process(), &mut terminal);
+    let outcome = mkfs::run(program, words, &Environment::of_process(), &mut terminal);
     if let Some(failure) = terminal.broken {
         return Err(failure);
     }
