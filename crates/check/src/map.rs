@@ -77,9 +77,7 @@ pub(crate) fn has_map(inode: &Inode, geometry: &extant_ondisk::Geometry) -> bool
     match inode.file_type() {
         Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
         Some(FileType::Symlink) => !inode.is_inline() && !inode.is_fast_symlink(geometry),
-        Some(_) => false,
-        // The list of bad blocks has no mode.
-        None => inode.mode == 0 && !inode.is_inline(),
+        _ => false,
     }
 }
 
@@ -87,7 +85,8 @@ impl Check<'_> {
     /// The map of a file as far as it makes sense. Nothing is asked, nothing is noted.
     pub(crate) fn read_map(&self, ino: InodeNo, inode: &Inode) -> Result<FileMap, CheckError> {
         let mut map = FileMap::default();
-        if !has_map(inode, self.geometry) {
+        // The list of bad blocks has no mode.
+        if !has_map(inode, self.geometry) && ino != InodeNo::BAD_BLOCKS {
             return Ok(map);
         }
         if inode.is_extent_mapped() {

@@ -63,6 +63,9 @@ impl Check<'_> {
         let Some(mut state) = self.inodes.state(ino).filter(|state| state.is_used()) else {
             return Ok(());
         };
+        if ino == InodeNo::ROOT && state.has(Mark::SUSPECT) {
+            self.check_suspect(ino, Some((ino, b".")))?; // no other entry names the root
+        }
         if self.is_nameless(ino) && state.names() == 0 {
             return Ok(());
         }

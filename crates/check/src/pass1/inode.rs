@@ -240,7 +240,9 @@ impl Check<'_> {
         let mut figures = MapFigures::default();
         if visit.inode.is_inline() {
             self.check_inline(visit, &xattrs)?;
-        } else if crate::map::has_map(&visit.inode, self.geometry) {
+        } else if crate::map::has_map(&visit.inode, self.geometry)
+            || visit.ino == InodeNo::BAD_BLOCKS
+        {
             figures = if visit.inode.is_extent_mapped() {
                 self.check_extents(visit, local)?
             } else {

@@ -9,8 +9,10 @@ use extant_ondisk::indirect::{pointer, set_pointer};
 use extant_ondisk::inode::{FileType, Inode, RawInode};
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo, RoCompatFeatures};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+/// Holds a boot loader where there is one.
+const BOOT_LOADER: InodeNo = InodeNo(5);
 /// Slot of `i_block` with the double indirect block.
 const DOUBLE_SLOT: usize = 13;
 
@@ -67,7 +69,14 @@ impl Check<'_> {
             }
             return Ok(visit.cleared);
         }
-        let is_possible = visit.inode.mode == 0 || file_type == Some(FileType::Regular);
+        let is_unused = RawInode::ref_from_prefix(visit.record).is_ok_and(|(raw, _)| {
+            visit.inode.mode == 0
+                && raw.i_size_lo.get() == 0
+                && raw.i_size_high.get() == 0
+                && visit.inode.blocks == 0
+        });
+        // Only the boot loader's may be a file.
+        let is_possible = is_unused || ino == BOOT_LOADER && file_type == Some(FileType::Regular);
         if !is_possible && self.ask(visit.finding(Code::ReservedInodeMode))? {
             self.zero_inode(visit)?;
         }
