@@ -314,12 +314,11 @@ pub fn repair(
             break; // nothing that was done helped
         }
     }
-    let left = report.errors_left;
     report.outcomes = outcomes;
     report.changed = store.is_changed();
     if report.changed {
         let is_clean = store.superblock().state.contains(State::CLEAN);
-        if !left && !is_clean {
+        if !report.errors_left && !is_clean {
             store.update_superblock(|raw| {
                 raw.s_state.set(raw.s_state.get() | State::CLEAN.bits());
             })?;

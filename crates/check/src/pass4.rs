@@ -69,7 +69,9 @@ impl Check<'_> {
         if self.is_nameless(ino) && state.names() == 0 {
             return Ok(());
         }
-        if state.has(Mark::EA_INODE) && !self.check_ea_inode(ino)? {
+        let is_value =
+            state.has(Mark::EA_INODE) || state.names() == 0 && self.ea_inodes.references(ino) > 0;
+        if is_value && !self.check_ea_inode(ino)? {
             return Ok(());
         }
         if state.names() == 0 {

@@ -158,11 +158,11 @@ findings! {
     /// More or fewer inodes share a block of attributes than it says.
     EaBlockRefcount: 1, Safe, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
     /// An attribute names an inode for its value that holds none.
-    EaValueInode: 1, Damage, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
+    EaValueInode: 1, Safe, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
     /// The inode of a value lacks its flag.
     EaInodeWithoutFlag: 1, Safe, "EA inode {found} for parent inode {inode} missing EA_INODE flag.", "Fix", true;
     /// Another inode than a regular file has the flag of inodes that hold values.
-    EaInodeFlagOnOther: 1, Safe, "Inode {inode} has the ea_inode flag set but is not a regular file.", "Clear flag", true;
+    EaInodeFlagOnOther: 1, Damage, "Inode {inode} has the ea_inode flag set but is not a regular file.", "Clear flag", true;
     /// Casefold on something else than a directory, or without the feature.
     CasefoldFlag: 1, Safe, "Inode {inode} has the casefold flag set but {detail}.", "Clear flag", true;
     /// The unencrypted flag.

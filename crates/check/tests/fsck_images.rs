@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Walker, findings, look, open, repair, tree_sha};
-use extant_check::Store;
+use extant_check::{Answers, CheckError, Store};
 use extant_testkit::{TempImage, corpora, e2fsck_fn, skip};
 use std::path::Path;
 
@@ -19,6 +19,7 @@ const BEFORE_THE_PASSES: &[&str] = &[
     "f_jnl_32bit",
     "f_jnl_64bit",
     "f_jnl_errno",
+    "f_miss_blk_bmap",
     "f_miss_journal",
     "f_orphan_indirect_inode",
     "f_orphquot",
@@ -54,6 +55,7 @@ struct Row {
     options: String,
     exit_y: String,
     exit_n: String,
+    exit_p: String,
     tree_sha: String,
     /// What the e2fsck of this machine says of what e2fsck 1.47.4 repaired.
     deb_n: String,
@@ -66,6 +68,7 @@ fn rows(corpus: &Path) -> Vec<Row> {
     let columns: Vec<&str> = lines.next().expect("a line of column names").split('\t').collect();
     let at =
         |name: &str| columns.iter().position(|column| *column == name).expect("a known column");
+    let exit_p = at("exit_p");
     let (case, options, exit_n, exit_y, tree, deb_n) =
         (at("case"), at("opts"), at("exit_n"), at("exit_y1"), at("tree_sha"), at("deb_n"));
     lines
@@ -75,6 +78,7 @@ fn rows(corpus: &Path) -> Vec<Row> {
                 case: cells[case].into(),
                 options: cells[options].into(),
                 exit_n: cells[exit_n].into(),
+                exit_p: cells[exit_p].into(),
                 exit_y: cells[exit_y].into(),
                 tree_sha: cells[tree].into(),
                 deb_n: cells[deb_n].into(),
@@ -148,6 +152,39 @@ fn images_of_the_corpus_are_repaired() {
         }
     }
     println!("{repaired} silent, {same} same trees, {unopened} not opened");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What preening may repair, and where it stops.
+#[test]
+fn preening_stops_where_e2fsck_does() {
+    let Some(corpus) = corpora().map(|corpora| corpora.join("fsck-images")) else {
+        skip!("no corpora here");
+    };
+    let mut wrong = Vec::new();
+    for row in rows(&corpus) {
+        if BEFORE_THE_PASSES.contains(&row.case.as_str()) || row.options != "-" {
+            continue;
+        }
+        let packed = corpus.join(format!("{}.img.gz", row.case));
+        let image = TempImage::gunzipped(&packed).expect("unpacks");
+        let Ok(mut store) = Store::open(open(&image.path(), true)) else { continue };
+        let stopped = match extant_check::repair(&mut store, &common::options(), &Answers::Preen) {
+            Ok(report) => report.errors_left,
+            Err(CheckError::Stopped) => true,
+            Err(error) => panic!("{}: {error}", row.case),
+        };
+        if stopped != (row.exit_p == "4") && matches!(row.exit_p.as_str(), "0" | "1" | "4") {
+            let report = TempImage::gunzipped(&packed).map(|image| look(&image.path()));
+            let found = report.expect("unpacks").expect("looks");
+            wrong.push(format!(
+                "{}: e2fsck -p exits {}\n{}",
+                row.case,
+                row.exit_p,
+                findings(&found)
+            ));
+        }
+    }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 

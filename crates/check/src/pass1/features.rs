@@ -1,6 +1,5 @@
 //! Flags of an inode against the features of the volume and against each other.
 
-use super::Local;
 use super::inode::Visit;
 use crate::check::Check;
 use crate::finding::Code;
@@ -10,11 +9,7 @@ use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
 
 impl Check<'_> {
-    pub(super) fn check_flags(
-        &self,
-        visit: &mut Visit<'_>,
-        _local: &mut Local,
-    ) -> Result<(), CheckError> {
+    pub(super) fn check_flags(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         if visit.inode.flags.is_empty()
             || visit.inode.flags == InodeFlags::EXTENTS && self.has_extents()
         {

@@ -1,6 +1,5 @@
 //! Fields that only some volumes have, and what each file type must look like. Pass 2 tells about these, with the file's name.
 
-use super::Local;
 use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::Code;
@@ -118,9 +117,7 @@ impl Check<'_> {
         &self,
         visit: &mut Visit<'_>,
         figures: &MapFigures,
-        local: &mut Local,
     ) -> Result<(), CheckError> {
-        let _ = local;
         match visit.inode.file_type() {
             Some(FileType::Regular) => {}
             Some(FileType::Directory) => {

@@ -106,22 +106,31 @@ impl Check<'_> {
             Err(_) => self.geometry.has_metadata_csum(),
         };
         if bad_checksum
-            && self.is_garbage(ino, record, mode)?
+            && self.is_garbage(ino)?
             && self.ask(Finding::new(Code::InodeGarbage).inode(ino))?
         {
             self.write_cleared(ino, record)?;
             return Ok(());
         }
-        let extra_is_invalid = Inode::decode(record, ino, self.geometry).is_err();
+        let decoded = Inode::decode(record, ino, self.geometry);
+        let extra_is_invalid = decoded.is_err();
         let mut fixed_extra = false;
-        if extra_is_invalid {
-            let found = u64::from(u16::from_le_bytes([record[128], record[129]]));
-            let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
-            fixed_extra = self.ask(finding)?;
-            // To be judged it needs some size; the record on the volume changes only when that is accepted.
-            self.set_extra_size(record);
-        }
-        let Ok(inode) = Inode::decode(record, ino, self.geometry) else { return Ok(()) };
+        let inode = match decoded {
+            Ok(inode) => inode,
+            Err(_) => {
+                let found = record
+                    .get(128..130)
+                    .map_or(0, |field| u64::from(u16::from_le_bytes([field[0], field[1]])));
+                let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
+                fixed_extra = self.ask(finding)?;
+                // To be judged it needs some size; the record on the volume changes only when that is accepted.
+                self.set_extra_size(record);
+                match Inode::decode(record, ino, self.geometry) {
+                    Ok(inode) => inode,
+                    Err(_) => return Ok(()),
+                }
+            }
+        };
         let mut visit = Visit {
             ino,
             record,
@@ -155,7 +164,7 @@ impl Check<'_> {
     }
 
     /// Whether a record that fails its checksum makes no sense at all. One flipped bit leaves most of it in place.
-    fn is_garbage(&self, ino: InodeNo, record: &[u8], mode: u16) -> Result<bool, CheckError> {
+    fn is_garbage(&self, ino: InodeNo) -> Result<bool, CheckError> {
         if !self.is_repair() && ino < self.geometry.first_inode {
             return Ok(false);
         }
@@ -165,7 +174,6 @@ impl Check<'_> {
         if first < self.geometry.first_inode.0 {
             return Ok(false);
         }
-        let _ = (record, mode);
         for other in first..first + per_block {
             let other = InodeNo(other);
             let Some(record) = self.store.read_inode(other)? else { continue };
@@ -219,7 +227,7 @@ impl Check<'_> {
 
     /// A directory, link or file in use: everything that one inode tells. Ends early when it was cleared.
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
-        self.check_flags(visit, local)?;
+        self.check_flags(visit)?;
         if visit.cleared {
             return Ok(());
         }
@@ -252,7 +260,7 @@ impl Check<'_> {
         if visit.cleared {
             return Ok(());
         }
-        self.check_file_type(visit, &figures, local)?;
+        self.check_file_type(visit, &figures)?;
         if visit.cleared {
             return Ok(());
         }

@@ -91,10 +91,8 @@ impl Check<'_> {
             let block_len = chain.format.block_len;
             set_rec_len(bytes, record.at, DOT_LEN, block_len);
             let at = record.at + DOT_LEN;
-            if bytes[at..at + 4] != [0; 4] || record_at(bytes, at, &chain.format).is_some() {
-                set_inode(bytes, at, 0);
-                bytes[at + 6..at + 8].fill(0);
-            }
+            set_inode(bytes, at, 0);
+            bytes[at + 6..at + 8].fill(0);
             set_rec_len(bytes, at, rest, block_len);
             record.rec_len = DOT_LEN;
             chain.changed = true;
