@@ -1,8 +1,8 @@
 //! Undo: what is overwritten on a device is kept in a file, from which the device can be put back.
 //!
 //! [`UndoDevice`] stands before a device. The first time that a unit of it is to change, the unit's old bytes go to the
-//! undo file, and that is synced, before the change is passed on. [`apply`] puts them back. The file's format is in
-//! [`format`].
+//! undo file, and that is synced, before the change is passed on. [`apply()`] puts them back. The file's format is in
+//! [`mod@format`].
 
 mod apply;
 mod file;

@@ -7,7 +7,7 @@
 //!
 //! Checked for every character against the hashes of e2fsprogs (`dx_hash -c -e utf8` of debugfs). Decomposition comes from a
 //! crate and case from the standard library, both of a later Unicode: its stability policy keeps them as they were for
-//! characters of 12.1, and [`assigned`] holds back the later ones.
+//! characters of 12.1, and `assigned` holds back the later ones.
 
 mod assigned;
 
