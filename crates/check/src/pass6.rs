@@ -16,6 +16,7 @@ const MAX_QUOTA_FILE: u64 = 1 << 30;
 impl Check<'_> {
     pub(crate) fn pass6(&mut self) -> Result<(), CheckError> {
         self.check_large_files()?;
+        self.finish_unsharing()?;
         for (kind, usage) in QuotaKind::ALL.into_iter().zip(&self.usage) {
             if let Some(ino) = self.quota_inode(kind) {
                 self.check_quota(kind, ino, usage)?;
@@ -38,6 +39,21 @@ impl Check<'_> {
                     raw.s_first_ino.set(self.geometry.first_inode.0);
                     raw.s_inode_size.set(self.geometry.inode_size);
                 }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// After all shared blocks were copied the volume may be written like any other.
+    fn finish_unsharing(&self) -> Result<(), CheckError> {
+        let may_share = self.geometry.has_ro_compat(RoCompatFeatures::SHARED_BLOCKS);
+        if !may_share || !self.options.unshare_blocks || self.blocks.twice().is_some() {
+            return Ok(());
+        }
+        if self.ask(Finding::new(Code::SharedBlocksDone))? {
+            self.store.update_superblock(|raw| {
+                let bits = raw.s_feature_ro_compat.get() & !RoCompatFeatures::SHARED_BLOCKS.bits();
+                raw.s_feature_ro_compat.set(bits);
             })?;
         }
         Ok(())

@@ -203,6 +203,8 @@ findings! {
     ClusterMisaligned: 1, Damage, "Inode {inode} logical block {file_block} (physical block {block}) violates cluster allocation rules.", "Fix", true;
     /// Bigalloc: a map of indirect blocks.
     BlockMappedOnBigalloc: 1, Damage, "Inode {inode} on bigalloc filesystem cannot be block mapped.", "Fix", true;
+    /// A map of indirect blocks that is to become extents.
+    MapToExtents: 1, Note, "Inode {inode} is block mapped.", "Convert to extents", true;
     /// The record is sound but for its checksum.
     InodeChecksum: 1, Safe, "Inode {inode} passes checks, but checksum does not match inode.", "Fix", true;
     /// A whole block of the inode table is garbage.
@@ -407,6 +409,8 @@ findings! {
     FreeInodesTotalWrong: 5, Note, "Free inodes count wrong ({found}, counted={expected}).", "Fix", true;
 
     // Pass 6: after the passes.
+    /// No block is shared any more.
+    SharedBlocksDone: 6, Note, "Files share no blocks any more.", "Clear the shared_blocks feature", true;
     /// Files of 2 GiB on a volume without the feature.
     LargeFileFeatureMissing: 6, Safe, "Filesystem contains large files, but lacks LARGE_FILE flag in superblock.", "Fix", true;
     /// A quota file counts something else than what is in use.

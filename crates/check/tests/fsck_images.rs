@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Walker, findings, look, open, repair, tree_sha};
+use common::{Walker, findings, look, open, repair_with, tree_sha};
 use extant_check::{Answers, CheckError, Store};
 use extant_testkit::{TempImage, corpora, e2fsck_fn, skip};
 use std::path::Path;
@@ -115,7 +115,13 @@ fn images_of_the_corpus_are_repaired() {
         if is_healthy && !before.outcomes.is_empty() {
             wrong.push(format!("{}: healthy, but found\n{}", row.case, findings(&before)));
         }
-        let report = match repair(&image.path()) {
+        let options = extant_check::Options {
+            optimize_directories: row.options.contains("-D"),
+            unshare_blocks: row.options.contains("unshare_blocks"),
+            bmap_to_extent: row.options.contains("bmap2extent"),
+            ..common::options()
+        };
+        let report = match repair_with(&image.path(), &options) {
             Ok(report) => report,
             Err(error) => {
                 wrong.push(format!("{}: {error}", row.case));
@@ -127,7 +133,7 @@ fn images_of_the_corpus_are_repaired() {
             continue;
         }
         let mut flaws = Vec::new();
-        if after.errors_left {
+        if after.errors_left && row.exit_y != "4" {
             flaws.push(format!("left:\n{}", findings(&after)));
         }
         if row.deb_n != "0" {

@@ -7,7 +7,7 @@ use crate::finding::Code;
 use crate::store::CheckError;
 use crate::tables::DirBlock;
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
-use extant_ondisk::{BlockNo, ClusterNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
+use extant_ondisk::{BlockNo, ClusterNo, FileBlock, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
 
 /// So many illegal pointers and more are no map any longer.
 const TOO_MANY: u32 = 12;
@@ -65,6 +65,14 @@ impl Check<'_> {
             && walk.figures.clusters > 0
             && !walk.is_bad_blocks
             && self.ask(visit.finding(Code::BlockMappedOnBigalloc))?
+        {
+            self.late.lock().to_extents.push(visit.ino);
+        } else if self.options.bmap_to_extent
+            && self.is_repair()
+            && walk.illegal == 0
+            && visit.ino >= self.geometry.first_inode
+            && self.geometry.has_incompat(IncompatFeatures::EXTENTS)
+            && self.ask(visit.finding(Code::MapToExtents))?
         {
             self.late.lock().to_extents.push(visit.ino);
         }

@@ -15,6 +15,9 @@ use extant_ondisk::{IncompatFeatures, InodeNo};
 /// Bytes of inline data in `i_block`.
 const FIRST_PART: u64 = 60;
 
+/// Holes of one directory that are told at once.
+const MAX_MISSING: u32 = 1 << 16;
+
 /// The two parts of inline data: `i_block`, and the attribute's value.
 pub(crate) type InlineContent = ([u8; 60], Vec<u8>);
 
@@ -93,21 +96,28 @@ impl Check<'_> {
         flags.set(DirFlags::INDEXED, inode.flags.contains(InodeFlags::INDEX));
         flags.set(DirFlags::CASEFOLD, inode.flags.contains(InodeFlags::CASEFOLD));
         flags.set(DirFlags::ENCRYPTED, inode.flags.contains(InodeFlags::ENCRYPT));
-        let blocks = u32::try_from(figures.end).unwrap_or(u32::MAX);
+        let of_this = local.dir_blocks.iter().rev().take_while(|block| block.dir == visit.ino);
+        let present = of_this.count();
+        // What is mapped counts, not where the map says that it ends: tables are made of this size.
+        let blocks = u32::try_from(present).unwrap_or(u32::MAX);
         if inode.is_inline() {
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
         } else if !inode.is_extent_mapped() {
             // The blocks just pushed ascend; what is between them is missing.
-            let of_this = local.dir_blocks.iter().rev().take_while(|block| block.dir == visit.ino);
-            let present = of_this.count();
             if (present as u64) < figures.end {
                 let start = local.dir_blocks.len() - present;
                 let mut known: Vec<u32> =
                     local.dir_blocks[start..].iter().map(|block| block.at).collect();
                 known.sort_unstable();
                 let mut known = known.into_iter().peekable();
-                for at in 0..blocks {
+                let end = u32::try_from(figures.end).unwrap_or(u32::MAX);
+                let mut missing = 0;
+                for at in 0..end {
+                    if missing == MAX_MISSING {
+                        break; // the next round goes on
+                    }
                     if known.next_if_eq(&at).is_none() {
+                        missing += 1;
                         local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at });
                     }
                 }

@@ -32,8 +32,16 @@ pub(crate) fn look(image: &Path) -> Result<Report, extant_check::CheckError> {
 
 /// Repairs an image with all answers yes.
 pub(crate) fn repair(image: &Path) -> Result<Report, extant_check::CheckError> {
+    repair_with(image, &options())
+}
+
+/// The same with other options.
+pub(crate) fn repair_with(
+    image: &Path,
+    options: &Options,
+) -> Result<Report, extant_check::CheckError> {
     let mut store = Store::open(open(image, true))?;
-    extant_check::repair(&mut store, &options(), &Answers::Yes)
+    extant_check::repair(&mut store, options, &Answers::Yes)
 }
 
 /// The findings of a report, one a line.
