@@ -262,6 +262,12 @@ impl Store {
         }))
     }
 
+    /// Says that blocks will be read soon: the system fetches them while others are checked.
+    pub(crate) fn will_need(&self, blocks: Range<u64>) {
+        let bits = self.geometry.block_bits();
+        self.device.will_need(blocks.start << bits..blocks.end << bits);
+    }
+
     /// Overwrites one block with a repaired one.
     ///
     /// # Errors

@@ -53,6 +53,12 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Says that bytes will be read soon, so that a device may fetch them meanwhile. Never waits and never fails; does nothing
+    /// where there is nothing to fetch ahead into.
+    fn will_need(&self, range: Range<u64>) {
+        let _ = range;
+    }
+
     /// The runs of `range` that may hold data, in order, neither touching nor overlapping. The list grows with the
     /// fragments in the range: for a whole device of unknown shape, walk [`data_runs`] instead.
     ///
@@ -147,6 +153,9 @@ macro_rules! forward_device {
             }
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()
+            }
+            fn will_need(&self, range: Range<u64>) {
+                (**self).will_need(range);
             }
             fn sector_size(&self) -> u32 {
                 (**self).sector_size()

@@ -102,6 +102,13 @@ impl Device for SliceDevice {
         self.whole.sector_size()
     }
 
+    fn will_need(&self, range: Range<u64>) {
+        let end = range.end.min(self.size);
+        if range.start < end {
+            self.whole.will_need(self.start + range.start..self.start + end);
+        }
+    }
+
     fn discard_reads_zero(&self) -> bool {
         self.whole.discard_reads_zero()
     }

@@ -32,6 +32,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Bytes of inode table that a worker takes at once.
 const PIECE: usize = 256 << 10;
 
+/// Pieces that are fetched ahead of the one that is checked.
+const AHEAD: usize = 8;
+
 /// Space and inodes in use by each user, group and project.
 pub(crate) type Usage = [BTreeMap<u32, (u64, u64)>; 3];
 
@@ -72,7 +75,12 @@ impl Check<'_> {
         let locals = this.in_parallel(|| {
             let mut local = Local::default();
             let mut buffer = Vec::new();
-            while let Some(piece) = pieces.get(next.fetch_add(1, Relaxed)) {
+            loop {
+                let at = next.fetch_add(1, Relaxed);
+                let Some(piece) = pieces.get(at) else { break };
+                if let Some(later) = pieces.get(at + AHEAD) {
+                    this.store.will_need(this.blocks_of_piece(later));
+                }
                 if failed.lock().is_some() {
                     break;
                 }
@@ -154,6 +162,12 @@ impl Check<'_> {
         used.max(reserved)
     }
 
+    fn blocks_of_piece(&self, piece: &Piece) -> std::ops::Range<u64> {
+        let per_block = self.geometry.inodes_per_block();
+        let first = piece.table.0 + u64::from(piece.first / per_block);
+        first..first + u64::from(piece.count.div_ceil(per_block))
+    }
+
     fn check_piece(
         &self,
         piece: &Piece,
@@ -163,8 +177,7 @@ impl Check<'_> {
         let geometry = self.geometry;
         let size = usize::from(geometry.inode_size);
         let per_block = geometry.inodes_per_block();
-        let first_block = piece.table.0 + u64::from(piece.first / per_block);
-        let blocks = first_block..first_block + u64::from(piece.count.div_ceil(per_block));
+        let blocks = self.blocks_of_piece(piece);
         let first_inode = u64::from(piece.group.0) * u64::from(geometry.inodes_per_group) + 1;
         let mut rest = blocks.clone();
         while let Some(run) = self.store.next_data(rest.clone())? {

@@ -97,6 +97,7 @@ impl Check<'_> {
                 if start >= blocks.len() || failed.lock().is_some() {
                     return Ok(reader.links);
                 }
+                this.fetch_ahead(&blocks, start + UNIT * 2);
                 let unit = &blocks[start..blocks.len().min(start + UNIT)];
                 if let Err(error) = this.check_unit(unit, &rules, &mut reader, &mut buffer) {
                     failed.lock().get_or_insert(error);
@@ -111,6 +112,25 @@ impl Check<'_> {
         self.census.links = links.into_iter().sum();
         self.check_linked_twice()?;
         self.check_htrees(&rules)
+    }
+
+    /// Lets the system fetch the blocks of a unit to come, neighbours in one request.
+    fn fetch_ahead(&self, blocks: &[DirBlock], start: usize) {
+        let unit = blocks.get(start..blocks.len().min(start + UNIT)).unwrap_or_default();
+        let mut run = 0..0;
+        for block in unit.iter().filter(|block| block.block != NO_BLOCK) {
+            if run.end <= block.block && block.block <= run.end + GAP {
+                run.end = block.block + 1;
+                continue;
+            }
+            if !run.is_empty() {
+                self.store.will_need(run);
+            }
+            run = block.block..block.block + 1;
+        }
+        if !run.is_empty() {
+            self.store.will_need(run);
+        }
     }
 
     fn check_unit(

@@ -265,6 +265,17 @@ impl Device for FileDevice {
         self.sector_size
     }
 
+    fn will_need(&self, range: Range<u64>) {
+        let length = range.end.saturating_sub(range.start);
+        if let Some(length) = std::num::NonZeroU64::new(length)
+            && self.direct.is_none()
+        {
+            // A hint: a system that does not take it reads later.
+            let advice = rustix::fs::Advice::WillNeed;
+            let _ = rustix::fs::fadvise(&self.file, range.start, Some(length), advice);
+        }
+    }
+
     fn discard_reads_zero(&self) -> bool {
         !self.is_block && self.punches.load(Ordering::Relaxed)
     }

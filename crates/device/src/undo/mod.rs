@@ -128,6 +128,10 @@ impl Device for UndoDevice {
         self.inner.sector_size()
     }
 
+    fn will_need(&self, range: Range<u64>) {
+        self.inner.will_need(range);
+    }
+
     fn discard_reads_zero(&self) -> bool {
         self.inner.discard_reads_zero()
     }
