@@ -61,18 +61,19 @@ impl Check<'_> {
         for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
             *count += u64::from(nodes > 0);
         }
-        if self.geometry.blocks_per_cluster > 1
-            && walk.figures.clusters > 0
-            && !walk.is_bad_blocks
-            && self.ask(visit.finding(Code::BlockMappedOnBigalloc))?
-        {
-            self.late.lock().to_extents.push(visit.ino);
-        } else if self.options.bmap_to_extent
-            && self.is_repair()
-            && walk.illegal == 0
-            && visit.ino >= self.geometry.first_inode
-            && self.geometry.has_incompat(IncompatFeatures::EXTENTS)
-            && self.ask(visit.finding(Code::MapToExtents))?
+        let code = if self.geometry.blocks_per_cluster > 1 {
+            (walk.figures.clusters > 0 && !walk.is_bad_blocks)
+                .then_some(Code::BlockMappedOnBigalloc)
+        } else {
+            let is_wanted = self.options.bmap_to_extent
+                && self.is_repair()
+                && walk.illegal == 0
+                && visit.ino >= self.geometry.first_inode
+                && self.geometry.has_incompat(IncompatFeatures::EXTENTS);
+            is_wanted.then_some(Code::MapToExtents)
+        };
+        if let Some(code) = code
+            && self.ask(visit.finding(code))?
         {
             self.late.lock().to_extents.push(visit.ino);
         }
