@@ -301,7 +301,8 @@ mod tests {
     fn columns_fill_the_width_from_top_to_bottom() {
         let cells = ["a", "bb", "ccc", "d", "e"].map(str::to_owned);
         assert_eq!(in_columns(&cells, 80), ["a  bb  ccc  d  e"]);
-        assert_eq!(in_columns(&cells, 10), ["a   d", "bb  e", "ccc"]);
+        assert_eq!(in_columns(&cells, 10), ["a   ccc  e", "bb  d"]);
+        assert_eq!(in_columns(&cells, 9), ["a    d", "bb   e", "ccc"]);
         assert_eq!(in_columns(&cells, 1), ["a", "bb", "ccc", "d", "e"]);
         assert!(in_columns(&[], 80).is_empty());
     }
