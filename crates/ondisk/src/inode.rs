@@ -7,8 +7,8 @@ mod fields;
 mod flags;
 
 pub use fields::{
-    DeviceNumber, FILE_TYPE_MASK, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, PERMISSION_MASK,
-    RawInode, RawInodeExtra,
+    DeviceNumber, FILE_TYPE_MASK, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, NEW_EXTRA_ISIZE,
+    PERMISSION_MASK, RawInode, RawInodeExtra,
 };
 pub use flags::InodeFlags;
 

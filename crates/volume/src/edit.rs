@@ -2,14 +2,17 @@
 //! see neither the journal nor the allocator's inside.
 
 use crate::error::Error;
+use crate::read::inode::LoadedInode;
 use crate::read::{group, inode};
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::dirent::DirFormat;
-use extant_ondisk::extent::{self, NodeOwner};
+use extant_ondisk::extent::{self, NodeOwner, OwnedNode};
 use extant_ondisk::htree::HtreeFormat;
-use extant_ondisk::inode::Inode;
+use extant_ondisk::inode::{
+    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE,
+};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Geometry, InodeNo, xattr};
+use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, InodeNo, xattr};
 
 /// What blocks are wanted for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -84,6 +87,59 @@ pub trait Edit: MetadataRead {
 
     /// The time that changes of this operation are stamped with.
     fn now(&self) -> Timestamp;
+
+    /// Counts what `file` uses more or less than before against the quotas of its owner, its group and its project. Called by the
+    /// algorithms wherever they change [`Inode::blocks`], see [`space`](crate::write::space).
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`], or as [`Edit::modify`]. Nothing is counted then.
+    fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error>;
+}
+
+/// Whether a quota's limits may refuse what is charged.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Limits {
+    /// They may: the operation can still be undone.
+    Judged,
+    /// They may not: the space is in use already, as that of a map which grew.
+    Ignored,
+}
+
+/// What a file uses more than before, or less where negative.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Usage {
+    /// Bytes.
+    pub space: i64,
+    /// Inodes.
+    pub inodes: i64,
+}
+
+impl Usage {
+    /// Whether there is nothing to count.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The usage counted the other way.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self { space: -self.space, inodes: -self.inodes }
+    }
+}
+
+/// Inodes given out and taken back, beside the blocks of [`Edit`].
+pub trait EditInodes: Edit {
+    /// Marks a free inode near `near` as used. Its record holds anything: [`write_new_inode`] fills it. No quota is charged.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], or as [`Edit::modify`].
+    fn allocate_inode(&mut self, near: InodeNo, file_type: FileType) -> Result<InodeNo, Error>;
+
+    /// Marks an inode as free. Its record was cleared before, with [`clear_inode`].
+    ///
+    /// # Errors
+    /// As [`Edit::modify`]; an inode that was free already is corruption.
+    fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error>;
 }
 
 impl BlockKind {
@@ -91,7 +147,11 @@ impl BlockKind {
     /// descriptors are sealed by those who change them, since their checksums lie in the descriptor.
     pub fn seal(&self, bytes: &mut [u8], block: BlockNo, geometry: &Geometry) {
         match *self {
-            Self::Descriptors | Self::InodeTable | Self::Bitmap | Self::Indirect { .. } => {}
+            Self::Descriptors
+            | Self::InodeTable
+            | Self::Bitmap
+            | Self::Contents
+            | Self::Indirect { .. } => {}
             Self::ExtentNode { inode, generation, .. } => {
                 extent::seal(bytes, &NodeOwner { inode, generation, block: Some(block) }, geometry);
             }
@@ -115,6 +175,69 @@ impl BlockKind {
 /// As [`Edit::modify`].
 pub fn write_inode<E: Edit>(edit: &mut E, number: InodeNo, fields: &Inode) -> Result<(), Error> {
     change_record(edit, number, |record, geometry| fields.encode_into(record, geometry))
+}
+
+/// Fills the record of an inode that was just allocated: what it held before is gone.
+///
+/// # Errors
+/// As [`Edit::modify`].
+pub fn write_new_inode<E: Edit>(
+    edit: &mut E,
+    number: InodeNo,
+    fields: &Inode,
+) -> Result<(), Error> {
+    change_record(edit, number, |record, geometry| {
+        record.fill(0);
+        fields.encode_into(record, geometry);
+    })
+}
+
+/// Marks a record as that of a deleted inode: no links, no bytes, deleted now. Mode and generation stay.
+///
+/// # Errors
+/// As [`Edit::modify`].
+pub fn clear_inode<E: Edit>(edit: &mut E, number: InodeNo) -> Result<(), Error> {
+    // Times of deletion have 32 bits.
+    let now = u32::try_from(edit.now().seconds).unwrap_or(u32::MAX);
+    change_record(edit, number, |record, geometry| {
+        let mut inode = Inode::decode(record, number, geometry)?;
+        (inode.links, inode.size, inode.blocks, inode.dtime) = (0, 0, 0, now);
+        inode.encode_into(record, geometry);
+        Ok::<_, Error>(())
+    })?
+}
+
+/// An inode without blocks, owned by nobody: all times `now`, one link, mapped as new files of the volume are where its type has
+/// blocks.
+pub fn new_inode(geometry: &Geometry, mode: u16, now: Timestamp) -> Inode {
+    let has_blocks =
+        matches!(FileType::of_mode(mode), Some(FileType::Regular | FileType::Directory));
+    let is_mapped = has_blocks && geometry.has_incompat(IncompatFeatures::EXTENTS);
+    let mut i_block = [0; I_BLOCK_SIZE];
+    if is_mapped {
+        OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut i_block);
+    }
+    let has_extra = geometry.inode_size > GOOD_OLD_INODE_SIZE;
+    Inode {
+        mode,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        atime: now,
+        ctime: now,
+        mtime: now,
+        crtime: has_extra.then_some(now),
+        dtime: 0,
+        links: 1,
+        blocks: 0,
+        flags: if is_mapped { InodeFlags::EXTENTS } else { InodeFlags::empty() },
+        version: 0,
+        i_block,
+        generation: 0,
+        file_acl: BlockNo(0),
+        extra_isize: if has_extra { NEW_EXTRA_ISIZE } else { 0 },
+        project: has_extra.then_some(0),
+    }
 }
 
 /// Changes an inode's record as bytes and seals it: for attributes kept in the inode.

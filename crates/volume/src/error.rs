@@ -30,6 +30,12 @@ pub enum Error {
     /// No free blocks, or no free inodes.
     #[error("no space left on the volume")]
     NoSpace,
+    /// More than the limits of the owner, the group or the project allow.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
+    /// The name is taken, or the attribute is there already.
+    #[error("exists already")]
+    Exists,
     /// The file would need blocks that its map cannot name.
     #[error("file too large")]
     FileTooLarge,
@@ -57,6 +63,9 @@ pub enum Error {
     /// The file has no such attribute.
     #[error("no such attribute")]
     NoXattr,
+    /// An attribute's value of more than [`MAX_XATTR_SIZE`](crate::MAX_XATTR_SIZE) bytes.
+    #[error("the attribute's value is too large")]
+    XattrTooLarge,
     /// Contents are encrypted; there is no key here.
     #[error("inode {0} is encrypted")]
     Encrypted(InodeNo),

@@ -27,3 +27,4 @@ pub use read::path::Follow;
 pub use read::xattr::{AclKind, XattrInfo};
 pub use source::{BlockKind, DataPiece, Facts, MetadataRead};
 pub use volume::{StatFs, Volume};
+pub use write::xattr::{MAX_XATTR_SIZE, XattrSet};

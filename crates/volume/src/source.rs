@@ -107,6 +107,9 @@ pub enum BlockKind {
     },
     /// A block of extended attributes.
     XattrBlock,
+    /// Contents of a file that go through the journal like metadata: quota files, values of attributes. They say nothing by
+    /// themselves.
+    Contents,
 }
 
 impl BlockKind {
@@ -121,7 +124,7 @@ impl BlockKind {
         geometry: &Geometry,
     ) -> Result<(), FormatError> {
         match *self {
-            Self::Descriptors | Self::InodeTable | Self::Bitmap => Ok(()),
+            Self::Descriptors | Self::InodeTable | Self::Bitmap | Self::Contents => Ok(()),
             Self::ExtentNode { inode, generation, depth, from, to } => {
                 let owner = NodeOwner { inode, generation, block: Some(block) };
                 let limits = NodeLimits { depth: Some(depth), blocks: from..to };

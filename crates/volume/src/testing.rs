@@ -1,17 +1,19 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on. [`ScratchEdit::write_out`] gives an
 //! image that e2fsck judges.
 
-use crate::edit::{AllocationRequest, Edit, Purpose, Run};
+use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
 use crate::read::group;
+use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
 use extant_device::Device;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::inode::FileType;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Flaw, GroupNo, Place};
+use extant_ondisk::{BlockNo, Flaw, GroupNo, InodeNo, Place};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -26,6 +28,9 @@ pub struct ScratchEdit {
     pub longest_run: u64,
     /// What [`Edit::now`] says.
     pub time: Timestamp,
+    free_inodes: u32,
+    /// All that was charged, by file.
+    charged: BTreeMap<InodeNo, Usage>,
 }
 
 impl ScratchEdit {
@@ -33,8 +38,27 @@ impl ScratchEdit {
     pub fn new(volume: Volume) -> Self {
         let per_cluster = u64::from(volume.geometry().blocks_per_cluster);
         let free_clusters = volume.superblock().free_blocks / per_cluster;
-        let time = Timestamp::default();
-        Self { volume, changed: BTreeMap::new(), free_clusters, longest_run: u64::MAX, time }
+        // Small times of deletion look like numbers of orphans.
+        let time = Timestamp::new(1_700_000_000, 0);
+        Self {
+            free_inodes: volume.superblock().free_inodes,
+            volume,
+            changed: BTreeMap::new(),
+            free_clusters,
+            longest_run: u64::MAX,
+            time,
+            charged: BTreeMap::new(),
+        }
+    }
+
+    /// All that was charged for a file since the edit began.
+    pub fn charged(&self, file: InodeNo) -> Usage {
+        self.charged.get(&file).copied().unwrap_or_default()
+    }
+
+    /// Inodes free now.
+    pub fn free_inodes(&self) -> u32 {
+        self.free_inodes
     }
 
     /// Clusters free now.
@@ -54,6 +78,7 @@ impl ScratchEdit {
         let mut raw = *self.volume.raw_superblock();
         let mut superblock = Superblock::decode(&raw);
         superblock.free_blocks = self.free_clusters * u64::from(geometry.blocks_per_cluster);
+        superblock.free_inodes = self.free_inodes;
         superblock.encode_into(&mut raw);
         raw.seal();
         device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
@@ -75,6 +100,31 @@ impl ScratchEdit {
         desc.free_clusters = clusters - bitmap::count_set(&bits, 0..clusters);
         bitmap::seal(&bits, BitmapKind::Block, &mut desc, &geometry);
         self.changed.insert(desc.block_bitmap, bits.into());
+        self.write_descriptor(no, &desc)
+    }
+
+    /// Changes a group's inode bitmap, and with it the descriptor's counts and the count of directories by `dirs`.
+    fn change_inodes(
+        &mut self,
+        no: GroupNo,
+        dirs: i32,
+        change: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Error> {
+        let geometry = self.volume.geometry().clone();
+        let mut bits = group::bitmap(self, no, BitmapKind::Inode)?;
+        change(&mut bits);
+        let mut desc = group::descriptor(self, no)?;
+        desc.flags.remove(GroupFlags::INODE_UNINIT);
+        let inodes = geometry.inodes_per_group;
+        let used = bitmap::count_set(&bits, 0..inodes);
+        desc.free_inodes = inodes - used;
+        desc.used_dirs = desc.used_dirs.saturating_add_signed(dirs);
+        let end = (0..inodes).rev().find(|bit| bitmap::test(&bits, *bit)).map_or(0, |bit| bit + 1);
+        if geometry.has_uninit_groups() {
+            desc.itable_unused = desc.itable_unused.min(inodes - end);
+        }
+        bitmap::seal(&bits, BitmapKind::Inode, &mut desc, &geometry);
+        self.changed.insert(desc.inode_bitmap, bits.into());
         self.write_descriptor(no, &desc)
     }
 
@@ -214,5 +264,49 @@ impl Edit for ScratchEdit {
 
     fn now(&self) -> Timestamp {
         self.time
+    }
+
+    fn charge(&mut self, file: &LoadedInode, usage: Usage, _: Limits) -> Result<(), Error> {
+        let charged = self.charged.entry(file.number).or_default();
+        charged.space += usage.space;
+        charged.inodes += usage.inodes;
+        Ok(())
+    }
+}
+
+impl EditInodes for ScratchEdit {
+    fn allocate_inode(&mut self, near: InodeNo, file_type: FileType) -> Result<InodeNo, Error> {
+        let geometry = self.volume.geometry().clone();
+        let (home, _) = geometry.inode_place(near).ok_or(Error::NoSuchInode(near))?;
+        let first = self.volume.geometry().first_inode.0;
+        for no in (home.0..geometry.groups_count).chain(0..home.0).map(GroupNo) {
+            let bits = group::bitmap(self, no, BitmapKind::Inode)?;
+            let before = no.0 * geometry.inodes_per_group;
+            let from = (first - 1).saturating_sub(before).min(geometry.inodes_per_group);
+            let Some(bit) = bitmap::next_clear(&bits, from..geometry.inodes_per_group) else {
+                continue;
+            };
+            let dirs = i32::from(file_type == FileType::Directory);
+            self.change_inodes(no, dirs, |bits| bitmap::set_range(bits, bit..bit + 1))?;
+            self.free_inodes -= 1;
+            return Ok(InodeNo(before + bit + 1));
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error> {
+        let place = self.volume.geometry().inode_place(number);
+        let (no, bit) = place.ok_or(Error::NoSuchInode(number))?;
+        let dirs = -i32::from(file_type == FileType::Directory);
+        let mut was_used = false;
+        self.change_inodes(no, dirs, |bits| {
+            was_used = bitmap::next_clear(bits, bit..bit + 1).is_none();
+            bitmap::clear_range(bits, bit..bit + 1);
+        })?;
+        if !was_used {
+            return Err(Flaw::Rule("a free inode was freed").at(Place::Inode(number)).into());
+        }
+        self.free_inodes += 1;
+        Ok(())
     }
 }

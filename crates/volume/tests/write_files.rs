@@ -1,65 +1,21 @@
 //! Mapping and directories changed at random, held against a model in memory, and judged by e2fsck.
 
-use extant_device::{Device, MemoryDevice};
+mod common;
+
+use common::edited::{Image, named, rng};
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
-use extant_testkit::{Scratch, debugfs, e2fsck_fn, mke2fs, skip, tool};
+use extant_ondisk::{BlockNo, FileBlock, MAX_FILE_BLOCKS};
+use extant_testkit::{debugfs, skip, tool};
 use extant_volume::edit::{AllocationRequest, Purpose, write_inode};
 use extant_volume::read::dir::{Found, lookup};
-use extant_volume::read::inode::load;
 use extant_volume::read::mapping::{Target, map};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::{dir, mapping};
 use extant_volume::{BrokenIndex, Error, LoadedInode, MetadataRead, Volume};
-use proptest::test_runner::{RngAlgorithm, TestRng};
+use proptest::test_runner::TestRng;
 use rand::RngExt;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
-
-/// An image of mke2fs with a file and a directory to change, and its bytes in memory.
-struct Image {
-    _scratch: Scratch,
-    path: PathBuf,
-    device: Arc<dyn Device>,
-}
-
-impl Image {
-    fn new(options: &[&str], size: &str) -> Self {
-        let scratch = Scratch::new();
-        let path = scratch.join("disk.img");
-        let text = path.to_str().expect("scratch paths are UTF-8");
-        let tree = scratch.join("tree");
-        std::fs::create_dir_all(tree.join("dir")).unwrap();
-        std::fs::write(tree.join("file"), b"").unwrap();
-        std::fs::write(tree.join("target"), b"many names").unwrap();
-        let source = tree.to_str().expect("scratch paths are UTF-8");
-        mke2fs([&["-q", "-F", "-d", source], options, &[text, size]].concat()).unwrap();
-        let bytes = std::fs::read(&path).unwrap();
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes.len() as u64));
-        device.write_at(0, &bytes).unwrap();
-        Self { _scratch: scratch, path, device }
-    }
-
-    fn edit(&self) -> ScratchEdit {
-        ScratchEdit::new(Volume::open(self.device.clone()).unwrap())
-    }
-
-    fn judge(&self, edit: &ScratchEdit) {
-        edit.write_out(self.device.as_ref()).unwrap();
-        let mut bytes = vec![0; self.device.size() as usize];
-        self.device.read_at(0, &mut bytes).unwrap();
-        std::fs::write(&self.path, bytes).unwrap();
-        e2fsck_fn(&self.path).unwrap();
-    }
-}
-
-fn named(edit: &ScratchEdit, name: &str) -> LoadedInode {
-    let root = load(edit, InodeNo::ROOT).unwrap();
-    let found = lookup(edit, &root, name.as_bytes(), BrokenIndex::Report).unwrap();
-    load(edit, found.inode).unwrap()
-}
 
 /// What a block of the file should be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -87,10 +43,6 @@ fn compare(edit: &ScratchEdit, file: &LoadedInode, model: &BTreeMap<u64, Model>,
         next = run.end();
     }
     assert!(found == *model, "map and model differ");
-}
-
-fn rng(seed: u8) -> TestRng {
-    TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32])
 }
 
 /// One file's blocks allocated, marked and taken away at random.

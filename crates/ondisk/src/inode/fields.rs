@@ -65,6 +65,9 @@ pub struct RawInodeExtra {
     pub i_projid: U32,
 }
 
+/// `i_extra_isize` of new inodes in records that have room for it: all known fields.
+pub const NEW_EXTRA_ISIZE: u16 = size_of::<RawInodeExtra>() as u16;
+
 pub(super) const CHECKSUM_LO_AT: usize = 0x7c;
 pub(super) const CHECKSUM_HI_AT: usize = 0x82;
 const _: () = assert!(size_of::<RawInode>() == BASE);

@@ -4,7 +4,7 @@ use super::inode::LoadedInode;
 use super::mapping::{Target, map};
 use super::xattr;
 use crate::error::Error;
-use crate::source::{DataPiece, MetadataRead};
+use crate::source::{BlockKind, DataPiece, MetadataRead};
 use extant_ondisk::inline_data::file_parts;
 use extant_ondisk::{FileBlock, Flaw, Place};
 
@@ -29,6 +29,31 @@ pub fn read<S: MetadataRead>(
     }
     read_blocks(source, inode, offset, buffer)?;
     Ok(count)
+}
+
+/// Reads a whole file whose contents go through the journal, as the value of an attribute does: block by block as metadata.
+///
+/// # Errors
+/// A broken map, or the device failed.
+pub fn read_journalled<S: MetadataRead>(
+    source: &S,
+    inode: &LoadedInode,
+    buffer: &mut [u8],
+) -> Result<(), Error> {
+    if inode.is_inline() {
+        return read_inline(source, inode, 0, buffer);
+    }
+    let block_len = source.geometry().block_len();
+    for (at, piece) in (0..).map(FileBlock).zip(buffer.chunks_mut(block_len)) {
+        match map(source, inode, at)?.target {
+            Target::Written(block) => {
+                let bytes = source.metadata(block, BlockKind::Contents)?;
+                piece.copy_from_slice(&bytes[..piece.len()]);
+            }
+            Target::Hole | Target::Unwritten(_) => piece.fill(0),
+        }
+    }
+    Ok(())
 }
 
 /// Bytes at the start of inline data that the inode holds; what follows them is a hole.

@@ -183,7 +183,7 @@ fn ea_value<S: MetadataRead>(
     }
     // At most 16 MiB.
     let mut value = vec![0; ea.size as usize];
-    data::read(source, &inode, 0, &mut value)?;
+    data::read_journalled(source, &inode, &mut value)?;
     let hash = value_hash(&value, source.geometry().checksum_seed);
     let is_right =
         inode.ea_inode_checksum() == hash && xattr.hash == ea_entry_hash(xattr.name.suffix, hash);

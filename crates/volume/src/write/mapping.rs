@@ -1,6 +1,6 @@
 //! Where a file's blocks lie: giving it blocks and taking them away, through extent trees and indirect maps.
 
-use super::{extents, indirect};
+use super::{extents, indirect, space};
 use crate::edit::{AllocationRequest, Edit, Purpose, Run, default_goal};
 use crate::error::Error;
 use crate::read::inode::LoadedInode;
@@ -8,8 +8,8 @@ use crate::read::mapping::{Target, map};
 use crate::source::MetadataRead;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::indirect::IndirectMap;
-use extant_ondisk::inode::{InodeFlags, SECTOR};
-use extant_ondisk::{BlockNo, FileBlock, Geometry, MAX_FILE_BLOCKS, RoCompatFeatures};
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::{BlockNo, FileBlock, Geometry, MAX_FILE_BLOCKS};
 use std::ops::Range;
 
 /// What newly mapped blocks hold.
@@ -58,15 +58,22 @@ pub fn allocate<E: Edit>(
             (run, Some(taken))
         }
     };
-    let added = insert(edit, file, at, run, state).and_then(|metadata_blocks| {
-        let blocks = metadata_blocks + taken.map_or(0, |taken| taken.count);
-        add_space(file, blocks, edit.geometry())
-    });
-    if let Err(error) = added {
-        if let Some(taken) = taken {
-            edit.free(taken, request.purpose)?;
+    let taken_count = taken.map_or(0, |taken| taken.count);
+    let inserted = space::add(edit, file, taken_count).and_then(|()| {
+        let inserted = insert(edit, file, at, run, state);
+        if inserted.is_err() {
+            space::settle(edit, file, 0, taken_count)?;
         }
-        return Err(error);
+        inserted
+    });
+    match inserted {
+        Ok(metadata_blocks) => space::settle(edit, file, metadata_blocks, 0)?,
+        Err(error) => {
+            if let Some(taken) = taken {
+                edit.free(taken, request.purpose)?;
+            }
+            return Err(error);
+        }
     }
     Ok(run)
 }
@@ -193,14 +200,13 @@ pub fn remove_step<E: Edit>(
     } else {
         indirect::remove_step(edit, file, range, most)?
     };
-    add_space(file, removed.map_added, edit.geometry())?;
     let mut freed = removed.map_freed;
     // Runs come in the order of the file; two of them may have lain in one cluster.
     let mut done = 0;
     for (at, run) in &removed.runs {
         freed += free_unshared(edit, file, *at, *run, purpose, &mut done)?;
     }
-    take_space(file, freed, edit.geometry());
+    space::settle(edit, file, removed.map_added, freed)?;
     Ok(removed.next)
 }
 
@@ -217,9 +223,10 @@ pub(super) struct Removed {
     pub next: Option<FileBlock>,
 }
 
-/// What the blocks of a file hold: those of directories and links are metadata, journalled and so revoked.
+/// What the blocks of a file hold: those of directories and of attributes' values are metadata, journalled and so revoked.
 fn contents(file: &LoadedInode) -> Purpose {
-    if file.is_dir() || file.flags.contains(InodeFlags::JOURNAL_DATA) {
+    let journalled = InodeFlags::JOURNAL_DATA | InodeFlags::EA_INODE;
+    if file.is_dir() || file.flags.intersects(journalled) {
         Purpose::Metadata
     } else {
         Purpose::Data
@@ -275,7 +282,7 @@ pub fn set_state_step<E: Edit>(
         return Err(Error::NotSupported("unwritten blocks in a file without extents"));
     }
     let (grown, next) = extents::set_state_step(edit, file, range, state == State::Unwritten)?;
-    add_space(file, grown, edit.geometry())?;
+    space::settle(edit, file, grown, 0)?;
     Ok(next)
 }
 
@@ -289,33 +296,4 @@ pub fn is_mapped<S: MetadataRead>(
     at: FileBlock,
 ) -> Result<bool, Error> {
     Ok(map(source, file, at)?.target != Target::Hole)
-}
-
-/// Counts blocks that the file got in `i_blocks`.
-fn add_space(file: &mut LoadedInode, blocks: u64, geometry: &Geometry) -> Result<(), Error> {
-    let unit = space_unit(file, geometry);
-    let limit = if geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE) {
-        (1 << 48) - 1
-    } else {
-        u64::from(u32::MAX)
-    };
-    let space = file.blocks + blocks * unit;
-    if space > limit {
-        return Err(Error::FileTooLarge);
-    }
-    file.inode.blocks = space;
-    Ok(())
-}
-
-/// Counts blocks that the file gave back in `i_blocks`; a count that was too low already stops at 0.
-fn take_space(file: &mut LoadedInode, blocks: u64, geometry: &Geometry) {
-    let unit = space_unit(file, geometry);
-    file.inode.blocks = file.blocks.saturating_sub(blocks * unit);
-}
-
-/// Units of `i_blocks` a block: sectors, or with the huge_file flag blocks.
-fn space_unit(file: &LoadedInode, geometry: &Geometry) -> u64 {
-    let is_in_blocks = file.flags.contains(InodeFlags::HUGE_FILE)
-        && geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
-    if is_in_blocks { 1 } else { u64::from(geometry.block_size) / SECTOR }
 }

@@ -9,3 +9,6 @@ mod extents;
 mod htree;
 mod indirect;
 pub mod mapping;
+pub mod space;
+mod value;
+pub mod xattr;

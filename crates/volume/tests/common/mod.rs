@@ -1,6 +1,8 @@
 //! What the volume's tests share: opening images, and the tree that a volume shows.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub(crate) mod edited;
+
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_ondisk::bitmap::BitmapKind;
