@@ -1,0 +1,350 @@
+//! The calls of a history, as data.
+
+use super::acl::AclEntry;
+use crate::Kind;
+use crate::tree::Random;
+use std::fmt;
+
+/// A file of a history: the number of the step that made it. The root is 0.
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct FileId(pub u32);
+
+impl FileId {
+    /// The root of the tree.
+    pub const ROOT: Self = Self(0);
+}
+
+impl fmt::Debug for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// One call with its place in the history it was made for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Step {
+    /// From 1 on; what the call makes is the [`FileId`] of this number.
+    pub number: u32,
+    /// The call.
+    pub call: Call,
+}
+
+/// Who creates a file.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Creator {
+    /// Owner of what is made.
+    pub uid: u32,
+    /// Its group, but in a setgid directory.
+    pub gid: u32,
+    /// Permissions that are taken away, but in a directory with a default ACL.
+    pub umask: u32,
+}
+
+/// A moment: seconds since 1970 and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Moment {
+    /// Since 1970, rounded down.
+    pub seconds: i64,
+    /// Since that second.
+    pub nanoseconds: u32,
+}
+
+/// What rename does with a target that exists.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(missing_docs, reason = "the flags of renameat2")]
+pub enum RenameHow {
+    Replace,
+    NoReplace,
+    Exchange,
+}
+
+/// What setxattr demands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(missing_docs, reason = "the flags of setxattr")]
+pub enum XattrHow {
+    Any,
+    Create,
+    Replace,
+}
+
+/// The modes of fallocate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(missing_docs, reason = "the modes of fallocate")]
+pub enum Fallocate {
+    Allocate,
+    KeepSize,
+    Punch,
+    Zero,
+    ZeroKeepSize,
+    Collapse,
+    Insert,
+}
+
+/// What mknod makes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(missing_docs, reason = "the types of POSIX")]
+pub enum NodeKind {
+    Fifo,
+    Socket,
+    CharDevice(u32, u32),
+    BlockDevice(u32, u32),
+}
+
+impl NodeKind {
+    /// The type of the file that is made.
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Fifo => Kind::Fifo,
+            Self::Socket => Kind::Socket,
+            Self::CharDevice(..) => Kind::CharDevice,
+            Self::BlockDevice(..) => Kind::BlockDevice,
+        }
+    }
+
+    /// Its device number.
+    pub fn device(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Fifo | Self::Socket => None,
+            Self::CharDevice(major, minor) | Self::BlockDevice(major, minor) => {
+                Some((major, minor))
+            }
+        }
+    }
+}
+
+/// A call of the file system.
+#[derive(Clone, Eq, PartialEq)]
+#[expect(
+    missing_docs,
+    reason = "the calls of POSIX and Linux, their arguments by their usual names"
+)]
+pub enum Call {
+    Create {
+        dir: FileId,
+        name: Vec<u8>,
+        mode: u32,
+        creator: Creator,
+    },
+    MakeNode {
+        dir: FileId,
+        name: Vec<u8>,
+        mode: u32,
+        node: NodeKind,
+        creator: Creator,
+    },
+    MakeDir {
+        dir: FileId,
+        name: Vec<u8>,
+        mode: u32,
+        creator: Creator,
+    },
+    Symlink {
+        dir: FileId,
+        name: Vec<u8>,
+        target: Vec<u8>,
+        creator: Creator,
+    },
+    /// A file without a name, held once.
+    TempFile {
+        dir: FileId,
+        mode: u32,
+        creator: Creator,
+    },
+    Link {
+        file: FileId,
+        dir: FileId,
+        name: Vec<u8>,
+    },
+    Unlink {
+        dir: FileId,
+        name: Vec<u8>,
+    },
+    RemoveDir {
+        dir: FileId,
+        name: Vec<u8>,
+    },
+    Rename {
+        dir: FileId,
+        name: Vec<u8>,
+        to_dir: FileId,
+        to_name: Vec<u8>,
+        how: RenameHow,
+    },
+    /// As open: the file lives on when its last name goes.
+    Hold {
+        file: FileId,
+    },
+    Release {
+        file: FileId,
+    },
+    Lookup {
+        dir: FileId,
+        name: Vec<u8>,
+    },
+    ReadDir {
+        dir: FileId,
+    },
+    ReadLink {
+        file: FileId,
+    },
+    Stat {
+        file: FileId,
+    },
+    /// The bytes are [`bytes_of`] the seed.
+    Write {
+        file: FileId,
+        offset: u64,
+        len: u64,
+        seed: u64,
+    },
+    Read {
+        file: FileId,
+        offset: u64,
+        len: u64,
+    },
+    Truncate {
+        file: FileId,
+        size: u64,
+    },
+    Fallocate {
+        file: FileId,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    },
+    SeekData {
+        file: FileId,
+        offset: u64,
+    },
+    SeekHole {
+        file: FileId,
+        offset: u64,
+    },
+    Fsync {
+        file: FileId,
+    },
+    Fdatasync {
+        file: FileId,
+    },
+    Sync,
+    SetMode {
+        file: FileId,
+        mode: u32,
+    },
+    SetOwner {
+        file: FileId,
+        uid: u32,
+        gid: u32,
+    },
+    SetTimes {
+        file: FileId,
+        atime: Moment,
+        mtime: Moment,
+    },
+    /// The value is [`bytes_of`] the seed.
+    SetXattr {
+        file: FileId,
+        name: Vec<u8>,
+        seed: u64,
+        len: u64,
+        how: XattrHow,
+    },
+    RemoveXattr {
+        file: FileId,
+        name: Vec<u8>,
+    },
+    /// The access list, or the default list of a directory; empty removes it.
+    SetAcl {
+        file: FileId,
+        default: bool,
+        acl: Vec<AclEntry>,
+    },
+    StatFs,
+    /// Time passes: milliseconds.
+    Wait {
+        time: u64,
+    },
+    /// The file system is closed and opened again; held files without names go.
+    Reopen,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = |creator: &Creator| match *creator == Creator::default() {
+            true => String::new(),
+            false => format!(" by {creator:?}"),
+        };
+        match self {
+            Self::Create { dir, name, mode, creator } => {
+                write!(f, "create {dir:?}/{} {mode:o}{}", short(name), by(creator))
+            }
+            Self::MakeNode { dir, name, mode, node, creator } => {
+                write!(f, "mknod {dir:?}/{} {mode:o} {node:?}{}", short(name), by(creator))
+            }
+            Self::MakeDir { dir, name, mode, creator } => {
+                write!(f, "mkdir {dir:?}/{} {mode:o}{}", short(name), by(creator))
+            }
+            Self::Symlink { dir, name, target, creator } => {
+                write!(f, "symlink {dir:?}/{} to {}{}", short(name), short(target), by(creator))
+            }
+            Self::TempFile { dir, mode, creator } => {
+                write!(f, "tmpfile {dir:?} {mode:o}{}", by(creator))
+            }
+            Self::Link { file, dir, name } => write!(f, "link {file:?} {dir:?}/{}", short(name)),
+            Self::Unlink { dir, name } => write!(f, "unlink {dir:?}/{}", short(name)),
+            Self::RemoveDir { dir, name } => write!(f, "rmdir {dir:?}/{}", short(name)),
+            Self::Rename { dir, name, to_dir, to_name, how } => {
+                let (name, to_name) = (short(name), short(to_name));
+                write!(f, "rename {dir:?}/{name} {to_dir:?}/{to_name} {how:?}")
+            }
+            Self::Hold { file } => write!(f, "hold {file:?}"),
+            Self::Release { file } => write!(f, "release {file:?}"),
+            Self::Lookup { dir, name } => write!(f, "lookup {dir:?}/{}", short(name)),
+            Self::ReadDir { dir } => write!(f, "readdir {dir:?}"),
+            Self::ReadLink { file } => write!(f, "readlink {file:?}"),
+            Self::Stat { file } => write!(f, "stat {file:?}"),
+            Self::Write { file, offset, len, seed } => {
+                write!(f, "write {file:?} {offset} + {len} (seed {seed})")
+            }
+            Self::Read { file, offset, len } => write!(f, "read {file:?} {offset} + {len}"),
+            Self::Truncate { file, size } => write!(f, "truncate {file:?} {size}"),
+            Self::Fallocate { file, how, offset, len } => {
+                write!(f, "fallocate {file:?} {how:?} {offset} + {len}")
+            }
+            Self::SeekData { file, offset } => write!(f, "seek_data {file:?} {offset}"),
+            Self::SeekHole { file, offset } => write!(f, "seek_hole {file:?} {offset}"),
+            Self::Fsync { file } => write!(f, "fsync {file:?}"),
+            Self::Fdatasync { file } => write!(f, "fdatasync {file:?}"),
+            Self::Sync => write!(f, "sync"),
+            Self::SetMode { file, mode } => write!(f, "chmod {file:?} {mode:o}"),
+            Self::SetOwner { file, uid, gid } => write!(f, "chown {file:?} {uid}:{gid}"),
+            Self::SetTimes { file, atime, mtime } => {
+                write!(f, "utimes {file:?} {atime:?} {mtime:?}")
+            }
+            Self::SetXattr { file, name, seed, len, how } => {
+                write!(f, "setxattr {file:?} {} {len} bytes (seed {seed}) {how:?}", short(name))
+            }
+            Self::RemoveXattr { file, name } => write!(f, "removexattr {file:?} {}", short(name)),
+            Self::SetAcl { file, default, acl } => {
+                write!(f, "setacl {file:?} {} {acl:?}", if *default { "default" } else { "access" })
+            }
+            Self::StatFs => write!(f, "statfs"),
+            Self::Wait { time } => write!(f, "wait {time} ms"),
+            Self::Reopen => write!(f, "reopen"),
+        }
+    }
+}
+
+/// A name as text, the middle left out where it is long.
+fn short(name: &[u8]) -> String {
+    let text = name.escape_ascii().to_string();
+    if text.len() <= 40 {
+        return text;
+    }
+    format!("{}..{} ({} bytes)", &text[..16], &text[text.len() - 8..], name.len())
+}
+
+/// The bytes that a seed stands for: no two seeds share a sector, and none is zeros.
+pub fn bytes_of(seed: u64, len: u64) -> Vec<u8> {
+    Random::new(seed ^ 0x5eed_0000_0000_0000).bytes(usize::try_from(len).expect("calls are small"))
+}

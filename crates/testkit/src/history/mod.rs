@@ -1,0 +1,154 @@
+//! Histories of calls on a file system, a model that says what each must give, and subjects that are held to it.
+//!
+//! A [`History`] is data: it can be generated from a seed ([`generate()`]), replayed on any [`Subject`], made smaller while it
+//! still fails ([`shrink`]), and printed. The [`Model`] is a POSIX tree in memory. [`Mounted`] is the subject behind system
+//! calls, so the kernel's own ext4 is held to the model before any other file system is.
+//!
+//! Files are named by the number of the step that made them, so a step can be left out and the others keep their meaning:
+//! steps whose files are missing are passed over.
+
+mod acl;
+mod calls;
+mod content;
+mod generate;
+mod model;
+mod mounted;
+mod shrink;
+mod times;
+
+use rustix::io::Errno;
+use std::fmt;
+
+pub use acl::{AclEntry, AclTag, from_xattr as acl_from_xattr, to_xattr as acl_to_xattr};
+pub use calls::{
+    Call, Creator, Fallocate, FileId, Moment, NodeKind, RenameHow, Step, XattrHow, bytes_of,
+};
+pub use content::Content;
+pub use generate::{Family, Profile, generate};
+pub use model::{Expected, File, Model, Rules};
+pub use mounted::Mounted;
+pub use shrink::shrink;
+pub use times::{Clock, Stamp};
+
+/// Steps in order.
+#[derive(Clone, Eq, PartialEq)]
+pub struct History {
+    /// The calls, their numbers rising.
+    pub steps: Vec<Step>,
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.iter().try_for_each(|step| writeln!(f, "  {:4} {:?}", step.number, step.call))
+    }
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// It was done.
+    Done,
+    /// So many bytes were written.
+    Written(u64),
+    /// These bytes were read.
+    Bytes(Vec<u8>),
+    /// Where data or a hole starts.
+    Offset(u64),
+    /// Names of a directory without `.` and `..`, sorted.
+    Names(Vec<Vec<u8>>),
+    /// The attributes of a file.
+    Attributes(Attributes),
+    /// Inodes in use.
+    InodesUsed(u64),
+}
+
+/// What stat tells of a file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Attributes {
+    /// The file's type.
+    pub kind: crate::Kind,
+    /// Permission bits with setuid, setgid and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes; 0 for all but files and symbolic links.
+    pub size: u64,
+    /// Names of the file; 1 for a directory whose links are not counted any more.
+    pub links: u64,
+    /// Time of the last change of the content.
+    pub mtime: Moment,
+    /// Time of the last change of the inode.
+    pub ctime: Moment,
+}
+
+/// A file system that a history is replayed on.
+pub trait Subject {
+    /// Carries out a step. `model` is what was true before it.
+    ///
+    /// # Errors
+    /// What the call failed with.
+    fn perform(&mut self, step: &Step, model: &Model) -> Result<Answer, Errno>;
+
+    /// The time now, by the clock that stamps files.
+    fn now(&self) -> Moment;
+}
+
+/// A step whose outcome is not the model's.
+#[derive(Clone, Debug)]
+pub struct Mismatch {
+    /// The step.
+    pub step: Step,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {} {:?}: {}", self.step.number, self.step.call, self.what)
+    }
+}
+
+/// Carries out one step on the subject and, where it did what it should, in the model.
+///
+/// # Errors
+/// The subject did something else than the model says.
+pub fn advance(model: &mut Model, subject: &mut dyn Subject, step: &Step) -> Result<(), Mismatch> {
+    let mismatch = |what| Mismatch { step: step.clone(), what };
+    let expected = model.expect(step);
+    if expected == Expected::PassedOver {
+        return Ok(());
+    }
+    let start = subject.now();
+    let found = subject.perform(step, model);
+    model.clock.note(step.number, start, subject.now());
+    match (&expected, &found) {
+        (Expected::Success, Ok(answer)) => model.apply(step, answer).map_err(mismatch),
+        (Expected::Success, Err(errno)) if model.may_fail(step, *errno) => Ok(()),
+        (Expected::Failure(errnos), Err(errno)) if errnos.contains(errno) => {
+            model.refused(step);
+            Ok(())
+        }
+        _ => Err(mismatch(format!("expected {expected:?}, found {}", shown(&found)))),
+    }
+}
+
+/// Replays a history from its start.
+///
+/// # Errors
+/// The first step at which the subject does something else than the model says.
+pub fn replay(
+    history: &History,
+    model: &mut Model,
+    subject: &mut dyn Subject,
+) -> Result<(), Mismatch> {
+    history.steps.iter().try_for_each(|step| advance(model, subject, step))
+}
+
+fn shown(found: &Result<Answer, Errno>) -> String {
+    match found {
+        Ok(Answer::Bytes(bytes)) => format!("{} bytes", bytes.len()),
+        found => format!("{found:?}"),
+    }
+}

@@ -1,0 +1,123 @@
+//! The content of files.
+
+use super::Model;
+use crate::history::{Call, Fallocate, FileId, Stamp, Step};
+
+impl Model {
+    pub(super) fn wrote(&mut self, now: u32, id: FileId, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let file = self.get_mut(id);
+        file.content.write(offset, bytes);
+        file.size = file.size.max(offset + bytes.len() as u64);
+        self.touch_content(id, now);
+    }
+
+    pub(super) fn truncated(&mut self, now: u32, id: FileId, size: u64) {
+        let file = self.get_mut(id);
+        let old = std::mem::replace(&mut file.size, size);
+        if size < old {
+            file.content.zero(size..old);
+        }
+        self.touch_content(id, now);
+        if size == old {
+            // ftruncate sets the times even so, truncate does not.
+            let file = self.get_mut(id);
+            (file.mtime, file.ctime) = (Stamp::Unknown, Stamp::Unknown);
+        }
+    }
+
+    /// Takes note of a call that was refused as it should be.
+    pub(in crate::history) fn refused(&mut self, step: &Step) {
+        if let Call::Fallocate { file, .. } = &step.call
+            && self.rules.refusals_touch
+        {
+            let file = self.get_mut(*file);
+            (file.mtime, file.ctime) = (Stamp::Unknown, Stamp::Unknown);
+        }
+    }
+
+    pub(super) fn fallocated(
+        &mut self,
+        now: u32,
+        id: FileId,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) {
+        let file = self.get_mut(id);
+        let (size, end) = (file.size, offset + len);
+        match how {
+            Fallocate::Allocate => file.size = size.max(end),
+            Fallocate::KeepSize => {}
+            Fallocate::Punch | Fallocate::ZeroKeepSize => {
+                file.content.zero(offset.min(size)..end.min(size));
+            }
+            Fallocate::Zero => {
+                file.content.zero(offset.min(size)..end.min(size));
+                file.size = size.max(end);
+            }
+            Fallocate::Collapse => {
+                file.content.collapse(offset..end);
+                file.size = size - len;
+            }
+            Fallocate::Insert => {
+                file.content.insert(offset, len);
+                file.size = size + len;
+            }
+        }
+        self.touch_content(id, now);
+    }
+
+    pub(super) fn check_read(
+        &self,
+        id: FileId,
+        offset: u64,
+        len: u64,
+        found: &[u8],
+    ) -> Result<(), String> {
+        let file = self.get(id);
+        let end = file.size.min(offset.saturating_add(len)).max(offset);
+        let expected = file.content.read(offset..end);
+        if expected.len() != found.len() {
+            return Err(format!("expected {} bytes, found {}", expected.len(), found.len()));
+        }
+        match expected.iter().zip(found).position(|(expected, found)| expected != found) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "byte {} is {:#04x}, not {:#04x}",
+                offset + at as u64,
+                found[at],
+                expected[at]
+            )),
+        }
+    }
+
+    /// Nothing but zeros may be passed over. Which zeros are stored is the volume's business.
+    pub(super) fn check_data_at(&self, id: FileId, offset: u64, found: u64) -> Result<(), String> {
+        let file = self.get(id);
+        let is_right = found >= offset && found < file.size;
+        match is_right && file.content.is_zero(offset..found) {
+            true => Ok(()),
+            false => Err(format!("data passed over up to {found} of {}", file.size)),
+        }
+    }
+
+    /// Where a hole is said to be, zeros are read to the end of the block.
+    pub(super) fn check_hole_at(&self, id: FileId, offset: u64, found: u64) -> Result<(), String> {
+        let file = self.get(id);
+        let block_end = (found + 1).next_multiple_of(self.rules.block_size).min(file.size);
+        let is_right = found >= offset && found <= file.size;
+        match is_right && (found == file.size || file.content.is_zero(found..block_end)) {
+            true => Ok(()),
+            false => Err(format!("data in the hole at {found} of {}", file.size)),
+        }
+    }
+
+    /// Whether seeking data may end with "no more": all that follows is zeros.
+    pub(super) fn is_all_hole_from(&self, id: FileId, offset: u64) -> bool {
+        let file = self.get(id);
+        offset >= file.size || file.content.is_zero(offset..file.size)
+    }
+}

@@ -1,0 +1,51 @@
+//! The kernel's ext4 held to the model: what the model says is what ext4 does.
+
+use crate::volumes::{self, Kind};
+use extant_testkit::history::{
+    Call, History, Model, Mounted, Profile, Rules, Step, advance, generate, replay, shrink,
+};
+use extant_testkit::{LoopMount, TreeSnapshot, differences, is_root, skip};
+
+/// The kernel stamps with the time of its last tick, and ticks come late on a busy machine.
+const TICK: u32 = 500_000_000;
+
+fn fails(kind: Kind, rules: &Rules, history: &History) -> Option<String> {
+    let image = kind.image(48 << 20).expect("mke2fs made one before");
+    let mount = LoopMount::new(&image.path(), "").expect("the kernel mounts it");
+    let mut model = Model::new(Rules { refusals_touch: true, ..rules.clone() });
+    model.clock.lag = TICK;
+    model.clock.whole_seconds = kind.old_inodes;
+    let mut subject = Mounted::new(mount.path());
+    if let Err(mismatch) = replay(history, &mut model, &mut subject) {
+        return Some(mismatch.to_string());
+    }
+    // Delayed data of block-mapped files would be taken for holes.
+    let sync = Step { number: u32::MAX - 1, call: Call::Sync };
+    advance(&mut model, &mut subject, &sync).unwrap();
+    let found = TreeSnapshot::of_dir(mount.path()).unwrap().without("lost+found");
+    let lines = differences(&model.snapshot(&found), &found);
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+#[test]
+fn the_kernels_ext4_does_what_the_model_says() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let mut failed = Vec::new();
+    for (seed, kind) in (1..).zip(volumes::all().into_iter().filter(|kind| kind.kernel)) {
+        if let Err(why) = kind.image(48 << 20) {
+            skip!("{why}");
+        }
+        let rules = kind.rules();
+        for seed in (0..volumes::rounds()).map(|round| seed + 1000 * round) {
+            let history = generate(seed, &Profile::all().steps(500), &rules);
+            if let Some(what) = fails(kind, &rules, &history) {
+                let least = shrink(&history, 100, |history| fails(kind, &rules, history).is_some());
+                let now = fails(kind, &rules, &least);
+                failed.push(format!("{}, seed {seed}: {what}\n{least:?}{now:?}", kind.name));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}

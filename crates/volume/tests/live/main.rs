@@ -1,0 +1,5 @@
+//! The live volume held to a model in memory: random histories of every call, replays by the kernel, power cuts, failures of
+//! the device, and many threads. EXTANT_HISTORIES=N runs N of each kind.
+
+mod kernel;
+mod volumes;

@@ -1,0 +1,164 @@
+//! The kinds of volumes that histories run on.
+
+use extant_testkit::history::Rules;
+use extant_testkit::{TempImage, tool};
+
+/// A kind of volume: what mke2fs is told, and what follows for the model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) args: &'static [&'static str],
+    pub(crate) block_size: u64,
+    pub(crate) cluster_size: u64,
+    pub(crate) extents: bool,
+    /// This kernel mounts it for writing.
+    pub(crate) kernel: bool,
+    pub(crate) ea_inode: bool,
+    /// Inodes have no room for nanoseconds.
+    pub(crate) old_inodes: bool,
+}
+
+const BASE: Kind = Kind {
+    name: "",
+    args: &[],
+    block_size: 1024,
+    cluster_size: 1024,
+    extents: true,
+    kernel: true,
+    ea_inode: false,
+    old_inodes: false,
+};
+
+/// Histories for each kind and profile: EXTANT_HISTORIES, else 1.
+pub(crate) fn rounds() -> u64 {
+    let asked = std::env::var("EXTANT_HISTORIES").ok();
+    asked.map_or(1, |count| count.parse().expect("EXTANT_HISTORIES is a number"))
+}
+
+/// All of them; the first ones differ most.
+pub(crate) fn all() -> Vec<Kind> {
+    let small = |name, args| Kind { name, args, ..BASE };
+    let large = |name, args| Kind { name, args, block_size: 4096, cluster_size: 4096, ..BASE };
+    let ext4_1k: &[&str] = &["-t", "ext4", "-b", "1024", "-J", "size=1"];
+    vec![
+        small("ext4-1k", ext4_1k),
+        Kind { extents: false, ..small("ext2-1k", &["-t", "ext2", "-b", "1024"]) },
+        Kind { extents: false, ..large("ext3-4k", &["-t", "ext3", "-b", "4096", "-J", "size=4"]) },
+        large("ext4-4k", &["-t", "ext4", "-b", "4096", "-J", "size=4"]),
+        Kind {
+            old_inodes: true,
+            extents: false,
+            ..small("ext2-128", &["-t", "ext2", "-b", "1024", "-I", "128"])
+        },
+        small("no-journal", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
+        Kind {
+            extents: false,
+            ..small(
+                "no-extents",
+                &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^extents,^64bit"],
+            )
+        },
+        small("no-dir-index", &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^dir_index"]),
+        small(
+            "uninit-bg",
+            &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^metadata_csum,uninit_bg,^64bit"],
+        ),
+        small(
+            "no-checksums",
+            &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "^metadata_csum"],
+        ),
+        Kind {
+            cluster_size: 16_384,
+            ..small(
+                "bigalloc",
+                &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "bigalloc", "-C", "16384"],
+            )
+        },
+        small(
+            "inline-data",
+            &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "inline_data", "-I", "256"],
+        ),
+        large(
+            "inline-data-512",
+            &["-t", "ext4", "-b", "4096", "-J", "size=4", "-O", "inline_data", "-I", "512"],
+        ),
+        Kind {
+            ea_inode: true,
+            ..small("ea-inode", &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "ea_inode"])
+        },
+        small("orphan-file", &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "orphan_file"]),
+        small("large-dir", &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "large_dir"]),
+        small(
+            "meta-bg",
+            &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "meta_bg,^resize_inode,^flex_bg"],
+        ),
+        small(
+            "sparse-super2",
+            &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "sparse_super2,^resize_inode"],
+        ),
+        Kind {
+            kernel: false,
+            ..small(
+                "quota",
+                &[
+                    "-t",
+                    "ext4",
+                    "-b",
+                    "1024",
+                    "-J",
+                    "size=1",
+                    "-O",
+                    "quota,project",
+                    "-E",
+                    "quotatype=usrquota:grpquota:prjquota",
+                ],
+            )
+        },
+        Kind {
+            kernel: false,
+            ..large("casefold", &["-t", "ext4", "-b", "4096", "-J", "size=4", "-O", "casefold"])
+        },
+    ]
+}
+
+impl Kind {
+    /// A fresh volume of so many bytes; the error is why there is none.
+    pub(crate) fn image(&self, bytes: u64) -> Result<TempImage, String> {
+        tool("mke2fs").ok_or("no mke2fs here")?;
+        // Numbers as if made by one machine, so that a seed gives the same volume.
+        let fixed = [
+            "-U",
+            "6d1ba6bc-8a8f-4b0c-9e3a-0b6f1f2e3d4c",
+            "-E",
+            "hash_seed=0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0,lazy_itable_init=1,lazy_journal_init=1",
+        ];
+        let args: Vec<&str> = match self.args.contains(&"-E") {
+            true => self.args.to_vec(),
+            false => fixed.iter().chain(self.args).copied().collect(),
+        };
+        TempImage::by_mke2fs(bytes, &args)
+    }
+
+    /// What the model must know of it.
+    pub(crate) fn rules(&self) -> Rules {
+        let blocks = match self.extents {
+            true => 0xffff_ffff,
+            // Direct blocks and three trees of pointers.
+            false => {
+                let pointers = self.block_size / 4;
+                12 + pointers + pointers.pow(2) + pointers.pow(3)
+            }
+        };
+        Rules {
+            granule: self.cluster_size,
+            block_size: self.block_size,
+            extents: self.extents,
+            max_size: blocks * self.block_size,
+            may_fill: false,
+            counts_inodes: !self.ea_inode,
+            large_xattrs: self.ea_inode,
+            wide_times: !self.old_inodes,
+            refusals_touch: false,
+        }
+    }
+}
