@@ -4,15 +4,18 @@
 use crate::error::Error;
 use crate::read::inode::LoadedInode;
 use crate::read::{group, inode};
-use crate::source::{BlockKind, MetadataRead};
+use crate::source::{BlockKind, MetadataRead, superblock_at, superblock_block};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{self, NodeOwner, OwnedNode};
 use extant_ondisk::htree::HtreeFormat;
 use extant_ondisk::inode::{
-    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE,
+    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE, RawInode,
 };
+use extant_ondisk::orphan_file::OrphanFileFormat;
+use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, InodeNo, xattr};
+use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, InodeNo, xattr};
+use zerocopy::FromBytes;
 
 /// What blocks are wanted for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -164,17 +167,90 @@ impl BlockKind {
                 HtreeFormat::new(geometry, inode, generation).seal(bytes, kind);
             }
             Self::XattrBlock => xattr::seal_block(bytes, block, geometry),
+            Self::Superblock => {
+                let raw = bytes.get_mut(superblock_at(geometry)..).unwrap_or_default();
+                if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(raw) {
+                    raw.seal();
+                }
+            }
+            Self::OrphanFile { inode, generation, .. } => {
+                OrphanFileFormat::new(geometry, inode, generation).seal(bytes, block);
+            }
         }
     }
 }
 
+/// The primary superblock as it is now, with the operation's own changes.
+///
+/// # Errors
+/// As [`MetadataRead::metadata`].
+pub fn superblock<S: MetadataRead>(source: &S) -> Result<RawSuperblock, Error> {
+    let geometry = source.geometry();
+    let bytes = source.metadata(superblock_block(geometry), BlockKind::Superblock)?;
+    let stored = bytes.get(superblock_at(geometry)..).unwrap_or_default();
+    Ok(RawSuperblock::from_bytes(stored, GroupNo(0))?)
+}
+
+/// Changes the primary superblock and seals it.
+///
+/// # Errors
+/// As [`Edit::modify`].
+pub fn change_superblock<E: Edit, R>(
+    edit: &mut E,
+    change: impl FnOnce(&mut RawSuperblock) -> R,
+) -> Result<R, Error> {
+    let geometry = edit.geometry();
+    let (block, at) = (superblock_block(geometry), superblock_at(geometry));
+    edit.modify(block, BlockKind::Superblock, |bytes| {
+        let (raw, _) = RawSuperblock::mut_from_prefix(&mut bytes[at..])
+            .expect("the block was checked to hold a superblock");
+        change(raw)
+    })
+}
+
 /// Writes an inode's fields into its record, seals it, and leaves the bytes that the fields do not name (attributes in the inode,
-/// fields of the future) as they are.
+/// fields of the future) as they are. `i_dtime` stays as it is too: while the inode is an orphan it belongs to the list, where
+/// its neighbours change it ([`set_dtime`]).
 ///
 /// # Errors
 /// As [`Edit::modify`].
 pub fn write_inode<E: Edit>(edit: &mut E, number: InodeNo, fields: &Inode) -> Result<(), Error> {
-    change_record(edit, number, |record, geometry| fields.encode_into(record, geometry))
+    change_record(edit, number, |record, geometry| encode_but_dtime(fields, record, geometry))
+}
+
+/// As [`write_inode`], with the attributes that are kept in the inode.
+///
+/// # Errors
+/// As [`Edit::modify`].
+pub fn write_loaded<E: Edit>(edit: &mut E, loaded: &LoadedInode) -> Result<(), Error> {
+    change_record(edit, loaded.number, |record, geometry| {
+        encode_but_dtime(&loaded.inode, record, geometry);
+        let space = &loaded.xattr_space;
+        let behind = record.len().saturating_sub(space.len());
+        if !space.is_empty() {
+            record[behind..].copy_from_slice(space);
+        }
+    })
+}
+
+fn encode_but_dtime(fields: &Inode, record: &mut [u8], geometry: &Geometry) {
+    let stored = RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_dtime.get());
+    fields.encode_into(record, geometry);
+    if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+        raw.i_dtime.set(stored);
+    }
+}
+
+/// Sets `i_dtime`: the time of deletion in seconds since 1970, or the next inode of the orphan list.
+///
+/// # Errors
+/// As [`Edit::modify`].
+pub fn set_dtime<E: Edit>(edit: &mut E, number: InodeNo, dtime: u32) -> Result<(), Error> {
+    change_record(edit, number, |record, _| {
+        if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+            raw.i_dtime.set(dtime);
+        }
+    })
 }
 
 /// Fills the record of an inode that was just allocated: what it held before is gone.
@@ -264,9 +340,9 @@ pub fn change_record<E: Edit, R>(
 ///
 /// # Errors
 /// No such inode.
-pub fn default_goal<E: Edit>(edit: &E, number: InodeNo) -> Result<BlockNo, Error> {
-    let geometry = edit.geometry();
+pub fn default_goal<S: MetadataRead>(source: &S, number: InodeNo) -> Result<BlockNo, Error> {
+    let geometry = source.geometry();
     let (group, _) = geometry.inode_place(number).ok_or(Error::NoSuchInode(number))?;
-    group::descriptor(edit, group)?;
+    group::descriptor(source, group)?;
     Ok(geometry.group_start(group))
 }

@@ -6,7 +6,8 @@ use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
-use extant_ondisk::superblock::Superblock;
+use extant_ondisk::orphan_file::OrphanFileFormat;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
     InodeNo, Place, indirect, xattr,
@@ -110,6 +111,17 @@ pub enum BlockKind {
     /// Contents of a file that go through the journal like metadata: quota files, values of attributes. They say nothing by
     /// themselves.
     Contents,
+    /// The block that holds the primary superblock, wherever in it.
+    Superblock,
+    /// A block of the orphan file.
+    OrphanFile {
+        /// The orphan file.
+        inode: InodeNo,
+        /// Its generation, part of the checksum.
+        generation: u32,
+        /// Which block of the file.
+        at: FileBlock,
+    },
 }
 
 impl BlockKind {
@@ -152,8 +164,25 @@ impl BlockKind {
                 xattr::verify_block(bytes, block, geometry)?;
                 xattr::decode_block(bytes, block, geometry).map(drop)
             }
+            Self::Superblock => {
+                let raw = bytes.get(superblock_at(geometry)..).unwrap_or_default();
+                RawSuperblock::from_bytes(raw, GroupNo(0))?.verify(GroupNo(0))
+            }
+            Self::OrphanFile { inode, generation, at } => {
+                OrphanFileFormat::new(geometry, inode, generation).verify(bytes, at, block)
+            }
         }
     }
+}
+
+/// The block that the primary superblock lies in.
+pub(crate) fn superblock_block(geometry: &Geometry) -> BlockNo {
+    BlockNo(SUPERBLOCK_OFFSET >> geometry.block_bits())
+}
+
+/// The superblock's first byte in its block.
+pub(crate) fn superblock_at(geometry: &Geometry) -> usize {
+    SUPERBLOCK_OFFSET as usize % geometry.block_len()
 }
 
 fn check_pointers(

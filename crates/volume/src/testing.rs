@@ -1,7 +1,7 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on. [`ScratchEdit::write_out`] gives an
 //! image that e2fsck judges.
 
-use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
+use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
 use crate::read::group;
 use crate::read::inode::LoadedInode;
@@ -75,7 +75,7 @@ impl ScratchEdit {
         for (block, bytes) in &self.changed {
             device.write_at(geometry.byte_of(*block), bytes)?;
         }
-        let mut raw = *self.volume.raw_superblock();
+        let mut raw = edit::superblock(self)?;
         let mut superblock = Superblock::decode(&raw);
         superblock.free_blocks = self.free_clusters * u64::from(geometry.blocks_per_cluster);
         superblock.free_inodes = self.free_inodes;

@@ -2,48 +2,18 @@
 
 mod common;
 
-use common::edited::{Image, named, rng};
+use common::edited::{Image, Model, compare, named, rng};
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, MAX_FILE_BLOCKS};
 use extant_testkit::{debugfs, skip, tool};
 use extant_volume::edit::{AllocationRequest, Purpose, write_inode};
 use extant_volume::read::dir::{Found, lookup};
-use extant_volume::read::mapping::{Target, map};
-use extant_volume::testing::ScratchEdit;
 use extant_volume::write::{dir, mapping};
-use extant_volume::{BrokenIndex, Error, LoadedInode, MetadataRead, Volume};
+use extant_volume::{BrokenIndex, Error, MetadataRead, Volume};
 use proptest::test_runner::TestRng;
 use rand::RngExt;
 use std::collections::BTreeMap;
-
-/// What a block of the file should be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Model {
-    Written(BlockNo),
-    Unwritten(BlockNo),
-}
-
-fn compare(edit: &ScratchEdit, file: &LoadedInode, model: &BTreeMap<u64, Model>, end: u64) {
-    let mut found = BTreeMap::new();
-    let mut next = FileBlock(0);
-    while next.0 < end {
-        let run = map(edit, file, next).unwrap();
-        for index in 0..run.len.min(end - next.0) {
-            match run.target {
-                Target::Hole => {}
-                Target::Written(start) => {
-                    found.insert(next.0 + index, Model::Written(BlockNo(start.0 + index)));
-                }
-                Target::Unwritten(start) => {
-                    found.insert(next.0 + index, Model::Unwritten(BlockNo(start.0 + index)));
-                }
-            }
-        }
-        next = run.end();
-    }
-    assert!(found == *model, "map and model differ");
-}
 
 /// One file's blocks allocated, marked and taken away at random.
 fn mapping_history(options: &[&str], seed: u8, longest_run: u64) {

@@ -43,7 +43,8 @@ pub struct Found {
 pub struct Located {
     /// What it stands for.
     pub found: Found,
-    /// The record's block, and its byte there; `None` in inline data.
+    /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and block 1 the attribute, and `.`
+    /// and `..` have no record: `None`.
     pub place: Option<(FileBlock, usize)>,
 }
 
@@ -171,8 +172,7 @@ pub fn locate<S: MetadataRead>(
     }
     let wanted = Wanted::new(source, dir, name)?;
     if dir.is_inline() {
-        let found = lookup_inline(source, dir, name, &wanted)?;
-        return Ok(Located { found, place: None });
+        return lookup_inline(source, dir, name, &wanted);
     }
     let by_index = match &wanted {
         _ if matches!(name, b"." | b"..") => false,
@@ -233,22 +233,32 @@ fn lookup_inline<S: MetadataRead>(
     dir: &LoadedInode,
     name: &[u8],
     wanted: &Wanted<'_>,
-) -> Result<Found, Error> {
+) -> Result<Located, Error> {
     let rest = xattr::inline_data(source, dir)?.unwrap_or_default();
     let inline = InlineDir::decode(&format(source, dir), &dir.i_block, &rest, dir.size)?;
-    let itself = |inode| Found { inode, file_type: FileType::Directory };
+    let itself = |inode| {
+        let found = Found { inode, file_type: FileType::Directory };
+        Located { found, place: None }
+    };
     match name {
         b"." => return Ok(itself(dir.number)),
         b".." => return Ok(itself(checked_inode(source, dir, inline.parent)?)),
         _ => {}
     }
+    // Positions start anew in the second part.
+    let (mut part, mut last) = (0, 0);
     for entry in inline.entries() {
         let entry = entry?;
+        if entry.at < last {
+            part += 1;
+        }
+        last = entry.at + 1;
         if wanted.is(&entry)
             && let Some(inode) = entry.inode
         {
             let inode = checked_inode(source, dir, inode)?;
-            return Ok(Found { inode, file_type: entry.file_type });
+            let found = Found { inode, file_type: entry.file_type };
+            return Ok(Located { found, place: Some((FileBlock(part), entry.at)) });
         }
     }
     Err(Error::NotFound)

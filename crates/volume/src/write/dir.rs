@@ -7,7 +7,7 @@ use crate::open::BrokenIndex;
 use crate::read::dir::{self, Found, Located, block_kind, format, is_indexed, locate};
 use crate::read::inode::{LoadedInode, dir_blocks};
 use crate::source::MetadataRead;
-use crate::write::mapping;
+use crate::write::{inline, mapping};
 use extant_ondisk::dirent::{FileType, MAX_NAME_LEN, NewEntry};
 use extant_ondisk::dx_hash::DirHash;
 use extant_ondisk::inode::InodeFlags;
@@ -20,7 +20,8 @@ const MAX_DIR_SIZE: u64 = 1 << 31;
 /// index a node and its split.
 pub const INSERT_CREDITS: u32 = 2 + 2 * 4;
 
-/// Gives a new directory its first block, with `.` and `..`. The inode is a directory of size 0 that maps nothing.
+/// Gives a new directory its first block, with `.` and `..`. The inode is a directory of size 0 that maps nothing. Where
+/// [`inline::is_possible`] a directory may start in its inode instead ([`inline::start_dir`]).
 ///
 /// # Errors
 /// No space, or the change failed.
@@ -75,7 +76,10 @@ pub fn insert<E: Edit>(
         hash: DirHash::default(),
     };
     if dir.is_inline() {
-        return Err(Error::NotSupported("adding names to directories kept in the inode"));
+        if inline::insert(edit, dir, &new)? {
+            return Ok(());
+        }
+        grow_out(edit, dir)?;
     }
     if is_indexed(edit, dir) {
         return htree::insert(edit, dir, &new);
@@ -125,6 +129,11 @@ pub(super) fn insert_into<E: Edit>(
 /// [`Error::NotFound`], a broken directory, or the change failed.
 pub fn remove<E: Edit>(edit: &mut E, dir: &mut LoadedInode, name: &[u8]) -> Result<Found, Error> {
     let (located, at, byte) = record_of(edit, dir, name)?;
+    if dir.is_inline() {
+        let removed = inline::remove(edit, dir, at, byte)?;
+        debug_assert!(removed, "the record was found a moment ago");
+        return Ok(located.found);
+    }
     let records = format(edit, dir);
     let place = dir::block_place(edit, dir, at)?;
     let kind = block_kind(edit, dir, at);
@@ -143,7 +152,17 @@ pub fn replace<E: Edit>(
     name: &[u8],
     target: Found,
 ) -> Result<Found, Error> {
+    if dir.is_inline() && name == b".." {
+        let found = locate(edit, dir, name, BrokenIndex::Report)?.found;
+        inline::set_parent(dir, target.inode);
+        return Ok(found);
+    }
     let (located, at, byte) = record_of(edit, dir, name)?;
+    if dir.is_inline() {
+        let set = inline::replace(edit, dir, at, byte, target)?;
+        debug_assert!(set, "the record was found a moment ago");
+        return Ok(located.found);
+    }
     let records = format(edit, dir);
     let place = dir::block_place(edit, dir, at)?;
     // The root of an index holds `..` and is sealed as what it is.
@@ -170,8 +189,33 @@ fn record_of<E: Edit>(
     let located = locate(edit, dir, name, BrokenIndex::Report)?;
     match located.place {
         Some((at, byte)) => Ok((located, at, byte)),
-        None => Err(Error::NotSupported("changing directories kept in the inode")),
+        // Of an inline directory, whose `.` has no record.
+        None => Err(Error::NotFound),
     }
+}
+
+/// Moves the records of an inline directory to its first block.
+fn grow_out<E: Edit>(edit: &mut E, dir: &mut LoadedInode) -> Result<(), Error> {
+    let names = inline::names(edit, dir)?;
+    let mut grown = dir.clone();
+    inline::leave(edit, &mut grown)?;
+    grown.inode.size = 0;
+    let place = append(edit, &mut grown, None)?;
+    let records = format(edit, &grown);
+    let kind = block_kind(edit, &grown, FileBlock(0));
+    let number = dir.number;
+    edit.create(place, kind, |block| {
+        let mut packer = records.packer(block);
+        packer.push(&NewEntry::new(number, FileType::Directory, b"."));
+        packer.push(&NewEntry::new(names.parent, FileType::Directory, b".."));
+        for (found, name) in &names.records {
+            let fits = packer.push(&NewEntry::new(found.inode, found.file_type, name));
+            assert!(fits, "what was in an inode fits in a block");
+        }
+        packer.finish();
+    })?;
+    *dir = grown;
+    Ok(())
 }
 
 /// One more block at the directory's end, empty but for its tail.

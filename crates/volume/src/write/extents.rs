@@ -14,18 +14,18 @@ use std::ops::Range;
 
 /// A node on the way from the root to a leaf.
 #[derive(Debug)]
-struct Step {
+pub(super) struct Step {
     /// Where it lies; `None` for the root.
     block: Option<BlockNo>,
     node: OwnedNode,
     /// What the node above says of it.
-    limits: NodeLimits,
+    pub(super) limits: NodeLimits,
     /// Which of its entries leads on, in an index.
     position: usize,
 }
 
 impl Step {
-    fn extents(&self) -> &[Extent] {
+    pub(super) fn extents(&self) -> &[Extent] {
         match &self.node.entries {
             NodeEntries::Leaf(extents) => extents,
             NodeEntries::Index(..) => &[],
@@ -41,7 +41,7 @@ impl Step {
 }
 
 /// The nodes from the root to the leaf that maps, or would map, a block.
-fn way_to<S: MetadataRead>(
+pub(super) fn way_to<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,
@@ -96,7 +96,7 @@ pub(super) fn insert<E: Edit>(
 }
 
 /// Joins the run at a position with its neighbours where they continue each other.
-fn merge_around(extents: &mut Vec<Extent>, at: usize) {
+pub(super) fn merge_around(extents: &mut Vec<Extent>, at: usize) {
     for left in [at, at.wrapping_sub(1)] {
         if let (Some(a), Some(b)) = (extents.get(left), extents.get(left.wrapping_add(1)))
             && a.is_continued_by(b)
@@ -205,7 +205,7 @@ pub(super) fn set_state_step<E: Edit>(
 
 /// Writes a leaf's new runs, not none, and whatever changes above it. The blocks that the tree grew by, which are taken before
 /// anything is changed.
-fn store<E: Edit>(
+pub(super) fn store<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
     mut way: Vec<Step>,

@@ -1,6 +1,7 @@
 //! Maps of indirect blocks: pointers set and cleared, blocks of pointers made and given back.
 
 use super::mapping::Removed;
+use super::space;
 use crate::edit::{AllocationRequest, Edit, Purpose, Run};
 use crate::error::Error;
 use crate::read::inode::LoadedInode;
@@ -25,7 +26,8 @@ fn checked<S: MetadataRead>(
     Ok(block)
 }
 
-/// Points the map to a run, block by block. The blocks of pointers that were made for it.
+/// Points the map to a run, block by block. The blocks of pointers that were made for it. A failed call leaves none of the run
+/// mapped, and no block of pointers that maps nothing.
 pub(super) fn insert<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -39,32 +41,35 @@ pub(super) fn insert<E: Edit>(
     for index in 0..run.count {
         let block = FileBlock(at.0 + index);
         let target = BlockNo(run.start.0 + index);
-        match set(edit, file, block, target) {
-            Ok(added) => made += added,
-            Err(error) => {
-                // Those that were set point to blocks that the caller takes back.
-                clear(edit, file, at..block)?;
-                return Err(error);
+        if let Err(error) = set(edit, file, block, target, &mut made) {
+            let (mut next, mut freed) = (Some(at), 0);
+            while let Some(from) = next {
+                // What was mapped is the caller's to take back.
+                let back = remove_step(edit, file, from..FileBlock(block.0 + 1), usize::MAX)?;
+                (next, freed) = (back.next, freed + back.map_freed);
             }
+            // More than was made: there were blocks of pointers that mapped nothing before.
+            space::settle(edit, file, 0, freed.saturating_sub(made))?;
+            return Err(error);
         }
     }
     Ok(made)
 }
 
-/// Sets one pointer, and makes the blocks on the way to it.
+/// Sets one pointer, and makes and counts the blocks on the way to it.
 fn set<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
     at: FileBlock,
     target: BlockNo,
-) -> Result<u64, Error> {
+    made: &mut u64,
+) -> Result<(), Error> {
     let map = IndirectMap::new(edit.geometry().block_size);
     let path = map.path(at).ok_or(Error::FileTooLarge)?;
     if path.levels == 0 {
         indirect::set_pointer(&mut file.inode.i_block, path.slot, target);
-        return Ok(0);
+        return Ok(());
     }
-    let mut made = 0;
     // The pointer that is followed: in the inode, then in a block.
     let mut holder: Option<(BlockNo, usize)> = None;
     let mut next = indirect::pointer(&file.i_block, path.slot).unwrap_or_default();
@@ -72,7 +77,7 @@ fn set<E: Edit>(
         next = checked(edit, file, next)?;
         if next.0 == 0 {
             next = make(edit, file, target)?;
-            made += 1;
+            *made += 1;
             match holder {
                 None => indirect::set_pointer(&mut file.inode.i_block, path.slot, next),
                 Some((block, position)) => point(edit, file, block, position, next)?,
@@ -86,7 +91,7 @@ fn set<E: Edit>(
     if let Some((block, position)) = holder {
         point(edit, file, block, position, target)?;
     }
-    Ok(made)
+    Ok(())
 }
 
 fn point<E: Edit>(
@@ -114,18 +119,6 @@ fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<Bloc
     }
     edit.create(block, kind(file), |_| ())?;
     Ok(block)
-}
-
-/// Clears pointers that were set a moment ago; empty blocks of pointers stay, they are part of the map.
-fn clear<E: Edit>(
-    edit: &mut E,
-    file: &mut LoadedInode,
-    range: Range<FileBlock>,
-) -> Result<(), Error> {
-    for at in range.start.0..range.end.0 {
-        set(edit, file, FileBlock(at), BlockNo(0))?;
-    }
-    Ok(())
 }
 
 /// Takes the blocks of a range out of one subtree: the direct blocks, or what one block of the lowest level maps. Blocks of
@@ -208,7 +201,8 @@ fn cut_subtree<E: Edit>(
         if start >= cut.to {
             break;
         }
-        if removed.runs.len() >= cut.most {
+        // Blocks of pointers that are given back count too: there may be many that map nothing.
+        if removed.runs.len() as u64 + removed.map_freed >= cut.most as u64 {
             stop = start;
             break;
         }

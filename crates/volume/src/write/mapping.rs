@@ -33,49 +33,124 @@ pub fn allocate<E: Edit>(
     request: AllocationRequest,
     state: State,
 ) -> Result<Run, Error> {
+    let plan = plan(edit, file, at, request, state)?;
+    let taken = match plan {
+        Plan::Shared(_) => None,
+        Plan::Fresh { request, .. } => Some(edit.allocate(request)?),
+    };
+    let run = plan.run(taken);
+    if let Err(error) = place(edit, file, at, run, taken, state) {
+        if let Some(taken) = taken {
+            edit.free(taken, request.purpose)?;
+        }
+        return Err(error);
+    }
+    Ok(run)
+}
+
+/// Where the blocks for a hole come from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Plan {
+    /// With bigalloc: from a cluster that the file has already.
+    Shared(Run),
+    /// From free space.
+    Fresh {
+        /// What to ask for: with bigalloc for more than will be mapped.
+        request: AllocationRequest,
+        /// Blocks at the start of the first cluster that lie before the hole's.
+        skipped: u64,
+        /// How many blocks to map at most.
+        most: u64,
+    },
+}
+
+impl Plan {
+    /// The run to be mapped, once the clusters are there.
+    ///
+    /// # Panics
+    /// When a plan that needs clusters got none: our own mistake.
+    pub fn run(&self, taken: Option<Run>) -> Run {
+        match (*self, taken) {
+            (Self::Shared(run), _) => run,
+            (Self::Fresh { skipped, most, .. }, Some(taken)) => {
+                let count = taken.count.saturating_sub(skipped).min(most);
+                assert!(count > 0, "a cluster holds the block it was taken for");
+                Run { start: BlockNo(taken.start.0 + skipped), count }
+            }
+            (plan, None) => panic!("{plan:?} got no clusters"),
+        }
+    }
+}
+
+/// Says what to take for a hole from `at` on: as [`allocate`] does it, for callers that take it and fill it first, and map it
+/// with [`place`] then.
+///
+/// # Errors
+/// [`Error::FileTooLarge`], a file without extents that wants unwritten blocks, or a broken map.
+///
+/// # Panics
+/// When `at` is mapped: our own mistake.
+pub fn plan<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+    request: AllocationRequest,
+    state: State,
+) -> Result<Plan, Error> {
     let is_extent_mapped = file.is_extent_mapped();
-    if at.0 >= limit(edit.geometry(), is_extent_mapped) {
+    let limit = limit(source.geometry(), is_extent_mapped);
+    if at.0 >= limit {
         return Err(Error::FileTooLarge);
     }
     if state == State::Unwritten && !is_extent_mapped {
         return Err(Error::NotSupported("unwritten blocks in a file without extents"));
     }
-    let hole = map(edit, file, at)?;
+    let hole = map(source, file, at)?;
     assert!(hole.is_hole(), "block {at} of inode {} is mapped already", file.number);
-    let room = limit(edit.geometry(), is_extent_mapped) - at.0;
     let most = request.count.clamp(1, u64::from(Extent::max_len(state == State::Unwritten)));
-    let most = most.min(hole.len).min(room);
-
-    let (run, taken) = match shared_cluster(edit, file, at)? {
-        Some(run) => (Run { count: run.count.min(most), ..run }, None),
-        None => {
-            let goal = match request.goal {
-                Some(goal) => goal,
-                None => goal_behind(edit, file, at)?,
-            };
-            let (run, taken) =
-                take(edit, file, at, most, AllocationRequest { goal: Some(goal), ..request })?;
-            (run, Some(taken))
-        }
+    // Pointers tell of a hole only as far as one block of them reaches.
+    let most = most.min(hole.len).min(limit - at.0);
+    if let Some(run) = shared_cluster(source, file, at)? {
+        return Ok(Plan::Shared(Run { count: run.count.min(most), ..run }));
+    }
+    let goal = match request.goal {
+        Some(goal) => goal,
+        None => goal_behind(source, file, at)?,
     };
-    let taken_count = taken.map_or(0, |taken| taken.count);
-    let inserted = space::add(edit, file, taken_count).and_then(|()| {
-        let inserted = insert(edit, file, at, run, state);
-        if inserted.is_err() {
-            space::settle(edit, file, 0, taken_count)?;
-        }
-        inserted
-    });
-    match inserted {
-        Ok(metadata_blocks) => space::settle(edit, file, metadata_blocks, 0)?,
+    let per_cluster = u64::from(source.geometry().blocks_per_cluster);
+    let skipped = at.0 % per_cluster;
+    let mut end = at.0 + most;
+    if !end.is_multiple_of(per_cluster) && has_blocks_in_cluster(source, file, FileBlock(end))? {
+        // The last cluster is there already, below the blocks behind the hole.
+        end -= end % per_cluster;
+    }
+    let most = end - at.0;
+    let request = AllocationRequest { goal: Some(goal), count: skipped + most, ..request };
+    Ok(Plan::Fresh { request, skipped, most })
+}
+
+/// Maps a run that was planned, and counts it and what was taken for it.
+///
+/// # Errors
+/// [`Error::NoSpace`] where the map must grow, [`Error::FileTooLarge`], a broken map, or the change failed. A failed call has mapped
+/// nothing, and what was taken is still the caller's.
+pub fn place<E: Edit>(
+    edit: &mut E,
+    file: &mut LoadedInode,
+    at: FileBlock,
+    run: Run,
+    taken: Option<Run>,
+    state: State,
+) -> Result<(), Error> {
+    let taken = taken.map_or(0, |taken| taken.count);
+    space::add(edit, file, taken)?;
+    match insert(edit, file, at, run, state) {
+        Ok(map_added) => space::settle(edit, file, map_added, 0),
         Err(error) => {
-            if let Some(taken) = taken {
-                edit.free(taken, request.purpose)?;
-            }
-            return Err(error);
+            space::settle(edit, file, 0, taken)?;
+            Err(error)
         }
     }
-    Ok(run)
 }
 
 /// Blocks that the file's map can reach.
@@ -85,28 +160,6 @@ fn limit(geometry: &Geometry, is_extent_mapped: bool) -> u64 {
     } else {
         IndirectMap::new(geometry.block_size).max_blocks()
     }
-}
-
-/// Takes free clusters for blocks `at` to `at + most` of the hole: the run to be mapped, and all that was taken.
-fn take<E: Edit>(
-    edit: &mut E,
-    file: &LoadedInode,
-    at: FileBlock,
-    most: u64,
-    request: AllocationRequest,
-) -> Result<(Run, Run), Error> {
-    let per_cluster = u64::from(edit.geometry().blocks_per_cluster);
-    let skipped = at.0 % per_cluster;
-    let mut end = at.0 + most;
-    if !end.is_multiple_of(per_cluster) && has_blocks_in_cluster(edit, file, FileBlock(end))? {
-        // The last cluster is there already, below the blocks behind the hole.
-        end -= end % per_cluster;
-    }
-    let wanted = skipped + (end - at.0);
-    let taken = edit.allocate(AllocationRequest { count: wanted, ..request })?;
-    let count = taken.count.saturating_sub(skipped).min(end - at.0);
-    assert!(count > 0, "a cluster holds the block it was taken for");
-    Ok((Run { start: BlockNo(taken.start.0 + skipped), count }, taken))
 }
 
 /// Whether any block of the cluster that `at` lies in is mapped.
@@ -155,14 +208,18 @@ fn shared_cluster<S: MetadataRead>(
 }
 
 /// Behind the block before `at`, at the distance it has in the file; else where the inode lies.
-fn goal_behind<E: Edit>(edit: &E, file: &LoadedInode, at: FileBlock) -> Result<BlockNo, Error> {
+fn goal_behind<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<BlockNo, Error> {
     if at.0 > 0 {
-        let before = map(edit, file, FileBlock(at.0 - 1))?;
+        let before = map(source, file, FileBlock(at.0 - 1))?;
         if let Some(goal) = before.physical().and_then(|block| block.checked_add(1)) {
             return Ok(goal);
         }
     }
-    default_goal(edit, file.number)
+    default_goal(source, file.number)
 }
 
 /// Maps a run; the number of metadata blocks that the map took for it.

@@ -1,13 +1,15 @@
 //! Images changed through a scratch edit and judged by e2fsck.
 
 use extant_device::Device;
-use extant_ondisk::InodeNo;
+use extant_ondisk::{BlockNo, FileBlock, InodeNo};
 use extant_testkit::{Scratch, e2fsck_fn, mke2fs};
 use extant_volume::read::dir::lookup;
 use extant_volume::read::inode::load;
+use extant_volume::read::mapping::{Target, map};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::{BrokenIndex, LoadedInode, Volume};
 use proptest::test_runner::{RngAlgorithm, TestRng};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +22,11 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn new(options: &[&str], size: &str) -> Self {
+        Self::with_files(options, size, 0)
+    }
+
+    /// With files `f0`, `f1` ... of 40 KiB besides.
+    pub(crate) fn with_files(options: &[&str], size: &str, files: u32) -> Self {
         let scratch = Scratch::new();
         let path = scratch.join("disk.img");
         let text = path.to_str().expect("scratch paths are UTF-8");
@@ -27,6 +34,9 @@ impl Image {
         std::fs::create_dir_all(tree.join("dir")).unwrap();
         std::fs::write(tree.join("file"), b"").unwrap();
         std::fs::write(tree.join("target"), b"many names").unwrap();
+        for at in 0..files {
+            std::fs::write(tree.join(format!("f{at}")), vec![at as u8 + 1; 40 << 10]).unwrap();
+        }
         let source = tree.to_str().expect("scratch paths are UTF-8");
         mke2fs([&["-q", "-F", "-d", source], options, &[text, size]].concat()).unwrap();
         let device = super::memory(&std::fs::read(&path).unwrap());
@@ -39,11 +49,16 @@ impl Image {
 
     /// Writes the changes to the image; e2fsck finds nothing wrong with it.
     pub(crate) fn judge(&self, edit: &ScratchEdit) {
+        self.store(edit);
+        e2fsck_fn(&self.path).unwrap();
+    }
+
+    /// Writes the changes to the image.
+    pub(crate) fn store(&self, edit: &ScratchEdit) {
         edit.write_out(self.device.as_ref()).unwrap();
         let mut bytes = vec![0; self.device.size() as usize];
         self.device.read_at(0, &mut bytes).unwrap();
         std::fs::write(&self.path, bytes).unwrap();
-        e2fsck_fn(&self.path).unwrap();
     }
 }
 
@@ -56,4 +71,37 @@ pub(crate) fn named(edit: &ScratchEdit, name: &str) -> LoadedInode {
 
 pub(crate) fn rng(seed: u8) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32])
+}
+
+/// What a block of the file should be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Model {
+    Written(BlockNo),
+    Unwritten(BlockNo),
+}
+
+pub(crate) fn compare(
+    edit: &ScratchEdit,
+    file: &LoadedInode,
+    model: &BTreeMap<u64, Model>,
+    end: u64,
+) {
+    let mut found = BTreeMap::new();
+    let mut next = FileBlock(0);
+    while next.0 < end {
+        let run = map(edit, file, next).unwrap();
+        for index in 0..run.len.min(end - next.0) {
+            match run.target {
+                Target::Hole => {}
+                Target::Written(start) => {
+                    found.insert(next.0 + index, Model::Written(BlockNo(start.0 + index)));
+                }
+                Target::Unwritten(start) => {
+                    found.insert(next.0 + index, Model::Unwritten(BlockNo(start.0 + index)));
+                }
+            }
+        }
+        next = run.end();
+    }
+    assert!(found == *model, "map and model differ");
 }
