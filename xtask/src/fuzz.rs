@@ -4,7 +4,7 @@ use std::process::{ExitCode, Stdio};
 
 use crate::{Failure, machine};
 
-/// Run the fuzz harnesses: each is a test in a crate's `tests/fuzz.rs`
+/// Run the fuzz harnesses: each is a test of a crate's suite `fuzz`
 #[derive(clap::Args)]
 pub(crate) struct Fuzz {
     /// Only harnesses whose name contains this
@@ -16,6 +16,9 @@ pub(crate) struct Fuzz {
     #[arg(long)]
     list: bool,
 }
+
+/// A suite of harnesses, built as tests are: with the checks for overflows that a release build lacks.
+const SUITE: [&str; 4] = ["test", "--quiet", "--test", "fuzz"];
 
 /// A harness: the crate and the test's name.
 type Harness = (String, String);
@@ -36,10 +39,10 @@ impl Fuzz {
             }
             println!("fuzzing {package} {name} for {} s", self.seconds);
             let outcome = machine::cargo()
-                .args(["test", "--quiet", "--release", "--package", package, "--test", "fuzz"])
-                .args(["--", "--exact", name])
-                // Both bounds of bolero's random engine: time decides, not the count.
-                .env("BOLERO_RANDOM_TEST_TIME_MS", (self.seconds * 1000).to_string())
+                .args(SUITE)
+                .args(["--package", package, "--", "--exact", name, "--nocapture"])
+                // Both bounds of bolero's random engine go before those in the harness: time decides, not the count.
+                .env("BOLERO_RANDOM_TEST_TIME_MS", self.seconds.saturating_mul(1000).to_string())
                 .env("BOLERO_RANDOM_ITERATIONS", u32::MAX.to_string())
                 .status()?;
             failed += usize::from(!outcome.success());
@@ -57,14 +60,15 @@ fn harnesses() -> Result<Vec<Harness>, Failure> {
         std::fs::read_dir(machine::workspace().join("crates"))?.collect::<Result<Vec<_>, _>>()?;
     crates.sort_by_key(std::fs::DirEntry::file_name);
     for directory in crates {
-        if !directory.path().join("tests/fuzz.rs").is_file() {
+        let suites = ["tests/fuzz.rs", "tests/fuzz/main.rs"];
+        if !suites.iter().any(|suite| directory.path().join(suite).is_file()) {
             continue;
         }
         let package = format!("extant-{}", directory.file_name().to_string_lossy());
         let package = package.replace("extant-extant", "extant");
         let output = machine::cargo()
-            .args(["test", "--quiet", "--release", "--package", &package, "--test", "fuzz"])
-            .args(["--", "--list"])
+            .args(SUITE)
+            .args(["--package", &package, "--", "--list"])
             .stderr(Stdio::inherit())
             .output()?;
         if !output.status.success() {

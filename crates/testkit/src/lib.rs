@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod fuzz;
 pub mod history;
 mod loop_mount;
 mod scratch;

@@ -1,6 +1,5 @@
 //! Sources of a build, compared with what the system and other programs say of them.
 
-mod any_bytes;
 mod archive;
 mod damage;
 mod directory;
