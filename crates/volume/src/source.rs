@@ -7,10 +7,11 @@ use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::orphan_file::OrphanFileFormat;
+use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
-    InodeNo, Place, indirect, xattr,
+    InodeNo, Place, RoCompatFeatures, indirect, xattr,
 };
 use std::ops::Deref;
 
@@ -27,6 +28,7 @@ pub struct Facts {
     pub default_hasher: Option<DirHasher>,
     /// How names are compared in directories with the casefold flag; `None` without the feature.
     pub casefold: Option<Casefold>,
+    quota_files: [Option<InodeNo>; 3],
 }
 
 impl Facts {
@@ -44,13 +46,30 @@ impl Facts {
         } else {
             None
         };
+        let has_quota = geometry.has_ro_compat(RoCompatFeatures::QUOTA);
+        let has_projects = geometry.has_ro_compat(RoCompatFeatures::PROJECT);
         Ok(Self {
+            quota_files: [
+                superblock.usr_quota_inode.filter(|_| has_quota),
+                superblock.grp_quota_inode.filter(|_| has_quota),
+                superblock.prj_quota_inode.filter(|_| has_quota && has_projects),
+            ],
             hash_seed: superblock.hash_seed,
             default_hasher: DirHasher::of_volume(superblock).ok(),
             hash_is_unsigned: superblock.hash_is_unsigned(),
             casefold,
             geometry,
         })
+    }
+
+    /// The hidden file that counts the use of users, groups or projects, where the volume keeps one.
+    pub fn quota_file(&self, kind: QuotaKind) -> Option<InodeNo> {
+        let [user, group, project] = self.quota_files;
+        match kind {
+            QuotaKind::User => user,
+            QuotaKind::Group => group,
+            QuotaKind::Project => project,
+        }
     }
 }
 

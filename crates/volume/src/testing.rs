@@ -7,6 +7,7 @@ use crate::read::group;
 use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
+use crate::write::quota;
 use extant_device::Device;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
@@ -266,7 +267,8 @@ impl Edit for ScratchEdit {
         self.time
     }
 
-    fn charge(&mut self, file: &LoadedInode, usage: Usage, _: Limits) -> Result<(), Error> {
+    fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
+        quota::charge(self, file, usage, limits)?;
         let charged = self.charged.entry(file.number).or_default();
         charged.space += usage.space;
         charged.inodes += usage.inodes;

@@ -4,17 +4,20 @@ mod common;
 
 use common::edited::{Image, named, rng};
 use extant_ondisk::InodeNo;
+use extant_ondisk::acl::{Acl, AclEntry, Subject};
 use extant_ondisk::xattr::{RawXattrHeader, XattrName};
 use extant_testkit::{LoopMount, is_root, skip, tool};
 use extant_volume::edit::{AllocationRequest, Edit, Purpose, write_inode};
 use extant_volume::read::inode::load;
 use extant_volume::read::xattr;
 use extant_volume::testing::ScratchEdit;
+use extant_volume::write::acl::{self, Inherited};
 use extant_volume::write::xattr::{release_all, remove, set};
-use extant_volume::{BlockKind, Error, LoadedInode, MetadataRead, XattrSet};
+use extant_volume::{AclKind, BlockKind, Error, LoadedInode, MetadataRead, XattrSet};
 use proptest::test_runner::TestRng;
 use rand::RngExt;
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use zerocopy::FromBytes;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -240,4 +243,61 @@ fn each_refusal_changes_nothing() {
     }
     write_inode(&mut edit, file.number, &file.inode).unwrap();
     image.judge(&edit);
+}
+
+/// Lists set, changed by chmod and inherited as getfacl(1) shows them on a mount.
+#[test]
+fn lists_and_modes_go_together_as_on_the_kernel() {
+    if !is_root() || tool("getfacl").is_none() || tool("mke2fs").is_none() {
+        skip!("no root, getfacl or mke2fs");
+    }
+    let entry = |subject, permissions| AclEntry { subject, permissions };
+    let list = Acl::new(vec![
+        entry(Subject::Owner, 7),
+        entry(Subject::User(1000), 6),
+        entry(Subject::OwningGroup, 5),
+        entry(Subject::Group(77), 4),
+        entry(Subject::Mask, 7),
+        entry(Subject::Other, 1),
+    ])
+    .unwrap();
+    let image = Image::new(&["-t", "ext4"], "8M");
+    let mut edit = image.edit();
+    let [mut file, mut target, mut dir] = ["file", "target", "dir"].map(|name| named(&edit, name));
+    acl::set(&mut edit, &mut dir, AclKind::Default, Some(&list)).unwrap();
+    acl::set(&mut edit, &mut dir, AclKind::Access, Some(&Acl::of_mode(0o750))).unwrap();
+    let refused = acl::set(&mut edit, &mut file, AclKind::Default, Some(&list));
+    assert!(matches!(refused, Err(Error::NotADirectory)), "{refused:?}");
+    acl::set(&mut edit, &mut file, AclKind::Access, Some(&list)).unwrap();
+    acl::chmod(&mut edit, &mut file, 0o4640).unwrap();
+    Inherited::of(Some(&list), 0o100_660, 0o777).give(&mut edit, &mut target).unwrap();
+    for file in [&file, &target, &dir] {
+        write_inode(&mut edit, file.number, &file.inode).unwrap();
+    }
+    image.judge(&edit);
+
+    let mount = LoopMount::new(&image.path, "acl").unwrap();
+    let shown = |name: &str| {
+        let path = mount.path().join(name);
+        let path = path.to_str().unwrap();
+        let text = tool("getfacl").unwrap().text(["-n", "-c", "-p", "-E", path]).unwrap();
+        text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        shown("file"),
+        "user::rw- user:1000:rw- group::r-x group:77:r-- mask::r-- other::---"
+    );
+    assert_eq!(
+        shown("dir"),
+        "user::rwx group::r-x other::--- default:user::rwx default:user:1000:rw- default:group::r-x \
+         default:group:77:r-- default:mask::rwx default:other::--x"
+    );
+    // What the kernel makes in the directory is what we made.
+    let made = mount.path().join("dir/made");
+    let mode = rustix::fs::Mode::from_raw_mode(0o660);
+    rustix::fs::open(&made, rustix::fs::OFlags::CREATE | rustix::fs::OFlags::RDWR, mode).unwrap();
+    assert_eq!(shown("dir/made"), shown("target"));
+    let mode_of =
+        |name: &str| std::fs::metadata(mount.path().join(name)).unwrap().permissions().mode();
+    assert_eq!((mode_of("file"), mode_of("target")), (0o104_640, mode_of("dir/made")));
 }

@@ -37,6 +37,11 @@ impl AclKind {
             Self::Default => NameIndex::ACL_DEFAULT,
         }
     }
+
+    /// The name of the attribute that stores such a list.
+    pub fn name(self) -> XattrName {
+        XattrName { index: self.index(), suffix: Vec::new() }
+    }
 }
 
 /// The attributes that users may know of, those in the inode first. Encryption contexts and inline data are not among them.
@@ -93,8 +98,7 @@ pub fn acl<S: MetadataRead>(
     inode: &LoadedInode,
     kind: AclKind,
 ) -> Result<Option<Acl>, Error> {
-    let name = XattrName { index: kind.index(), suffix: Vec::new() };
-    match stored_value(source, inode, &name)? {
+    match stored_value(source, inode, &kind.name())? {
         Some(stored) => Ok(Acl::decode_disk(&stored)?),
         None => Ok(None),
     }

@@ -4,6 +4,7 @@
 //! whoever calls one holds the inode's lock and writes the inode afterwards ([`write_inode`](crate::edit::write_inode)):
 //! the fields change in the [`LoadedInode`](crate::LoadedInode) at hand.
 
+pub mod acl;
 pub mod dir;
 mod extents;
 mod htree;
@@ -11,6 +12,7 @@ mod indirect;
 pub mod inline;
 pub mod mapping;
 pub mod orphans;
+pub mod quota;
 pub mod shift;
 pub mod space;
 mod value;
