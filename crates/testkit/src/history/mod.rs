@@ -91,6 +91,11 @@ pub trait Subject {
     /// What the call failed with.
     fn perform(&mut self, step: &Step, model: &Model) -> Result<Answer, Errno>;
 
+    /// What the last failed call said.
+    fn last_error(&self) -> Option<String> {
+        None
+    }
+
     /// The time now, by the clock that stamps files.
     fn now(&self) -> Moment;
 }
@@ -130,7 +135,11 @@ pub fn advance(model: &mut Model, subject: &mut dyn Subject, step: &Step) -> Res
             model.refused(step);
             Ok(())
         }
-        _ => Err(mismatch(format!("expected {expected:?}, found {}", shown(&found)))),
+        _ => {
+            let said = subject.last_error().filter(|_| found.is_err()).unwrap_or_default();
+            let found = shown(&found);
+            Err(mismatch(format!("expected {expected:?}, found {found} {said}")))
+        }
     }
 }
 

@@ -112,7 +112,7 @@ impl Model {
                 self.old_name(*dir, name, &mut errors)?;
             }
             Call::ReadDir { dir } => {
-                if !self.reachable(*dir)?.is_dir() {
+                if !self.directory_or_not(*dir)?.is_dir() {
                     errors.push(Errno::NOTDIR);
                 }
             }

@@ -22,38 +22,68 @@ impl Model {
     /// The tree as a snapshot to compare with the one found: times of steps are the found ones where these may be.
     /// `lost+found` is left out of both.
     pub fn snapshot(&self, found: &TreeSnapshot) -> TreeSnapshot {
-        let mut tree = TreeSnapshot::default();
-        let mut groups: BTreeMap<FileId, Vec<Vec<u8>>> = BTreeMap::new();
-        let mut waiting = vec![(Vec::new(), FileId::ROOT)];
-        while let Some((path, id)) = waiting.pop() {
-            if id == LOST_AND_FOUND {
-                continue;
-            }
-            let file = self.get(id);
-            for (name, child) in &file.entries {
-                let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
-                waiting.push(([&path, separator, name].concat(), *child));
-            }
-            if !file.is_dir() {
-                groups.entry(id).or_default().push(path.clone());
-            }
+        let (mut tree, mut ids) = (TreeSnapshot::default(), BTreeMap::new());
+        self.walk(|path, id| {
             let mut entry = self.entry(id);
-            if id == FileId::ROOT {
-                entry.links -= 1;
-            }
             if let Some(other) = found.entries.get(&path) {
                 let moment = Moment { seconds: other.mtime.0, nanoseconds: other.mtime.1 as u32 };
-                if self.clock.allows(file.mtime, moment) {
+                if self.clock.allows(self.get(id).mtime, moment) {
                     entry.mtime = other.mtime;
                 }
             }
-            tree.entries.insert(path, entry);
-        }
-        tree.group_hard_links(groups.into_values());
+            tree.entries.insert(path.clone(), entry);
+            ids.insert(path, id);
+        });
+        self.group(&mut tree, &ids);
         tree
     }
 
+    /// The tree without contents and times, and the file of each path: what a transaction makes whole.
+    pub fn outline(&self) -> (TreeSnapshot, BTreeMap<Vec<u8>, FileId>) {
+        let (mut tree, mut ids) = (TreeSnapshot::default(), BTreeMap::new());
+        self.walk(|path, id| {
+            tree.entries.insert(path.clone(), Entry { mtime: (0, 0), ..self.outline_of(id) });
+            ids.insert(path, id);
+        });
+        self.group(&mut tree, &ids);
+        (tree, ids)
+    }
+
+    fn group(&self, tree: &mut TreeSnapshot, ids: &BTreeMap<Vec<u8>, FileId>) {
+        let mut groups: BTreeMap<FileId, Vec<Vec<u8>>> = BTreeMap::new();
+        for (path, id) in ids.iter().filter(|(_, id)| !self.get(**id).is_dir()) {
+            groups.entry(*id).or_default().push(path.clone());
+        }
+        tree.group_hard_links(groups.into_values());
+    }
+
+    /// Calls `see` for each path but `lost+found`.
+    fn walk(&self, mut see: impl FnMut(Vec<u8>, FileId)) {
+        let mut waiting = vec![(Vec::new(), FileId::ROOT)];
+        while let Some((path, id)) = waiting.pop() {
+            for (name, child) in
+                self.get(id).entries.iter().filter(|(_, id)| **id != LOST_AND_FOUND)
+            {
+                let separator: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                waiting.push(([&path, separator, name].concat(), *child));
+            }
+            see(path, id);
+        }
+    }
+
     fn entry(&self, id: FileId) -> Entry {
+        let file = self.get(id);
+        let read = |at, piece: &mut [u8]| {
+            file.content.fill(at, piece);
+            Ok(())
+        };
+        let content = (file.kind == Kind::File).then(|| {
+            content_digest(file.size, file.content.ranges(), read).expect("memory is read")
+        });
+        Entry { content, ..self.outline_of(id) }
+    }
+
+    fn outline_of(&self, id: FileId) -> Entry {
         let file = self.get(id);
         let mut xattrs = file.xattrs.clone();
         for (name, acl) in [
@@ -64,11 +94,6 @@ impl Model {
                 xattrs.insert(name.to_vec(), to_xattr(acl));
             }
         }
-        let read = |at, piece: &mut [u8]| {
-            file.content.fill(at, piece);
-            Ok(())
-        };
-        let content = content_digest(file.size, file.content.ranges(), read);
         Entry {
             kind: file.kind,
             mode: file.mode,
@@ -78,7 +103,8 @@ impl Model {
                 Kind::Symlink => file.target.len() as u64,
                 _ => file.size,
             },
-            links: self.links(id),
+            // One of the root's is lost+found's.
+            links: self.links(id) - u64::from(id == FileId::ROOT),
             mtime: match file.mtime {
                 Stamp::Set(moment) => (moment.seconds, i64::from(moment.nanoseconds)),
                 Stamp::Step(_) | Stamp::Unknown => (0, 0),
@@ -86,7 +112,7 @@ impl Model {
             rdev: file.device,
             xattrs,
             target: (file.kind == Kind::Symlink).then(|| file.target.clone()),
-            content: (file.kind == Kind::File).then(|| content.expect("memory is read")),
+            content: None,
             same_as: None,
         }
     }
