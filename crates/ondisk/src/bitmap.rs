@@ -66,12 +66,25 @@ pub fn verify(
     desc: &GroupDesc,
     geometry: &Geometry,
 ) -> Result<(), FormatError> {
+    verify_stored(bitmap, kind, group, kind.stored_checksum(desc), geometry)
+}
+
+/// As [`verify`], with the checksum that the descriptor has.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_stored(
+    bitmap: &[u8],
+    kind: BitmapKind,
+    group: GroupNo,
+    found: u32,
+    geometry: &Geometry,
+) -> Result<(), FormatError> {
     let place = kind.place(group);
     if bitmap.len() < geometry.block_len() {
         return Err(Flaw::truncated(bitmap.len(), geometry.block_len()).at(place));
     }
     let Some(computed) = checksum(bitmap, kind, geometry) else { return Ok(()) };
-    let found = kind.stored_checksum(desc);
     if found != computed {
         return Err(Flaw::checksum(found, computed).at(place));
     }

@@ -72,7 +72,7 @@ const _: () = assert!(size_of::<RawHtreeEntry>() == 8);
 const _: () = assert!(size_of::<RawHtreeTail>() == TAIL_LEN);
 
 /// Which kind of index block: they differ in where their entries start.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum IndexKind {
     /// The directory's first block.
     Root,

@@ -152,7 +152,7 @@ impl BlockKind {
         match *self {
             Self::Descriptors
             | Self::InodeTable
-            | Self::Bitmap
+            | Self::Bitmap { .. }
             | Self::Contents
             | Self::Indirect { .. } => {}
             Self::ExtentNode { inode, generation, .. } => {

@@ -39,6 +39,24 @@ pub enum Error {
     /// The file would need blocks that its map cannot name.
     #[error("file too large")]
     FileTooLarge,
+    /// A directory with names in it.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The file has as many links, or the directory as many subdirectories, as the format counts.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The inode's flags bar the change: immutable, or append only.
+    #[error("inode {0} must not be changed")]
+    NotPermitted(InodeNo),
+    /// The volume was opened for reading, or an error has made it read-only.
+    #[error("read-only")]
+    ReadOnly,
+    /// What was asked for makes no sense.
+    #[error("not possible: {0}")]
+    Invalid(&'static str),
+    /// Options that do not go together, or not with this volume.
+    #[error("{0}")]
+    Options(&'static str),
     /// Healthy, but not built yet.
     #[error("not supported yet: {0}")]
     NotSupported(&'static str),

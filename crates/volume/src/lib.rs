@@ -3,14 +3,22 @@
 //! [`Volume`] is a file system opened on a device. It is `Send + Sync`, and every call takes `&self`. Files are named by
 //! inode; paths are one layer above ([`Volume::resolve`]).
 //!
+//! Opened by [`OpenOptions::open`] it is only read; opened by [`OpenOptions::open_live`] it is changed too, through a journal
+//! where it has one.
+//!
 //! The algorithms that read the format are in [`read`]: functions over [`MetadataRead`], which yields checked metadata
 //! blocks. They do not know whether a block comes from a cache before the device or from a frame of the journal.
 #![forbid(unsafe_code)]
 
+mod alloc;
 mod cache;
 pub mod edit;
 mod error;
+mod hash;
+mod lifecycle;
+mod live;
 mod open;
+pub mod ops;
 pub mod read;
 mod source;
 #[cfg(any(test, feature = "testing"))]
@@ -19,7 +27,8 @@ mod volume;
 pub mod write;
 
 pub use error::Error;
-pub use open::{BrokenIndex, Journal, OpenOptions, SuperblockAt};
+pub use open::{BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt};
+pub use ops::Creator;
 pub use read::dir::{DirEntry, Found, ReadDir};
 pub use read::inode::LoadedInode;
 pub use read::mapping::{Extents, Mapping, Target};

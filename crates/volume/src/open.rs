@@ -3,12 +3,13 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::source::Facts;
-use crate::volume::Volume;
+use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{Finish, Recovered, recover_volume};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, IncompatFeatures, Place};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of metadata blocks kept in memory, unless other is asked for.
 const DEFAULT_CACHE: u64 = 64 << 20;
@@ -77,6 +78,55 @@ impl Default for OpenOptions {
     }
 }
 
+/// What happens to file data beside the journal.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DataMode {
+    /// Data are on the device before the metadata that show them are committed.
+    Ordered,
+    /// Data are written when it suits; after power loss a file may show what its blocks held before.
+    Writeback,
+    /// Data go through the journal too.
+    Journal,
+}
+
+/// How a volume is opened for changes.
+#[derive(Clone, Debug)]
+pub struct LiveOptions {
+    /// What happens to file data (`data=`); else what the superblock's default options say, else [`DataMode::Ordered`].
+    pub data: Option<DataMode>,
+    /// A transaction is committed at this age at the latest (`commit=`).
+    pub commit_interval: Duration,
+    /// The device is flushed where the order of writes counts (`barrier`).
+    pub barriers: bool,
+    /// Checksums in the log (`journal_checksum`).
+    pub journal_checksum: bool,
+    /// The commit block is not held back until the log is on the medium (`journal_async_commit`).
+    pub journal_async_commit: bool,
+    /// Bytes of memory for metadata, about.
+    pub memory: u64,
+    /// What to do when an error is met (`errors=`); else what the superblock says.
+    pub errors: Option<ErrorPolicy>,
+    /// The journal's own device, where the volume has an external one.
+    pub external_journal: Option<Arc<dyn Device>>,
+}
+
+impl Default for LiveOptions {
+    /// As the kernel mounts, with 64 MiB of memory.
+    fn default() -> Self {
+        let journal = extant_journal::Options::default();
+        Self {
+            data: None,
+            commit_interval: journal.commit_interval,
+            barriers: journal.barriers,
+            journal_checksum: journal.checksum,
+            journal_async_commit: journal.async_commit,
+            memory: journal.memory,
+            errors: None,
+            external_journal: None,
+        }
+    }
+}
+
 impl OpenOptions {
     /// Opens the volume on a device for reading. Nothing is ever written to the device. Descriptors are read when they are
     /// needed, so the time does not depend on the volume's size.
@@ -107,14 +157,14 @@ impl OpenOptions {
             superblock,
             facts,
             backup,
-            cache,
+            source: Source::Cached(cache),
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
         })
     }
 
     /// The superblock asked for, verified, and the group that it is a backup in.
-    fn find_superblock(
+    pub(crate) fn find_superblock(
         &self,
         device: &dyn Device,
     ) -> Result<(RawSuperblock, Option<GroupNo>), Error> {
@@ -168,7 +218,7 @@ impl Opened {
     }
 }
 
-fn read_superblock(device: &dyn Device, at: u64) -> Result<RawSuperblock, Error> {
+pub(crate) fn read_superblock(device: &dyn Device, at: u64) -> Result<RawSuperblock, Error> {
     let place = Place::Superblock(GroupNo(0));
     let needed = size_of::<RawSuperblock>();
     let left = device.size().saturating_sub(at);
@@ -180,7 +230,7 @@ fn read_superblock(device: &dyn Device, at: u64) -> Result<RawSuperblock, Error>
     Ok(RawSuperblock::from_bytes(&bytes, GroupNo(0))?)
 }
 
-fn check_size(geometry: &Geometry, device: &dyn Device) -> Result<(), Error> {
+pub(crate) fn check_size(geometry: &Geometry, device: &dyn Device) -> Result<(), Error> {
     // 48 bits of blocks and 16 of their size.
     let volume = geometry.blocks_count.saturating_mul(u64::from(geometry.block_size));
     if volume > device.size() {

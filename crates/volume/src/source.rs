@@ -1,6 +1,8 @@
 //! Where the reading algorithms get their blocks from.
 
 use crate::error::Error;
+use crate::hash::WordHasher;
+use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::dx_hash::DirHasher;
@@ -13,6 +15,7 @@ use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
     InodeNo, Place, RoCompatFeatures, indirect, xattr,
 };
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 /// What is true of a volume as long as it is open.
@@ -75,14 +78,21 @@ impl Facts {
 
 /// What a metadata block is read as. A block is checked as that when it is first read, and again only when it is asked for as
 /// something else.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BlockKind {
     /// Part of the descriptor table. Its descriptors are checked one by one when they are used.
     Descriptors,
     /// Part of an inode table. Its inodes are checked one by one when they are used.
     InodeTable,
-    /// A block or inode bitmap. It is checked against its descriptor when it is used.
-    Bitmap,
+    /// A block or inode bitmap that is stored.
+    Bitmap {
+        /// The group.
+        group: GroupNo,
+        /// Which of its two.
+        kind: BitmapKind,
+        /// The checksum that its descriptor has.
+        checksum: u32,
+    },
     /// A node of an extent tree, with what the node above says of it.
     ExtentNode {
         /// The file.
@@ -144,6 +154,19 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
+    /// A number for the kind, never 0: blocks that were checked as the same number need no second check. A bitmap's checksum changes
+    /// with every change of ours and is no part of it.
+    pub(crate) fn number(&self) -> u64 {
+        let mut hasher = WordHasher::default();
+        match *self {
+            Self::Bitmap { group, kind, .. } => {
+                Self::Bitmap { group, kind, checksum: 0 }.hash(&mut hasher);
+            }
+            _ => self.hash(&mut hasher),
+        }
+        hasher.finish() | 1
+    }
+
     /// Checks a block's bytes as this kind: checksum and everything that the block says by itself.
     ///
     /// # Errors
@@ -155,7 +178,10 @@ impl BlockKind {
         geometry: &Geometry,
     ) -> Result<(), FormatError> {
         match *self {
-            Self::Descriptors | Self::InodeTable | Self::Bitmap | Self::Contents => Ok(()),
+            Self::Descriptors | Self::InodeTable | Self::Contents => Ok(()),
+            Self::Bitmap { group, kind, checksum } => {
+                bitmap::verify_stored(bytes, kind, group, checksum, geometry)
+            }
             Self::ExtentNode { inode, generation, depth, from, to } => {
                 let owner = NodeOwner { inode, generation, block: Some(block) };
                 let limits = NodeLimits { depth: Some(depth), blocks: from..to };

@@ -1,7 +1,9 @@
-//! A file system opened for reading.
+//! A file system opened on a device.
 
 use crate::cache::BlockCache;
 use crate::error::Error;
+use crate::live::Live;
+use crate::live::inodes::LockAs;
 use crate::open::{BrokenIndex, OpenOptions};
 use crate::read::dir::{self, Found, ReadDir};
 use crate::read::inode::{self, LoadedInode};
@@ -44,9 +46,18 @@ pub struct Volume {
     pub(crate) facts: Facts,
     /// The group whose backup superblock the volume was opened by.
     pub(crate) backup: Option<GroupNo>,
-    pub(crate) cache: BlockCache,
+    pub(crate) source: Source,
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
+}
+
+/// Where metadata blocks come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The device, through a cache: the volume is only read.
+    Cached(BlockCache),
+    /// The journal's frames: the volume is being changed.
+    Live(Box<Live>),
 }
 
 /// What statfs tells of a volume.
@@ -79,7 +90,11 @@ impl MetadataRead for Volume {
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
         let geometry = &self.facts.geometry;
-        self.cache.get(
+        let cache = match &self.source {
+            Source::Cached(cache) => cache,
+            Source::Live(live) => return Ok(live.frame(&self.facts, block, kind)?.snapshot()),
+        };
+        cache.get(
             block,
             kind,
             || {
@@ -148,7 +163,19 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSuchInode`], [`Error::FreeInode`], a broken inode, or the device failed.
     pub fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error> {
-        inode::load(self, number)
+        self.with_inode(number, |inode| Ok(inode.clone()))
+    }
+
+    /// Reads with an inode that nobody changes meanwhile.
+    pub(crate) fn with_inode<R>(
+        &self,
+        number: InodeNo,
+        read: impl FnOnce(&LoadedInode) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        match &self.source {
+            Source::Cached(_) => read(&inode::load(self, number)?),
+            Source::Live(live) => read(&*live.inodes.get(number).read(self, LockAs::Dir)?),
+        }
     }
 
     /// An inode in use or not, orphans and deleted ones too; one that was never used is [`Error::FreeInode`].
@@ -164,7 +191,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory, or the device failed.
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
-        dir::lookup(self, &self.inode(dir)?, name, self.on_broken_index)
+        self.with_inode(dir, |dir| dir::lookup(self, dir, name, self.on_broken_index))
     }
 
     /// The entries of a directory from a cookie on, `.` and `..` too; 0 is the start.
@@ -181,7 +208,7 @@ impl Volume {
     /// # Errors
     /// [`Error::IsADirectory`], [`Error::WrongFileType`], [`Error::Encrypted`], a broken map, or the device failed.
     pub fn read(&self, file: InodeNo, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.read_loaded(&self.inode(file)?, offset, buffer)
+        self.with_inode(file, |file| self.read_loaded(file, offset, buffer))
     }
 
     /// Like [`Self::read`] with an inode that was loaded before.
@@ -262,7 +289,7 @@ impl Volume {
     /// # Errors
     /// [`Error::WrongFileType`], a broken link, or the device failed.
     pub fn read_link(&self, link: InodeNo) -> Result<Vec<u8>, Error> {
-        symlink::target(self, &self.inode(link)?)
+        self.with_inode(link, |link| symlink::target(self, link))
     }
 
     /// The extended attributes of a file, as `listxattr` shows them to root.
@@ -270,7 +297,7 @@ impl Volume {
     /// # Errors
     /// Broken attributes, or the device failed.
     pub fn xattrs(&self, file: InodeNo) -> Result<Vec<XattrInfo>, Error> {
-        xattr::list(self, &self.inode(file)?)
+        self.with_inode(file, |file| xattr::list(self, file))
     }
 
     /// The value of an extended attribute by its full name, as `getxattr` gives it.
@@ -278,7 +305,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NoXattr`], a broken attribute, or the device failed.
     pub fn xattr(&self, file: InodeNo, name: &[u8]) -> Result<Vec<u8>, Error> {
-        xattr::get(self, &self.inode(file)?, name)
+        self.with_inode(file, |file| xattr::get(self, file, name))
     }
 
     /// An access control list of a file.
@@ -286,7 +313,7 @@ impl Volume {
     /// # Errors
     /// A broken list, or the device failed.
     pub fn acl(&self, file: InodeNo, kind: AclKind) -> Result<Option<Acl>, Error> {
-        xattr::acl(self, &self.inode(file)?, kind)
+        self.with_inode(file, |file| xattr::acl(self, file, kind))
     }
 
     /// The file of a path, from the root.
@@ -327,18 +354,16 @@ impl Volume {
         group::bitmap(self, group, kind)
     }
 
-    /// The figures of statfs. Free blocks and inodes are those that the descriptors count.
+    /// The figures of statfs. Free blocks and inodes are those that the descriptors count, or the live counts.
     ///
     /// # Errors
     /// A broken descriptor, or the device failed.
     pub fn stat_fs(&self) -> Result<StatFs, Error> {
         let geometry = self.geometry();
-        let (mut free_clusters, mut free_inodes) = (0_u64, 0_u64);
-        for group in (0..geometry.groups_count).map(GroupNo) {
-            let desc = self.group_desc(group)?;
-            free_clusters += u64::from(desc.free_clusters);
-            free_inodes += u64::from(desc.free_inodes);
-        }
+        let (free_clusters, free_inodes) = match &self.source {
+            Source::Cached(_) => group::free_counts(self)?,
+            Source::Live(live) => (live.allocator.free_clusters(), live.allocator.free_inodes()),
+        };
         let free_blocks = free_clusters.saturating_mul(u64::from(geometry.blocks_per_cluster));
         let overhead = group::overhead(self, &self.superblock)?;
         Ok(StatFs {

@@ -112,7 +112,7 @@ impl Cache {
             if !frame.is_loaded() {
                 let mut data = self.empty();
                 self.device.read_at(self.byte_of(block), own(&mut data))?;
-                frame.set_loaded(&mut content, data, false);
+                frame.set_loaded(&mut content, data);
             }
         }
         Ok(frame)
@@ -140,7 +140,7 @@ impl Cache {
             .map(|((frame, _), data)| Request::read(self.byte_of(frame.block()), own(data)));
         self.device.submit(&mut requests.collect::<Vec<_>>())?;
         for ((frame, content), data) in locked.iter_mut().zip(data) {
-            frame.set_loaded(content, data, false);
+            frame.set_loaded(content, data);
         }
         drop(locked);
         Ok(frames)

@@ -5,7 +5,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use extant_device::sync::atomic::{AtomicBool, Ordering};
+use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex, MutexGuard};
 use extant_ondisk::{BlockNo, Tid};
 
@@ -22,8 +22,8 @@ struct Inner {
     block: BlockNo,
     /// Looked at since the cache last thought of giving it up.
     is_referenced: AtomicBool,
-    /// Its checksum was verified, or its content is ours.
-    is_verified: AtomicBool,
+    /// What the content was last checked as; 0 for nothing yet.
+    verified_as: AtomicU64,
     /// Whether `content` is the block's; else it must be read.
     is_loaded: AtomicBool,
     content: Mutex<Content, FrameLock>,
@@ -76,7 +76,7 @@ impl Frame {
         Self(Arc::new(Inner {
             block,
             is_referenced: AtomicBool::new(true),
-            is_verified: AtomicBool::new(false),
+            verified_as: AtomicU64::new(0),
             is_loaded: AtomicBool::new(false),
             content: Mutex::ranked(Content {
                 data: Arc::from([]),
@@ -99,16 +99,21 @@ impl Frame {
         self.lock().data.clone()
     }
 
-    /// Runs `check` on the content unless it ran before with success since the block was read.
+    /// Runs `check` on the content unless the last check that went well since the block was read or created had the
+    /// same `kind`, a number of the caller's (not 0) for what the block should be.
     ///
     /// # Errors
     /// What `check` says.
-    pub fn verify_once<E>(&self, check: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        if self.0.is_verified.load(Ordering::Acquire) {
+    pub fn verify_once<E>(
+        &self,
+        kind: u64,
+        check: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.0.verified_as.load(Ordering::Acquire) == kind {
             return Ok(());
         }
         check(&self.snapshot())?;
-        self.0.is_verified.store(true, Ordering::Release);
+        self.0.verified_as.store(kind, Ordering::Release);
         Ok(())
     }
 
@@ -122,9 +127,9 @@ impl Frame {
     }
 
     /// Under the lock: the content was read, or made by us.
-    pub(super) fn set_loaded(&self, content: &mut Content, data: Snapshot, is_verified: bool) {
+    pub(super) fn set_loaded(&self, content: &mut Content, data: Snapshot) {
         content.data = data;
-        self.0.is_verified.store(is_verified, Ordering::Release);
+        self.0.verified_as.store(0, Ordering::Release);
         self.0.is_loaded.store(true, Ordering::Release);
     }
 

@@ -90,7 +90,7 @@ impl<'a> Handle<'a> {
             content.freeze(self.tid);
             content.dirty_in = Some(self.tid);
         }
-        frame.set_loaded(&mut content, self.core.cache.empty(), true);
+        frame.set_loaded(&mut content, self.core.cache.empty());
         if is_new {
             self.join(&frame);
         }

@@ -7,7 +7,7 @@ use extant_layout::groups::leading;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::superblock::Superblock;
-use extant_ondisk::{Flaw, Geometry, GroupNo, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, Place};
 use std::ops::Range;
 
 /// A group's descriptor: its checksum is right and its bitmaps and table lie on the volume. Its counts are not judged: reading
@@ -41,15 +41,50 @@ pub fn bitmap<S: MetadataRead>(
 ) -> Result<Vec<u8>, Error> {
     let geometry = source.geometry();
     let desc = descriptor(source, group)?;
-    let (block, unstored) = match kind {
-        BitmapKind::Block => (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
-        BitmapKind::Inode => (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
-    };
-    if !(geometry.has_uninit_groups() && desc.flags.contains(unstored)) {
-        let bytes = source.metadata(block, BlockKind::Bitmap)?;
-        bitmap::verify(&bytes, kind, group, &desc, geometry)?;
-        return Ok(bytes.to_vec());
+    if !is_implied(geometry, kind, &desc) {
+        return Ok(stored_bitmap(source, group, kind, &desc)?.to_vec());
     }
+    Ok(implied_bitmap(geometry, group, kind, &desc))
+}
+
+/// Whether a group's bitmap is implied and not stored.
+pub fn is_implied(geometry: &Geometry, kind: BitmapKind, desc: &GroupDesc) -> bool {
+    let unstored = match kind {
+        BitmapKind::Block => GroupFlags::BLOCK_UNINIT,
+        BitmapKind::Inode => GroupFlags::INODE_UNINIT,
+    };
+    geometry.has_uninit_groups() && desc.flags.contains(unstored)
+}
+
+/// Where a group's bitmap lies.
+pub fn bitmap_place(kind: BitmapKind, desc: &GroupDesc) -> BlockNo {
+    match kind {
+        BitmapKind::Block => desc.block_bitmap,
+        BitmapKind::Inode => desc.inode_bitmap,
+    }
+}
+
+/// A group's bitmap as stored, checked.
+///
+/// # Errors
+/// A broken bitmap, or the device failed.
+pub fn stored_bitmap<S: MetadataRead>(
+    source: &S,
+    group: GroupNo,
+    kind: BitmapKind,
+    desc: &GroupDesc,
+) -> Result<S::Block, Error> {
+    let checksum = kind.stored_checksum(desc);
+    source.metadata(bitmap_place(kind, desc), BlockKind::Bitmap { group, kind, checksum })
+}
+
+/// A group's bitmap as implied by its descriptor: nothing in use but the group's own metadata.
+pub fn implied_bitmap(
+    geometry: &Geometry,
+    group: GroupNo,
+    kind: BitmapKind,
+    desc: &GroupDesc,
+) -> Vec<u8> {
     let mut bytes = vec![0; geometry.block_len()];
     if kind == BitmapKind::Block {
         let table = u64::from(geometry.itable_blocks());
@@ -63,7 +98,7 @@ pub fn bitmap<S: MetadataRead>(
         }
     }
     bitmap::pad(&mut bytes, kind.used_bits(group, geometry));
-    Ok(bytes)
+    bytes
 }
 
 /// Sets the bits of the blocks that lie in the group.
@@ -78,6 +113,20 @@ fn mark(bytes: &mut [u8], group: GroupNo, blocks: Range<u64>, geometry: &Geometr
         let last = ((to - 1 - start) / per_cluster) as u32;
         bitmap::set_range(bytes, first..last + 1);
     }
+}
+
+/// Free clusters and free inodes, as all descriptors count them.
+///
+/// # Errors
+/// A broken descriptor, or the device failed.
+pub fn free_counts<S: MetadataRead>(source: &S) -> Result<(u64, u64), Error> {
+    let (mut free_clusters, mut free_inodes) = (0_u64, 0_u64);
+    for group in (0..source.geometry().groups_count).map(GroupNo) {
+        let desc = descriptor(source, group)?;
+        free_clusters += u64::from(desc.free_clusters);
+        free_inodes += u64::from(desc.free_inodes);
+    }
+    Ok((free_clusters, free_inodes))
 }
 
 /// Blocks that belong to the volume itself, as statfs counts them: recorded in the superblock, else those of superblocks,

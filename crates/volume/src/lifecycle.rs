@@ -1,0 +1,292 @@
+//! A live volume opened and closed: what is refused, recovery, and what the superblock says meanwhile.
+
+use crate::alloc::Allocator;
+use crate::cache::BlockCache;
+use crate::edit::change_superblock;
+use crate::error::Error;
+use crate::live::inodes::InodeCache;
+use crate::live::{Hooks, Live};
+use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
+use crate::read::group;
+use crate::source::Facts;
+use crate::volume::{Source, Volume};
+use crate::write::orphans::{Orphans, clear_present};
+use extant_device::Device;
+use extant_device::env::Env;
+use extant_device::sync::Mutex;
+use extant_device::sync::atomic::AtomicU64;
+use extant_journal::{Finish, JournalError, JournalPlace, LogOnDevice, recover_volume};
+use extant_ondisk::superblock::{
+    DefaultMountOptions, RawSuperblock, SUPERBLOCK_OFFSET, State, SuperFlags, Superblock,
+};
+use extant_ondisk::{
+    CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures, RoCompatFeatures, Uuid,
+};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Bytes that an inode in memory takes, about.
+const INODE_BYTES: u64 = 512;
+
+/// Read-only compatible features that this code keeps right when it writes.
+const WRITABLE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
+    .union(RoCompatFeatures::LARGE_FILE)
+    .union(RoCompatFeatures::HUGE_FILE)
+    .union(RoCompatFeatures::GDT_CSUM)
+    .union(RoCompatFeatures::DIR_NLINK)
+    .union(RoCompatFeatures::EXTRA_ISIZE)
+    .union(RoCompatFeatures::QUOTA)
+    .union(RoCompatFeatures::PROJECT)
+    .union(RoCompatFeatures::BIGALLOC)
+    .union(RoCompatFeatures::METADATA_CSUM)
+    .union(RoCompatFeatures::VERITY);
+
+/// Refuses what this code cannot write, before anything is written.
+fn check_writable(geometry: &Geometry, superblock: &Superblock) -> Result<(), Error> {
+    let beyond = geometry.features.ro_compat.difference(WRITABLE);
+    if !beyond.is_empty() {
+        return Err(FormatError::UnsupportedForWriting(beyond).into());
+    }
+    if geometry.has_incompat(IncompatFeatures::MMP) {
+        return Err(Error::NotSupported("writing to volumes with multiple-mount protection"));
+    }
+    if superblock.last_orphan.is_some() {
+        return Err(Error::NotSupported("finishing deletes that were cut off (orphans)"));
+    }
+    Ok(())
+}
+
+/// Refuses options that do not go together.
+fn check_options(options: &LiveOptions, geometry: &Geometry, data: DataMode) -> Result<(), Error> {
+    let has_journal = geometry.has_compat(CompatFeatures::HAS_JOURNAL);
+    if !has_journal && options.data.is_some() {
+        return Err(Error::Options("data= needs a journal, and the volume has none"));
+    }
+    if !has_journal && (options.journal_async_commit || options.journal_checksum) {
+        return Err(Error::Options("options of a journal, and the volume has none"));
+    }
+    if data == DataMode::Ordered && options.journal_async_commit {
+        return Err(Error::Options("journal_async_commit cannot go with data=ordered"));
+    }
+    if data == DataMode::Journal {
+        return Err(Error::NotSupported("data=journal"));
+    }
+    Ok(())
+}
+
+/// The data mode that holds unless another is asked for.
+fn default_data_mode(superblock: &Superblock) -> DataMode {
+    let both = DefaultMountOptions::DATA_JOURNAL | DefaultMountOptions::DATA_ORDERED;
+    match superblock.default_mount_opts & both {
+        mode if mode == both => DataMode::Writeback,
+        mode if mode == DefaultMountOptions::DATA_JOURNAL => DataMode::Journal,
+        _ => DataMode::Ordered,
+    }
+}
+
+impl OpenOptions {
+    /// Opens the volume on a device for reading and changing. A journal that must be replayed is replayed into the volume.
+    /// [`Volume::close`] ends it well; a volume that is dropped is left as by power loss. The cache's size is that of the
+    /// live options.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; a feature that this code does not write, options that do not go together, or a superblock that is a
+    /// backup: then nothing was written. Or the journal could not be recovered or started.
+    pub fn open_live(
+        &self,
+        device: Arc<dyn Device>,
+        env: &Env,
+        options: &LiveOptions,
+    ) -> Result<Volume, Error> {
+        if self.superblock != SuperblockAt::Primary {
+            return Err(Error::Options("a volume is changed through its first superblock only"));
+        }
+        if device.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let (raw, _) = self.find_superblock(&*device)?;
+        let geometry = Geometry::new(&raw)?;
+        check_size(&geometry, &*device)?;
+        let superblock = Superblock::decode(&raw);
+        check_writable(&geometry, &superblock)?;
+        let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
+        check_options(options, &geometry, data)?;
+
+        let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER);
+        let recovered =
+            recover_volume(&*device, options.external_journal.as_deref(), Finish::Reset)?
+                .filter(|_| needs_recovery);
+        let raw = verified_superblock(&*device)?;
+        let geometry = Geometry::new(&raw)?;
+        check_size(&geometry, &*device)?;
+        check_writable(&geometry, &Superblock::decode(&raw))?;
+        let state = State::from_bits_retain(raw.s_state.get());
+        let counts_are_true =
+            !needs_recovery && state.contains(State::CLEAN) && !state.contains(State::ERRORS);
+
+        let log = find_log(&device, &raw, &geometry, options)?;
+        let has_log = log.is_some();
+        let superblock = Superblock::decode(&raw);
+        let allocator = Arc::new(Allocator::new(
+            &geometry,
+            superblock.free_blocks / u64::from(geometry.blocks_per_cluster),
+            u64::from(superblock.free_inodes),
+            superblock.reserved_blocks,
+        ));
+        let journal = extant_journal::Journal::open(
+            device.clone(),
+            &geometry,
+            log,
+            env,
+            extant_journal::Options {
+                commit_interval: options.commit_interval,
+                barriers: options.barriers,
+                checksum: options.journal_checksum,
+                async_commit: options.journal_async_commit,
+                memory: options.memory,
+            },
+            Arc::new(Hooks { allocator: allocator.clone() }),
+        )?;
+        let raw = mark_mounted(&*device, env, has_log)?;
+        let geometry = Geometry::new(&raw)?;
+        let superblock = Superblock::decode(&raw);
+        let facts = Facts::new(geometry, &superblock)?;
+        let now = env.now();
+        let first_generation = now.seconds.cast_unsigned() << 30 ^ u64::from(now.nanoseconds);
+        let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
+        let live = Live {
+            journal,
+            env: env.clone(),
+            options: options.clone(),
+            data,
+            closes_clean: state.contains(State::CLEAN),
+            allocator,
+            inodes: InodeCache::new(inodes),
+            renames: Mutex::default(),
+            orphans: Mutex::default(),
+            quotas: Mutex::default(),
+            generations: AtomicU64::new(first_generation),
+        };
+        let volume = Volume {
+            device,
+            raw_superblock: raw,
+            superblock,
+            facts,
+            backup: None,
+            source: Source::Live(Box::new(live)),
+            recovered,
+            on_broken_index: self.on_broken_index,
+        };
+        let orphans = Orphans::load(&volume)?;
+        *volume.live()?.orphans.lock() = orphans;
+        if !counts_are_true {
+            let (clusters, inodes) = group::free_counts(&volume)?;
+            volume.live()?.allocator.set_counts(clusters, inodes);
+        }
+        Ok(volume)
+    }
+}
+
+/// The superblock on the device, checked.
+fn verified_superblock(device: &dyn Device) -> Result<RawSuperblock, Error> {
+    let raw = read_superblock(device, SUPERBLOCK_OFFSET)?;
+    raw.verify(GroupNo(0))?;
+    Ok(raw)
+}
+
+/// Where the journal is; `None` without one.
+fn find_log(
+    device: &Arc<dyn Device>,
+    raw: &RawSuperblock,
+    geometry: &Geometry,
+    options: &LiveOptions,
+) -> Result<Option<LogOnDevice>, Error> {
+    if !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    let log = if raw.s_journal_inum.get() != 0 {
+        let place = JournalPlace::internal(&**device, raw, geometry)?;
+        LogOnDevice { device: device.clone(), place, is_external: false }
+    } else {
+        let journal = options
+            .external_journal
+            .clone()
+            .ok_or(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)))?;
+        let place = JournalPlace::external(&*journal, raw, geometry)?;
+        LogOnDevice { device: journal, place, is_external: true }
+    };
+    Ok(Some(log))
+}
+
+/// Stores that the volume is in use, before anything else is changed: another mount, its time, and without a journal that it is
+/// not clean.
+fn mark_mounted(device: &dyn Device, env: &Env, has_log: bool) -> Result<RawSuperblock, Error> {
+    let mut raw = verified_superblock(device)?;
+    let mut superblock = Superblock::decode(&raw);
+    let now = env.now().seconds.max(0).cast_unsigned();
+    superblock.mount_count = superblock.mount_count.saturating_add(1);
+    (superblock.mount_time, superblock.write_time) = (now, now);
+    if !has_log {
+        superblock.state.remove(State::CLEAN);
+    }
+    if !superblock.flags.intersects(SuperFlags::SIGNED_HASH | SuperFlags::UNSIGNED_HASH) {
+        superblock.flags.insert(SuperFlags::SIGNED_HASH);
+    }
+    superblock.encode_into(&mut raw);
+    raw.seal();
+    device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    device.flush()?;
+    Ok(raw)
+}
+
+impl Volume {
+    /// Commits everything that was changed so far and waits for it (syncfs). Nothing is to be done on a volume that is only
+    /// read.
+    ///
+    /// # Errors
+    /// The journal was stopped by an earlier failure, or now.
+    pub fn sync(&self) -> Result<(), Error> {
+        match &self.source {
+            Source::Cached(_) => Ok(()),
+            Source::Live(live) => Ok(live.journal.sync()?),
+        }
+    }
+
+    /// Ends a live volume well: everything is on the device, the journal is empty, the superblock has the counts and says clean
+    /// if it did before.
+    ///
+    /// # Errors
+    /// The journal was stopped by an earlier failure, or now: then the volume needs recovery.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.let_go_of_all()?;
+        self.store_counts(true)?;
+        match std::mem::replace(&mut self.source, Source::Cached(BlockCache::new(0, 1))) {
+            Source::Cached(_) => Ok(()),
+            Source::Live(live) => Ok(live.journal.close()?),
+        }
+    }
+
+    /// Puts the counts into the superblock.
+    fn store_counts(&self, at_end: bool) -> Result<(), Error> {
+        let Source::Live(live) = &self.source else { return Ok(()) };
+        let per_cluster = u64::from(self.geometry().blocks_per_cluster);
+        let now = live.env.now().seconds.max(0).cast_unsigned();
+        let mut edit = self.edit(1)?;
+        let orphans = live.orphans.lock();
+        if at_end && orphans.is_empty() {
+            clear_present(&mut edit, &orphans)?;
+        }
+        drop(orphans);
+        change_superblock(&mut edit, |raw| {
+            let mut superblock = Superblock::decode(raw);
+            superblock.free_blocks = live.allocator.free_clusters() * per_cluster;
+            // At most the volume's inodes.
+            superblock.free_inodes = live.allocator.free_inodes() as u32;
+            superblock.write_time = now;
+            if at_end && live.closes_clean {
+                superblock.state.insert(State::CLEAN);
+            }
+            superblock.encode_into(raw);
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! One operation that changes the volume: a journal handle, the allocator, and the frames.
+
+use super::Live;
+use crate::alloc::{Claim, InodeRequest};
+use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
+use crate::error::Error;
+use crate::read::inode::LoadedInode;
+use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
+use crate::volume::Volume;
+use crate::write::quota;
+use extant_journal::{Handle, JournalError};
+use extant_ondisk::inode::FileType;
+use extant_ondisk::quota::QuotaKind;
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::{BlockNo, InodeNo, Tid};
+use std::sync::Arc;
+
+/// Credits asked for at a time when an operation turns out to need more than it said.
+const MORE_CREDITS: u32 = 16;
+
+/// One operation: what it changes is committed together. The locks of the inodes that it changes are held before it starts.
+pub(crate) struct LiveEdit<'v> {
+    volume: &'v Volume,
+    live: &'v Live,
+    /// `None` after a restart that failed.
+    handle: Option<Handle<'v>>,
+    now: Timestamp,
+    is_privileged: bool,
+    /// The quota files' lock is held.
+    is_charging: bool,
+    /// Clusters set aside for the file's data.
+    claim: Option<Claim>,
+}
+
+impl<'v> LiveEdit<'v> {
+    /// Starts an operation that may dirty `credits` blocks.
+    pub(super) fn start(volume: &'v Volume, live: &'v Live, credits: u32) -> Result<Self, Error> {
+        let credits = credits.min(live.journal.max_credits());
+        let handle = Some(live.journal.start(credits)?);
+        Ok(Self {
+            volume,
+            live,
+            handle,
+            now: live.now(),
+            is_privileged: false,
+            is_charging: false,
+            claim: None,
+        })
+    }
+
+    /// The operation may use reserved blocks.
+    pub(crate) fn privileged(mut self, is_privileged: bool) -> Self {
+        self.is_privileged = is_privileged;
+        self
+    }
+
+    /// The next blocks for data come from there; what it has more stays set aside.
+    #[expect(dead_code, reason = "for whoever writes data")]
+    pub(crate) fn use_claim(&mut self, claim: Claim) {
+        self.claim = Some(claim);
+    }
+
+    fn handle(&self) -> Result<&Handle<'v>, Error> {
+        match &self.handle {
+            Some(handle) => Ok(handle),
+            None => Err(self.live.journal.aborted().map_or(Error::ReadOnly, Error::from)),
+        }
+    }
+
+    /// Takes a free inode.
+    pub(crate) fn allocate_inode_for(&mut self, request: InodeRequest) -> Result<InodeNo, Error> {
+        self.live.allocator.allocate_inode(self, request)
+    }
+
+    /// The transaction that the changes belong to.
+    pub(crate) fn tid(&self) -> Result<Tid, Error> {
+        Ok(self.handle()?.tid())
+    }
+
+    /// Makes sure that `credits` more blocks may be dirtied: in this transaction, or else in a later one (true). Between the two
+    /// the volume must be as it may be found after power loss.
+    pub(crate) fn continue_with(&mut self, credits: u32) -> Result<bool, Error> {
+        let handle = self.handle()?;
+        let missing = credits.saturating_sub(handle.credits());
+        if missing == 0 || handle.extend(missing) {
+            return Ok(false);
+        }
+        let credits = credits.min(self.live.journal.max_credits());
+        if let Some(handle) = self.handle.take() {
+            self.handle = Some(handle.restart(credits)?);
+        }
+        Ok(true)
+    }
+
+    /// One block more will be dirtied.
+    fn spend(&self) -> Result<&Handle<'v>, Error> {
+        let handle = self.handle()?;
+        if handle.credits() == 0 && !handle.extend(MORE_CREDITS) && !handle.extend(1) {
+            let (asked, limit) = (MORE_CREDITS, self.live.journal.max_credits());
+            return Err(JournalError::TooManyCredits { asked, limit }.into());
+        }
+        Ok(handle)
+    }
+}
+
+impl MetadataRead for LiveEdit<'_> {
+    type Block = Arc<[u8]>;
+
+    fn facts(&self) -> &Facts {
+        self.volume.facts()
+    }
+
+    fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
+        self.volume.metadata(block, kind)
+    }
+
+    fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
+        self.volume.data(pieces)
+    }
+}
+
+impl Edit for LiveEdit<'_> {
+    fn modify<R>(
+        &mut self,
+        block: BlockNo,
+        kind: BlockKind,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, Error> {
+        let frame = self.live.frame(self.volume.facts(), block, kind)?;
+        let mut bytes = self.spend()?.write(&frame)?;
+        let result = change(&mut bytes);
+        kind.seal(&mut bytes, block, self.geometry());
+        Ok(result)
+    }
+
+    fn create<R>(
+        &mut self,
+        block: BlockNo,
+        kind: BlockKind,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, Error> {
+        let handle = self.spend()?;
+        let frame = handle.create(block)?;
+        let mut bytes = handle.write(&frame)?;
+        let result = fill(&mut bytes);
+        kind.seal(&mut bytes, block, self.geometry());
+        Ok(result)
+    }
+
+    fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
+        if request.purpose == Purpose::Data
+            && let Some(claim) = self.claim.take()
+        {
+            return self.live.allocator.take(self, claim);
+        }
+        self.live.allocator.allocate(self, request, self.is_privileged)
+    }
+
+    fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
+        let tid = self.tid()?;
+        self.live.allocator.free(self, tid, run)?;
+        if purpose == Purpose::Metadata {
+            let handle = self.handle()?;
+            for block in run.start.0..run.start.0 + run.count {
+                handle.forget(BlockNo(block))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
+        let has_quotas = QuotaKind::ALL.iter().any(|kind| self.facts().quota_file(*kind).is_some());
+        // A quota file that grows is itself charged to nobody.
+        if !has_quotas || self.is_charging {
+            return Ok(());
+        }
+        let _quotas = self.live.quotas.lock();
+        self.is_charging = true;
+        let charged = quota::charge(self, file, usage, limits);
+        self.is_charging = false;
+        charged
+    }
+}
+
+impl EditInodes for LiveEdit<'_> {
+    fn allocate_inode(&mut self, near: InodeNo, file_type: FileType) -> Result<InodeNo, Error> {
+        let is_dir = file_type == FileType::Directory;
+        self.allocate_inode_for(InodeRequest { parent: near, is_dir, is_top: false })
+    }
+
+    fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error> {
+        let is_dir = file_type == FileType::Directory;
+        self.live.allocator.free_inode(self, number, is_dir)
+    }
+}

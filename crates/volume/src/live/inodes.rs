@@ -1,0 +1,216 @@
+//! Inodes in memory: one [`LiveInode`] for each number, with its lock.
+//!
+//! What an operation changes it writes to the inode's record in the same handle, so a cached inode is never newer than its
+//! record, and may be given up whenever nobody has it.
+
+use super::ranks::{InodeCacheLock, InodeLock};
+use crate::error::Error;
+use crate::hash::ByWord;
+use crate::read::inode::{self, LoadedInode};
+use crate::source::MetadataRead;
+use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::{Arc, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
+use extant_ondisk::InodeNo;
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
+
+/// Shards of the cache.
+const SHARDS: u32 = 64;
+/// Inodes that a shard keeps at least.
+const MIN_SHARD: usize = 16;
+/// Inodes that one insertion looks at for room.
+const LOOKS: usize = 4;
+
+/// What an inode is locked as: who holds several takes them in this order, and those of one kind by number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LockAs {
+    /// The only directory, or of two the ancestor, or else the one with the smaller number.
+    Dir,
+    /// The other one of two directories.
+    #[expect(dead_code, reason = "for renames")]
+    SecondDir,
+    /// A directory that is named in one of those.
+    Child,
+    /// Any other file.
+    File,
+}
+
+impl LockAs {
+    fn key(self, number: InodeNo) -> u64 {
+        (self as u64) << 32 | u64::from(number.0)
+    }
+}
+
+/// An inode in memory.
+#[derive(Debug)]
+pub(crate) struct LiveInode {
+    number: InodeNo,
+    /// `None` before it was loaded, and after it was freed.
+    state: RwLock<Option<LoadedInode>, InodeLock>,
+    /// Who has taken hold of it ([`Volume::acquire`](crate::Volume::acquire)).
+    holds: AtomicU64,
+}
+
+/// An inode locked for reading.
+pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<LoadedInode>>);
+
+/// An inode locked for changes.
+pub(crate) struct InodeWrite<'a>(WriteGuard<'a, Option<LoadedInode>>);
+
+/// A guard is made only of a loaded inode, and nobody unloads it under its lock but [`InodeWrite::set_freed`].
+const LOADED: &str = "a locked inode is loaded";
+
+impl Deref for InodeRead<'_> {
+    type Target = LoadedInode;
+    fn deref(&self) -> &LoadedInode {
+        self.0.as_ref().expect(LOADED)
+    }
+}
+
+impl Deref for InodeWrite<'_> {
+    type Target = LoadedInode;
+    fn deref(&self) -> &LoadedInode {
+        self.0.as_ref().expect(LOADED)
+    }
+}
+
+impl DerefMut for InodeWrite<'_> {
+    fn deref_mut(&mut self) -> &mut LoadedInode {
+        self.0.as_mut().expect(LOADED)
+    }
+}
+
+impl InodeWrite<'_> {
+    /// The inode is no more: whoever waits for the lock finds nothing.
+    pub(crate) fn set_freed(mut self) {
+        *self.0 = None;
+    }
+}
+
+impl LiveInode {
+    /// Waits until nobody changes the inode, and reads it.
+    pub(crate) fn read<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<InodeRead<'_>, Error> {
+        loop {
+            let state = self.state.read_keyed(as_what.key(self.number));
+            if state.is_some() {
+                return Ok(InodeRead(state));
+            }
+            drop(state);
+            drop(self.write(source, as_what)?);
+        }
+    }
+
+    /// Waits until nobody else has the inode, and takes it for changes.
+    pub(crate) fn write<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<InodeWrite<'_>, Error> {
+        self.write_with(as_what, || inode::load(source, self.number))
+    }
+
+    /// As [`Self::write`]; an inode that is not in memory is what `load` says.
+    pub(crate) fn write_with(
+        &self,
+        as_what: LockAs,
+        load: impl FnOnce() -> Result<LoadedInode, Error>,
+    ) -> Result<InodeWrite<'_>, Error> {
+        let mut state = self.state.write_keyed(as_what.key(self.number));
+        if state.is_none() {
+            *state = Some(load()?);
+        }
+        Ok(InodeWrite(state))
+    }
+
+    /// Another hold. The inode is locked, so it is not deleted meanwhile.
+    pub(crate) fn hold(&self, _: &InodeRead<'_>) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives holds back, and says whether none is left. More than there are are none.
+    pub(crate) fn let_go(&self, count: u64) -> bool {
+        let before = self.holds.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |holds| {
+            Some(holds.saturating_sub(count))
+        });
+        before.is_ok_and(|before| before > 0 && before <= count)
+    }
+
+    /// Whether somebody holds it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 0
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
+    /// In the order in which they are thought of being given up.
+    queue: VecDeque<u32>,
+}
+
+/// The inodes in memory.
+#[derive(Debug)]
+pub(crate) struct InodeCache {
+    shards: Box<[Mutex<Shard, InodeCacheLock>]>,
+    shard_limit: usize,
+}
+
+impl InodeCache {
+    /// A cache that keeps about so many inodes that nobody uses.
+    pub(crate) fn new(inodes: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_limit: (inodes / SHARDS as usize).max(MIN_SHARD),
+        }
+    }
+
+    fn shard(&self, number: InodeNo) -> MutexGuard<'_, Shard, InodeCacheLock> {
+        self.shards[(number.0 % SHARDS) as usize].lock()
+    }
+
+    /// The inode of a number, loaded or not. As long as anybody has it, everybody gets the same.
+    pub(crate) fn get(&self, number: InodeNo) -> Arc<LiveInode> {
+        let mut shard = self.shard(number);
+        if let Some(known) = shard.inodes.get(&number.0) {
+            return known.clone();
+        }
+        for _ in 0..LOOKS {
+            if shard.inodes.len() < self.shard_limit {
+                break;
+            }
+            let Some(oldest) = shard.queue.pop_front() else { break };
+            // Counted under the shard's lock: nobody can take it meanwhile.
+            let is_idle = shard
+                .inodes
+                .get(&oldest)
+                .is_some_and(|inode| Arc::strong_count(inode) == 1 && !inode.is_held());
+            if is_idle {
+                shard.inodes.remove(&oldest);
+            } else {
+                shard.queue.push_back(oldest);
+            }
+        }
+        let new =
+            Arc::new(LiveInode { number, state: RwLock::ranked(None), holds: AtomicU64::new(0) });
+        shard.inodes.insert(number.0, new.clone());
+        shard.queue.push_back(number.0);
+        new
+    }
+
+    /// The numbers of all inodes that somebody holds.
+    pub(crate) fn held(&self) -> Vec<InodeNo> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            held.extend(
+                shard.inodes.values().filter(|inode| inode.is_held()).map(|inode| inode.number),
+            );
+        }
+        held.sort_unstable();
+        held
+    }
+}

@@ -1,0 +1,126 @@
+//! A volume that is being changed: the journal and its frames, the allocator, inodes in memory.
+
+pub(crate) mod edit;
+pub(crate) mod inodes;
+pub(crate) mod ranks;
+
+use crate::alloc::Allocator;
+use crate::error::Error;
+use crate::live::inodes::InodeCache;
+use crate::live::ranks::{OrphanLock, QuotaLock, RenameLock};
+use crate::open::{DataMode, LiveOptions};
+use crate::source::{BlockKind, Facts};
+use crate::volume::Volume;
+use crate::write::orphans::Orphans;
+use edit::LiveEdit;
+use extant_device::DeviceError;
+use extant_device::env::Env;
+use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::{Arc, Mutex};
+use extant_journal::{FlushOrdered, Frame, Journal};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::{BlockNo, Flaw, Place, Tid};
+
+/// What a volume has beyond a reader's when it is being changed.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) journal: Journal,
+    pub(crate) env: Env,
+    #[expect(dead_code, reason = "for the calls to come")]
+    pub(crate) options: LiveOptions,
+    /// What happens to file data.
+    #[expect(dead_code, reason = "for the calls to come")]
+    pub(crate) data: DataMode,
+    /// The superblock said clean and says so again at the end.
+    pub(crate) closes_clean: bool,
+    pub(crate) allocator: Arc<Allocator>,
+    pub(crate) inodes: InodeCache,
+    /// Held by renames of directories between directories.
+    #[expect(dead_code, reason = "for the calls to come")]
+    pub(crate) renames: Mutex<(), RenameLock>,
+    /// Inodes to be finished after power loss.
+    pub(crate) orphans: Mutex<Orphans, OrphanLock>,
+    /// Held while quotas are counted.
+    pub(crate) quotas: Mutex<(), QuotaLock>,
+    /// The next inode's generation is made of it.
+    pub(crate) generations: AtomicU64,
+}
+
+/// What the journal calls.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    pub(crate) allocator: Arc<Allocator>,
+}
+
+impl FlushOrdered for Hooks {
+    /// Data are on the device before the metadata that show them are changed: nothing is left to write.
+    fn flush_ordered(&self, _: Tid) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn committed(&self, tid: Tid) {
+        self.allocator.committed(tid);
+    }
+}
+
+impl Live {
+    /// A block's frame, checked as `kind`.
+    pub(crate) fn frame(
+        &self,
+        facts: &Facts,
+        block: BlockNo,
+        kind: BlockKind,
+    ) -> Result<Frame, Error> {
+        if !facts.geometry.contains(block, 1) {
+            let flaw = Flaw::Rule("a block past the volume's end was asked for");
+            return Err(flaw.at(Place::Block(block)).into());
+        }
+        let frame = self.journal.read(block)?;
+        frame.verify_once(kind.number(), |bytes| kind.check(bytes, block, &facts.geometry))?;
+        Ok(frame)
+    }
+
+    /// The time that changes are stamped with.
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = self.env.now();
+        Timestamp::new(now.seconds, now.nanoseconds)
+    }
+
+    /// A generation for a new inode: numbers that do not follow each other.
+    pub(crate) fn generation(&self) -> u32 {
+        let count = self.generations.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let mixed = (count ^ count >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        // The upper half, mixed well.
+        ((mixed ^ mixed >> 27) >> 32) as u32
+    }
+}
+
+impl Volume {
+    /// What a changing call needs.
+    pub(crate) fn live(&self) -> Result<&Live, Error> {
+        match &self.source {
+            crate::volume::Source::Live(live) => Ok(live),
+            crate::volume::Source::Cached(_) => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Starts an operation that may dirty `credits` blocks.
+    pub(crate) fn edit(&self, credits: u32) -> Result<LiveEdit<'_>, Error> {
+        LiveEdit::start(self, self.live()?, credits)
+    }
+
+    /// Runs an operation, and once more after a commit if it finds no space while freed space waits for one. The operation has
+    /// let its handle go when it returns.
+    pub(crate) fn with_space<R>(
+        &self,
+        mut operation: impl FnMut() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let result = operation();
+        let live = self.live()?;
+        if matches!(result, Err(Error::NoSpace)) && live.allocator.has_pending() {
+            live.journal.sync()?;
+            return operation();
+        }
+        result
+    }
+}

@@ -1,0 +1,23 @@
+//! The lock order of the live volume; those of the journal come after (levels from 500 on).
+//!
+//! A handle is started with the inode locks held. Inside a handle no lock below [`OrphanLock`] is taken.
+
+extant_device::lock_ranks! {
+    /// One rename of a directory to another directory at a time: who is whose ancestor stands still meanwhile.
+    pub RenameLock = 100;
+    /// An inode: its fields, its map, and for directories its records. The key is [`LockAs`](super::inodes::LockAs) and the
+    /// number: parents, then directories in them, then other files.
+    pub InodeLock = 200, keyed;
+    /// The orphans of the volume.
+    pub OrphanLock = 280;
+    /// The quota files.
+    pub QuotaLock = 290;
+    /// A group's bitmaps and descriptor, and what must not be given out yet. The key is the group.
+    pub GroupLock = 300, keyed;
+    /// What the running transactions have freed.
+    pub FreedLock = 310;
+    /// A shard of the cache of inodes. Held for moments; no other lock is taken meanwhile.
+    pub InodeCacheLock = 400;
+    /// What the volume knows of its own errors.
+    pub StatusLock = 410;
+}

@@ -1,0 +1,48 @@
+//! How many blocks the parts of an operation may dirty at most.
+
+use crate::alloc::group::GROUP_CREDITS;
+use crate::read::inode::LoadedInode;
+use crate::write::dir::INSERT_CREDITS;
+
+/// An inode's record.
+pub(crate) const INODE: u32 = 1;
+/// A block of a bitmap and its descriptor.
+pub(crate) const BITMAP: u32 = 2;
+/// A block of attributes given up.
+pub(crate) const XATTR_BLOCK: u32 = 1 + BITMAP;
+/// Blocks that a directory may grow by when a name is added: leaf, node, level. More splits than that extend the handle.
+const DIR_GROWTH: u32 = 3;
+/// Levels of pointer blocks.
+const INDIRECT_LEVELS: u32 = 3;
+
+/// One more mapped block: its bitmap, and on each level of the map a block and its split, with their bitmaps.
+pub(crate) fn map_block(file: &LoadedInode) -> u32 {
+    let levels = if file.is_extent_mapped() {
+        // The root's depth, at most 5; the split of the root adds a level.
+        u32::from(u16::from_le_bytes([file.i_block[6], file.i_block[7]])).min(5) + 1
+    } else {
+        INDIRECT_LEVELS
+    };
+    BITMAP + levels * (2 + BITMAP)
+}
+
+/// A name added to a directory.
+pub(crate) fn insert_name(dir: &LoadedInode) -> u32 {
+    INODE + INSERT_CREDITS + DIR_GROWTH * map_block(dir)
+}
+
+/// A name taken out, or pointed elsewhere.
+pub(crate) const REMOVE_NAME: u32 = 1 + INODE;
+
+/// An inode taken or given back.
+pub(crate) const INODE_NUMBER: u32 = GROUP_CREDITS + INODE;
+
+/// Runs of blocks that one step of a removal frees at most.
+pub(crate) const RUNS_OF_STEP: usize = 8;
+
+/// One step of a removal: the runs, which may reach into other groups, and the nodes on the way.
+pub(crate) fn remove_step(file: &LoadedInode) -> u32 {
+    // At most eight.
+    let runs = RUNS_OF_STEP as u32;
+    runs * 2 * BITMAP + map_block(file) + INODE
+}

@@ -1,0 +1,110 @@
+//! The end of a file: its last link is gone, and nobody holds it any more.
+
+use super::credits;
+use crate::edit::{Edit, EditInodes, Limits, Usage, clear_inode, write_inode};
+use crate::error::Error;
+use crate::live::edit::LiveEdit;
+use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::read::inode::{self, LoadedInode};
+use crate::read::mapping::has_blocks;
+use crate::volume::{Source, Volume};
+use crate::write::{mapping, orphans, xattr};
+use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
+
+impl Volume {
+    /// Takes hold of an inode: it stays, even without links, until it is released as often. What a mount's lookups and open files
+    /// need.
+    ///
+    /// # Errors
+    /// [`Error::FreeInode`], a broken inode, or the device failed.
+    pub fn acquire(&self, inode: InodeNo) -> Result<LoadedInode, Error> {
+        let Source::Live(live) = &self.source else { return self.inode(inode) };
+        let file = live.inodes.get(inode);
+        let locked = file.read(self, LockAs::File)?;
+        file.hold(&locked);
+        Ok(locked.clone())
+    }
+
+    /// Gives `count` holds of an inode back. With the last one a file without links goes.
+    ///
+    /// # Errors
+    /// The file could not be deleted.
+    pub fn release(&self, inode: InodeNo, count: u64) -> Result<(), Error> {
+        let Source::Live(live) = &self.source else { return Ok(()) };
+        let file = live.inodes.get(inode);
+        if !file.let_go(count) {
+            return Ok(());
+        }
+        let load = || inode::load_any(self, inode);
+        let locked = match file.write_with(LockAs::File, load) {
+            Err(Error::FreeInode(_)) => return Ok(()),
+            other => other?,
+        };
+        let is_orphan = live.orphans.lock().contains(inode);
+        if locked.links > 0 || !is_orphan || file.is_held() {
+            return Ok(());
+        }
+        let edit = self.edit(self.delete_credits(&locked))?;
+        self.delete(edit, locked)
+    }
+
+    /// Releases whatever is held.
+    pub(crate) fn let_go_of_all(&self) -> Result<(), Error> {
+        let Source::Live(live) = &self.source else { return Ok(()) };
+        for inode in live.inodes.held() {
+            self.release(inode, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Credits for the first step of a deletion.
+    pub(super) fn delete_credits(&self, file: &LoadedInode) -> u32 {
+        let blocks = if has_blocks(self, file) { credits::remove_step(file) } else { 0 };
+        blocks + credits::INODE_NUMBER + orphans::CREDITS + credits::XATTR_BLOCK
+    }
+
+    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody holds it.
+    pub(super) fn drop_file(
+        &self,
+        mut edit: LiveEdit<'_>,
+        file: &LiveInode,
+        inode: InodeWrite<'_>,
+    ) -> Result<(), Error> {
+        if file.is_held() {
+            self.live()?.orphans.lock().add(&mut edit, inode.number)?;
+            return write_inode(&mut edit, inode.number, &inode.inode);
+        }
+        self.delete(edit, inode)
+    }
+
+    /// Deletes a file: its blocks, its attributes, its inode.
+    fn delete(&self, mut edit: LiveEdit<'_>, mut inode: InodeWrite<'_>) -> Result<(), Error> {
+        let (number, file_type) = (inode.number, inode.file_type());
+        self.delete_blocks(&mut edit, &mut inode)?;
+        xattr::release_all(&mut edit, &mut inode)?;
+        edit.charge(&inode, Usage { space: 0, inodes: -1 }, Limits::Ignored)?;
+        self.live()?.orphans.lock().remove(&mut edit, number)?;
+        clear_inode(&mut edit, number)?;
+        edit.free_inode(number, file_type)?;
+        drop(edit);
+        inode.set_freed();
+        Ok(())
+    }
+
+    fn delete_blocks(&self, edit: &mut LiveEdit<'_>, inode: &mut LoadedInode) -> Result<(), Error> {
+        if !has_blocks(self, inode) {
+            return Ok(());
+        }
+        let end = FileBlock(MAX_FILE_BLOCKS);
+        let mut next = Some(FileBlock(0));
+        while let Some(from) = next {
+            next = mapping::remove_step(edit, inode, from..end, credits::RUNS_OF_STEP)?;
+            if next.is_some() {
+                self.live()?.orphans.lock().add(edit, inode.number)?;
+                write_inode(edit, inode.number, &inode.inode)?;
+                edit.continue_with(self.delete_credits(inode))?;
+            }
+        }
+        Ok(())
+    }
+}

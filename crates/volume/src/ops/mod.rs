@@ -1,0 +1,27 @@
+//! The changing calls of a live volume, one file for each family.
+//!
+//! A call locks the inodes that it changes, starts an operation with credits for the worst case, changes, and lets go in the
+//! opposite order. Permissions are not judged here: the caller is somebody who may.
+
+pub(crate) mod credits;
+mod delete;
+mod namespace;
+mod new_inode;
+
+/// Who creates files.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Creator {
+    /// Owner of what is created.
+    pub uid: u32,
+    /// Group of what is created, unless the directory passes its own on (setgid).
+    pub gid: u32,
+    /// Permissions that new files do not get, unless the directory has a default access control list.
+    pub umask: u16,
+    /// Whether blocks and inodes that are reserved may be used.
+    pub is_privileged: bool,
+}
+
+impl Creator {
+    /// The superuser with the usual umask.
+    pub const ROOT: Self = Self { uid: 0, gid: 0, umask: 0o022, is_privileged: true };
+}

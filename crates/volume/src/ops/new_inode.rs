@@ -1,0 +1,137 @@
+//! What a new inode starts as.
+
+use super::Creator;
+use crate::edit::Edit;
+use crate::error::Error;
+use crate::read::inode::LoadedInode;
+use crate::volume::Volume;
+use extant_ondisk::extent::OwnedNode;
+use extant_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags};
+use extant_ondisk::superblock::DefaultMountOptions;
+use extant_ondisk::{BlockNo, IncompatFeatures, InodeNo, RoCompatFeatures};
+
+/// The setgid bit of a mode.
+pub(super) const SETGID: u16 = 0o2000;
+/// Bytes of fields behind the first 128 that are known today, and that a new inode has where there is room.
+const EXTRA_SIZE: u16 = 32;
+/// `i_extra_isize` from which on there is a creation time.
+const EXTRA_SIZE_WITH_CRTIME: u16 = 24;
+/// `i_extra_isize` from which on there is a project.
+const EXTRA_SIZE_WITH_PROJECT: u16 = 32;
+
+/// Flags that a directory passes on to what is made in it.
+const INHERITED: InodeFlags = InodeFlags::SECURE_DELETION
+    .union(InodeFlags::UNDELETE)
+    .union(InodeFlags::COMPRESSED)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NO_COMPRESSION)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::DAX);
+/// Those that only directories get.
+const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::TOPDIR);
+/// Those that files without data or names get.
+const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+
+/// The flags that a new file in `dir` gets.
+fn inherited_flags(dir: &Inode, file_type: FileType) -> InodeFlags {
+    let passed = dir.flags & INHERITED;
+    match file_type {
+        FileType::Directory => passed,
+        FileType::Regular => passed - OF_DIRECTORIES,
+        _ => passed & OF_OTHERS,
+    }
+}
+
+/// The mode, before the umask, and the group of a new file in `dir`.
+pub(super) fn mode_and_gid(
+    dir: &Inode,
+    file_type: FileType,
+    permissions: u16,
+    by: &Creator,
+    passes_group: bool,
+) -> (u16, u32) {
+    let mut mode = file_type.mode() | (permissions & 0o7777);
+    if dir.mode & SETGID == 0 {
+        return (mode, if passes_group { dir.gid } else { by.gid });
+    }
+    if file_type == FileType::Directory {
+        mode |= SETGID;
+    }
+    (mode, dir.gid)
+}
+
+impl Volume {
+    /// A new file of a directory, with one link (a directory two) and nothing in it.
+    pub(super) fn new_inode<E: Edit>(
+        &self,
+        edit: &E,
+        number: InodeNo,
+        dir: &Inode,
+        (file_type, permissions): (FileType, u16),
+        by: &Creator,
+    ) -> Result<LoadedInode, Error> {
+        let geometry = self.geometry();
+        let passes_group =
+            self.superblock().default_mount_opts.contains(DefaultMountOptions::BSD_GROUPS);
+        let (mode, gid) = mode_and_gid(dir, file_type, permissions, by, passes_group);
+        let extra_isize = self.extra_isize();
+        let mut flags = inherited_flags(dir, file_type);
+        let mut i_block = [0; I_BLOCK_SIZE];
+        let has_map = matches!(file_type, FileType::Regular | FileType::Directory);
+        if has_map && geometry.has_incompat(IncompatFeatures::EXTENTS) {
+            flags |= InodeFlags::EXTENTS;
+            OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut i_block);
+        }
+        let has_project = geometry.has_ro_compat(RoCompatFeatures::PROJECT);
+        let passed_project =
+            dir.project.filter(|_| dir.flags.contains(InodeFlags::PROJECT_INHERIT) && has_project);
+        let now = edit.now();
+        let inode = Inode {
+            mode,
+            uid: by.uid,
+            gid,
+            size: 0,
+            atime: now,
+            ctime: now,
+            mtime: now,
+            crtime: (extra_isize >= EXTRA_SIZE_WITH_CRTIME).then_some(now),
+            dtime: 0,
+            links: if file_type == FileType::Directory { 2 } else { 1 },
+            blocks: 0,
+            flags,
+            version: 0,
+            i_block,
+            generation: self.live()?.generation(),
+            file_acl: BlockNo(0),
+            extra_isize,
+            project: (extra_isize >= EXTRA_SIZE_WITH_PROJECT)
+                .then_some(passed_project.unwrap_or(0)),
+        };
+        Ok(LoadedInode { number, inode, xattr_space: Box::default() })
+    }
+
+    /// Bytes of fields behind the first 128 in a new inode: those known today, and with extra_isize as many as the superblock
+    /// wants, where they fit.
+    fn extra_isize(&self) -> u16 {
+        let geometry = self.geometry();
+        let room = geometry.inode_size - GOOD_OLD_INODE_SIZE;
+        if room < EXTRA_SIZE {
+            return 0;
+        }
+        if !geometry.has_ro_compat(RoCompatFeatures::EXTRA_ISIZE) {
+            return EXTRA_SIZE;
+        }
+        let superblock = self.superblock();
+        let wanted = EXTRA_SIZE.max(superblock.want_extra_isize).max(superblock.min_extra_isize);
+        if wanted > room || !wanted.is_multiple_of(4) { EXTRA_SIZE } else { wanted }
+    }
+}

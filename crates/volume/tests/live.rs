@@ -1,0 +1,104 @@
+//! A live volume: names made and taken away, closed, judged by e2fsck and by the kernel.
+
+use extant_device::env::Env;
+use extant_device::{Device, FileDevice};
+use extant_ondisk::InodeNo;
+use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
+use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Kinds of volumes: what mke2fs is told.
+const KINDS: [&[&str]; 13] = [
+    &["-t", "ext2", "-b", "1024"],
+    &["-t", "ext2", "-b", "4096", "-O", "^dir_index,^filetype"],
+    &["-t", "ext3", "-b", "1024"],
+    &["-t", "ext3", "-b", "4096"],
+    &["-t", "ext4"],
+    &["-t", "ext4", "-b", "1024", "-I", "128"],
+    &["-t", "ext4", "-b", "1024", "-O", "metadata_csum,64bit"],
+    &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"],
+    &["-t", "ext4", "-O", "^has_journal"],
+    &[
+        "-t",
+        "ext4",
+        "-O",
+        "quota,project,orphan_file",
+        "-E",
+        "quotatype=usrquota:grpquota:prjquota",
+    ],
+    &["-t", "ext4", "-O", "bigalloc", "-C", "16384"],
+    &["-t", "ext4", "-b", "1024", "-O", "^64bit,^flex_bg,^metadata_csum,^uninit_bg", "-g", "2048"],
+    &["-t", "ext4", "-b", "2048", "-O", "^extent,^64bit,meta_bg,^resize_inode"],
+];
+
+fn open_live(path: &Path) -> Volume {
+    let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
+    let device: Arc<dyn Device> = Arc::new(device);
+    let options = LiveOptions::default();
+    OpenOptions::default().open_live(device, &Env::threads(), &options).unwrap()
+}
+
+/// Names of a directory of the mounted image.
+fn names(dir: &Path) -> BTreeSet<String> {
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "lost+found")
+        .collect()
+}
+
+#[test]
+fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    for kind in KINDS {
+        let image = TempImage::by_mke2fs(48 << 20, &[kind, &["-N", "8000"]].concat()).unwrap();
+        let volume = open_live(&image.path());
+        let root = InodeNo::ROOT;
+        let by = Creator::ROOT;
+        let dir = volume.mkdir(root, b"dir", 0o755, &by).unwrap();
+        let mut expected = BTreeSet::new();
+        for index in 0..3000 {
+            let name = format!("a file with a name of some length, number {index}");
+            volume.create(dir.number, name.as_bytes(), 0o644, &by).unwrap();
+            expected.insert(name);
+        }
+        for index in 0..300 {
+            let name = format!("sub{index}");
+            let sub = volume.mkdir(dir.number, name.as_bytes(), 0o755, &by).unwrap();
+            volume.create(sub.number, b"inner", 0o600, &by).unwrap();
+            expected.insert(name);
+        }
+        for index in (0..3000).step_by(3) {
+            let name = format!("a file with a name of some length, number {index}");
+            volume.unlink(dir.number, name.as_bytes()).unwrap();
+            expected.remove(&name);
+        }
+        for index in (0..300).step_by(2) {
+            let name = format!("sub{index}");
+            let sub = volume.lookup(dir.number, name.as_bytes()).unwrap();
+            let full = volume.rmdir(dir.number, name.as_bytes()).unwrap_err();
+            assert!(matches!(full, Error::NotEmpty), "{full}");
+            volume.unlink(sub.inode, b"inner").unwrap();
+            volume.rmdir(dir.number, name.as_bytes()).unwrap();
+            expected.remove(&name);
+        }
+        let again = volume.create(dir.number, b"sub1", 0o644, &by).unwrap_err();
+        assert!(matches!(again, Error::Exists), "{again}");
+        let stat = volume.stat_fs().unwrap();
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{kind:?}: {said}"));
+        let reread = Volume::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
+        assert_eq!(reread.stat_fs().unwrap(), stat, "{kind:?}");
+        if !is_root() {
+            continue;
+        }
+        match LoopMount::new(&image.path(), "ro") {
+            Ok(mount) => assert_eq!(names(&mount.path().join("dir")), expected, "{kind:?}"),
+            Err(why) => skip!("no loop mount here: {why}"),
+        }
+    }
+}
