@@ -41,7 +41,7 @@ impl<'v> LiveEdit<'v> {
             volume,
             live,
             handle,
-            now: live.now(),
+            now: live.now(volume.geometry()),
             is_privileged: false,
             is_charging: false,
             claim: None,

@@ -18,8 +18,9 @@ use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_journal::{FlushOrdered, Frame, Journal};
+use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Flaw, Place, Tid};
+use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
 
 /// What a volume has beyond a reader's when it is being changed.
 #[derive(Debug)]
@@ -80,10 +81,12 @@ impl Live {
         Ok(frame)
     }
 
-    /// The time that changes are stamped with.
-    pub(crate) fn now(&self) -> Timestamp {
+    /// The time that changes are stamped with: in whole seconds where inodes have no room for more, so that a time does not
+    /// change when its inode is read again.
+    pub(crate) fn now(&self, geometry: &Geometry) -> Timestamp {
         let now = self.env.now();
-        Timestamp::new(now.seconds, now.nanoseconds)
+        let has_nanoseconds = geometry.inode_size > GOOD_OLD_INODE_SIZE;
+        Timestamp::new(now.seconds, if has_nanoseconds { now.nanoseconds } else { 0 })
     }
 
     /// A generation for a new inode: numbers that do not follow each other.

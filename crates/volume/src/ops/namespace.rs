@@ -2,7 +2,7 @@
 
 use super::{Creator, credits};
 use crate::alloc::InodeRequest;
-use crate::edit::{Edit, EditInodes, Limits, Usage, write_inode, write_loaded, write_new_inode};
+use crate::edit::{Edit, EditInodes, Limits, Usage, write_inode, write_loaded};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;

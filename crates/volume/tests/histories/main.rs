@@ -1,5 +1,12 @@
 //! The live volume held to a model in memory: random histories of every call, replays by the kernel, power cuts, failures of
 //! the device, and many threads. EXTANT_HISTORIES=N runs N of each kind.
 
+#[path = "../common/mod.rs"]
+mod common;
+mod engine;
+mod faults;
 mod kernel;
+mod power;
+mod random;
+mod stress;
 mod volumes;

@@ -1,6 +1,6 @@
 //! The kinds of volumes that histories run on.
 
-use extant_testkit::history::Rules;
+use extant_testkit::history::{Family, Profile, Rules};
 use extant_testkit::{TempImage, tool};
 
 /// A kind of volume: what mke2fs is told, and what follows for the model.
@@ -33,6 +33,12 @@ const BASE: Kind = Kind {
 pub(crate) fn rounds() -> u64 {
     let asked = std::env::var("EXTANT_HISTORIES").ok();
     asked.map_or(1, |count| count.parse().expect("EXTANT_HISTORIES is a number"))
+}
+
+/// Calls on names, of those that are built.
+pub(crate) fn names() -> Profile {
+    use Family::*;
+    Profile::names().without(&[Nodes, Symlinks, TempFiles, Links, Renames, Holds])
 }
 
 /// All of them; the first ones differ most.
@@ -122,6 +128,11 @@ pub(crate) fn all() -> Vec<Kind> {
 }
 
 impl Kind {
+    /// Whether it has a journal.
+    pub(crate) fn has_journal(&self) -> bool {
+        !self.args.contains(&"ext2") && !self.args.contains(&"^has_journal")
+    }
+
     /// A fresh volume of so many bytes; the error is why there is none.
     pub(crate) fn image(&self, bytes: u64) -> Result<TempImage, String> {
         tool("mke2fs").ok_or("no mke2fs here")?;

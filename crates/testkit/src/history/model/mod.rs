@@ -138,6 +138,14 @@ impl Model {
         model
     }
 
+    /// An empty directory whose history is its own.
+    #[must_use]
+    pub fn without_lost_and_found(mut self) -> Self {
+        self.get_mut(FileId::ROOT).entries.remove(&b"lost+found"[..]);
+        self.files.remove(&LOST_AND_FOUND);
+        self
+    }
+
     /// A file, if it is there.
     pub fn file(&self, id: FileId) -> Option<&File> {
         self.files.get(&id).map(|file| &**file)

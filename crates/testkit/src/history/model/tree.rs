@@ -103,8 +103,8 @@ impl Model {
                 Kind::Symlink => file.target.len() as u64,
                 _ => file.size,
             },
-            // One of the root's is lost+found's.
-            links: self.links(id) - u64::from(id == FileId::ROOT),
+            links: self.links(id)
+                - u64::from(file.entries.values().any(|id| *id == LOST_AND_FOUND)),
             mtime: match file.mtime {
                 Stamp::Set(moment) => (moment.seconds, i64::from(moment.nanoseconds)),
                 Stamp::Step(_) | Stamp::Unknown => (0, 0),

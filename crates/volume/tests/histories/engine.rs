@@ -1,0 +1,239 @@
+//! The subject that is ours: a live volume.
+
+use crate::common;
+use extant_device::Device;
+use extant_device::env::Env;
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::FileType;
+use extant_testkit::history::{
+    Answer, Attributes, Call, Creator, FileId, Model, Moment, Step, Subject,
+};
+use extant_testkit::{Kind, TreeSnapshot};
+use extant_volume::{Error, LiveOptions, LoadedInode, OpenOptions, Volume};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A live volume on which a history is replayed.
+pub(crate) struct Engine {
+    /// There but while it is opened again.
+    volume: Option<Arc<Volume>>,
+    /// What the history's root is: the volume's, or a directory of its own.
+    root: InodeNo,
+    device: Arc<dyn Device>,
+    env: Env,
+    options: LiveOptions,
+    numbers: HashMap<FileId, InodeNo>,
+    last_error: Option<Error>,
+}
+
+impl Engine {
+    pub(crate) fn open(
+        device: Arc<dyn Device>,
+        env: &Env,
+        options: LiveOptions,
+    ) -> Result<Self, Error> {
+        let volume = OpenOptions::default().open_live(device.clone(), env, &options)?;
+        Ok(Self::on(Arc::new(volume), InodeNo::ROOT, device, env, options))
+    }
+
+    /// A history in a directory of a volume that others use too.
+    pub(crate) fn on(
+        volume: Arc<Volume>,
+        root: InodeNo,
+        device: Arc<dyn Device>,
+        env: &Env,
+        options: LiveOptions,
+    ) -> Self {
+        Self {
+            volume: Some(volume),
+            root,
+            device,
+            env: env.clone(),
+            options,
+            numbers: HashMap::new(),
+            last_error: None,
+        }
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        self.volume.as_ref().expect("closed only to be opened again")
+    }
+
+    /// The tree that the live volume shows.
+    pub(crate) fn tree(&self) -> Result<TreeSnapshot, Error> {
+        Ok(common::snapshot(self.volume())?.without("lost+found"))
+    }
+
+    /// Whether a call failed because the device did, or the volume since, after the last time that this was asked.
+    pub(crate) fn take_device_error(&mut self) -> bool {
+        let error = self.last_error.take();
+        matches!(error, Some(Error::Io(_) | Error::Journal(_) | Error::ReadOnly))
+    }
+
+    pub(crate) fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        let volume = self.volume.take().expect("closed once");
+        Arc::into_inner(volume).expect("nobody else has it").close()
+    }
+
+    fn number(&self, id: FileId) -> InodeNo {
+        match id {
+            FileId::ROOT => self.root,
+            id => *self.numbers.get(&id).unwrap_or_else(|| panic!("{id:?} was never made")),
+        }
+    }
+
+    fn made(&mut self, step: &Step, made: &LoadedInode) {
+        self.numbers.insert(FileId(step.number), made.number);
+    }
+
+    fn call(&mut self, step: &Step) -> Result<Answer, Error> {
+        let volume = self.volume.clone().expect("closed only to be opened again");
+        match &step.call {
+            Call::Create { dir, name, mode, creator } => {
+                let made = volume.create(self.number(*dir), name, *mode as u16, &by(creator))?;
+                self.made(step, &made);
+            }
+            Call::MakeDir { dir, name, mode, creator } => {
+                let made = volume.mkdir(self.number(*dir), name, *mode as u16, &by(creator))?;
+                self.made(step, &made);
+            }
+            Call::Unlink { dir, name } => volume.unlink(self.number(*dir), name)?,
+            Call::RemoveDir { dir, name } => volume.rmdir(self.number(*dir), name)?,
+            Call::Lookup { dir, name } => {
+                let found = volume.lookup(self.number(*dir), name)?;
+                return attributes(&volume.inode(found.inode)?);
+            }
+            Call::Stat { file } => return attributes(&volume.inode(self.number(*file))?),
+            Call::ReadDir { dir } => {
+                let mut names = Vec::new();
+                for entry in volume.read_dir(self.number(*dir), 0)? {
+                    names.push(entry?.name);
+                }
+                names.retain(|name| !matches!(&name[..], b"." | b".."));
+                names.sort();
+                return Ok(Answer::Names(names));
+            }
+            Call::ReadLink { file } => {
+                let file = self.number(*file);
+                return match volume.read_link(file) {
+                    Ok(target) => Ok(Answer::Bytes(target)),
+                    Err(Error::WrongFileType) => Err(Error::Invalid("no symbolic link")),
+                    Err(error) => Err(error),
+                };
+            }
+            Call::Read { file, offset, len } => {
+                let mut bytes = vec![0; *len as usize];
+                let count = volume.read(self.number(*file), *offset, &mut bytes)?;
+                bytes.truncate(count);
+                return Ok(Answer::Bytes(bytes));
+            }
+            Call::Sync | Call::Fsync { .. } | Call::Fdatasync { .. } => volume.sync()?,
+            Call::StatFs => {
+                let found = volume.stat_fs()?;
+                return Ok(Answer::InodesUsed(u64::from(found.inodes) - found.free_inodes));
+            }
+            Call::Wait { time } => self.env.advance(Duration::from_millis(*time)),
+            Call::Reopen => {
+                drop(volume);
+                self.end()?;
+                let opened = OpenOptions::default().open_live(
+                    self.device.clone(),
+                    &self.env,
+                    &self.options,
+                )?;
+                self.volume = Some(Arc::new(opened));
+            }
+            other => panic!("no history has this yet: {other:?}"),
+        }
+        Ok(Answer::Done)
+    }
+}
+
+impl Subject for Engine {
+    fn now(&self) -> Moment {
+        let now = self.env.now();
+        Moment { seconds: now.seconds, nanoseconds: now.nanoseconds }
+    }
+
+    fn perform(&mut self, step: &Step, _: &Model) -> Result<Answer, Errno> {
+        let outcome = self.call(step);
+        // Background work gets its turn at some steps and falls behind at others.
+        if step.number.is_multiple_of(3) {
+            self.env.step();
+        }
+        outcome.map_err(|error| {
+            let errno = errno(&error);
+            self.last_error = Some(error);
+            errno
+        })
+    }
+
+    fn last_error(&self) -> Option<String> {
+        self.last_error.as_ref().map(ToString::to_string)
+    }
+}
+
+fn by(creator: &Creator) -> extant_volume::Creator {
+    extant_volume::Creator {
+        uid: creator.uid,
+        gid: creator.gid,
+        umask: creator.umask as u16,
+        is_privileged: creator.uid == 0,
+    }
+}
+
+fn attributes(inode: &LoadedInode) -> Result<Answer, Error> {
+    let kind = match inode.file_type() {
+        FileType::Regular => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::CharDevice => Kind::CharDevice,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+    };
+    let moment = |time: extant_ondisk::time::Timestamp| Moment {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds,
+    };
+    Ok(Answer::Attributes(Attributes {
+        kind,
+        mode: u32::from(inode.permissions()),
+        uid: inode.uid,
+        gid: inode.gid,
+        size: match kind {
+            Kind::File | Kind::Symlink => inode.size,
+            _ => 0,
+        },
+        links: u64::from(inode.links),
+        mtime: moment(inode.mtime),
+        ctime: moment(inode.ctime),
+    }))
+}
+
+/// The errno that a system call would give; what no call may end in is an errno of its own.
+fn errno(error: &Error) -> Errno {
+    match error {
+        Error::NoSpace => Errno::NOSPC,
+        Error::FileTooLarge => Errno::FBIG,
+        Error::NotSupported(_) => Errno::OPNOTSUPP,
+        Error::NotFound | Error::FreeInode(_) => Errno::NOENT,
+        Error::Exists => Errno::EXIST,
+        Error::NotEmpty => Errno::NOTEMPTY,
+        Error::TooManyLinks => Errno::MLINK,
+        Error::ReadOnly => Errno::ROFS,
+        Error::Invalid(_) | Error::WrongFileType => Errno::INVAL,
+        Error::NotADirectory => Errno::NOTDIR,
+        Error::IsADirectory => Errno::ISDIR,
+        Error::NameTooLong => Errno::NAMETOOLONG,
+        Error::NoXattr => Errno::NODATA,
+        Error::Io(_) | Error::Journal(_) => Errno::IO,
+        _ => Errno::UCLEAN,
+    }
+}

@@ -1,0 +1,146 @@
+//! Every cut of recorded histories, recovered by us and by e2fsck.
+
+use super::judge::{OPENED, Recorded, recover};
+use crate::random::{SIZE, fresh, to_file};
+use crate::volumes::{self, Kind};
+use extant_device::{Cut, Device, MemoryDevice, OverlayDevice, Sweep};
+use extant_testkit::history::{History, Profile, generate, shrink};
+use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
+use extant_volume::{DataMode, LiveOptions, Volume};
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What is tried of one history.
+#[derive(Clone, Copy)]
+struct Effort {
+    sweep: Sweep,
+    /// e2fsck judges one cut in so many, and recovers it itself.
+    e2fsck_every: usize,
+    /// The kernel recovers one cut in so many.
+    kernel_every: usize,
+}
+
+/// Recovers a cut by our journal and judges it; the state that was found.
+fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, String> {
+    let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::new(cut.image.fork())));
+    let volume = recover(device.clone()).map_err(|error| format!("not opened: {error}"))?;
+    let state = recorded.judge(&cut.marks, &volume)?;
+    volume.close().map_err(|error| format!("not closed: {error}"))?;
+    if with_e2fsck {
+        e2fsck_fn(&to_file(&*device).path())?;
+    }
+    Ok(state)
+}
+
+/// Recovers a cut by e2fsck and judges it.
+fn theirs(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
+    let image = to_file(&cut.image);
+    let e2fsck = tool("e2fsck").ok_or("no e2fsck here")?;
+    let args = [OsString::from("-fy"), image.path().into()];
+    let output = e2fsck.run(args);
+    if output.status.code().is_none_or(|code| code > 1) {
+        return Err(format!("e2fsck: {}", String::from_utf8_lossy(&output.stdout)));
+    }
+    judge_file(recorded, cut, &image).map_err(|what| {
+        format!("after e2fsck: {what}\n{}", String::from_utf8_lossy(&output.stdout))
+    })
+}
+
+/// Has a cut recovered by a kernel mount and judges it.
+fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
+    let image = to_file(&cut.image);
+    LoopMount::new(&image.path(), "")?.unmount()?;
+    e2fsck_fn(&image.path())?;
+    judge_file(recorded, cut, &image).map_err(|what| format!("after a kernel mount: {what}"))
+}
+
+fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
+    let device = extant_device::OpenOptions::new().open(image.path());
+    let volume = Volume::open(Arc::new(device.map_err(|error| error.to_string())?));
+    recorded.judge(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
+}
+
+/// Runs a history and judges its cuts; how many there were.
+fn judge_history(
+    kind: Kind,
+    base: &MemoryDevice,
+    options: &LiveOptions,
+    history: &History,
+    effort: Effort,
+) -> Result<usize, String> {
+    let seed = effort.sweep.seed;
+    let (recorded, recorder) = Recorded::run(kind, base, options.clone(), history.clone(), seed)?;
+    let mut count = 0;
+    for cut in recorder.cuts(effort.sweep) {
+        if !cut.marks.contains(&OPENED) {
+            continue;
+        }
+        count += 1;
+        let with_e2fsck = count % effort.e2fsck_every == 0;
+        let told = |what: String| format!("{cut}: {what}");
+        ours(&recorded, &cut, with_e2fsck).map_err(told)?;
+        if with_e2fsck {
+            theirs(&recorded, &cut).map_err(told)?;
+        }
+        if count % effort.kernel_every == 0 && kind.kernel && is_root() {
+            kernels(&recorded, &cut).map_err(told)?;
+        }
+    }
+    Ok(count)
+}
+
+fn fails(
+    kind: Kind,
+    base: &MemoryDevice,
+    options: &LiveOptions,
+    history: &History,
+    effort: Effort,
+) -> Result<usize, String> {
+    let run = || judge_history(kind, base, options, history, effort);
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()))
+}
+
+/// Histories of a profile on volumes of some kinds in a data mode, all their cuts judged.
+fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) {
+    let kinds = volumes::all().into_iter().filter(|kind| kinds.contains(&kind.name));
+    let options = LiveOptions { data: Some(mode), ..LiveOptions::default() };
+    let (mut failed, mut cuts) = (Vec::new(), 0);
+    for (number, kind) in (0..).zip(kinds) {
+        let base = match fresh(kind, SIZE / 3) {
+            Ok(base) => base,
+            Err(why) => skip!("{why}"),
+        };
+        for round in 0..volumes::rounds() {
+            let seed = seed + number + 1000 * round;
+            let sweep = Sweep { seed, prefixes: 4, subsets: 2, torn: 1 };
+            let effort = Effort { sweep, e2fsck_every: 25, kernel_every: 120 };
+            let history = generate(seed, profile, &kind.rules());
+            match fails(kind, &base, &options, &history, effort) {
+                Ok(count) => cuts += count,
+                Err(what) => {
+                    let still =
+                        |history: &History| fails(kind, &base, &options, history, effort).is_err();
+                    let least = shrink(&history, 60, still);
+                    let now = fails(kind, &base, &options, &least, effort);
+                    failed.push(format!(
+                        "{}, seed {seed}: {what}\nleast:\n{least:?}{now:?}",
+                        kind.name
+                    ));
+                }
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    assert!(cuts > 100, "only {cuts} cuts");
+}
+
+fn names() -> Profile {
+    Profile { crowd: 40, ..volumes::names().steps(120) }
+}
+
+#[test]
+fn calls_on_names_survive_power_loss_whole() {
+    let kinds = ["ext4-1k", "ext3-4k", "uninit-bg", "no-checksums", "inline-data", "orphan-file"];
+    every_cut(&names(), &kinds, DataMode::Ordered, 10);
+}

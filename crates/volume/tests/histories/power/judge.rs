@@ -1,0 +1,326 @@
+//! What a recovered volume may show.
+
+use crate::common;
+use crate::engine::Engine;
+use crate::random::model_of;
+use crate::volumes::Kind;
+use extant_device::env::Env;
+use extant_device::{Device, MemoryDevice, Recorder};
+use extant_ondisk::bitmap::BitmapKind;
+use extant_ondisk::{GroupNo, InodeNo};
+use extant_testkit::history::{Call, Fallocate, FileId, History, Model, Step, advance};
+use extant_testkit::{TreeSnapshot, differences};
+use extant_volume::{Error, LiveOptions, OpenOptions, SuperblockAt, Volume};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The mark of an opened volume.
+pub(crate) const OPENED: u64 = u64::MAX;
+/// What free blocks hold before the history.
+const STALE: &[u8; 8] = b"STALE!!\0";
+/// Content is compared in pieces that a device writes whole.
+const SECTOR: u64 = 512;
+
+/// What a call that returned made sure.
+#[derive(Clone, Copy, Debug)]
+struct Sure {
+    /// The tree is not older than after this step.
+    least: usize,
+    /// The content of this file neither, whatever the tree is.
+    content: Option<(FileId, usize)>,
+}
+
+/// A history that ran, and what it made sure when.
+pub(crate) struct Recorded {
+    history: History,
+    /// What was marked, in order.
+    pub(crate) marks: Vec<u64>,
+    /// The tree before the first step and after each.
+    states: Vec<Model>,
+    outlines: Vec<(TreeSnapshot, BTreeMap<Vec<u8>, FileId>)>,
+    sure: HashMap<usize, Sure>,
+}
+
+/// Which failures a history expects.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Failures {
+    None,
+    /// Calls may fail because the device does, and then have done nothing.
+    OfTheDevice,
+}
+
+fn is_sync(step: &Step) -> bool {
+    matches!(step.call, Call::Sync | Call::Fsync { .. } | Call::Fdatasync { .. })
+}
+
+/// How a recovered volume was judged.
+pub(crate) type Verdict = Result<usize, String>;
+
+/// Fills the free blocks of a volume with a pattern.
+pub(crate) fn fill_free_blocks(device: &MemoryDevice) -> Result<(), Error> {
+    let volume = Volume::open(Arc::new(device.fork()))?;
+    let geometry = volume.geometry();
+    let block_size = geometry.block_size as usize;
+    let stale = STALE.repeat(block_size / STALE.len());
+    for group in (0..geometry.groups_count).map(GroupNo) {
+        let bitmap = volume.bitmap(group, BitmapKind::Block)?;
+        let start = geometry.group_start(group);
+        for at in 0..u64::from(geometry.group_blocks(group)) {
+            let cluster = (at / u64::from(geometry.blocks_per_cluster)) as usize;
+            if bitmap[cluster / 8] & 1 << (cluster % 8) == 0 {
+                device.write_at((start.0 + at) * block_size as u64, &stale)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Recorded {
+    /// Runs a history on a copy of `base`, whose free blocks are filled before, through a recorder; then the power goes.
+    pub(crate) fn run(
+        kind: Kind,
+        base: &MemoryDevice,
+        options: LiveOptions,
+        history: History,
+        seed: u64,
+    ) -> Result<(Self, Arc<Recorder>), String> {
+        let base = base.fork();
+        fill_free_blocks(&base).map_err(|error| error.to_string())?;
+        let recorder = Arc::new(Recorder::new(Arc::new(base)));
+        let env = Env::stepped(seed);
+        let mut engine =
+            Engine::open(recorder.clone(), &env, options).map_err(|error| error.to_string())?;
+        recorder.mark(OPENED);
+        let recorded =
+            Self::replay(kind, &mut engine, history, Failures::None, |mark| recorder.mark(mark))?;
+        Ok((recorded, recorder))
+    }
+
+    /// Runs a history on an open volume; each step begins with a mark, and ends with one if it made something sure.
+    pub(crate) fn replay(
+        kind: Kind,
+        engine: &mut Engine,
+        history: History,
+        failures: Failures,
+        mut mark: impl FnMut(u64),
+    ) -> Result<Self, String> {
+        let mut model = model_of(kind);
+        let mut recorded = Self {
+            states: vec![model.clone()],
+            outlines: Vec::new(),
+            sure: HashMap::new(),
+            marks: Vec::new(),
+            history,
+        };
+        let mut latched = None;
+        for at in 0..recorded.history.steps.len() {
+            let step = recorded.history.steps[at].clone();
+            let mut note = |recorded: &mut Self, number| {
+                recorded.marks.push(number);
+                mark(number);
+            };
+            // Steps are counted as they come: a shortened history has gaps in its numbers.
+            note(&mut recorded, at as u64 * 2);
+            let outcome = advance(&mut model, engine, &step);
+            let failed = failures == Failures::OfTheDevice && engine.take_device_error();
+            recorded.states.push(model.clone());
+            if failed {
+                if is_sync(&step) {
+                    latched = Some(step);
+                }
+                continue;
+            }
+            outcome.map_err(|mismatch| mismatch.to_string())?;
+            if let Some(sure) = recorded.made_sure(at + 1, &step) {
+                if let Some(before) = &latched
+                    && matches!(step.call, Call::Sync)
+                {
+                    return Err(format!("{step:?} was acknowledged after {before:?} had failed"));
+                }
+                recorded.sure.insert(at, sure);
+                note(&mut recorded, at as u64 * 2 + 1);
+            }
+        }
+        recorded.outlines = recorded.states.iter().map(Model::outline).collect();
+        Ok(recorded)
+    }
+
+    /// What a step that returned at state `now` made sure.
+    fn made_sure(&self, now: usize, step: &Step) -> Option<Sure> {
+        match &step.call {
+            Call::Sync | Call::Reopen => Some(Sure { least: now, content: None }),
+            Call::Fsync { file } => {
+                let changed = self.states[now].file(*file)?.changed;
+                let before = self.history.steps.iter().take_while(|step| step.number <= changed);
+                Some(Sure { least: before.count(), content: Some((*file, now)) })
+            }
+            Call::Fdatasync { file } => {
+                self.states[now].file(*file)?;
+                Some(Sure { least: 0, content: Some((*file, now)) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Judges a volume that was recovered from a cut with these marks. The number of the state that it shows.
+    pub(crate) fn judge(&self, marks: &[u64], volume: &Volume) -> Verdict {
+        let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
+        let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
+        let (mut least, mut sure) = (0, BTreeMap::new());
+        for mark in marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 1) {
+            let made = self.sure[&((*mark / 2) as usize)];
+            least = least.max(made.least);
+            if let Some((file, state)) = made.content {
+                sure.insert(file, state);
+            }
+        }
+        self.judge_between(least, last, &sure, volume)
+    }
+
+    /// As [`Self::judge`] with the states that are possible.
+    pub(crate) fn judge_between(
+        &self,
+        least: usize,
+        last: usize,
+        sure: &BTreeMap<FileId, usize>,
+        volume: &Volume,
+    ) -> Verdict {
+        let tree = common::snapshot(volume).map_err(|error| format!("the tree: {error}"))?;
+        let found = tree.without("lost+found").map(|entry| {
+            entry.content = None;
+            entry.mtime = (0, 0);
+        });
+        let mut nearest: Option<(usize, Vec<String>)> = None;
+        let mut wrong_content = Vec::new();
+        for state in (least..=last).rev() {
+            let lines = differences(&self.outlines[state].0, &found);
+            if !lines.is_empty() && !self.is_half_written(state, last, &lines, &found) {
+                if nearest.as_ref().is_none_or(|(_, fewest)| lines.len() < fewest.len()) {
+                    nearest = Some((state, lines));
+                }
+                continue;
+            }
+            match self.check_contents(state, last, sure, volume) {
+                Ok(()) => return Ok(state),
+                Err(what) => wrong_content.push(format!("as after step {state}: {what}")),
+            }
+        }
+        let nearest = nearest.map(|(state, lines)| {
+            format!("nearest is the tree after step {state}, but\n  {}", lines.join("\n  "))
+        });
+        Err(format!(
+            "no tree of steps {least} to {last}: {}\n{}",
+            wrong_content.join("\n"),
+            nearest.unwrap_or_default()
+        ))
+    }
+
+    /// A long write or a change of a long file takes several transactions: of the next step on a file's data only the
+    /// size may be in between.
+    fn is_half_written(
+        &self,
+        state: usize,
+        last: usize,
+        lines: &[String],
+        found: &TreeSnapshot,
+    ) -> bool {
+        let Some(step) = self.history.steps.get(state).filter(|_| state < last) else {
+            return false;
+        };
+        let (Call::Write { file, .. } | Call::Fallocate { file, .. } | Call::Truncate { file, .. }) =
+            &step.call
+        else {
+            return false;
+        };
+        let size = |state: usize| self.states[state].file(*file).map_or(0, |file| file.size);
+        let range = size(state).min(size(state + 1))..=size(state).max(size(state + 1));
+        let paths = self.outlines[state].1.iter().filter(|(_, id)| **id == *file);
+        let paths: Vec<&Vec<u8>> = paths.map(|(path, _)| path).collect();
+        let is_between = |path: &&Vec<u8>| {
+            found.entries.get(*path).is_some_and(|entry| range.contains(&entry.size))
+        };
+        paths.iter().all(is_between)
+            && lines.len() == paths.len()
+            && lines.iter().all(|line| line.contains(": size: expected"))
+    }
+
+    fn check_contents(
+        &self,
+        state: usize,
+        last: usize,
+        sure: &BTreeMap<FileId, usize>,
+        volume: &Volume,
+    ) -> Result<(), String> {
+        for (path, id) in &self.outlines[state].1 {
+            if self.states[state]
+                .file(*id)
+                .is_none_or(|file| file.kind != extant_testkit::Kind::File)
+            {
+                continue;
+            }
+            let inode = volume
+                .resolve(path, extant_volume::Follow::No)
+                .map_err(|error| format!("{}: {error}", path.escape_ascii()))?;
+            let first = sure.get(id).map_or(state, |sure| state.max(*sure));
+            self.check_content(*id, state, first, last, volume, inode.number)
+                .map_err(|what| format!("{} ({id:?}): {what}", path.escape_ascii()))?;
+        }
+        Ok(())
+    }
+
+    /// Each sector of a file is what it was at one of the states `first..=last`.
+    fn check_content(
+        &self,
+        id: FileId,
+        state: usize,
+        first: usize,
+        last: usize,
+        volume: &Volume,
+        number: InodeNo,
+    ) -> Result<(), String> {
+        let text = |error: Error| error.to_string();
+        let size = volume.inode(number).map_err(text)?.size;
+        let mut sectors = BTreeSet::new();
+        for range in volume.data_segments(number).map_err(text)? {
+            let range = range.map_err(text)?;
+            sectors.extend(range.start / SECTOR..range.end.div_ceil(SECTOR));
+        }
+        let allowed: Vec<_> =
+            (first..=last).filter_map(|state| self.states[state].file(id)).collect();
+        if let Some(nearest) = allowed.first().or(self.states[state].file(id).as_ref()) {
+            for range in nearest.content.ranges() {
+                sectors.extend(range.start / SECTOR..range.end.min(size).div_ceil(SECTOR));
+            }
+        }
+        let moved = self.history.steps[state.min(self.history.steps.len())..last].iter().any(
+            |step| matches!(&step.call, Call::Fallocate { file, how: Fallocate::Collapse | Fallocate::Insert, .. } if *file == id),
+        );
+        for sector in sectors.into_iter().filter(|sector| sector * SECTOR < size) {
+            let at = sector * SECTOR;
+            let mut found = vec![0; SECTOR.min(size - at) as usize];
+            volume.read(number, at, &mut found).map_err(text)?;
+            if found.windows(STALE.len()).any(|bytes| bytes == STALE) {
+                return Err(format!("stale data at byte {at}"));
+            }
+            let mut expected = vec![0; found.len()];
+            let is_one = allowed.iter().any(|file| {
+                file.content.fill(at, &mut expected);
+                expected == found
+            });
+            // Data that were written after a range was moved lie elsewhere in the tree before.
+            if !is_one && !moved {
+                return Err(format!(
+                    "bytes {at} to {} (of {size}) are of no step {first} to {last}",
+                    at + found.len() as u64
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens what a cut left for changes, which recovers it.
+pub(crate) fn recover(device: Arc<dyn Device>) -> Result<Volume, Error> {
+    let options = OpenOptions { superblock: SuperblockAt::Primary, ..OpenOptions::default() };
+    options.open_live(device, &Env::stepped(1), &LiveOptions::default())
+}

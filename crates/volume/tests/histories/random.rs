@@ -1,0 +1,160 @@
+//! Random histories on every kind of volume: call by call, then the whole tree as we, e2fsck and the kernel see it.
+
+use crate::common;
+use crate::engine::Engine;
+use crate::volumes::{self, Kind};
+use extant_device::env::Env;
+use extant_device::{Device, MemoryDevice};
+use extant_testkit::history::{
+    Answer, Call, History, Model, Profile, Rules, Step, generate, replay, shrink,
+};
+use extant_testkit::{
+    LoopMount, TempImage, TreeSnapshot, differences, e2fsck_is_silent, is_root, skip,
+};
+use extant_volume::{LiveOptions, Volume};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Bytes of the volumes.
+pub(crate) const SIZE: u64 = 48 << 20;
+
+/// A device as an image file, holes kept.
+pub(crate) fn to_file(device: &dyn Device) -> TempImage {
+    use std::os::unix::fs::FileExt;
+    let image = TempImage::of_size(device.size()).unwrap();
+    let file = std::fs::File::options().write(true).open(image.path()).unwrap();
+    let mut piece = vec![0; 1 << 16];
+    for at in (0..device.size()).step_by(piece.len()) {
+        let len = piece.len().min((device.size() - at) as usize);
+        device.read_at(at, &mut piece[..len]).unwrap();
+        if piece[..len].iter().any(|byte| *byte != 0) {
+            file.write_all_at(&piece[..len], at).unwrap();
+        }
+    }
+    image
+}
+
+/// A fresh volume of a kind, in memory.
+pub(crate) fn fresh(kind: Kind, size: u64) -> Result<MemoryDevice, String> {
+    let image = kind.image(size)?;
+    Ok(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()))
+}
+
+/// A model for a kind of volume.
+pub(crate) fn model_of(kind: Kind) -> Model {
+    let mut model = Model::new(kind.rules());
+    model.clock.whole_seconds = kind.old_inodes;
+    model
+}
+
+/// The model after the volume was closed: held files without names are gone.
+pub(crate) fn closed(model: &Model) -> Model {
+    let mut model = model.clone();
+    let step = Step { number: u32::MAX - 1, call: Call::Reopen };
+    model.apply(&step, &Answer::Done).expect("reopening has no answer to check");
+    model
+}
+
+fn compare(model: &Model, found: &TreeSnapshot, who: &str) -> Result<(), String> {
+    let lines = differences(&model.snapshot(found), found);
+    if lines.is_empty() { Ok(()) } else { Err(format!("{who}:\n{}", lines.join("\n"))) }
+}
+
+/// Replays a history on a copy of `base` and judges all that it left.
+fn judge(
+    kind: Kind,
+    base: &MemoryDevice,
+    env: &Env,
+    with_kernel: bool,
+    rules: &Rules,
+    history: &History,
+) -> Result<(), String> {
+    let device: Arc<dyn Device> = Arc::new(base.fork());
+    let mut model = model_of(kind);
+    model.rules = rules.clone();
+    let mut engine = Engine::open(device.clone(), env, LiveOptions::default())
+        .map_err(|error| format!("open: {error}"))?;
+    replay(history, &mut model, &mut engine).map_err(|mismatch| mismatch.to_string())?;
+    let live = engine.tree().map_err(|error| format!("live tree: {error}"))?;
+    compare(&model, &live, "live tree")?;
+    engine.close().map_err(|error| format!("close: {error}"))?;
+    let image = to_file(&*device);
+    e2fsck_is_silent(&image.path())?;
+    let model = closed(&model);
+    let again = Volume::open(device).and_then(|volume| common::snapshot(&volume));
+    let again = again.map_err(|error| format!("opened again: {error}"))?;
+    compare(&model, &again.without("lost+found"), "opened again")?;
+    if with_kernel && kind.kernel && is_root() {
+        let mount = LoopMount::new(&image.path(), "ro")?;
+        let found = TreeSnapshot::of_dir(mount.path()).map_err(|error| error.to_string())?;
+        compare(&model, &found.without("lost+found"), "kernel")?;
+    }
+    Ok(())
+}
+
+/// What is wrong with a history, a panic too.
+fn fails(
+    kind: Kind,
+    base: &MemoryDevice,
+    env: &Env,
+    with_kernel: bool,
+    rules: &Rules,
+    history: &History,
+) -> Option<String> {
+    let judged =
+        catch_unwind(AssertUnwindSafe(|| judge(kind, base, env, with_kernel, rules, history)));
+    match judged {
+        Ok(outcome) => outcome.err(),
+        Err(panic) => Some(format!("panic: {}", said(&*panic))),
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+}
+
+/// Histories of a profile on all kinds of volumes.
+fn on_every_volume(profile: &Profile, seed: u64, env: impl Fn(u64) -> Env) {
+    on_volumes(profile, SIZE, seed, |kind| kind.rules(), env);
+}
+
+/// Histories on volumes of a size under rules of their own; a failure comes with the least history that still fails.
+pub(crate) fn on_volumes(
+    profile: &Profile,
+    size: u64,
+    seed: u64,
+    rules: impl Fn(Kind) -> Rules,
+    env: impl Fn(u64) -> Env,
+) {
+    let mut failed = Vec::new();
+    for (number, kind) in (0..).zip(volumes::all()) {
+        let base = match fresh(kind, size) {
+            Ok(base) => base,
+            Err(why) => skip!("{why}"),
+        };
+        let rules = rules(kind);
+        for round in 0..volumes::rounds() {
+            let seed = seed + number + 1000 * round;
+            let history = generate(seed, profile, &rules);
+            let run = |with_kernel, history: &History| {
+                fails(kind, &base, &env(seed), with_kernel, &rules, history)
+            };
+            let Some(what) = run(round % 8 == 0, &history) else { continue };
+            let least = shrink(&history, 400, |history| run(false, history).is_some());
+            let now = run(false, &least).unwrap_or_else(|| "passes when replayed".into());
+            failed.push(format!("{}, seed {seed}: {what}\nleast:\n{least:?}{now}", kind.name));
+        }
+    }
+    assert!(failed.is_empty(), "{} failures\n{}", failed.len(), failed.join("\n\n"));
+}
+
+#[test]
+fn names_are_what_the_model_says() {
+    on_every_volume(&volumes::names().steps(400), 1, Env::stepped);
+}
+
+#[test]
+fn names_are_what_the_model_says_with_threads() {
+    on_every_volume(&volumes::names().steps(200), 500, |_| Env::threads());
+}

@@ -1,0 +1,132 @@
+//! Many threads on one volume. Each has a directory and a model of its own; all of them fight over a few names as well.
+
+use crate::common;
+use crate::engine::Engine;
+use crate::random::{SIZE, fresh, to_file};
+use crate::volumes;
+use extant_device::Device;
+use extant_device::env::Env;
+use extant_device::sync::thread;
+use extant_ondisk::InodeNo;
+use extant_testkit::history::{Model, Profile, Rules, generate, replay};
+use extant_testkit::tree::Random;
+use extant_testkit::{TreeSnapshot, differences, e2fsck_is_silent, skip};
+use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use std::sync::Arc;
+
+const THREADS: u64 = 6;
+
+/// The part of a tree below a directory, as a tree of its own.
+fn part(tree: &TreeSnapshot, dir: &[u8]) -> TreeSnapshot {
+    let below = [dir, b"/"].concat();
+    let strip = |path: &[u8]| path.strip_prefix(&below[..]).unwrap_or_default().to_vec();
+    let is_in = |path: &[u8]| path == dir || path.starts_with(&below);
+    let entries = tree.entries.iter().filter(|(path, _)| is_in(path)).map(|(path, entry)| {
+        let mut entry = entry.clone();
+        entry.same_as = entry.same_as.as_deref().map(strip);
+        (strip(path), entry)
+    });
+    TreeSnapshot { entries: entries.collect() }
+}
+
+#[test]
+fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
+    for name in ["ext4-1k", "ext2-1k", "ext4-4k", "bigalloc"] {
+        let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
+        let device: Arc<dyn Device> = match fresh(kind, SIZE) {
+            Ok(base) => Arc::new(base),
+            Err(why) => skip!("{why}"),
+        };
+        let (env, options) = (Env::threads(), LiveOptions::default());
+        let volume = OpenOptions::default().open_live(device.clone(), &env, &options).unwrap();
+        let volume = Arc::new(volume);
+        let rules = Rules { counts_inodes: false, ..kind.rules() };
+        let profile: Profile = volumes::names().steps(400 * volumes::rounds() as usize);
+        let models: Vec<Model> = thread::scope(|scope| {
+            let run = |number: u64| {
+                let name = format!("t{number}");
+                let root = volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT);
+                let (root, volume) = (root.unwrap().number, volume.clone());
+                let mut engine = Engine::on(volume, root, device.clone(), &env, options.clone());
+                let mut model = Model::new(rules.clone()).without_lost_and_found();
+                let history = generate(number, &profile, &rules);
+                replay(&history, &mut model, &mut engine)
+                    .unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
+                model
+            };
+            let threads: Vec<_> =
+                (0..THREADS).map(|number| scope.spawn(move || run(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let tree = common::snapshot(&volume).unwrap();
+        for (number, model) in models.iter().enumerate() {
+            let found = part(&tree, format!("t{number}").as_bytes());
+            let lines = differences(&model.snapshot(&found), &found);
+            assert!(lines.is_empty(), "{name}, thread {number}:\n{}", lines.join("\n"));
+        }
+        Arc::into_inner(volume).unwrap().close().unwrap();
+        e2fsck_is_silent(&to_file(&*device).path()).unwrap();
+    }
+}
+
+/// One call on a few names that all threads use; whether it may end so.
+fn fight(volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
+    let dir = dirs[random.below(dirs.len() as u64) as usize];
+    let name = format!("n{}", random.below(6)).into_bytes();
+    let outcome = match random.below(6) {
+        0 | 1 => volume.create(dir, &name, 0o644, &Creator::ROOT).map(drop),
+        2 => volume.mkdir(dir, &name, 0o755, &Creator::ROOT).map(drop),
+        3 => volume.rmdir(dir, &name),
+        _ => volume.unlink(dir, &name),
+    };
+    match outcome {
+        Ok(())
+        | Err(
+            Error::Exists
+            | Error::NotFound
+            | Error::NotADirectory
+            | Error::IsADirectory
+            | Error::NotEmpty
+            | Error::FreeInode(_)
+            | Error::Invalid(_),
+        ) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn threads_that_fight_over_names_leave_a_whole_volume() {
+    for name in ["ext4-1k", "no-journal"] {
+        let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
+        let device: Arc<dyn Device> = match fresh(kind, SIZE) {
+            Ok(base) => Arc::new(base),
+            Err(why) => skip!("{why}"),
+        };
+        let options = LiveOptions::default();
+        let volume =
+            OpenOptions::default().open_live(device.clone(), &Env::threads(), &options).unwrap();
+        let dirs: Vec<InodeNo> = (0..4)
+            .map(|number| {
+                let name = format!("d{number}");
+                volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT).unwrap().number
+            })
+            .collect();
+        thread::scope(|scope| {
+            for seed in 0..THREADS {
+                let (volume, dirs) = (&volume, &dirs);
+                scope.spawn(move || {
+                    let mut random = Random::new(seed);
+                    for round in 0..2000 {
+                        fight(volume, dirs, &mut random);
+                        if round % 300 == 0 {
+                            volume.sync().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        common::snapshot(&volume).unwrap();
+        volume.close().unwrap();
+        e2fsck_is_silent(&to_file(&*device).path()).unwrap();
+    }
+}
