@@ -81,6 +81,9 @@ pub enum Error {
     /// The file has no such attribute.
     #[error("no such attribute")]
     NoXattr,
+    /// An attribute's name of more than 255 bytes, its prefix included.
+    #[error("the attribute's name is too long")]
+    XattrNameTooLong,
     /// An attribute's value of more than [`MAX_XATTR_SIZE`](crate::MAX_XATTR_SIZE) bytes.
     #[error("the attribute's value is too large")]
     XattrTooLarge,

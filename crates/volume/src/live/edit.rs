@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
-use crate::write::quota;
+use crate::write::quota::{self, Owners};
 use extant_journal::{Handle, JournalError};
 use extant_ondisk::inode::FileType;
 use extant_ondisk::quota::QuotaKind;
@@ -92,6 +92,33 @@ impl<'v> LiveEdit<'v> {
         Ok(true)
     }
 
+    /// Counts all that a file uses for other owners from now on; the inode is not changed.
+    pub(crate) fn transfer(&mut self, file: &LoadedInode, to: Owners) -> Result<(), Error> {
+        self.with_quotas(|edit| quota::transfer(edit, file, to, edit.limits(Limits::Judged)))
+    }
+
+    /// Runs a change of the quota files under their lock, where the volume has any.
+    fn with_quotas(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let has_quotas = QuotaKind::ALL.iter().any(|kind| self.facts().quota_file(*kind).is_some());
+        // A quota file that grows is itself charged to nobody.
+        if !has_quotas || self.is_charging {
+            return Ok(());
+        }
+        let _quotas = self.live.quotas.lock();
+        self.is_charging = true;
+        let changed = change(self);
+        self.is_charging = false;
+        changed
+    }
+
+    /// Limits bind nobody who is privileged.
+    fn limits(&self, limits: Limits) -> Limits {
+        if self.is_privileged { Limits::Ignored } else { limits }
+    }
+
     /// One block more will be dirtied.
     fn spend(&self) -> Result<&Handle<'v>, Error> {
         let handle = self.handle()?;
@@ -173,16 +200,7 @@ impl Edit for LiveEdit<'_> {
     }
 
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
-        let has_quotas = QuotaKind::ALL.iter().any(|kind| self.facts().quota_file(*kind).is_some());
-        // A quota file that grows is itself charged to nobody.
-        if !has_quotas || self.is_charging {
-            return Ok(());
-        }
-        let _quotas = self.live.quotas.lock();
-        self.is_charging = true;
-        let charged = quota::charge(self, file, usage, limits);
-        self.is_charging = false;
-        charged
+        self.with_quotas(|edit| quota::charge(edit, file, usage, edit.limits(limits)))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::alloc::group::GROUP_CREDITS;
 use crate::read::inode::LoadedInode;
 use crate::write::dir::INSERT_CREDITS;
+use extant_ondisk::{Geometry, IncompatFeatures};
 
 /// An inode's record.
 pub(crate) const INODE: u32 = 1;
@@ -10,6 +11,8 @@ pub(crate) const INODE: u32 = 1;
 pub(crate) const BITMAP: u32 = 2;
 /// A block of attributes given up.
 pub(crate) const XATTR_BLOCK: u32 = 1 + BITMAP;
+/// What quotas of three kinds may take: for each a record, and where it is new a leaf, the nodes above it and the header.
+pub(crate) const QUOTA: u32 = 3 * 6;
 /// Blocks that a directory may grow by when a name is added: leaf, node, level. More splits than that extend the handle.
 const DIR_GROWTH: u32 = 3;
 /// Levels of pointer blocks.
@@ -45,4 +48,17 @@ pub(crate) fn remove_step(file: &LoadedInode) -> u32 {
     // At most eight.
     let runs = RUNS_OF_STEP as u32;
     runs * 2 * BITMAP + map_block(file) + INODE
+}
+
+/// An attribute set to a value of `len` bytes, or removed: the inode, its old and its new block; an inode for the value, and one
+/// for the value before; the quotas.
+pub(crate) fn set_xattr(geometry: &Geometry, len: usize) -> u32 {
+    let blocks = XATTR_BLOCK * 2 + INODE + QUOTA;
+    if !geometry.has_incompat(IncompatFeatures::EA_INODE) {
+        return blocks;
+    }
+    // At most 64 blocks and a few: values of attributes are small.
+    let value = len.div_ceil(geometry.block_len()) as u32;
+    let levels = INDIRECT_LEVELS * (2 + BITMAP);
+    blocks + 2 * (INODE_NUMBER + BITMAP + levels + 1) + value * 2
 }

@@ -7,6 +7,7 @@ pub(crate) mod credits;
 mod delete;
 mod namespace;
 mod new_inode;
+mod xattrs;
 
 /// Who creates files.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::{Creator, credits};
 use crate::alloc::InodeRequest;
-use crate::edit::{Edit, EditInodes, Limits, Usage, write_inode, write_loaded};
+use crate::edit::{Edit, EditInodes, Limits, Usage, write_inode, write_loaded, write_new_inode};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
@@ -94,6 +94,8 @@ fn fill(
     new: &mut LoadedInode,
     inherited: &Inherited,
 ) -> Result<(), Error> {
+    // Of what the record held before nothing is left: attributes, the time of deletion.
+    write_new_inode(edit, new.number, &new.inode)?;
     inherited.give(edit, new)?;
     if new.is_dir() {
         dir::create(edit, new, parent.number)?;

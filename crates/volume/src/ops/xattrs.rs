@@ -1,0 +1,246 @@
+//! Extended attributes, access control lists, flags and projects of files.
+
+use super::credits;
+use crate::edit::{Edit, write_inode};
+use crate::error::Error;
+use crate::live::edit::LiveEdit;
+use crate::live::inodes::LockAs;
+use crate::read::inode::LoadedInode;
+use crate::read::xattr::AclKind;
+use crate::volume::Volume;
+use crate::write::acl;
+use crate::write::dir::is_empty as is_empty_dir;
+use crate::write::quota::Owners;
+use crate::write::xattr::{self, XattrSet};
+use extant_ondisk::acl::Acl;
+use extant_ondisk::inode::{FileType, InodeFlags};
+use extant_ondisk::xattr::{MAX_SUFFIX_LEN, NameIndex, XattrName};
+use extant_ondisk::{IncompatFeatures, InodeNo, RoCompatFeatures};
+
+/// Flags that users may change (`inodes.rst`, "aggregate flags"); the kernel handles two more of their own.
+const MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_c0ff);
+/// Flags that mean something on directories only.
+const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::PROJECT_INHERIT);
+/// Flags that files have which are neither regular nor directories.
+const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+
+/// Name spaces that users set attributes in.
+const SETTABLE: [NameIndex; 4] =
+    [NameIndex::USER, NameIndex::TRUSTED, NameIndex::SECURITY, NameIndex::HURD];
+
+/// What a full name means to those who set attributes.
+enum Named {
+    Attribute(XattrName),
+    List(AclKind),
+}
+
+impl Named {
+    fn parse(full: &[u8]) -> Result<Self, Error> {
+        if full.len() > MAX_SUFFIX_LEN {
+            return Err(Error::XattrNameTooLong);
+        }
+        for kind in [AclKind::Access, AclKind::Default] {
+            if kind.name().full().is_some_and(|name| name == full) {
+                return Ok(Self::List(kind));
+            }
+        }
+        for index in SETTABLE {
+            if index.prefix().is_some_and(|prefix| prefix.as_bytes() == full) {
+                return Err(Error::Invalid("an attribute's name that ends with its prefix"));
+            }
+        }
+        XattrName::parse(full)
+            .filter(|name| SETTABLE.contains(&name.index))
+            .map(Self::Attribute)
+            .ok_or(Error::NotSupported("attributes of this name"))
+    }
+}
+
+/// Whether a file's attributes may change.
+fn check_changeable(file: &LoadedInode) -> Result<(), Error> {
+    if file.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        return Err(Error::NotPermitted(file.number));
+    }
+    Ok(())
+}
+
+impl Volume {
+    /// Sets an extended attribute by its full name, as `user.comment`; access control lists in the form of `setxattr`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] and [`Error::NoXattr`] as `how` says; [`Error::NotSupported`] for names that nobody sets,
+    /// [`Error::NotPermitted`] for immutable files and for `user.` attributes of what is neither file nor directory;
+    /// [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
+    /// [`Error::ReadOnly`], something broken, or the journal or device failed.
+    pub fn set_xattr(
+        &self,
+        file: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        how: XattrSet,
+    ) -> Result<(), Error> {
+        let name = match Named::parse(name)? {
+            Named::Attribute(name) => name,
+            Named::List(kind) => {
+                let list = Acl::decode_xattr(value)
+                    .map_err(|_| Error::Invalid("not an access control list"))?;
+                return self.set_acl(file, kind, list.as_ref());
+            }
+        };
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), value.len()),
+            |edit, inode| {
+                let has_users_names =
+                    matches!(inode.file_type(), FileType::Regular | FileType::Directory);
+                if name.index == NameIndex::USER && !has_users_names {
+                    return Err(Error::NotPermitted(file));
+                }
+                xattr::set(edit, inode, &name, value, how)
+            },
+        )
+    }
+
+    /// Removes an extended attribute by its full name.
+    ///
+    /// # Errors
+    /// [`Error::NoXattr`], and as [`Self::set_xattr`].
+    pub fn remove_xattr(&self, file: InodeNo, name: &[u8]) -> Result<(), Error> {
+        let name = match Named::parse(name)? {
+            Named::Attribute(name) => name,
+            Named::List(kind) => {
+                self.acl(file, kind)?.ok_or(Error::NoXattr)?;
+                return self.set_acl(file, kind, None);
+            }
+        };
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), 0),
+            |edit, inode| xattr::remove(edit, inode, &name),
+        )
+    }
+
+    /// Gives a file an access control list, or takes it away. Its permissions follow an access list; one that says no more than
+    /// them is not stored.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a symbolic link, and as
+    /// [`Self::set_xattr`].
+    pub fn set_acl(&self, file: InodeNo, kind: AclKind, list: Option<&Acl>) -> Result<(), Error> {
+        let len = list.map_or(0, |list| list.entries().len() * 8);
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), len),
+            |edit, inode| acl::set(edit, inode, kind, list),
+        )
+    }
+
+    /// Sets the flags of a file that users may set, as chattr does; the others stay. The flags that it has then.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for an immutable file that stays so, [`Error::NotSupported`] for flags that the volume or the file
+    /// cannot have or that mean another format of the file, and as [`Self::set_xattr`].
+    pub fn set_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
+        let live = self.live()?.inodes.get(file);
+        let mut inode = live.write(self, LockAs::File)?;
+        let new = self.flags_after(&inode, flags)?;
+        if new == inode.flags {
+            return Ok(new);
+        }
+        let mut edit = self.edit(credits::INODE)?;
+        inode.inode.flags = new;
+        inode.inode.ctime = edit.now();
+        write_inode(&mut edit, file, &inode.inode)?;
+        Ok(new)
+    }
+
+    fn flags_after(&self, file: &LoadedInode, wanted: InodeFlags) -> Result<InodeFlags, Error> {
+        let geometry = self.geometry();
+        let allowed = match file.file_type() {
+            FileType::Directory => MODIFIABLE,
+            FileType::Regular => MODIFIABLE - OF_DIRECTORIES,
+            _ => OF_OTHERS,
+        };
+        let changed = (file.flags ^ wanted) & allowed;
+        let visible = InodeFlags::EXTENTS | InodeFlags::JOURNAL_DATA;
+        let reformatted = (file.flags ^ wanted) & visible;
+        if reformatted.contains(InodeFlags::EXTENTS) {
+            return Err(Error::NotSupported("changing how a file is mapped (flag e)"));
+        }
+        if reformatted.contains(InodeFlags::JOURNAL_DATA) {
+            return Err(Error::NotSupported("changing whether a file's data are journalled"));
+        }
+        if changed.contains(InodeFlags::CASEFOLD) {
+            if !geometry.has_incompat(IncompatFeatures::CASEFOLD) {
+                return Err(Error::NotSupported("case-insensitive names on this volume"));
+            }
+            if !is_empty_dir(self, file)? {
+                return Err(Error::NotEmpty);
+            }
+        }
+        if changed.contains(InodeFlags::PROJECT_INHERIT)
+            && !geometry.has_ro_compat(RoCompatFeatures::PROJECT)
+        {
+            return Err(Error::NotSupported("projects on this volume"));
+        }
+        let new = file.flags ^ changed;
+        if file.flags.contains(InodeFlags::IMMUTABLE)
+            && new.contains(InodeFlags::IMMUTABLE)
+            && !changed.is_empty()
+        {
+            return Err(Error::NotPermitted(file.number));
+        }
+        Ok(new)
+    }
+
+    /// Sets the project of a file: what it uses counts for that project from now on.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] on a volume without projects or a file without room for one, [`Error::QuotaExceeded`] unless
+    /// `is_privileged`, and as [`Self::set_xattr`].
+    pub fn set_project(
+        &self,
+        file: InodeNo,
+        project: u32,
+        is_privileged: bool,
+    ) -> Result<(), Error> {
+        if !self.geometry().has_ro_compat(RoCompatFeatures::PROJECT) {
+            return Err(Error::NotSupported("projects on this volume"));
+        }
+        let credits = credits::INODE + credits::QUOTA;
+        self.change_attributes(file, is_privileged, credits, |edit, inode| {
+            if inode.project.is_none() {
+                return Err(Error::NotSupported("a project of a file without room for one"));
+            }
+            let to = Owners { project, ..Owners::of(&inode.inode) };
+            edit.transfer(inode, to)?;
+            inode.inode.project = Some(project);
+            Ok(())
+        })
+    }
+
+    /// Changes something of a file that ctime tells of. A change that fails has changed nothing.
+    fn change_attributes(
+        &self,
+        file: InodeNo,
+        is_privileged: bool,
+        credits: u32,
+        mut change: impl FnMut(&mut LiveEdit<'_>, &mut LoadedInode) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.with_space(|| {
+            let live = self.live()?.inodes.get(file);
+            let mut inode = live.write(self, LockAs::File)?;
+            check_changeable(&inode)?;
+            let mut edit = self.edit(credits)?.privileged(is_privileged);
+            change(&mut edit, &mut inode)?;
+            inode.inode.ctime = edit.now();
+            write_inode(&mut edit, file, &inode.inode)
+        })
+    }
+}

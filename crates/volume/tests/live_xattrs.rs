@@ -1,0 +1,226 @@
+//! Attributes, lists, flags and projects of files on a live volume: held to a map in memory, to e2fsck, and to the kernel.
+
+use extant_device::env::Env;
+use extant_ondisk::InodeNo;
+use extant_ondisk::acl::{Acl, AclEntry, Subject};
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::quota::{QuotaKind, QuotaRecord};
+use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
+use extant_volume::{AclKind, Creator, Error, LiveOptions, OpenOptions, Volume, XattrSet};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const BY: Creator = Creator { is_privileged: false, ..Creator::ROOT };
+
+fn open_live(path: &Path) -> Volume {
+    let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
+    let options = LiveOptions::default();
+    OpenOptions::default().open_live(Arc::new(device), &Env::threads(), &options).unwrap()
+}
+
+/// Sets and removes attributes of a few files that come and go.
+fn history(options: &[&str], seed: u64, longest: usize) {
+    let image = TempImage::by_mke2fs(32 << 20, options).unwrap();
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut model = BTreeMap::<String, BTreeMap<String, Vec<u8>>>::new();
+    for _ in 0..3 {
+        let volume = open_live(&image.path());
+        for _ in 0..150 {
+            let file = format!("file{}", random.random_range(0..5_u32));
+            if !model.contains_key(&file) {
+                volume.create(InodeNo::ROOT, file.as_bytes(), 0o644, &BY).unwrap();
+                model.insert(file.clone(), BTreeMap::new());
+            }
+            let inode = volume.lookup(InodeNo::ROOT, file.as_bytes()).unwrap().inode;
+            let attributes = model.get_mut(&file).unwrap();
+            let space = ["user", "trusted", "security"][random.random_range(0..3_usize)];
+            let name = format!("{space}.name{}", random.random_range(0..6_u32));
+            match random.random_range(0..10_u32) {
+                0 => {
+                    volume.unlink(InodeNo::ROOT, file.as_bytes()).unwrap();
+                    model.remove(&file);
+                }
+                1..=3 => match volume.remove_xattr(inode, name.as_bytes()) {
+                    Ok(()) => assert!(attributes.remove(&name).is_some()),
+                    Err(Error::NoXattr) => assert!(!attributes.contains_key(&name)),
+                    Err(error) => panic!("{error}"),
+                },
+                _ => {
+                    let top = [30, 200, longest][random.random_range(0..3_usize)];
+                    let len = random.random_range(0..=top);
+                    let value: Vec<u8> = (0..len).map(|_| random.random_range(0..=255)).collect();
+                    match volume.set_xattr(inode, name.as_bytes(), &value, XattrSet::Any) {
+                        Ok(()) => drop(attributes.insert(name, value)),
+                        Err(Error::NoSpace) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+        }
+        for (file, attributes) in &model {
+            let inode = volume.lookup(InodeNo::ROOT, file.as_bytes()).unwrap().inode;
+            assert_eq!(volume.xattrs(inode).unwrap().len(), attributes.len());
+            for (name, value) in attributes {
+                assert!(volume.xattr(inode, name.as_bytes()).unwrap() == *value, "{name}");
+            }
+        }
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+    }
+    if is_root() && !options.iter().any(|option| option.contains("quota")) {
+        let mount = LoopMount::new(&image.path(), "").unwrap();
+        for (file, attributes) in &model {
+            for (name, value) in attributes {
+                let mut found = vec![0; 1 << 16];
+                let path = mount.path().join(file);
+                let len = rustix::fs::getxattr(&path, name, &mut found).unwrap();
+                assert!(found[..len] == *value, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn attributes_of_files_that_come_and_go_are_those_of_the_model() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    for (options, longest) in [
+        (&["-t", "ext4", "-b", "1024"][..], 800),
+        (&["-t", "ext4", "-b", "4096", "-O", "ea_inode"], 30_000),
+        (&["-t", "ext2", "-b", "1024", "-I", "128"], 900),
+        (&["-t", "ext4", "-O", "bigalloc,quota,ea_inode"], 10_000),
+        (&["-t", "ext4", "-O", "^has_journal,quota", "-b", "1024"], 800),
+    ] {
+        history(options, 3, longest);
+    }
+}
+
+/// Each name and file as the kernel 6.18 judges it.
+#[test]
+fn names_and_files_that_take_no_attribute_are_refused() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = TempImage::by_mke2fs(8 << 20, &["-t", "ext4"]).unwrap();
+    let volume = open_live(&image.path());
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &BY).unwrap().number;
+    let set = |name: &[u8], value: &[u8]| volume.set_xattr(file, name, value, XattrSet::Any);
+    assert!(matches!(set(b"user.", b""), Err(Error::Invalid(_))));
+    for name in [&b"user"[..], b"foo.bar", b"system.data", b"system.foo", b""] {
+        assert!(matches!(set(name, b""), Err(Error::NotSupported(_))), "{}", name.escape_ascii());
+    }
+    let long = [b"user.".as_slice(), &[b'n'; 251]].concat();
+    assert!(matches!(set(&long, b""), Err(Error::XattrNameTooLong)));
+    set(&long[..255], b"").unwrap();
+    assert!(matches!(set(b"user.large", &[0; 65_537]), Err(Error::XattrTooLarge)));
+    assert!(matches!(set(b"user.large", &[0; 65_536]), Err(Error::NoSpace)));
+    assert!(matches!(set(b"system.posix_acl_access", b"x"), Err(Error::Invalid(_))));
+
+    volume.set_flags(file, InodeFlags::IMMUTABLE | InodeFlags::EXTENTS).unwrap();
+    assert!(matches!(set(b"user.name", b""), Err(Error::NotPermitted(_))));
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+#[test]
+fn flags_change_as_chattr_may_change_them() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = TempImage::by_mke2fs(8 << 20, &["-t", "ext4"]).unwrap();
+    let volume = open_live(&image.path());
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &BY).unwrap().number;
+    let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &BY).unwrap().number;
+    let set = |inode, flags: InodeFlags| volume.set_flags(inode, flags | InodeFlags::EXTENTS);
+
+    let flags = set(file, InodeFlags::NODUMP | InodeFlags::TOPDIR | InodeFlags::INDEX).unwrap();
+    assert_eq!(flags, InodeFlags::NODUMP | InodeFlags::EXTENTS, "no more than a file may have");
+    assert!(matches!(
+        volume.set_flags(file, flags - InodeFlags::EXTENTS),
+        Err(Error::NotSupported(_))
+    ));
+    assert!(matches!(set(file, InodeFlags::JOURNAL_DATA), Err(Error::NotSupported(_))));
+    assert!(matches!(set(dir, InodeFlags::CASEFOLD), Err(Error::NotSupported(_))));
+    assert!(matches!(set(dir, InodeFlags::PROJECT_INHERIT), Err(Error::NotSupported(_))));
+    assert!(matches!(volume.set_project(file, 5, false), Err(Error::NotSupported(_))));
+
+    set(dir, InodeFlags::TOPDIR | InodeFlags::NOATIME).unwrap();
+    let made = volume.create(dir, b"made", 0o644, &BY).unwrap();
+    assert_eq!(made.flags, InodeFlags::NOATIME | InodeFlags::EXTENTS, "inherited");
+
+    set(file, InodeFlags::IMMUTABLE).unwrap();
+    let both = InodeFlags::IMMUTABLE | InodeFlags::NODUMP;
+    assert!(matches!(set(file, both), Err(Error::NotPermitted(_))), "it stays immutable");
+    set(file, InodeFlags::NODUMP).unwrap();
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// The mode follows the list, new files inherit, and the kernel's getfacl says so.
+#[test]
+fn lists_are_set_and_inherited() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let entry = |subject, permissions| AclEntry { subject, permissions };
+    let list = Acl::new(vec![
+        entry(Subject::Owner, 7),
+        entry(Subject::User(1000), 6),
+        entry(Subject::OwningGroup, 5),
+        entry(Subject::Mask, 7),
+        entry(Subject::Other, 0),
+    ])
+    .unwrap();
+    let image = TempImage::by_mke2fs(8 << 20, &["-t", "ext4"]).unwrap();
+    let volume = open_live(&image.path());
+    let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &BY).unwrap().number;
+    let name = b"system.posix_acl_default";
+    volume.set_xattr(dir, name, &list.encode_xattr(), XattrSet::Any).unwrap();
+    let file = volume.create(dir, b"file", 0o666, &BY).unwrap();
+    assert_eq!(file.permissions(), 0o660);
+    assert_eq!(volume.acl(file.number, AclKind::Access).unwrap().unwrap().mode(), 0o660);
+    let sub = volume.mkdir(dir, b"sub", 0o777, &BY).unwrap();
+    assert_eq!(volume.acl(sub.number, AclKind::Default).unwrap(), Some(list.clone()));
+    volume.set_acl(file.number, AclKind::Access, Some(&Acl::of_mode(0o604))).unwrap();
+    assert_eq!(volume.inode(file.number).unwrap().permissions(), 0o604);
+    assert_eq!(volume.xattrs(file.number).unwrap(), [], "the mode says it all");
+    volume.remove_xattr(sub.number, name).unwrap();
+    assert!(matches!(volume.remove_xattr(sub.number, name), Err(Error::NoXattr)));
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+#[test]
+fn what_a_file_uses_moves_to_its_new_project() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let options =
+        ["-t", "ext4", "-O", "quota,project", "-E", "quotatype=usrquota:grpquota:prjquota"];
+    let image = TempImage::by_mke2fs(16 << 20, &options).unwrap();
+    let volume = open_live(&image.path());
+    let used = |project| {
+        let record = extant_volume::write::quota::record(&volume, QuotaKind::Project, project);
+        let record: Option<QuotaRecord> = record.unwrap();
+        record.map_or((0, 0), |record| (record.inodes, record.space))
+    };
+    let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &BY).unwrap();
+    volume.set_project(dir.number, 77, false).unwrap();
+    volume.set_flags(dir.number, dir.flags | InodeFlags::PROJECT_INHERIT).unwrap();
+    assert_eq!(used(77), (1, dir.space(volume.geometry())));
+    let file = volume.create(dir.number, b"file", 0o644, &BY).unwrap();
+    assert_eq!(file.project, Some(77));
+    assert_eq!(used(77).0, 2);
+    let value = [1; 500];
+    volume.set_xattr(file.number, b"user.name", &value, XattrSet::Any).unwrap();
+    let block = u64::from(volume.geometry().block_size);
+    assert_eq!(used(77), (2, dir.space(volume.geometry()) + block));
+    volume.set_project(file.number, 0, false).unwrap();
+    assert_eq!(used(77), (1, dir.space(volume.geometry())));
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
