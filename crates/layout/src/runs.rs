@@ -29,6 +29,15 @@ impl RunSet {
             return;
         }
         let (mut start, mut end) = (run.start, run.end);
+        // Most runs follow the one before them and touch none behind.
+        let mut around = self.runs.range_mut(..=end);
+        if let Some((_, known_end)) = around.next_back()
+            && *known_end == start
+        {
+            self.count += end - start;
+            *known_end = end;
+            return;
+        }
         // Runs that overlap or touch the new one are joined with it.
         while let Some((&known, &known_end)) =
             self.runs.range(..=end).next_back().filter(|(_, known_end)| **known_end >= start)

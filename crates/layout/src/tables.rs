@@ -170,17 +170,28 @@ pub fn is_block_uninit(
     group: GroupNo,
 ) -> bool {
     let range = group_range(geometry, group);
-    let mut own = RunSet::new();
-    own.insert(leading(geometry, group).blocks());
+    let cut = |start: BlockNo, length: u64| {
+        start.0.max(range.start)..start.0.saturating_add(length).min(range.end)
+    };
     let table_blocks = u64::from(geometry.itable_blocks());
-    for (start, length) in
-        [(tables.block_bitmap, 1), (tables.inode_bitmap, 1), (tables.inode_table, table_blocks)]
-    {
-        let (start, end) = (start.0.max(range.start), (start.0 + length).min(range.end));
-        own.insert(start..end.max(start));
+    let mut own = [
+        leading(geometry, group).blocks(),
+        cut(tables.block_bitmap, 1),
+        cut(tables.inode_bitmap, 1),
+        cut(tables.inode_table, table_blocks),
+    ];
+    own.sort_unstable_by_key(|run| run.start);
+    let (origin, ratio) = (geometry.first_data_block.0, u64::from(geometry.blocks_per_cluster));
+    let mut counted_to = range.start;
+    let mut count = 0;
+    for run in own.iter().filter(|run| !run.is_empty()) {
+        let start = run.start - run.start.saturating_sub(origin) % ratio;
+        let end = origin + run.end.saturating_sub(origin).next_multiple_of(ratio);
+        let (start, end) = (start.max(counted_to), end.min(range.end));
+        count += end.saturating_sub(start);
+        counted_to = counted_to.max(end);
     }
-    let clusters = own.in_clusters(geometry.first_data_block.0, geometry.blocks_per_cluster.into());
-    clusters.count_in(range.clone()) == used.count_in(range)
+    count == used.count_in(range)
 }
 
 /// A volume with fewer blocks gets no journal by default.

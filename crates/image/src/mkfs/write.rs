@@ -5,17 +5,21 @@ use std::ops::Range;
 
 use extant_device::{Device, DeviceError, Request};
 use extant_layout::groups::{desc_block_places, leading};
+use extant_layout::tables::GroupTables;
 use extant_ondisk::superblock::{RawSuperblock, State};
 use extant_ondisk::{BlockNo, GroupNo};
+use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use super::summary::{Usage, store, summarize};
+use super::summary::{GroupSummary, Usage, store, summarize};
 use super::volume::NewVolume;
 
 /// Where the superblock starts, whatever the block size.
 const SUPERBLOCK_AT: u64 = 1024;
 /// Bytes collected before they are written.
 const BATCH_BYTES: usize = 8 << 20;
+/// Groups that are summed up side by side; most of their bitmaps need not be kept.
+const GROUPS_AT_ONCE: usize = 1024;
 /// The end of the device is cleared so far: other formats keep their signatures there.
 const TAIL_BYTES: u64 = 64 * 1024;
 
@@ -99,7 +103,14 @@ impl NewVolume {
         }
         let table = self.write_groups(&mut batch, zeroed, rules.super_only)?;
         batch.flush()?;
-        self.write_superblocks(&mut batch, &table, rules)?;
+        // Bitmaps lie scattered, so their way to the medium is long: it begins while the descriptors are copied.
+        std::thread::scope(|scope| {
+            let bitmaps = scope.spawn(|| device.flush());
+            let written = self.write_descriptors(&mut batch, &table, rules);
+            let flushed = bitmaps.join().expect("a device reports errors, it does not panic");
+            written.and(flushed)
+        })?;
+        self.write_superblocks(&mut batch, rules)?;
         device.flush()
     }
 
@@ -220,27 +231,40 @@ impl NewVolume {
         let size = usize::from(self.geometry.desc_size);
         let mut table = vec![0; self.geometry.desc_blocks() as usize * self.geometry.block_len()];
         let (mut free_clusters, mut free_inodes) = (0_u64, 0_u32);
-        for ((group, tables), stored) in
-            (0..).map(GroupNo).zip(&self.tables).zip(table.chunks_exact_mut(size))
-        {
+        let one = |group: GroupNo, tables: &GroupTables, stored: &mut [u8]| {
             let directories = self.directories.get(&group.0).copied().unwrap_or(0);
             let mut summary = summarize(&self.geometry, group, tables, directories, usage);
             if super_only {
                 // Nobody knows what the bitmaps and tables hold: e2fsck must look at all of them.
                 summary.desc.flags = extant_ondisk::group_desc::GroupFlags::empty();
                 summary.desc.itable_unused = 0;
+                (summary.block_bitmap, summary.inode_bitmap) = (None, None);
             }
-            free_clusters += u64::from(summary.desc.free_clusters);
-            free_inodes += summary.desc.free_inodes;
             store(&summary.desc, group, &self.geometry, stored);
-            if super_only {
-                continue;
-            }
-            if let Some(bits) = summary.block_bitmap {
-                batch.put(self.geometry.byte_of(tables.block_bitmap), bits)?;
-            }
-            if let Some(bits) = summary.inode_bitmap {
-                batch.put(self.geometry.byte_of(tables.inode_bitmap), bits)?;
+            summary
+        };
+        for (index, (tables, stored)) in self
+            .tables
+            .chunks(GROUPS_AT_ONCE)
+            .zip(table.chunks_mut(GROUPS_AT_ONCE * size))
+            .enumerate()
+        {
+            let first = GroupNo((index * GROUPS_AT_ONCE) as u32);
+            let summaries: Vec<GroupSummary> = tables
+                .par_iter()
+                .zip(stored.par_chunks_exact_mut(size))
+                .enumerate()
+                .map(|(at, (tables, stored))| one(GroupNo(first.0 + at as u32), tables, stored))
+                .collect();
+            for (tables, summary) in tables.iter().zip(summaries) {
+                free_clusters += u64::from(summary.desc.free_clusters);
+                free_inodes += summary.desc.free_inodes;
+                if let Some(bits) = summary.block_bitmap {
+                    batch.put(self.geometry.byte_of(tables.block_bitmap), bits)?;
+                }
+                if let Some(bits) = summary.inode_bitmap {
+                    batch.put(self.geometry.byte_of(tables.inode_bitmap), bits)?;
+                }
             }
         }
         self.superblock.free_blocks = free_clusters * u64::from(self.geometry.blocks_per_cluster);
@@ -251,14 +275,14 @@ impl NewVolume {
         Ok(table)
     }
 
-    fn write_superblocks(
-        &mut self,
+    /// Writes all copies of the descriptor table.
+    fn write_descriptors(
+        &self,
         batch: &mut Batch<'_>,
         table: &[u8],
         rules: WriteRules,
     ) -> Result<(), DeviceError> {
         let block_len = self.geometry.block_len();
-        // Descriptors first: all copies.
         if self.geometry.has_incompat(extant_ondisk::IncompatFeatures::META_BG) {
             for (number, bytes) in (0..).zip(table.chunks_exact(block_len)) {
                 for place in desc_block_places(&self.geometry, number) {
@@ -276,6 +300,14 @@ impl NewVolume {
                 batch.written += table.len() as u64;
             }
         }
+        Ok(())
+    }
+
+    fn write_superblocks(
+        &mut self,
+        batch: &mut Batch<'_>,
+        rules: WriteRules,
+    ) -> Result<(), DeviceError> {
         let backups = self.geometry.backup_superblock_groups();
         batch.written += (backups.len() as u64 + 1) * SUPERBLOCK_AT;
         self.superblock.kbytes_written = batch.written.div_ceil(1024);

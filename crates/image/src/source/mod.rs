@@ -24,6 +24,7 @@ use std::str::FromStr;
 use builder::TreeBuilder;
 use dir::OutputDirectory;
 use tar::input::Input;
+use tar::spool::Incoming;
 use tar::{Flavor, archive_error};
 use unpack::Packing;
 
@@ -175,9 +176,12 @@ fn read_archive(
     // Standard input may stand in the middle of a file.
     let input = match seekable_from_start(&file, start.len(), is_seekable) {
         Some(size) if packing == Packing::Plain => Input::seekable(file, size),
+        _ if packing == Packing::Plain => {
+            Input::stream(Incoming::Pipe(start, file), spool).map_err(in_archive)?
+        }
         _ => {
             let unpacked = unpack::unpacked(packing, reader).map_err(in_archive)?;
-            Input::stream(unpacked, spool).map_err(in_archive)?
+            Input::stream(Incoming::Reader(unpacked), spool).map_err(in_archive)?
         }
     };
     tar::read(builder, &name_text, input, Flavor::Archive)

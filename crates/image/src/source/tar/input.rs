@@ -1,51 +1,62 @@
-//! The bytes of an archive from front to back: headers are read, contents are left where they are or spooled.
+//! The bytes of an archive from front to back: headers are read, contents are left where they are.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::path::Path;
 
-use super::super::error::{EntryName, Flaw};
+use super::super::error::Flaw;
+use super::spool::{Incoming, Spool};
 
 /// The unit of the format.
 pub(in crate::source) const BLOCK: usize = 512;
 
-/// Bytes read at a time from a seekable archive: few while large contents are skipped, many in a run of headers.
+/// Bytes read at a time: few while large contents are skipped, many in a run of headers.
 const WINDOW_MIN: usize = 4096;
 const WINDOW_MAX: usize = 256 * 1024;
-/// Bytes handed over at a time by the thread that reads and unpacks a stream, and how many of such it may be ahead.
-const CHUNK: usize = 512 * 1024;
-const CHUNKS_AHEAD: usize = 4;
-/// Pieces smaller than this are gathered before they are written to the spool.
-const GATHER: usize = 256 * 1024;
 
 /// An archive that is being read. Positions are bytes of the unpacked archive.
 pub(in crate::source) struct Input {
     position: u64,
     body: Body,
+    window: Window,
 }
 
 enum Body {
-    Seekable { file: File, size: u64, window: Window },
-    Stream { stream: Stream, spool: Spool },
+    Seekable { file: File, size: u64 },
+    Spooled(Spool),
+}
+
+impl Body {
+    const fn file(&self) -> &File {
+        match self {
+            Self::Seekable { file, .. } | Self::Spooled(Spool { file, .. }) => file,
+        }
+    }
+
+    /// How many bytes there are, waiting for `end` of them where they still come.
+    fn size(&self, end: u64) -> Result<u64, Flaw> {
+        match self {
+            Self::Seekable { size, .. } => Ok(*size),
+            Self::Spooled(spool) => spool.wait_for(end),
+        }
+    }
 }
 
 impl Input {
     /// A file that can be read by position; contents stay in it.
     pub(in crate::source) fn seekable(file: File, size: u64) -> Self {
-        let window = Window { bytes: Vec::new(), start: 0, next_size: WINDOW_MIN };
-        Self { position: 0, body: Body::Seekable { file, size, window } }
+        Self::new(Body::Seekable { file, size })
     }
 
-    /// A stream, unpacked already; contents go to a spool in `directory`.
-    pub(in crate::source) fn stream(
-        reader: Box<dyn Read + Send>,
-        directory: &Path,
-    ) -> Result<Self, Flaw> {
-        let spool = Spool::new(directory)?;
-        Ok(Self { position: 0, body: Body::Stream { stream: Stream::start(reader)?, spool } })
+    /// A stream: it goes to an unlinked file in `directory`, unpacked.
+    pub(in crate::source) fn stream(incoming: Incoming, directory: &Path) -> Result<Self, Flaw> {
+        Ok(Self::new(Body::Spooled(Spool::start(incoming, directory)?)))
+    }
+
+    fn new(body: Body) -> Self {
+        let window = Window { bytes: Vec::new(), start: 0, next_size: WINDOW_MIN };
+        Self { position: 0, body, window }
     }
 
     /// Where the next byte lies.
@@ -55,10 +66,7 @@ impl Input {
 
     /// A second handle of the file that [`Self::data`] gives positions in.
     pub(in crate::source) fn data_file(&self) -> io::Result<File> {
-        match &self.body {
-            Body::Seekable { file, .. } => file.try_clone(),
-            Body::Stream { spool, .. } => spool.file.try_clone(),
-        }
+        self.body.file().try_clone()
     }
 
     /// Reads the next block; `false` if the archive ends before it.
@@ -87,90 +95,38 @@ impl Input {
 
     /// Passes over the contents of an entry and says where they can be read later.
     pub(in crate::source) fn data(&mut self, size: u64) -> Result<u64, Flaw> {
-        let at = match &mut self.body {
-            Body::Seekable { size: archive, .. } => {
-                let at = self.position;
-                let end = at.checked_add(size).filter(|end| end <= archive);
-                self.position = end.ok_or(Flaw::Truncated("the contents of a file"))?;
-                at
-            }
-            Body::Stream { stream, spool } => {
-                let at = spool.written;
-                let mut left = size;
-                while left > 0 {
-                    let bytes = stream.available()?;
-                    if bytes.is_empty() {
-                        return Err(Flaw::Truncated("the contents of a file"));
-                    }
-                    let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                    spool.write(&bytes[..count])?;
-                    stream.consume(count);
-                    left -= count as u64;
-                    self.position += count as u64;
-                }
-                at
-            }
-        };
-        self.skip_padding(size)?;
+        let at = self.position;
+        let truncated = || Flaw::Truncated("the contents of a file");
+        let end = at.checked_add(size).ok_or_else(truncated)?;
+        if end > self.body.size(end)? {
+            return Err(truncated());
+        }
+        // Archives that were cut off inside the last block's padding have all their contents.
+        let padding = size.wrapping_neg() % BLOCK as u64;
+        self.position = (end + padding).min(self.body.size(end + padding)?);
         Ok(at)
     }
 
     /// Passes over bytes that nobody wants, up to the end of their last block.
     pub(in crate::source) fn skip(&mut self, size: u64) -> Result<(), Flaw> {
-        match &mut self.body {
-            Body::Seekable { .. } => {
-                self.data(size)?;
-            }
-            Body::Stream { stream, .. } => {
-                let skipped = stream.skip(size)?;
-                self.position += skipped;
-                if skipped < size {
-                    return Err(Flaw::Truncated("the contents of an entry"));
-                }
-                self.skip_padding(size)?;
-            }
-        }
-        Ok(())
+        self.data(size).map(drop)
     }
 
-    /// Archives that were cut off inside the last block's padding have all their contents.
-    fn skip_padding(&mut self, size: u64) -> Result<(), Flaw> {
-        let padding = size.wrapping_neg() % BLOCK as u64;
-        match &mut self.body {
-            Body::Seekable { size, .. } => self.position = (self.position + padding).min(*size),
-            Body::Stream { stream, .. } => self.position += stream.skip(padding)?,
-        }
-        Ok(())
-    }
-
-    /// After the end of the archive: reads what follows, so that a packed stream's own checksum is looked at, and
-    /// writes the last of the spool.
+    /// After the end of the archive: waits for what follows, so that a packed stream's own checksum is looked at.
     pub(in crate::source) fn finish(self) -> Result<(), Flaw> {
-        if let Body::Stream { mut stream, mut spool } = self.body {
-            stream.skip(u64::MAX)?;
-            spool.flush()?;
-        }
-        Ok(())
+        self.body.size(u64::MAX).map(drop)
     }
 
     /// Fills the block as far as there are bytes.
     fn fill(&mut self, block: &mut [u8; BLOCK]) -> Result<usize, Flaw> {
         let mut filled = 0;
         while filled < BLOCK {
-            let bytes = match &mut self.body {
-                Body::Seekable { file, window, .. } => {
-                    window.at(file, self.position).map_err(Flaw::Read)?
-                }
-                Body::Stream { stream, .. } => stream.available()?,
-            };
+            let bytes = self.window.at(&self.body, self.position)?;
             let count = bytes.len().min(BLOCK - filled);
             if count == 0 {
                 break;
             }
             block[filled..filled + count].copy_from_slice(&bytes[..count]);
-            if let Body::Stream { stream, .. } = &mut self.body {
-                stream.consume(count);
-            }
             filled += count;
             self.position += count as u64;
         }
@@ -178,7 +134,7 @@ impl Input {
     }
 }
 
-/// A part of a seekable archive in memory.
+/// A part of an archive in memory.
 struct Window {
     bytes: Vec<u8>,
     start: u64,
@@ -187,7 +143,7 @@ struct Window {
 
 impl Window {
     /// The bytes from `position` on; none at the end of the file.
-    fn at(&mut self, file: &File, position: u64) -> io::Result<&[u8]> {
+    fn at(&mut self, body: &Body, position: u64) -> Result<&[u8], Flaw> {
         let end = self.start + self.bytes.len() as u64;
         if !(self.start..end).contains(&position) {
             let is_near = position.checked_sub(end).is_some_and(|gap| gap < WINDOW_MIN as u64);
@@ -195,9 +151,12 @@ impl Window {
                 true => (self.next_size * 2).min(WINDOW_MAX),
                 false => (self.next_size / 4).max(WINDOW_MIN),
             };
-            self.bytes.resize(self.next_size, 0);
+            // Of a stream what is there already, at least a block.
+            let there = body.size(position.saturating_add(BLOCK as u64))?.saturating_sub(position);
+            let most = usize::try_from(there).unwrap_or(usize::MAX).min(self.next_size);
+            self.bytes.resize(most, 0);
             self.start = position;
-            let count = read_some_at(file, &mut self.bytes, position)?;
+            let count = read_some_at(body.file(), &mut self.bytes, position).map_err(Flaw::Read)?;
             self.bytes.truncate(count);
         }
         Ok(&self.bytes[(position - self.start) as usize..])
@@ -209,138 +168,6 @@ fn read_some_at(file: &File, buffer: &mut [u8], position: u64) -> io::Result<usi
         match file.read_at(buffer, position) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
-        }
-    }
-}
-
-/// A reader that runs ahead in a thread of its own.
-struct Stream {
-    chunks: Receiver<io::Result<Vec<u8>>>,
-    /// Chunks that were read go back to be filled again.
-    empty: SyncSender<Vec<u8>>,
-    chunk: Vec<u8>,
-    at: usize,
-    ended: bool,
-}
-
-impl Stream {
-    fn start(reader: Box<dyn Read + Send>) -> Result<Self, Flaw> {
-        let (full, chunks) = sync_channel(CHUNKS_AHEAD);
-        let (empty, emptied) = sync_channel(CHUNKS_AHEAD + 1);
-        // Not joined: after an error it may be waiting for a pipe. It ends when it finds no one listening.
-        thread::Builder::new()
-            .name("archive".into())
-            .spawn(move || read_ahead(reader, &full, &emptied))
-            .map_err(Flaw::Read)?;
-        Ok(Self { chunks, empty, chunk: Vec::new(), at: 0, ended: false })
-    }
-
-    /// The next bytes; none at the end.
-    fn available(&mut self) -> Result<&[u8], Flaw> {
-        while self.at == self.chunk.len() && !self.ended {
-            match self.chunks.recv() {
-                Ok(chunk) => {
-                    let done = std::mem::replace(&mut self.chunk, chunk.map_err(Flaw::Read)?);
-                    // A full channel only means that the chunk is freed instead.
-                    drop(self.empty.try_send(done));
-                    self.at = 0;
-                }
-                Err(_) => self.ended = true,
-            }
-        }
-        Ok(&self.chunk[self.at..])
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.at += count;
-    }
-
-    /// Bytes passed over: fewer than `size` only at the end.
-    fn skip(&mut self, size: u64) -> Result<u64, Flaw> {
-        let mut skipped = 0;
-        while skipped < size {
-            let bytes = self.available()?.len();
-            if bytes == 0 {
-                break;
-            }
-            let count = bytes.min(usize::try_from(size - skipped).unwrap_or(usize::MAX));
-            self.consume(count);
-            skipped += count as u64;
-        }
-        Ok(skipped)
-    }
-}
-
-fn read_ahead(
-    mut reader: Box<dyn Read + Send>,
-    full: &SyncSender<io::Result<Vec<u8>>>,
-    emptied: &Receiver<Vec<u8>>,
-) {
-    loop {
-        let mut chunk = emptied.try_recv().unwrap_or_default();
-        chunk.clear();
-        chunk.reserve(CHUNK);
-        let result = reader.by_ref().take(CHUNK as u64).read_to_end(&mut chunk);
-        // What came before an error is good.
-        let is_last = result.as_ref().map_or(true, |&count| count == 0);
-        if !chunk.is_empty() && full.send(Ok(chunk)).is_err() {
-            return;
-        }
-        if let Err(error) = result {
-            drop(full.send(Err(error)));
-        }
-        if is_last {
-            return;
-        }
-    }
-}
-
-/// Contents of a stream, in an unlinked file. Headers are not kept.
-struct Spool {
-    file: File,
-    directory: PathBuf,
-    gathered: Vec<u8>,
-    /// Gathered bytes included.
-    written: u64,
-}
-
-impl Spool {
-    fn new(directory: &Path) -> Result<Self, Flaw> {
-        let directory = match directory.as_os_str().is_empty() {
-            true => PathBuf::from("."),
-            false => directory.to_owned(),
-        };
-        let file = tempfile::tempfile_in(&directory)
-            .map_err(|source| Flaw::Spool { directory: directory.as_path().into(), source })?;
-        Ok(Self { file, directory, gathered: Vec::new(), written: 0 })
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Flaw> {
-        if self.gathered.len() + bytes.len() > GATHER {
-            self.flush()?;
-        }
-        if bytes.len() >= GATHER {
-            (&self.file).write_all(bytes).map_err(|error| self.failed(error))?;
-        } else {
-            self.gathered.extend_from_slice(bytes);
-        }
-        self.written += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Flaw> {
-        (&self.file).write_all(&self.gathered).map_err(|error| self.failed(error))?;
-        self.gathered.clear();
-        Ok(())
-    }
-
-    fn failed(&self, source: io::Error) -> Flaw {
-        let directory: EntryName = self.directory.as_path().into();
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Flaw::SpoolFull { directory, written: self.written }
-            }
-            _ => Flaw::Spool { directory, source },
         }
     }
 }
