@@ -39,19 +39,17 @@ const WRITABLE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::PROJECT)
     .union(RoCompatFeatures::BIGALLOC)
     .union(RoCompatFeatures::METADATA_CSUM)
+    .union(RoCompatFeatures::ORPHAN_PRESENT)
     .union(RoCompatFeatures::VERITY);
 
 /// Refuses what this code cannot write, before anything is written.
-fn check_writable(geometry: &Geometry, superblock: &Superblock) -> Result<(), Error> {
+fn check_writable(geometry: &Geometry) -> Result<(), Error> {
     let beyond = geometry.features.ro_compat.difference(WRITABLE);
     if !beyond.is_empty() {
         return Err(FormatError::UnsupportedForWriting(beyond).into());
     }
     if geometry.has_incompat(IncompatFeatures::MMP) {
         return Err(Error::NotSupported("writing to volumes with multiple-mount protection"));
-    }
-    if superblock.last_orphan.is_some() {
-        return Err(Error::NotSupported("finishing deletes that were cut off (orphans)"));
     }
     Ok(())
 }
@@ -67,9 +65,6 @@ fn check_options(options: &LiveOptions, geometry: &Geometry, data: DataMode) -> 
     }
     if data == DataMode::Ordered && options.journal_async_commit {
         return Err(Error::Options("journal_async_commit cannot go with data=ordered"));
-    }
-    if data == DataMode::Journal {
-        return Err(Error::NotSupported("data=journal"));
     }
     Ok(())
 }
@@ -108,7 +103,7 @@ impl OpenOptions {
         let geometry = Geometry::new(&raw)?;
         check_size(&geometry, &*device)?;
         let superblock = Superblock::decode(&raw);
-        check_writable(&geometry, &superblock)?;
+        check_writable(&geometry)?;
         let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
         check_options(options, &geometry, data)?;
 
@@ -119,7 +114,7 @@ impl OpenOptions {
         let raw = verified_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
         check_size(&geometry, &*device)?;
-        check_writable(&geometry, &Superblock::decode(&raw))?;
+        check_writable(&geometry)?;
         let state = State::from_bits_retain(raw.s_state.get());
         let counts_are_true =
             !needs_recovery && state.contains(State::CLEAN) && !state.contains(State::ERRORS);
@@ -183,6 +178,7 @@ impl OpenOptions {
             let (clusters, inodes) = group::free_counts(&volume)?;
             volume.live()?.allocator.set_counts(clusters, inodes);
         }
+        volume.finish_orphans()?;
         Ok(volume)
     }
 }

@@ -229,6 +229,9 @@ impl Volume {
         if file.is_encrypted() {
             return Err(Error::Encrypted(file.number));
         }
+        if self.is_journalled(file) {
+            return self.read_newest(file, offset, buffer);
+        }
         data::read(self, file, offset, buffer)
     }
 

@@ -62,7 +62,6 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// The blocks.
-    #[expect(dead_code, reason = "for whoever writes data")]
     pub(crate) fn run(&self) -> Run {
         self.run
     }
@@ -162,7 +161,6 @@ impl Allocator {
     }
 
     /// Sets free clusters aside. No handle is needed.
-    #[expect(dead_code, reason = "for whoever writes data")]
     pub(crate) fn claim<S: MetadataRead>(
         self: &Arc<Self>,
         source: &S,

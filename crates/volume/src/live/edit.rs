@@ -1,9 +1,10 @@
 //! One operation that changes the volume: a journal handle, the allocator, and the frames.
 
 use super::Live;
-use crate::alloc::{Claim, InodeRequest};
+use crate::alloc::InodeRequest;
 use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
+use crate::open::DataMode;
 use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
@@ -28,8 +29,6 @@ pub(crate) struct LiveEdit<'v> {
     is_privileged: bool,
     /// The quota files' lock is held.
     is_charging: bool,
-    /// Clusters set aside for the file's data.
-    claim: Option<Claim>,
 }
 
 impl<'v> LiveEdit<'v> {
@@ -44,7 +43,6 @@ impl<'v> LiveEdit<'v> {
             now: live.now(volume.geometry()),
             is_privileged: false,
             is_charging: false,
-            claim: None,
         })
     }
 
@@ -52,12 +50,6 @@ impl<'v> LiveEdit<'v> {
     pub(crate) fn privileged(mut self, is_privileged: bool) -> Self {
         self.is_privileged = is_privileged;
         self
-    }
-
-    /// The next blocks for data come from there; what it has more stays set aside.
-    #[expect(dead_code, reason = "for whoever writes data")]
-    pub(crate) fn use_claim(&mut self, claim: Claim) {
-        self.claim = Some(claim);
     }
 
     fn handle(&self) -> Result<&Handle<'v>, Error> {
@@ -175,18 +167,14 @@ impl Edit for LiveEdit<'_> {
     }
 
     fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
-        if request.purpose == Purpose::Data
-            && let Some(claim) = self.claim.take()
-        {
-            return self.live.allocator.take(self, claim);
-        }
         self.live.allocator.allocate(self, request, self.is_privileged)
     }
 
     fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
         let tid = self.tid()?;
         self.live.allocator.free(self, tid, run)?;
-        if purpose == Purpose::Metadata {
+        // Data that went through the journal are revoked as metadata are.
+        if purpose == Purpose::Metadata || self.live.data == DataMode::Journal {
             let handle = self.handle()?;
             for block in run.start.0..run.start.0 + run.count {
                 handle.forget(BlockNo(block))?;

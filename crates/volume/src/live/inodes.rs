@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::hash::ByWord;
 use crate::read::inode::{self, LoadedInode};
 use crate::source::MetadataRead;
-use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use extant_ondisk::InodeNo;
 use std::collections::{HashMap, VecDeque};
@@ -49,6 +49,8 @@ pub(crate) struct LiveInode {
     state: RwLock<Option<LoadedInode>, InodeLock>,
     /// Who has taken hold of it ([`Volume::acquire`](crate::Volume::acquire)).
     holds: AtomicU64,
+    /// More than its times may have changed since it was synced last; true as long as nobody knows.
+    is_unsynced: AtomicBool,
 }
 
 /// An inode locked for reading.
@@ -139,6 +141,16 @@ impl LiveInode {
         before.is_ok_and(|before| before > 0 && before <= count)
     }
 
+    /// More than the inode's times changes now.
+    pub(crate) fn set_unsynced(&self) {
+        self.is_unsynced.store(true, Ordering::Release);
+    }
+
+    /// Whether more than the times changed since this was asked last.
+    pub(crate) fn take_unsynced(&self) -> bool {
+        self.is_unsynced.swap(false, Ordering::AcqRel)
+    }
+
     /// Whether somebody holds it.
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Acquire) > 0
@@ -194,8 +206,12 @@ impl InodeCache {
                 shard.queue.push_back(oldest);
             }
         }
-        let new =
-            Arc::new(LiveInode { number, state: RwLock::ranked(None), holds: AtomicU64::new(0) });
+        let new = Arc::new(LiveInode {
+            number,
+            state: RwLock::ranked(None),
+            holds: AtomicU64::new(0),
+            is_unsynced: AtomicBool::new(true),
+        });
         shard.inodes.insert(number.0, new.clone());
         shard.queue.push_back(number.0);
         new

@@ -30,7 +30,6 @@ pub(crate) struct Live {
     #[expect(dead_code, reason = "for the calls to come")]
     pub(crate) options: LiveOptions,
     /// What happens to file data.
-    #[expect(dead_code, reason = "for the calls to come")]
     pub(crate) data: DataMode,
     /// The superblock said clean and says so again at the end.
     pub(crate) closes_clean: bool,

@@ -3,6 +3,7 @@
 use crate::alloc::group::GROUP_CREDITS;
 use crate::read::inode::LoadedInode;
 use crate::write::dir::INSERT_CREDITS;
+use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::{Geometry, IncompatFeatures};
 
 /// An inode's record.
@@ -13,6 +14,8 @@ pub(crate) const BITMAP: u32 = 2;
 pub(crate) const XATTR_BLOCK: u32 = 1 + BITMAP;
 /// What quotas of three kinds may take: for each a record, and where it is new a leaf, the nodes above it and the header.
 pub(crate) const QUOTA: u32 = 3 * 6;
+/// The superblock.
+pub(crate) const SUPERBLOCK: u32 = 1;
 /// Blocks that a directory may grow by when a name is added: leaf, node, level. More splits than that extend the handle.
 const DIR_GROWTH: u32 = 3;
 /// Levels of pointer blocks.
@@ -27,6 +30,17 @@ pub(crate) fn map_block(file: &LoadedInode) -> u32 {
         INDIRECT_LEVELS
     };
     BITMAP + levels * (2 + BITMAP)
+}
+
+/// A run of blocks mapped, or marked as written: in a map of pointers as many blocks of them as the run takes.
+pub(crate) fn map_run(geometry: &Geometry, file: &LoadedInode, blocks: u64) -> u32 {
+    if file.is_extent_mapped() {
+        return map_block(file);
+    }
+    let blocks_of_pointers =
+        blocks / IndirectMap::new(geometry.block_size).pointers_per_block() + 1;
+    let of_run = u32::try_from(blocks_of_pointers).unwrap_or(u32::MAX);
+    map_block(file).saturating_add(of_run.saturating_mul(1 + BITMAP))
 }
 
 /// A name added to a directory.

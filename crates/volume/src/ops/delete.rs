@@ -48,6 +48,27 @@ impl Volume {
         self.delete(edit, locked)
     }
 
+    /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size.
+    pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
+        let live = self.live()?;
+        let all = live.orphans.lock().all();
+        for number in all {
+            let file = live.inodes.get(number);
+            let mut locked = file.write_with(LockAs::File, || inode::load_any(self, number))?;
+            let mut edit = self.edit(self.delete_credits(&locked))?;
+            if locked.links == 0 {
+                self.delete(edit, locked)?;
+                continue;
+            }
+            if has_blocks(self, &locked) {
+                self.cut(&mut edit, &mut locked)?;
+            }
+            live.orphans.lock().remove(&mut edit, number)?;
+            write_inode(&mut edit, number, &locked.inode)?;
+        }
+        Ok(())
+    }
+
     /// Releases whatever is held.
     pub(crate) fn let_go_of_all(&self) -> Result<(), Error> {
         let Source::Live(live) = &self.source else { return Ok(()) };

@@ -4,10 +4,13 @@
 //! opposite order. Permissions are not judged here: the caller is somebody who may.
 
 pub(crate) mod credits;
+mod data;
 mod delete;
 mod namespace;
 mod new_inode;
 mod xattrs;
+
+pub use data::FallocateMode;
 
 /// Who creates files.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

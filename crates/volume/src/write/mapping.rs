@@ -124,6 +124,10 @@ pub fn plan<S: MetadataRead>(
         // The last cluster is there already, below the blocks behind the hole.
         end -= end % per_cluster;
     }
+    if end < at.0 + request.count && end % per_cluster < end - at.0 {
+        // There is more to come: it begins with a cluster of its own.
+        end -= end % per_cluster;
+    }
     let most = end - at.0;
     let request = AllocationRequest { goal: Some(goal), count: skipped + most, ..request };
     Ok(Plan::Fresh { request, skipped, most })
@@ -151,6 +155,11 @@ pub fn place<E: Edit>(
             Err(error)
         }
     }
+}
+
+/// Blocks that a file of this kind has at most.
+pub fn max_blocks(geometry: &Geometry, file: &LoadedInode) -> u64 {
+    limit(geometry, file.is_extent_mapped())
 }
 
 /// Blocks that the file's map can reach.

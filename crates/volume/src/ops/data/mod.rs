@@ -1,0 +1,87 @@
+//! The contents of files: read, written, cut, preallocated, made durable.
+//!
+//! Data are on the device before the metadata that show them are changed. New blocks are set aside in memory ([`Claim`]), filled
+//! while nothing of the volume says that they are in use, and mapped in one operation then: what fails half way, or is cut off
+//! by power loss, leaves nothing mapped. Blocks that hold data are overwritten where they are. Where data are journalled
+//! (`data=journal`, or the file's flag) they go through frames in the same operation as the map, and are read from there.
+//!
+//! [`Claim`]: crate::alloc::Claim
+
+mod fallocate;
+mod journalled;
+mod range;
+mod seek;
+mod sync;
+mod truncate;
+mod write;
+
+pub use fallocate::FallocateMode;
+
+use super::Creator;
+use crate::edit::{Edit, change_superblock, superblock};
+use crate::error::Error;
+use crate::live::edit::LiveEdit;
+use crate::open::DataMode;
+use crate::read::inode::LoadedInode;
+use crate::volume::{Source, Volume};
+use extant_ondisk::inode::{FileType, InodeFlags};
+use extant_ondisk::{CompatFeatures, RoCompatFeatures};
+
+/// The setuid bit of a mode.
+const SETUID: u16 = 0o4000;
+/// Setgid, and the permission of the group to execute that makes it mean something.
+const SETGID_EXECUTABLE: u16 = 0o2010;
+/// Files larger than this need the feature large_file.
+const LARGE: u64 = 0x7fff_ffff;
+
+impl Volume {
+    /// Whether the file's data go through the journal.
+    pub(crate) fn is_journalled(&self, file: &LoadedInode) -> bool {
+        let Source::Live(live) = &self.source else { return false };
+        self.geometry().has_compat(CompatFeatures::HAS_JOURNAL)
+            && (live.data == DataMode::Journal || file.flags.contains(InodeFlags::JOURNAL_DATA))
+    }
+}
+
+/// The file, if its data may be changed.
+fn check_writable(file: &LoadedInode) -> Result<(), Error> {
+    match file.file_type() {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Error::IsADirectory),
+        _ => return Err(Error::WrongFileType),
+    }
+    if file.is_encrypted() {
+        return Err(Error::Encrypted(file.number));
+    }
+    // A verity file never changes again, and values of attributes are not changed as files.
+    if file.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY | InodeFlags::EA_INODE) {
+        return Err(Error::NotPermitted(file.number));
+    }
+    Ok(())
+}
+
+/// The file's data change now: its times, and what makes a program run as its owner.
+fn touch(edit: &LiveEdit<'_>, file: &mut LoadedInode, by: &Creator) {
+    let now = edit.now();
+    (file.inode.mtime, file.inode.ctime) = (now, now);
+    if by.is_privileged {
+        return;
+    }
+    file.inode.mode &= !SETUID;
+    if file.mode & SETGID_EXECUTABLE == SETGID_EXECUTABLE {
+        file.inode.mode &= !super::new_inode::SETGID;
+    }
+}
+
+/// Gives the file a size, and the volume the feature that a large one needs.
+fn set_size(edit: &mut LiveEdit<'_>, file: &mut LoadedInode, size: u64) -> Result<(), Error> {
+    if size > LARGE {
+        let mut features = superblock(edit)?.features();
+        if !features.ro_compat.contains(RoCompatFeatures::LARGE_FILE) {
+            features.ro_compat.insert(RoCompatFeatures::LARGE_FILE);
+            change_superblock(edit, |raw| raw.set_features(features))?;
+        }
+    }
+    file.inode.size = size;
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Making a file durable.
+
+use crate::error::Error;
+use crate::read::inode::LoadedInode;
+use crate::volume::{Source, Volume};
+use extant_ondisk::InodeNo;
+
+impl Volume {
+    /// Waits until all that was changed of a file is durable: data, size, map, attributes and the name that it was made by.
+    ///
+    /// # Errors
+    /// The journal was stopped by an earlier failure, or now; no such file.
+    pub fn fsync(&self, file: InodeNo) -> Result<(), Error> {
+        self.with_inode(file, |_: &LoadedInode| Ok(()))?;
+        // Data were on the device before the change of the inode, and every commit flushes it.
+        self.sync()
+    }
+
+    /// As [`Self::fsync`], but for times: where only blocks that the file had were overwritten the journal is not waited for.
+    ///
+    /// # Errors
+    /// As [`Self::fsync`].
+    pub fn fdatasync(&self, file: InodeNo) -> Result<(), Error> {
+        let Source::Live(live) = &self.source else { return Ok(()) };
+        let inode = live.inodes.get(file);
+        if inode.take_unsynced() {
+            return self.fsync(file).inspect_err(|_| inode.set_unsynced());
+        }
+        if let Some(error) = live.journal.aborted() {
+            return Err(error.into());
+        }
+        Ok(self.device.flush()?)
+    }
+}
