@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod corpora;
 mod demo;
 mod fuzz;
 mod machine;
@@ -28,6 +29,8 @@ enum Chore {
     Bench(bench::Bench),
     /// Run the fuzz harnesses longer than the tests do
     Fuzz(fuzz::Fuzz),
+    /// Make the project's own corpus of whole and damaged images anew
+    Corpora(corpora::Corpora),
 }
 
 /// What ends a chore early, as one line for a person.
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Chore::Test(test) => test.run(),
         Chore::Bench(bench) => bench.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
+        Chore::Corpora(corpora) => corpora.run(),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("xtask: {failure}");

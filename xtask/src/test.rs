@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use crate::{Failure, machine};
+use crate::{Failure, corpora, machine};
 
 /// Run every check and every test
 #[derive(clap::Args)]
@@ -44,6 +44,7 @@ impl Test {
         let mut docs = cargo("doc --workspace --no-deps --document-private-items");
         docs.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links");
         tally.check("documentation", docs)?;
+        corpora::make_where_missing()?;
         tally.cargo_test(cargo("test --workspace --no-fail-fast"))?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-device --lib --features shuttle shuttle_tests";

@@ -198,8 +198,9 @@ fn quota_difference(records: &[QuotaRecord], usage: &BTreeMap<u32, (u64, u64)>) 
         .collect();
     wrong.sort_unstable();
     let id = **wrong.first()?;
-    let (space, inodes) = stored.get(&id).copied().unwrap_or_default();
-    let (expected_space, expected_inodes) = usage.get(&id).copied().unwrap_or_default();
+    // e2fsck's words: what was counted is actual, what the file says is expected.
+    let (space, inodes) = usage.get(&id).copied().unwrap_or_default();
+    let (expected_space, expected_inodes) = stored.get(&id).copied().unwrap_or_default();
     Some(format!(
         "id {id}: actual ({space}, {inodes}) != expected ({expected_space}, {expected_inodes})"
     ))

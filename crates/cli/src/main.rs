@@ -16,6 +16,7 @@ mod reader;
 mod session;
 mod survey;
 mod table;
+mod target;
 mod time;
 mod twins;
 

@@ -73,12 +73,31 @@ impl TempImage {
     }
 }
 
+/// Where the project lies.
+fn workspace() -> &'static Path {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    crates.and_then(Path::parent).expect("this crate lies two directories down")
+}
+
 /// The corpora of others' images: EXTANT_CORPORA, or `../shared/corpora` beside the workspace.
 pub fn corpora() -> Option<PathBuf> {
     let named = std::env::var_os("EXTANT_CORPORA").map(PathBuf::from);
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    let beside = || Some(workspace?.parent()?.join("shared/corpora"));
+    let beside = || Some(workspace().parent()?.join("shared/corpora"));
     named.or_else(beside).filter(|path| path.is_dir())
+}
+
+/// Where `cargo xtask corpora` puts the corpus of our own.
+pub fn own_corpus_dir() -> PathBuf {
+    workspace().join("target/corpus")
+}
+
+/// The packed images of our own corpus, in the order of their names; none where it was not made.
+pub fn own_corpus() -> Vec<PathBuf> {
+    let found = std::fs::read_dir(own_corpus_dir()).into_iter().flatten().filter_map(Result::ok);
+    let is_image = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "gz");
+    let mut images: Vec<_> = found.map(|entry| entry.path()).filter(is_image).collect();
+    images.sort();
+    images
 }
 
 /// A gzipped file, unpacked in memory.

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use extant_device::url::{Target, look};
 use extant_ondisk::inode::FileType;
@@ -16,7 +17,7 @@ use crate::failure::{At, Failure};
 use crate::inside::inside_of;
 use crate::reader::{Image, Images};
 use crate::session::Session;
-use copier::{Copier, Rules};
+use copier::{Copier, FirstCopies, Rules};
 
 /// Copy files out of an image
 ///
@@ -55,7 +56,6 @@ impl Args {
             return Err(Failure::not_built("copying into an image"));
         }
         let rules = Rules {
-            recursive: self.recursive || self.archive,
             preserve: self.preserve || self.archive,
             links: self.archive,
             no_clobber: self.no_clobber,
@@ -67,10 +67,18 @@ impl Args {
             return Err(Failure::at(target, "not a directory, and there are several sources"));
         }
         let mut images = Images::default();
+        let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
         for source in inside_of(self.image.as_deref(), &self.sources)? {
             let outcome = images.of(&source).and_then(|image| {
+                let known = copies.iter().position(|(of, _)| Arc::ptr_eq(of, &image));
+                let at = known.unwrap_or_else(|| {
+                    copies.push((image, FirstCopies::new()));
+                    copies.len() - 1
+                });
+                let (image, copies) = &mut copies[at];
                 let path = source.path.as_bytes();
-                self.copy_one(&image, path, target, is_directory, rules, session)
+                let place = Place { target, is_directory };
+                self.copy_one(Copier::new(image, rules, copies), image, path, place, session)
             });
             if let Err(failure) = outcome {
                 session.complain(failure)?;
@@ -81,19 +89,19 @@ impl Args {
 
     fn copy_one(
         &self,
+        mut copier: Copier<'_>,
         image: &Image,
         path: &[u8],
-        target: &Path,
-        is_directory: bool,
-        rules: Rules,
+        Place { target, is_directory }: Place<'_>,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let file = image.resolve(path, if rules.recursive { Follow::No } else { Follow::Yes })?;
-        if file.is_dir() && !rules.recursive {
+        let is_recursive = self.recursive || self.archive;
+        let file = image.resolve(path, if is_recursive { Follow::No } else { Follow::Yes })?;
+        if file.is_dir() && !is_recursive {
             return Err(image.failure(path, "a directory, left out without -r"));
         }
         let is_plain = matches!(file.file_type(), FileType::Regular | FileType::Directory);
-        if !is_plain && !rules.recursive {
+        if !is_plain && !is_recursive {
             return Err(image.failure(path, "not a regular file, left out without -r"));
         }
         // The root, and `DIR/.`, have no name of their own: what they hold goes into the target.
@@ -109,8 +117,14 @@ impl Args {
         if !file.is_dir() && place == target && is_stream(target) {
             return write_to(image, path, &file, target);
         }
-        Copier::new(image, rules).copy(file, path, &place, session)
+        copier.copy(file, path, &place, session)
     }
+}
+
+/// Where copies go.
+struct Place<'t> {
+    target: &'t Path,
+    is_directory: bool,
 }
 
 /// Whether a place is something to write to, rather than a file to be made: `/dev/stdout`, a pipe.

@@ -14,6 +14,7 @@ use crate::failure::{At, Failure};
 use crate::inside::Inside;
 use crate::reader::Image;
 use crate::session::Session;
+use crate::target::Target;
 
 /// Write the tree of an image as a tar archive
 ///
@@ -88,46 +89,5 @@ fn not_written(output: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
         _ => Failure::at(output, error),
-    }
-}
-
-/// A file to be written: under another name until it is whole, so that a failure leaves no half archive. What is no regular
-/// file (a pipe, a tape) is written as it is.
-struct Target {
-    file: File,
-    /// The name until then, and the one it gets.
-    rename: Option<(PathBuf, PathBuf)>,
-}
-
-impl Target {
-    fn create(output: &Path) -> Result<Self, Failure> {
-        let is_special = output.metadata().is_ok_and(|metadata| !metadata.is_file());
-        if is_special {
-            let file = File::options().write(true).open(output).at(output)?;
-            return Ok(Self { file, rename: None });
-        }
-        let mut name = OsString::from(".");
-        name.push(output.file_name().ok_or_else(|| Failure::at(output, "not the name of a file"))?);
-        name.push(format!(".{}", std::process::id()));
-        let partial = output.with_file_name(name);
-        let file = File::options().write(true).create_new(true).open(&partial).at(&partial)?;
-        Ok(Self { file, rename: Some((partial, output.to_owned())) })
-    }
-
-    /// The archive is whole.
-    fn keep(mut self) -> Result<(), Failure> {
-        if let Some((partial, output)) = self.rename.take() {
-            std::fs::rename(&partial, &output).at(&output)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Some((partial, _)) = &self.rename {
-            // Nothing better than to leave it, if even this fails.
-            let _ = std::fs::remove_file(partial);
-        }
     }
 }

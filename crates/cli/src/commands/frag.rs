@@ -1,6 +1,7 @@
 //! `extant frag`: the extents of files, as filefrag shows them.
 
 use std::ffi::OsString;
+use std::fs::File;
 
 use extant_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE};
 use extant_ondisk::{FileBlock, MAX_FILE_BLOCKS};
@@ -10,11 +11,14 @@ use extant_volume::{Error, Follow, LoadedInode, Mapping, Target};
 use serde::Serialize;
 
 use super::Operands;
-use crate::failure::Failure;
+use crate::failure::{At, Failure};
 use crate::output::JsonName;
 use crate::reader::Image;
 use crate::say;
 use crate::session::Session;
+
+/// What FIEMAP may say of an extent, as far as it applies to an image.
+const FLAGS: [&str; 5] = ["last", "unwritten", "not_aligned", "inline", "merged"];
 
 /// Where `i_block` begins in an inode.
 const I_BLOCK_AT: u64 = 0x28;
@@ -28,9 +32,9 @@ pub(crate) struct Args {
     /// Each extent, in the form of an extent-mapped file
     #[arg(short)]
     extents: bool,
-    /// Count in units of this many bytes (`-b4096`); 1024 without a number
+    /// Count in units of this many bytes (`-b4096`, `-b1M`); 1024 without a number
     #[arg(short, value_name = "BYTES", num_args = 0..=1, require_equals = true,
-          default_missing_value = "1024")]
+          default_missing_value = "1024", value_parser = unit_of)]
     block_size: Option<u64>,
     /// The same as -b1024
     #[arg(short, conflicts_with = "block_size")]
@@ -41,9 +45,21 @@ pub(crate) struct Args {
     /// Block numbers in hexadecimal
     #[arg(short = 'X')]
     hexadecimal: bool,
-    /// The version
-    #[arg(short = 'V')]
-    version: bool,
+    /// Have the image's file written out by this machine before it is read
+    #[arg(short)]
+    sync: bool,
+    /// The version; twice: the flags of extents, too
+    #[arg(short = 'V', action = clap::ArgAction::Count)]
+    version: u8,
+    /// Refused: FIBMAP asks a kernel, and there is none behind an image
+    #[arg(short = 'B', hide = true)]
+    fibmap: bool,
+    /// Refused: the kernel's cache of extents
+    #[arg(short = 'E', hide = true)]
+    show_cache: bool,
+    /// Refused: as above
+    #[arg(short = 'P', hide = true)]
+    preload_cache: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -60,6 +76,19 @@ pub(crate) fn with_equals(arguments: Vec<OsString>) -> Vec<OsString> {
         _ => argument,
     };
     arguments.into_iter().map(number).collect()
+}
+
+/// A number of bytes, with `K`, `M` or `G` for powers of 1024.
+fn unit_of(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
+        Some(digits) if text.ends_with(['k', 'K']) => (digits, 10),
+        Some(digits) if text.ends_with(['m', 'M']) => (digits, 20),
+        Some(digits) => (digits, 30),
+        None => (text, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    let allowed = bytes.filter(|bytes| (1..=1 << 30).contains(bytes));
+    allowed.ok_or_else(|| "1 to 1G bytes are possible".to_owned())
 }
 
 /// A run of a file as FIEMAP would tell it. Numbers count units: blocks, or bytes where it is not aligned.
@@ -98,13 +127,27 @@ struct JsonFile {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        if self.version {
+        if self.version > 0 {
             let version = env!("CARGO_PKG_VERSION");
             session.remark(format_args!("extant {version}"))?;
+            if self.version > 1 {
+                session.remark(format_args!("Flags of extents: {}", FLAGS.join(", ")))?;
+            }
             return Ok(());
         }
-        if self.block_size.is_some_and(|size| size == 0 || size > 1 << 30) {
-            return Err(Failure::usage("-b takes 1 to 1073741824 bytes"));
+        let refused = [
+            (self.fibmap, "-B: FIBMAP asks a kernel, and an image is read without one"),
+            (self.show_cache, "-E: an image has no kernel's cache of extents"),
+            (self.preload_cache, "-P: an image has no kernel's cache of extents"),
+        ];
+        if let Some((_, why)) = refused.iter().find(|(is_asked, _)| *is_asked) {
+            return Err(Failure::new(why));
+        }
+        if self.sync {
+            for inside in self.operands.inside()? {
+                let path = &inside.image.path;
+                File::open(path).and_then(|file| file.sync_all()).at(path)?;
+            }
         }
         let mut files = Vec::new();
         let mut is_first = true;
@@ -329,5 +372,10 @@ mod tests {
         assert_eq!(unit(&["filefrag", "-v", "disk.img:/a"]), (None, 1));
         assert_eq!(unit(&["filefrag", "-b", "disk.img:/a"]), (Some(1024), 1));
         assert_eq!(unit(&["filefrag", "-b4096", "-v", "disk.img:/a"]), (Some(4096), 1));
+        assert_eq!(unit(&["filefrag", "-b2K", "disk.img:/a"]), (Some(2048), 1));
+        assert_eq!(unit(&["filefrag", "-b1G", "disk.img:/a"]), (Some(1 << 30), 1));
+        assert!(
+            unit_of("2G").is_err() && unit_of("0").is_err() && unit_of("17592186044416m").is_err()
+        );
     }
 }

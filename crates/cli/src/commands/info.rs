@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// The superblock only
     #[arg(short = 'h')]
     header_only: bool,
+    /// Refused: files of e2image
+    #[arg(short = 'i', hide = true)]
+    image_file: bool,
     /// The multiple mount protection block
     #[arg(short)]
     mmp: bool,
@@ -61,6 +64,9 @@ impl Args {
         if session.as_twin || self.version {
             let version = env!("CARGO_PKG_VERSION");
             session.remark(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
+        }
+        if self.image_file {
+            return Err(Failure::new("-i: the files that e2image makes are not supported"));
         }
         let Some(image) = self.image.as_deref().filter(|_| !self.version) else { return Ok(()) };
         let survey = Survey::open(image, self.source()?)?;

@@ -4,6 +4,7 @@ mod figures;
 mod picture;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use kuva::backend::png::PngBackend;
@@ -13,6 +14,7 @@ use crate::inside::Inside;
 use crate::output::{human_size, printable};
 use crate::reader::Image;
 use crate::session::Session;
+use crate::target::Target;
 use figures::{Figures, KINDS};
 
 /// Pixels for each unit of the picture: letters stay sharp.
@@ -79,7 +81,11 @@ impl Args {
                 .at(&inside.name)?,
         };
         match &self.output {
-            Some(output) => std::fs::write(output, bytes).at(output),
+            Some(output) => {
+                let mut target = Target::create(output)?;
+                target.file.write_all(&bytes).at(output)?;
+                target.keep()
+            }
             None => session.out.bytes(&bytes),
         }
     }

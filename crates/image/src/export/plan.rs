@@ -293,8 +293,12 @@ impl Data {
             return Ok(Self::default());
         }
         let whole = Self { map: Vec::new(), segments: std::iter::once(0..file.size).collect() };
-        // A file that has all its blocks has no holes. (The count may be too high, never too low.)
-        if file.is_inline() || file.space(volume.geometry()) >= file.size && !has_room_past(file) {
+        // A file that has all its blocks has no holes. The count may be too high, never too low; but one that is higher than
+        // the volume is a lie, and so may be the size.
+        let geometry = volume.geometry();
+        let all = geometry.blocks_count.saturating_mul(u64::from(geometry.block_size));
+        let has_all_blocks = (file.size..=all).contains(&file.space(geometry));
+        if has_all_blocks && !has_room_past(file) {
             return Ok(whole);
         }
         let mut segments: Vec<Range<u64>> = Vec::new();

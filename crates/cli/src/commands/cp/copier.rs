@@ -3,7 +3,8 @@
 //! The image may be anybody's: every name is made relative to the directory that holds it, links are never followed, and what
 //! stands in the way is removed, not written through.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -17,17 +18,20 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Timespec, Timestamps,
 use rustix::io::Errno;
 
 use crate::failure::Failure;
-use crate::reader::{Image, Name, join};
+use crate::reader::{Image, Name};
 use crate::say;
 use crate::session::Session;
 
 /// Bytes that are read and written at once.
 const PIECE: usize = 1 << 20;
+/// Directories that are open at once: those above are opened anew on the way back.
+const OPEN_LEVELS: usize = 64;
+/// Longest path, in bytes, by which a first copy is found again.
+const LONGEST_PATH: usize = 4095;
 
 /// What a copy keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    pub(super) recursive: bool,
     pub(super) preserve: bool,
     /// Hard links among the copied files.
     pub(super) links: bool,
@@ -35,13 +39,15 @@ pub(super) struct Rules {
     pub(super) verbose: bool,
 }
 
+/// Where the first copy of a file with several names is.
+pub(super) type FirstCopies = HashMap<InodeNo, PathBuf>;
+
 /// Copies files of one image.
 pub(super) struct Copier<'i> {
     image: &'i Image,
     rules: Rules,
     is_root: bool,
-    /// Where the first copy of a file with several names is.
-    copies: HashMap<InodeNo, PathBuf>,
+    copies: &'i mut FirstCopies,
     /// Directories that were copied: a damaged volume may hold loops.
     seen: HashSet<InodeNo>,
     buffer: Vec<u8>,
@@ -49,12 +55,12 @@ pub(super) struct Copier<'i> {
 
 /// A directory that is being filled.
 struct Level {
-    dir: OwnedFd,
     file: LoadedInode,
-    /// In the image.
-    path: Vec<u8>,
-    /// On this machine.
-    place: PathBuf,
+    /// Bytes of the way to it, in the image and on this machine.
+    path_len: usize,
+    place_len: usize,
+    /// By what it is known again when it is opened anew: device and inode.
+    identity: (u64, u64),
     /// Still to be copied, the last first.
     names: Vec<Name>,
     /// Whether the directory is new, or its attributes are to be set anyway.
@@ -62,15 +68,10 @@ struct Level {
 }
 
 impl<'i> Copier<'i> {
-    pub(super) fn new(image: &'i Image, rules: Rules) -> Self {
-        Self {
-            image,
-            rules,
-            is_root: rustix::process::geteuid().is_root(),
-            copies: HashMap::new(),
-            seen: HashSet::new(),
-            buffer: vec![0; PIECE],
-        }
+    /// `copies` are those of earlier operands of the same image.
+    pub(super) fn new(image: &'i Image, rules: Rules, copies: &'i mut FirstCopies) -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        Self { image, rules, is_root, copies, seen: HashSet::new(), buffer: vec![0; PIECE] }
     }
 
     /// Copies a file, and with `-r` all below it, to `place`. With `into` the place is a directory that is filled.
@@ -87,34 +88,48 @@ impl<'i> Copier<'i> {
             _ => (place, &b"."[..]),
         };
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(CWD, parent, flags, Mode::empty())
+        let dir = rustix::fs::openat(CWD, parent, DIRECTORY, Mode::empty())
             .map_err(|error| Failure::at(parent, error))?;
         if !file.is_dir() {
             return self.one(dir.as_fd(), name, &file, path, place, session);
         }
-        let Some(level) = self.enter(dir.as_fd(), name, file, path, place, session)? else {
-            return Ok(());
-        };
-        self.fill(level, session)
+        let (level, dir) = self.enter(dir.as_fd(), name, file, path, place, session)?;
+        self.fill(level, dir, path.to_vec(), place.as_os_str().as_bytes().to_vec(), session)
     }
 
-    /// Copies all that a directory holds, level by level.
-    fn fill(&mut self, first: Level, session: &mut Session) -> Result<(), Failure> {
+    /// Copies all that a directory holds, level by level. `path` and `place` lead to the file at hand, in the image and on
+    /// this machine.
+    fn fill(
+        &mut self,
+        first: Level,
+        dir: OwnedFd,
+        mut path: Vec<u8>,
+        mut place: Vec<u8>,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
         let mut levels = vec![first];
-        while let Some(level) = levels.last_mut() {
+        // The last of the levels are open.
+        let mut open = VecDeque::from([dir]);
+        while let (Some(level), Some(dir)) = (levels.last_mut(), open.back()) {
+            path.truncate(level.path_len);
+            place.truncate(level.place_len);
             let Some(name) = level.names.pop() else {
-                if let Some(done) = levels.pop() {
-                    self.finish_directory(&done, session)?;
+                if let (Some(done), Some(dir)) = (levels.pop(), open.pop_back()) {
+                    if let Some(above) = levels.last().filter(|_| open.is_empty()) {
+                        let above =
+                            reopen(&dir, above).map_err(|why| Failure::at(at(&place), why))?;
+                        open.push_back(above);
+                    }
+                    self.finish_directory(&done, dir.as_fd(), &path, at(&place), session)?;
                 }
                 continue;
             };
-            let path = join(&level.path, &name.name);
-            let place = level.place.join(std::ffi::OsStr::from_bytes(&name.name));
+            extend(&mut path, &name.name);
             if name.name.is_empty() || name.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
                 session.complain(self.image.failure(&path, "not a name that a file may have"))?;
                 continue;
             }
+            extend(&mut place, &name.name);
             let file = match self.image.volume.inode(name.inode) {
                 Ok(file) => file,
                 Err(error) => {
@@ -122,14 +137,19 @@ impl<'i> Copier<'i> {
                     continue;
                 }
             };
-            let dir = level.dir.as_fd();
-            if file.is_dir() {
-                match self.enter(dir, &name.name, file, &path, &place, session) {
-                    Ok(Some(level)) => levels.push(level),
-                    Ok(None) => {}
-                    Err(failure) => session.complain(failure)?,
-                }
-            } else if let Err(failure) = self.one(dir, &name.name, &file, &path, &place, session) {
+            let (dir, place) = (dir.as_fd(), at(&place));
+            let outcome = if file.is_dir() {
+                self.enter(dir, &name.name, file, &path, place, session).map(|(level, dir)| {
+                    levels.push(level);
+                    open.push_back(dir);
+                    if open.len() > OPEN_LEVELS {
+                        open.pop_front();
+                    }
+                })
+            } else {
+                self.one(dir, &name.name, &file, &path, place, session)
+            };
+            if let Err(failure) = outcome {
                 session.complain(failure)?;
             }
         }
@@ -145,7 +165,7 @@ impl<'i> Copier<'i> {
         path: &[u8],
         place: &Path,
         session: &mut Session,
-    ) -> Result<Option<Level>, Failure> {
+    ) -> Result<(Level, OwnedFd), Failure> {
         if !self.seen.insert(file.number) {
             let why = "the directory has two names: not copied again";
             return Err(self.image.failure(path, why));
@@ -156,36 +176,43 @@ impl<'i> Copier<'i> {
             Err(Errno::EXIST) => false,
             Err(error) => return Err(Failure::at(place, error)),
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(parent, name, flags, Mode::empty())
-            .map_err(|error| Failure::at(place, error))?;
+        let failed = |error: Errno| Failure::at(place, error);
+        let flags = DIRECTORY | OFlags::NOFOLLOW;
+        let dir = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(failed)?;
+        let identity = identity(&dir).map_err(failed)?;
         self.tell(path, place, session)?;
         let (mut names, failure) = self.image.names(file.number, path);
         names.reverse();
         if let Some(failure) = failure {
             session.complain(failure)?;
         }
-        Ok(Some(Level {
-            dir,
+        let level = Level {
             file,
-            path: path.to_vec(),
-            place: place.to_owned(),
+            path_len: path.len(),
+            place_len: place.as_os_str().len(),
+            identity,
             names,
             is_finished: is_new || self.rules.preserve,
-        }))
+        };
+        Ok((level, dir))
     }
 
-    fn finish_directory(&self, level: &Level, session: &mut Session) -> Result<(), Failure> {
+    fn finish_directory(
+        &self,
+        level: &Level,
+        dir: BorrowedFd<'_>,
+        path: &[u8],
+        place: &Path,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
         if !level.is_finished {
             return Ok(());
         }
-        let failed = |error: Errno| Failure::at(&level.place, error);
         if self.rules.preserve {
-            self.keep_on(level.dir.as_fd(), &level.file, &level.path, &level.place, session)?;
-            return Ok(());
+            return self.keep(&Made::Open(dir), &level.file, path, place, session);
         }
         let mode = Mode::from_raw_mode(RawMode::from(level.file.permissions() & 0o777 & !umask()));
-        rustix::fs::fchmod(&level.dir, mode | Mode::RWXU).map_err(failed)
+        rustix::fs::fchmod(dir, mode | Mode::RWXU).map_err(|error| Failure::at(place, error))
     }
 
     /// Copies a file that is no directory.
@@ -215,7 +242,12 @@ impl<'i> Copier<'i> {
                 rustix::fs::linkat(CWD, first, dir, name, AtFlags::empty()).map_err(failed)?;
                 return self.tell(path, place, session);
             }
-            self.copies.insert(file.number, place.to_owned());
+            if place.as_os_str().len() <= LONGEST_PATH {
+                self.copies.insert(file.number, place.to_owned());
+            } else {
+                let why = "its path is too long for a hard link: each name gets a copy";
+                session.remark(Failure::at(place, why))?;
+            }
         }
         match file.file_type() {
             FileType::Regular => self.regular(dir, name, file, path, place, session)?,
@@ -223,7 +255,7 @@ impl<'i> Copier<'i> {
                 let target = self.image.volume.read_link(file.number);
                 let target = target.map_err(|error| self.image.failure(path, error))?;
                 rustix::fs::symlinkat(&target[..], dir, name).map_err(failed)?;
-                self.keep_beside(dir, name, file, path, place, session)?;
+                self.keep(&Made::Named(dir, name), file, path, place, session)?;
             }
             special => {
                 let kind = match special {
@@ -235,7 +267,7 @@ impl<'i> Copier<'i> {
                 let device = file.device().map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
                 let mode = Mode::from_raw_mode(RawMode::from(file.permissions() & 0o777));
                 rustix::fs::mknodat(dir, name, kind, mode, device).map_err(failed)?;
-                self.keep_beside(dir, name, file, path, place, session)?;
+                self.keep(&Made::Named(dir, name), file, path, place, session)?;
             }
         }
         self.tell(path, place, session)
@@ -257,10 +289,7 @@ impl<'i> Copier<'i> {
             .map_err(|error| Failure::at(place, error))?;
         let made = File::from(made);
         self.contents(file, path, &made, place)?;
-        if self.rules.preserve {
-            self.keep_on(made.as_fd(), file, path, place, session)?;
-        }
-        Ok(())
+        self.keep(&Made::Open(made.as_fd()), file, path, place, session)
     }
 
     /// Writes the data of a file, its holes left out.
@@ -294,38 +323,10 @@ impl<'i> Copier<'i> {
         made.set_len(file.size).map_err(of_copy)
     }
 
-    /// Sets what `-p` keeps on a file that is open: the owner first, since that takes other things away; the times last.
-    fn keep_on(
+    /// Sets what `-p` keeps: the owner first, since that takes other things away; the times last.
+    fn keep(
         &self,
-        made: BorrowedFd<'_>,
-        file: &LoadedInode,
-        path: &[u8],
-        place: &Path,
-        session: &mut Session,
-    ) -> Result<(), Failure> {
-        let failed = |error: Errno| Failure::at(place, error);
-        let (uid, gid) = owner(file);
-        let is_owned = match rustix::fs::fchown(made, uid, gid) {
-            Err(Errno::PERM) if !self.is_root => false,
-            outcome => {
-                outcome.map_err(failed)?;
-                true
-            }
-        };
-        // Nobody else's file is run in the name of whoever copies it.
-        let bits = file.permissions() & if is_owned { 0o7777 } else { 0o1777 };
-        rustix::fs::fchmod(made, Mode::from_raw_mode(bits.into())).map_err(failed)?;
-        self.keep_xattrs(file, path, place, session, |name, value| {
-            rustix::fs::fsetxattr(made, name, value, XattrFlags::empty())
-        })?;
-        rustix::fs::futimens(made, &times(file)).map_err(failed)
-    }
-
-    /// The same for what cannot be opened: links, devices.
-    fn keep_beside(
-        &self,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        made: &Made<'_>,
         file: &LoadedInode,
         path: &[u8],
         place: &Path,
@@ -335,36 +336,22 @@ impl<'i> Copier<'i> {
             return Ok(());
         }
         let failed = |error: Errno| Failure::at(place, error);
-        let (uid, gid) = owner(file);
-        match rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::PERM) if !self.is_root => {}
-            outcome => outcome.map_err(failed)?,
-        }
+        let is_owned = match made.set_owner(file) {
+            Err(Errno::PERM) if !self.is_root => false,
+            outcome => {
+                outcome.map_err(failed)?;
+                true
+            }
+        };
         if file.file_type() != FileType::Symlink {
-            let mode = Mode::from_raw_mode(file.permissions().into());
-            rustix::fs::chmodat(dir, name, mode, AtFlags::empty()).map_err(failed)?;
+            // Nobody else's file is run in the name of whoever copies it.
+            let bits = file.permissions() & if is_owned { 0o7777 } else { 0o1777 };
+            made.set_mode(Mode::from_raw_mode(bits.into())).map_err(failed)?;
         }
-        // There is no call for an attribute of a name in a directory.
-        let mut named = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-        named.extend(name);
-        self.keep_xattrs(file, path, place, session, |xattr, value| {
-            rustix::fs::lsetxattr(&named[..], xattr, value, XattrFlags::empty())
-        })?;
-        rustix::fs::utimensat(dir, name, &times(file), AtFlags::SYMLINK_NOFOLLOW).map_err(failed)
-    }
-
-    fn keep_xattrs(
-        &self,
-        file: &LoadedInode,
-        path: &[u8],
-        place: &Path,
-        session: &mut Session,
-        set: impl Fn(&[u8], &[u8]) -> Result<(), Errno>,
-    ) -> Result<(), Failure> {
         let of_image = |error| self.image.failure(path, error);
         for info in self.image.volume.xattrs(file.number).map_err(of_image)? {
             let value = self.image.volume.xattr(file.number, &info.name).map_err(of_image)?;
-            match set(&info.name, &value) {
+            match made.set_xattr(&info.name, &value) {
                 Ok(()) => {}
                 // Labels and trusted attributes are root's to set.
                 Err(Errno::PERM | Errno::OPNOTSUPP) if !self.is_root => {}
@@ -374,7 +361,7 @@ impl<'i> Copier<'i> {
                 }
             }
         }
-        Ok(())
+        made.set_times(file).map_err(failed)
     }
 
     fn tell(&self, path: &[u8], place: &Path, session: &mut Session) -> Result<(), Failure> {
@@ -385,11 +372,83 @@ impl<'i> Copier<'i> {
     }
 }
 
-fn owner(file: &LoadedInode) -> (Option<Uid>, Option<Gid>) {
-    // All ones means "leave it" to the system call, and is nobody's number.
-    let uid = (file.uid != u32::MAX).then(|| Uid::from_raw(file.uid));
-    let gid = (file.gid != u32::MAX).then(|| Gid::from_raw(file.gid));
-    (uid, gid)
+/// A new file, as system calls name it.
+enum Made<'f> {
+    Open(BorrowedFd<'f>),
+    /// What cannot be opened: a link, a device.
+    Named(BorrowedFd<'f>, &'f [u8]),
+}
+
+impl Made<'_> {
+    fn set_owner(&self, file: &LoadedInode) -> Result<(), Errno> {
+        // All ones means "leave it" to the system call, and is nobody's number.
+        let uid = (file.uid != u32::MAX).then(|| Uid::from_raw(file.uid));
+        let gid = (file.gid != u32::MAX).then(|| Gid::from_raw(file.gid));
+        match *self {
+            Self::Open(made) => rustix::fs::fchown(made, uid, gid),
+            Self::Named(dir, name) => {
+                rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+
+    /// Not for a link.
+    fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
+        match *self {
+            Self::Open(made) => rustix::fs::fchmod(made, mode),
+            Self::Named(dir, name) => rustix::fs::chmodat(dir, name, mode, AtFlags::empty()),
+        }
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        match *self {
+            Self::Open(made) => rustix::fs::fsetxattr(made, name, value, XattrFlags::empty()),
+            Self::Named(dir, file) => {
+                // There is no call for an attribute of a name in a directory.
+                let mut named = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+                named.extend(file);
+                rustix::fs::lsetxattr(&named[..], name, value, XattrFlags::empty())
+            }
+        }
+    }
+
+    fn set_times(&self, file: &LoadedInode) -> Result<(), Errno> {
+        let times = times(file);
+        match *self {
+            Self::Open(made) => rustix::fs::futimens(made, &times),
+            Self::Named(dir, name) => {
+                rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+}
+
+/// How directories are opened.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens the directory above again.
+fn reopen(below: &OwnedFd, above: &Level) -> Result<OwnedFd, String> {
+    let dir = rustix::fs::openat(below, "..", DIRECTORY, Mode::empty());
+    let dir = dir.map_err(|error| format!("the directory above: {error}"))?;
+    match identity(&dir) {
+        Ok(found) if found == above.identity => Ok(dir),
+        _ => Err("it was moved while it was copied".to_owned()),
+    }
+}
+
+fn identity(dir: &OwnedFd) -> Result<(u64, u64), Errno> {
+    rustix::fs::fstat(dir).map(|found| (found.st_dev, found.st_ino))
+}
+
+fn extend(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+fn at(place: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(place))
 }
 
 fn times(file: &LoadedInode) -> Timestamps {

@@ -1,0 +1,140 @@
+//! What copying, exporting and looking do at their edges: links among operands, depths, failures, letters of the twins.
+
+mod common;
+
+use common::{EXTANT, extant, quiet, snapshot, text};
+use extant_testkit::{Scratch, TempImage, skip, tool};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+/// An image built from a directory of the scratch space.
+fn built(scratch: &Scratch, source: &Path) -> String {
+    let image = scratch.join("disk.img").display().to_string();
+    let output = extant(["build", "-o", &image, source.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    image
+}
+
+#[test]
+fn hard_links_among_operands_stay_hard_links() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir_all(source.join("a")).unwrap();
+    fs::create_dir_all(source.join("b")).unwrap();
+    fs::write(source.join("a/file"), "x").unwrap();
+    fs::hard_link(source.join("a/file"), source.join("b/other")).unwrap();
+    let image = built(&scratch, &source);
+    let target = scratch.join("target");
+    fs::create_dir(&target).unwrap();
+    let (a, b) = (format!("{image}:/a"), format!("{image}:/b"));
+    quiet(&extant(["cp", "-a", &a, &b, target.to_str().unwrap()]));
+    let inode = |name: &str| fs::metadata(target.join(name)).unwrap().ino();
+    assert_eq!(inode("a/file"), inode("b/other"));
+}
+
+/// Directories are opened anew on the way back, so that neither open files nor the length of paths end a copy.
+#[test]
+fn a_tree_deeper_than_the_open_files_is_copied() {
+    let Some(shell) = tool("sh") else { skip!("no sh here") };
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    let mut dir = source.clone();
+    for level in 0..300 {
+        dir.push(format!("level-{level}"));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("file"), format!("{level}")).unwrap();
+    }
+    let image = built(&scratch, &source);
+    let target = scratch.join("target");
+    let script = "ulimit -n 100 && exec \"$0\" cp -a \"$1:/\" \"$2\"";
+    let output = Command::new(shell.path())
+        .args(["-c", script, EXTANT, &image, target.to_str().unwrap()])
+        .output()
+        .unwrap();
+    quiet(&output);
+    let (expected, found) = (snapshot(&source), snapshot(&target));
+    assert_eq!(found.entries.len(), expected.entries.len());
+    extant_testkit::assert_same_tree(&expected, &found);
+}
+
+#[test]
+fn an_output_that_cannot_be_made_is_named_as_asked_for() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir(&source).unwrap();
+    let image = built(&scratch, &source);
+    for (command, name) in [("export", "x.tar"), ("map", "x.svg")] {
+        let output = scratch.join("missing").join(name).display().to_string();
+        let said = extant([command, "-o", &output, &image]);
+        let why = "No such file or directory (os error 2)";
+        assert_eq!(text(&said.stderr), format!("extant {command}: {output}: {why}\n"));
+        assert_eq!(said.status.code(), Some(1));
+    }
+    // A picture takes the place of an older one only when it is whole, and leaves nothing beside it.
+    let picture = scratch.join("map.svg");
+    fs::write(&picture, "old").unwrap();
+    quiet(&extant(["map", "-o", picture.to_str().unwrap(), &image]));
+    assert!(fs::read(&picture).unwrap().starts_with(b"<svg"));
+    let names = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["disk.img", "map.svg", "source"]);
+}
+
+/// mke2fs 1.47.0 stores a file that is one large hole as inline data of 60 bytes: all else of it is a hole.
+#[test]
+fn an_inline_file_that_is_all_hole_is_exported_as_a_hole() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir(&source).unwrap();
+    fs::File::create(source.join("hole")).unwrap().set_len(5 << 30).unwrap();
+    let args = ["-t", "ext4", "-O", "inline_data", "-d", source.to_str().unwrap()];
+    let image = match TempImage::by_mke2fs(16 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let archive = scratch.join("tree.tar");
+    let path = image.path().display().to_string();
+    quiet(&extant(["export", "-o", archive.to_str().unwrap(), &path]));
+    assert!(fs::metadata(&archive).unwrap().len() < 100_000);
+    let Some(tar) = tool("tar") else { skip!("tar is not installed") };
+    let listed = tar.text(["-tvf".as_ref(), archive.as_os_str()]).unwrap();
+    assert!(
+        listed.lines().any(|line| line.contains(" 5368709120 ") && line.ends_with("./hole")),
+        "{listed}"
+    );
+}
+
+/// Letters of filefrag and dumpe2fs that mean nothing for an image are refused by name; unknown ones end as the twin does.
+#[test]
+fn letters_of_the_twins_work_or_are_refused_by_name() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir(&source).unwrap();
+    let image = built(&scratch, &source);
+    for twin in ["filefrag", "dumpe2fs"] {
+        symlink(EXTANT, scratch.join(twin)).unwrap();
+    }
+    let run = |twin: &str, letter: &str| {
+        let output = Command::new(scratch.join(twin)).arg(letter).arg(&image).output().unwrap();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    };
+    for letter in ["-B", "-E", "-P"] {
+        let (code, _, said) = run("filefrag", letter);
+        assert!(code == 1 && said.starts_with(&format!("filefrag: {letter}: ")), "{code} {said}");
+    }
+    let one = format!("{image}:/: 1 extent found\n");
+    for letter in ["-s", "-k", "-b", "-b2K", "-X"] {
+        assert_eq!(run("filefrag", letter), (0, one.clone(), String::new()), "{letter}");
+    }
+    let (code, _, said) = run("filefrag", "-VV");
+    assert!(code == 0 && said.contains("unwritten"), "{said}");
+    let (code, _, said) = run("dumpe2fs", "-i");
+    assert!(code == 1 && said.contains("dumpe2fs: -i: "), "{code} {said}");
+    for twin in ["filefrag", "dumpe2fs"] {
+        let (code, _, said) = run(twin, "-Q");
+        assert!(code == 1 && said.contains("'-Q'"), "{twin}: {code} {said}");
+    }
+}
