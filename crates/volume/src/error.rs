@@ -42,6 +42,9 @@ pub enum Error {
     /// A directory with names in it.
     #[error("directory not empty")]
     NotEmpty,
+    /// A file of one project does not go into a directory that passes another one on.
+    #[error("the directory passes another project on")]
+    CrossesBoundary,
     /// The file has as many links, or the directory as many subdirectories, as the format counts.
     #[error("too many links")]
     TooManyLinks,

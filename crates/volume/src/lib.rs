@@ -28,7 +28,7 @@ pub mod write;
 
 pub use error::Error;
 pub use open::{BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt};
-pub use ops::Creator;
+pub use ops::{Creator, LiveReadDir, RenameFlags, SetAttributes};
 pub use read::dir::{DirEntry, Found, ReadDir};
 pub use read::inode::LoadedInode;
 pub use read::mapping::{Extents, Mapping, Target};

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::live::Live;
 use crate::live::inodes::LockAs;
 use crate::open::{BrokenIndex, OpenOptions};
-use crate::read::dir::{self, Found, ReadDir};
+use crate::read::dir::{self, Found};
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::{self, Extents, Mapping};
 use crate::read::path::{self, Follow};
@@ -192,14 +192,6 @@ impl Volume {
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory, or the device failed.
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
         self.with_inode(dir, |dir| dir::lookup(self, dir, name, self.on_broken_index))
-    }
-
-    /// The entries of a directory from a cookie on, `.` and `..` too; 0 is the start.
-    ///
-    /// # Errors
-    /// [`Error::NotADirectory`], a broken inode, or the device failed.
-    pub fn read_dir(&self, dir: InodeNo, from: u64) -> Result<ReadDir<'_, Self>, Error> {
-        dir::read_dir(self, self.inode(dir)?, from)
     }
 
     /// Reads a file's bytes from `offset` on and says how many there were: fewer than asked for only at its end. Holes and

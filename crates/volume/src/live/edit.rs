@@ -11,7 +11,6 @@ use crate::volume::Volume;
 use crate::write::quota::{self, Owners};
 use extant_journal::{Handle, JournalError};
 use extant_ondisk::inode::FileType;
-use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, InodeNo, Tid};
 use std::sync::Arc;
@@ -94,9 +93,8 @@ impl<'v> LiveEdit<'v> {
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let has_quotas = QuotaKind::ALL.iter().any(|kind| self.facts().quota_file(*kind).is_some());
         // A quota file that grows is itself charged to nobody.
-        if !has_quotas || self.is_charging {
+        if !self.volume.has_quotas() || self.is_charging {
             return Ok(());
         }
         let _quotas = self.live.quotas.lock();

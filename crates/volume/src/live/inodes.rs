@@ -27,7 +27,6 @@ pub(crate) enum LockAs {
     /// The only directory, or of two the ancestor, or else the one with the smaller number.
     Dir,
     /// The other one of two directories.
-    #[expect(dead_code, reason = "for renames")]
     SecondDir,
     /// A directory that is named in one of those.
     Child,
@@ -51,6 +50,8 @@ pub(crate) struct LiveInode {
     holds: AtomicU64,
     /// More than its times may have changed since it was synced last; true as long as nobody knows.
     is_unsynced: AtomicBool,
+    /// It was made without a name; told under its lock.
+    may_be_named: AtomicBool,
 }
 
 /// An inode locked for reading.
@@ -133,6 +134,22 @@ impl LiveInode {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A hold on a new file that has no name and may get one.
+    pub(crate) fn hold_nameless(&self, _: &InodeWrite<'_>) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.may_be_named.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a file without links may be given a name: it never had one.
+    pub(crate) fn may_be_named(&self) -> bool {
+        self.may_be_named.load(Ordering::Relaxed)
+    }
+
+    /// The file has lost its last name.
+    pub(crate) fn set_nameless(&self) {
+        self.may_be_named.store(false, Ordering::Relaxed);
+    }
+
     /// Gives holds back, and says whether none is left. More than there are are none.
     pub(crate) fn let_go(&self, count: u64) -> bool {
         let before = self.holds.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |holds| {
@@ -211,6 +228,7 @@ impl InodeCache {
             state: RwLock::ranked(None),
             holds: AtomicU64::new(0),
             is_unsynced: AtomicBool::new(true),
+            may_be_named: AtomicBool::new(false),
         });
         shard.inodes.insert(number.0, new.clone());
         shard.queue.push_back(number.0);

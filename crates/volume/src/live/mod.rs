@@ -19,6 +19,7 @@ use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_journal::{FlushOrdered, Frame, Journal};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
+use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
 
@@ -36,7 +37,6 @@ pub(crate) struct Live {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeCache,
     /// Held by renames of directories between directories.
-    #[expect(dead_code, reason = "for the calls to come")]
     pub(crate) renames: Mutex<(), RenameLock>,
     /// Inodes to be finished after power loss.
     pub(crate) orphans: Mutex<Orphans, OrphanLock>,
@@ -104,6 +104,11 @@ impl Volume {
             crate::volume::Source::Live(live) => Ok(live),
             crate::volume::Source::Cached(_) => Err(Error::ReadOnly),
         }
+    }
+
+    /// Whether use is counted against quotas.
+    pub(crate) fn has_quotas(&self) -> bool {
+        QuotaKind::ALL.iter().any(|kind| self.facts.quota_file(*kind).is_some())
     }
 
     /// Starts an operation that may dirty `credits` blocks.

@@ -81,7 +81,11 @@ impl Volume {
     /// Credits for the first step of a deletion.
     pub(super) fn delete_credits(&self, file: &LoadedInode) -> u32 {
         let blocks = if has_blocks(self, file) { credits::remove_step(file) } else { 0 };
-        blocks + credits::INODE_NUMBER + orphans::CREDITS + credits::XATTR_BLOCK
+        blocks
+            + credits::INODE_NUMBER
+            + credits::quotas(self)
+            + orphans::CREDITS
+            + credits::XATTR_BLOCK
     }
 
     /// The last link of a file is gone: it is deleted, or kept without links as long as somebody holds it.
@@ -91,6 +95,7 @@ impl Volume {
         file: &LiveInode,
         inode: InodeWrite<'_>,
     ) -> Result<(), Error> {
+        file.set_nameless();
         if file.is_held() {
             self.live()?.orphans.lock().add(&mut edit, inode.number)?;
             return write_inode(&mut edit, inode.number, &inode.inode);

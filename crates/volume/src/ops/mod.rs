@@ -3,14 +3,21 @@
 //! A call locks the inodes that it changes, starts an operation with credits for the worst case, changes, and lets go in the
 //! opposite order. Permissions are not judged here: the caller is somebody who may.
 
+mod attributes;
+mod create;
 pub(crate) mod credits;
 mod data;
 mod delete;
 mod namespace;
 mod new_inode;
+mod read_dir;
+mod rename;
 mod xattrs;
 
+pub use attributes::SetAttributes;
 pub use data::FallocateMode;
+pub use read_dir::LiveReadDir;
+pub use rename::RenameFlags;
 
 /// Who creates files.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

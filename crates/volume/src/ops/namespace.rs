@@ -1,28 +1,24 @@
-//! Names: making files and directories, and taking them away.
+//! Names: given to files that there are, and taken away.
 
-use super::{Creator, credits};
-use crate::alloc::InodeRequest;
-use crate::edit::{Edit, EditInodes, Limits, Usage, write_inode, write_loaded, write_new_inode};
+use super::credits;
+use crate::edit::{Edit, write_loaded};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
 use crate::open::BrokenIndex;
 use crate::read::dir::{Found, lookup};
 use crate::read::inode::LoadedInode;
-use crate::read::xattr::{self, AclKind};
 use crate::volume::Volume;
-use crate::write::acl::Inherited;
-use crate::write::xattr::release_all;
-use crate::write::{dir, mapping};
+use crate::write::{dir, orphans};
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
 use extant_ondisk::inode::{FileType, InodeFlags, MANY_LINKS};
-use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS, RoCompatFeatures};
+use extant_ondisk::{InodeNo, RoCompatFeatures};
 
 /// Links that a file may have, as the kernel has it.
 pub(super) const MAX_LINKS: u16 = 65_000;
 
 /// Refuses what is no name of a file.
-fn check_name(name: &[u8]) -> Result<(), Error> {
+pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > MAX_NAME_LEN {
         return Err(Error::NameTooLong);
     }
@@ -33,7 +29,7 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
 }
 
 /// Refuses `.` and `..`, which are not made, taken away or renamed.
-fn check_own_name(name: &[u8]) -> Result<(), Error> {
+pub(super) fn check_own_name(name: &[u8]) -> Result<(), Error> {
     check_name(name)?;
     if matches!(name, b"." | b"..") {
         return Err(Error::Invalid("the names . and .. stay"));
@@ -42,7 +38,7 @@ fn check_own_name(name: &[u8]) -> Result<(), Error> {
 }
 
 /// Whether names may be put into the directory: it is one, still there, and not immutable.
-fn check_takes_names(dir: &LoadedInode) -> Result<(), Error> {
+pub(super) fn check_takes_names(dir: &LoadedInode) -> Result<(), Error> {
     dir.as_dir()?;
     if dir.links == 0 {
         return Err(Error::NotFound);
@@ -57,7 +53,7 @@ fn check_takes_names(dir: &LoadedInode) -> Result<(), Error> {
 }
 
 /// Whether names may be taken out too.
-fn check_gives_names(dir: &LoadedInode) -> Result<(), Error> {
+pub(super) fn check_gives_names(dir: &LoadedInode) -> Result<(), Error> {
     check_takes_names(dir)?;
     if dir.flags.contains(InodeFlags::APPEND) {
         return Err(Error::NotPermitted(dir.number));
@@ -66,9 +62,18 @@ fn check_gives_names(dir: &LoadedInode) -> Result<(), Error> {
 }
 
 /// Whether the flags of a file let its links be changed.
-fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
+pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
     if file.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(Error::NotPermitted(file.number));
+    }
+    Ok(())
+}
+
+/// Whether the file may have a name in the directory: one that passes its project on takes no others.
+pub(super) fn check_project(dir: &LoadedInode, file: &LoadedInode) -> Result<(), Error> {
+    let passes_on = dir.flags.contains(InodeFlags::PROJECT_INHERIT);
+    if passes_on && dir.project.unwrap_or(0) != file.project.unwrap_or(0) {
+        return Err(Error::CrossesBoundary);
     }
     Ok(())
 }
@@ -86,33 +91,15 @@ pub(super) fn entry_type(file_type: FileType) -> EntryType {
     }
 }
 
-/// Gives a new file what it inherits, a directory its first block, and puts it under its name.
-fn fill(
-    edit: &mut LiveEdit<'_>,
-    parent: &mut LoadedInode,
-    name: &[u8],
-    new: &mut LoadedInode,
-    inherited: &Inherited,
-) -> Result<(), Error> {
-    // Of what the record held before nothing is left: attributes, the time of deletion.
-    write_new_inode(edit, new.number, &new.inode)?;
-    inherited.give(edit, new)?;
-    if new.is_dir() {
-        dir::create(edit, new, parent.number)?;
-    }
-    let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
-    dir::insert(edit, parent, name, found)
-}
-
 /// The directory changed now.
-fn touch(edit: &LiveEdit<'_>, dir: &mut LoadedInode) {
+pub(super) fn touch(edit: &LiveEdit<'_>, dir: &mut LoadedInode) {
     let now = edit.now();
     (dir.inode.mtime, dir.inode.ctime) = (now, now);
 }
 
 impl Volume {
     /// Whether another subdirectory may be made in `dir`.
-    fn check_takes_subdir(&self, dir: &LoadedInode) -> Result<(), Error> {
+    pub(super) fn check_takes_subdir(&self, dir: &LoadedInode) -> Result<(), Error> {
         let may_lose_count = self.geometry().has_ro_compat(RoCompatFeatures::DIR_NLINK)
             && dir.flags.contains(InodeFlags::INDEX);
         if dir.links >= MAX_LINKS && !may_lose_count {
@@ -121,107 +108,59 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes an empty regular file. `permissions` are the mode's low twelve bits, less those of the umask.
+    /// Gives a file another name.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotFound`] where the directory was removed, [`Error::NotADirectory`], [`Error::NameTooLong`],
-    /// [`Error::Invalid`], [`Error::NoSpace`], [`Error::NotPermitted`], [`Error::Encrypted`], [`Error::ReadOnly`], something
-    /// broken on the way, or the journal or device failed.
-    pub fn create(
-        &self,
-        dir: InodeNo,
-        name: &[u8],
-        permissions: u16,
-        by: &Creator,
-    ) -> Result<LoadedInode, Error> {
-        self.make(dir, name, (FileType::Regular, permissions), by)
-    }
-
-    /// Makes an empty directory.
-    ///
-    /// # Errors
-    /// As [`Self::create`], and [`Error::TooManyLinks`].
-    pub fn mkdir(
-        &self,
-        dir: InodeNo,
-        name: &[u8],
-        permissions: u16,
-        by: &Creator,
-    ) -> Result<LoadedInode, Error> {
-        self.make(dir, name, (FileType::Directory, permissions), by)
-    }
-
-    fn make(
-        &self,
-        dir: InodeNo,
-        name: &[u8],
-        kind: (FileType, u16),
-        by: &Creator,
-    ) -> Result<LoadedInode, Error> {
-        check_name(name)?;
-        let is_dir = kind.0 == FileType::Directory;
+    /// [`Error::NotPermitted`] for a directory and for files that must not be changed, [`Error::TooManyLinks`],
+    /// [`Error::CrossesBoundary`] where the directory passes another project on, [`Error::NotFound`] for a file whose last name
+    /// was taken away, and as [`Self::create`].
+    pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Error> {
         self.with_space(|| {
-            let parent = self.live()?.inodes.get(dir);
+            let live = self.live()?;
+            let parent = live.inodes.get(dir);
             let mut parent = parent.write(self, LockAs::Dir)?;
+            parent.as_dir()?;
+            check_name(name)?;
             check_takes_names(&parent)?;
+            if file == dir {
+                return Err(Error::NotPermitted(file));
+            }
             match lookup(self, &parent, name, BrokenIndex::Report) {
                 Ok(_) => return Err(Error::Exists),
                 Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
             }
-            if is_dir {
-                self.check_takes_subdir(&parent)?;
+            let target = live.inodes.get(file);
+            let mut inode = target.write(self, LockAs::File)?;
+            if inode.is_dir() {
+                return Err(Error::NotPermitted(file));
             }
-            let default = xattr::acl(self, &parent, AclKind::Default)?;
-            let credits = credits::INODE_NUMBER
-                + credits::insert_name(&parent)
-                + if is_dir { credits::map_block(&parent) } else { 0 }
-                + if default.is_some() { credits::XATTR_BLOCK } else { 0 };
-            let mut edit = self.edit(credits)?.privileged(by.is_privileged);
-            let is_top = dir == InodeNo::ROOT || parent.flags.contains(InodeFlags::TOPDIR);
-            let number = edit.allocate_inode_for(InodeRequest { parent: dir, is_dir, is_top })?;
-            let made =
-                self.new_inode(&edit, number, &parent.inode, kind, by).and_then(|mut new| {
-                    let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
-                    self.put_new(&mut edit, &mut parent, name, &mut new, &inherited)?;
-                    Ok(new)
-                });
-            if made.is_err() {
-                edit.free_inode(number, kind.0)?;
+            check_links_change(&inode)?;
+            if inode.links == 0 && !target.may_be_named() {
+                return Err(Error::NotFound);
             }
-            made
+            if inode.links >= MAX_LINKS {
+                return Err(Error::TooManyLinks);
+            }
+            check_project(&parent, &inode)?;
+            let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
+            let mut edit = self.edit(credits)?;
+            let found = Found { inode: file, file_type: entry_type(inode.file_type()) };
+            let inserted = dir::insert(&mut edit, &mut parent, name, found);
+            if inserted.is_ok() {
+                touch(&edit, &mut parent);
+            }
+            // The directory may have grown, whether the name has found room or not.
+            write_loaded(&mut edit, &parent)?;
+            inserted?;
+            if inode.links == 0 {
+                live.orphans.lock().remove(&mut edit, file)?;
+            }
+            inode.inode.links += 1;
+            inode.inode.ctime = edit.now();
+            write_loaded(&mut edit, &inode)?;
+            Ok(inode.clone())
         })
-    }
-
-    /// Puts a new inode under its name, and writes both. A failed call has given back what it took.
-    fn put_new(
-        &self,
-        edit: &mut LiveEdit<'_>,
-        parent: &mut LoadedInode,
-        name: &[u8],
-        new: &mut LoadedInode,
-        inherited: &Inherited,
-    ) -> Result<(), Error> {
-        let usage = Usage { space: 0, inodes: 1 };
-        edit.charge(new, usage, Limits::Judged)?;
-        let filled = fill(edit, parent, name, new, inherited);
-        if filled.is_err() {
-            // The directory may have grown.
-            write_inode(edit, parent.number, &parent.inode)?;
-            if new.blocks > 0 && new.is_dir() {
-                let all = FileBlock(0)..FileBlock(MAX_FILE_BLOCKS);
-                mapping::remove_step(edit, new, all, 1)?;
-            }
-            release_all(edit, new)?;
-            edit.charge(new, usage.reversed(), Limits::Ignored)?;
-            return filled;
-        }
-        write_loaded(edit, new)?;
-        if new.is_dir() {
-            parent.inode.links = one_more_subdir(parent.links);
-        }
-        touch(edit, parent);
-        write_inode(edit, parent.number, &parent.inode)
     }
 
     /// Takes a name of a file away, and with its last link the file, unless somebody holds it ([`Self::acquire`]).
@@ -229,10 +168,11 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsADirectory`], and as [`Self::create`].
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        check_own_name(name)?;
         let live = self.live()?;
         let parent = live.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;
+        parent.as_dir()?;
+        check_own_name(name)?;
         check_gives_names(&parent)?;
         let found = lookup(self, &parent, name, BrokenIndex::Report)?;
         let file = live.inodes.get(found.inode);
@@ -244,14 +184,14 @@ impl Volume {
         let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
         dir::remove(&mut edit, &mut parent, name)?;
         touch(&edit, &mut parent);
-        write_inode(&mut edit, dir, &parent.inode)?;
+        write_loaded(&mut edit, &parent)?;
         drop(parent);
         inode.inode.links -= 1;
         inode.inode.ctime = edit.now();
         if inode.links == 0 {
             return self.drop_file(edit, &file, inode);
         }
-        write_inode(&mut edit, inode.number, &inode.inode)
+        write_loaded(&mut edit, &inode)
     }
 
     /// Takes an empty directory away.
@@ -259,10 +199,11 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], and as [`Self::create`].
     pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        check_own_name(name)?;
         let live = self.live()?;
         let parent = live.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;
+        parent.as_dir()?;
+        check_own_name(name)?;
         check_gives_names(&parent)?;
         let found = lookup(self, &parent, name, BrokenIndex::Report)?;
         let child = live.inodes.get(found.inode);
@@ -276,7 +217,7 @@ impl Volume {
         dir::remove(&mut edit, &mut parent, name)?;
         touch(&edit, &mut parent);
         parent.inode.links = one_subdir_less(parent.links);
-        write_inode(&mut edit, dir, &parent.inode)?;
+        write_loaded(&mut edit, &parent)?;
         drop(parent);
         inode.inode.links = 0;
         inode.inode.ctime = edit.now();
@@ -285,12 +226,12 @@ impl Volume {
 }
 
 /// The links of a directory with another subdirectory; too many to be counted are [`MANY_LINKS`].
-fn one_more_subdir(links: u16) -> u16 {
+pub(super) fn one_more_subdir(links: u16) -> u16 {
     if links == MANY_LINKS || links >= MAX_LINKS { MANY_LINKS } else { links + 1 }
 }
 
 /// The links of a directory with a subdirectory less.
-fn one_subdir_less(links: u16) -> u16 {
+pub(super) fn one_subdir_less(links: u16) -> u16 {
     if links > 2 { links - 1 } else { links }
 }
 

@@ -5,7 +5,7 @@ use super::inode::{LoadedInode, dir_blocks};
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
-use extant_ondisk::htree::{HtreeFormat, HtreeRoot, IndexKind};
+use extant_ondisk::htree::{HtreeEntry, HtreeFormat, HtreeRoot, IndexKind};
 use extant_ondisk::{FileBlock, Flaw, Place};
 
 /// The hash function of an indexed directory, from the root of its index.
@@ -132,13 +132,30 @@ fn continuation<S: MetadataRead>(
     hash: u32,
     blocks: FileBlock,
 ) -> Result<Option<FileBlock>, Error> {
+    let goes_on = |entry: &HtreeEntry| entry.is_continuation && entry.hash == hash;
+    next_leaf(source, dir, format, way, blocks, goes_on)
+}
+
+/// The leaf behind the one that `way` leads to, if there is one and `is_wanted` says so of its entry in the index; `way` leads
+/// there then.
+///
+/// # Errors
+/// A broken index, or the device failed.
+pub(crate) fn next_leaf<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    format: &HtreeFormat,
+    way: &mut [Level],
+    blocks: FileBlock,
+    is_wanted: impl Fn(&HtreeEntry) -> bool,
+) -> Result<Option<FileBlock>, Error> {
     // Up to the lowest level that has another entry.
     for depth in (0..way.len()).rev() {
         let Level { at, kind, position } = way[depth];
         let bytes = index_block(source, dir, at, kind)?;
         let node = format.node(&bytes, at, kind)?;
         let Some(entry) = node.entry(position + 1) else { continue };
-        if !entry.is_continuation || entry.hash != hash {
+        if !is_wanted(&entry) {
             return Ok(None);
         }
         way[depth].position += 1;

@@ -4,12 +4,15 @@ use crate::common;
 use extant_device::Device;
 use extant_device::env::Env;
 use extant_ondisk::InodeNo;
-use extant_ondisk::inode::FileType;
+use extant_ondisk::inode::{DeviceNumber, FileType};
+use extant_ondisk::time::Timestamp;
 use extant_testkit::history::{
-    Answer, Attributes, Call, Creator, FileId, Model, Moment, Step, Subject,
+    Answer, Attributes, Call, Creator, FileId, Model, Moment, NodeKind, RenameHow, Step, Subject,
 };
 use extant_testkit::{Kind, TreeSnapshot};
-use extant_volume::{Error, LiveOptions, LoadedInode, OpenOptions, Volume};
+use extant_volume::{
+    Error, LiveOptions, LoadedInode, OpenOptions, RenameFlags, SetAttributes, Volume,
+};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -102,6 +105,57 @@ impl Engine {
             Call::MakeDir { dir, name, mode, creator } => {
                 let made = volume.mkdir(self.number(*dir), name, *mode as u16, &by(creator))?;
                 self.made(step, &made);
+            }
+            Call::MakeNode { dir, name, mode, node, creator } => {
+                let (file_type, (major, minor)) = match *node {
+                    NodeKind::Fifo => (FileType::Fifo, (0, 0)),
+                    NodeKind::Socket => (FileType::Socket, (0, 0)),
+                    NodeKind::CharDevice(major, minor) => (FileType::CharDevice, (major, minor)),
+                    NodeKind::BlockDevice(major, minor) => (FileType::BlockDevice, (major, minor)),
+                };
+                let mode = file_type.mode() | *mode as u16;
+                let device = DeviceNumber { major, minor };
+                let made = volume.mknod(self.number(*dir), name, mode, device, &by(creator))?;
+                self.made(step, &made);
+            }
+            Call::Symlink { dir, name, target, creator } => {
+                let made = volume.symlink(self.number(*dir), name, target, &by(creator))?;
+                self.made(step, &made);
+            }
+            Call::TempFile { dir, mode, creator } => {
+                let made = volume.tmpfile(self.number(*dir), *mode as u16, &by(creator))?;
+                self.made(step, &made);
+            }
+            Call::Link { file, dir, name } => {
+                volume.link(self.number(*file), self.number(*dir), name)?;
+            }
+            Call::Rename { dir, name, to_dir, to_name, how } => {
+                let flags = match how {
+                    RenameHow::Replace => RenameFlags::empty(),
+                    RenameHow::NoReplace => RenameFlags::NOREPLACE,
+                    RenameHow::Exchange => RenameFlags::EXCHANGE,
+                };
+                volume.rename(self.number(*dir), name, self.number(*to_dir), to_name, flags)?;
+            }
+            Call::Hold { file } => {
+                volume.acquire(self.number(*file))?;
+            }
+            Call::Release { file } => volume.release(self.number(*file), 1)?,
+            Call::SetMode { file, mode } => {
+                let set = SetAttributes { mode: Some(*mode as u16), ..SetAttributes::default() };
+                volume.set_attributes(self.number(*file), &set)?;
+            }
+            Call::SetOwner { file, uid, gid } => {
+                let (uid, gid) = (Some(*uid), Some(*gid));
+                let set = SetAttributes { uid, gid, ..SetAttributes::default() };
+                volume.set_attributes(self.number(*file), &set)?;
+            }
+            Call::SetTimes { file, atime, mtime } => {
+                let time =
+                    |moment: &Moment| Some(Timestamp::new(moment.seconds, moment.nanoseconds));
+                let (atime, mtime) = (time(atime), time(mtime));
+                let set = SetAttributes { atime, mtime, ..SetAttributes::default() };
+                volume.set_attributes(self.number(*file), &set)?;
             }
             Call::Unlink { dir, name } => volume.unlink(self.number(*dir), name)?,
             Call::RemoveDir { dir, name } => volume.rmdir(self.number(*dir), name)?,
@@ -198,10 +252,7 @@ fn attributes(inode: &LoadedInode) -> Result<Answer, Error> {
         FileType::Fifo => Kind::Fifo,
         FileType::Socket => Kind::Socket,
     };
-    let moment = |time: extant_ondisk::time::Timestamp| Moment {
-        seconds: time.seconds,
-        nanoseconds: time.nanoseconds,
-    };
+    let moment = |time: Timestamp| Moment { seconds: time.seconds, nanoseconds: time.nanoseconds };
     Ok(Answer::Attributes(Attributes {
         kind,
         mode: u32::from(inode.permissions()),
@@ -229,6 +280,7 @@ fn errno(error: &Error) -> Errno {
         Error::TooManyLinks => Errno::MLINK,
         Error::ReadOnly => Errno::ROFS,
         Error::Invalid(_) | Error::WrongFileType => Errno::INVAL,
+        Error::NotPermitted(_) => Errno::PERM,
         Error::NotADirectory => Errno::NOTDIR,
         Error::IsADirectory => Errno::ISDIR,
         Error::NameTooLong => Errno::NAMETOOLONG,

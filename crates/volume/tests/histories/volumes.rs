@@ -38,7 +38,7 @@ pub(crate) fn rounds() -> u64 {
 /// Calls on names, of those that are built.
 pub(crate) fn names() -> Profile {
     use Family::*;
-    Profile::names().without(&[Nodes, Symlinks, TempFiles, Links, Renames, Holds])
+    Profile::names().with(&[(Attributes, 10)])
 }
 
 /// All of them; the first ones differ most.

@@ -1,0 +1,80 @@
+//! Permissions, owners and times.
+
+use super::credits;
+use crate::edit::{Edit, write_loaded};
+use crate::error::Error;
+use crate::live::inodes::LockAs;
+use crate::read::inode::LoadedInode;
+use crate::volume::Volume;
+use crate::write::acl;
+use crate::write::quota::Owners;
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::{InodeFlags, PERMISSION_MASK};
+use extant_ondisk::time::Timestamp;
+
+/// `i_extra_isize` from which on the three times have nanoseconds.
+const EXTRA_SIZE_OF_TIMES: u16 = 16;
+
+/// What is set of a file; the rest stays.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SetAttributes {
+    /// Permissions with setuid, setgid and sticky; other bits are left out. An access control list follows.
+    pub mode: Option<u16>,
+    /// Owner. What the file uses counts for the new one from now on.
+    pub uid: Option<u32>,
+    /// Group, likewise.
+    pub gid: Option<u32>,
+    /// Last read.
+    pub atime: Option<Timestamp>,
+    /// Last change of the data.
+    pub mtime: Option<Timestamp>,
+    /// Last change of the inode; else now.
+    pub ctime: Option<Timestamp>,
+}
+
+impl Volume {
+    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for files that must not be changed, [`Error::FreeInode`],
+    /// [`Error::ReadOnly`], something broken on the way, or the journal or device failed.
+    pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
+        self.with_space(|| {
+            let inode = self.live()?.inodes.get(file);
+            let mut inode = inode.write(self, LockAs::File)?;
+            if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+                return Err(Error::NotPermitted(file));
+            }
+            let credits = credits::INODE + 2 * credits::XATTR_BLOCK + 2 * credits::quotas(self);
+            // Who changes owners is one whom limits do not bind.
+            let mut edit = self.edit(credits)?.privileged(true);
+            let mut changed = inode.clone();
+            let to = Owners {
+                uid: set.uid.unwrap_or(changed.uid),
+                gid: set.gid.unwrap_or(changed.gid),
+                ..Owners::of(&changed.inode)
+            };
+            edit.transfer(&changed, to)?;
+            if let Some(mode) = set.mode
+                && let Err(error) = acl::chmod(&mut edit, &mut changed, mode & PERMISSION_MASK)
+            {
+                let from = Owners::of(&inode.inode);
+                changed.inode.uid = to.uid;
+                changed.inode.gid = to.gid;
+                edit.transfer(&changed, from)?;
+                return Err(error);
+            }
+            changed.inode.uid = to.uid;
+            changed.inode.gid = to.gid;
+            // As the record will hold them.
+            let has_extra = changed.extra_isize >= EXTRA_SIZE_OF_TIMES;
+            let stored = |time: Option<Timestamp>| time.map(|time| time.clamped(has_extra));
+            changed.inode.atime = stored(set.atime).unwrap_or(changed.atime);
+            changed.inode.mtime = stored(set.mtime).unwrap_or(changed.mtime);
+            changed.inode.ctime = stored(set.ctime).unwrap_or(edit.now());
+            write_loaded(&mut edit, &changed)?;
+            *inode = changed.clone();
+            Ok(changed)
+        })
+    }
+}

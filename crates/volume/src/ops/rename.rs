@@ -1,0 +1,445 @@
+//! Renames.
+//!
+//! Renames between two directories take the volume's rename lock: as long as it is held, nobody's ancestors change, so that the
+//! directories can be locked from the top down and no directory is moved below itself.
+
+use super::credits;
+use super::namespace::{
+    check_gives_names, check_links_change, check_own_name, check_project, check_takes_names,
+    one_more_subdir, one_subdir_less, touch,
+};
+use crate::edit::{Edit, write_loaded};
+use crate::error::Error;
+use crate::live::Live;
+use crate::live::edit::LiveEdit;
+use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::open::BrokenIndex;
+use crate::read::dir::{Found, lookup};
+use crate::read::inode::LoadedInode;
+use crate::volume::Volume;
+use crate::write::dir;
+use extant_device::sync::Arc;
+use extant_ondisk::dirent::FileType as EntryType;
+use extant_ondisk::{Flaw, InodeNo, Place};
+use std::collections::HashSet;
+
+bitflags::bitflags! {
+    /// How a rename deals with a new name that is taken.
+    #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+    pub struct RenameFlags: u32 {
+        /// It fails.
+        const NOREPLACE = 0x1;
+        /// The two files exchange their names.
+        const EXCHANGE = 0x2;
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Name<'a> {
+    dir: InodeNo,
+    name: &'a [u8],
+}
+
+/// The directories of both names, locked; one where they are the same.
+struct Dirs<'a> {
+    from: InodeWrite<'a>,
+    to: Option<InodeWrite<'a>>,
+}
+
+impl Dirs<'_> {
+    fn to(&mut self) -> &mut LoadedInode {
+        match &mut self.to {
+            Some(to) => to,
+            None => &mut self.from,
+        }
+    }
+}
+
+/// A file that is renamed, or whose name is taken.
+struct Renamed {
+    found: Found,
+    file: Arc<LiveInode>,
+    is_dir: bool,
+}
+
+impl Renamed {
+    fn key(&self) -> (LockAs, InodeNo) {
+        (if self.is_dir { LockAs::Child } else { LockAs::File }, self.found.inode)
+    }
+}
+
+impl Renamed {
+    /// Whether the file is what its name says it is.
+    fn check(&self, inode: &LoadedInode) -> Result<(), Error> {
+        if inode.is_dir() != self.is_dir {
+            let flaw = Flaw::Rule("a name says another type of file");
+            return Err(flaw.at(Place::Inode(self.found.inode)).into());
+        }
+        Ok(())
+    }
+}
+
+/// Which of two directories is above the other, and what lies below it on the way.
+enum Kinship {
+    /// The old name's, with the directory in it that leads to the new name's.
+    FromAbove(InodeNo),
+    /// The new name's, with the directory in it that leads to the old name's.
+    ToAbove(InodeNo),
+    None,
+}
+
+impl Volume {
+    /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. What had that name is replaced, unless the flags say
+    /// otherwise. Two names of one file stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`] as the flags say, [`Error::NotADirectory`] and [`Error::IsADirectory`] where a
+    /// directory and another file would take each other's place, [`Error::NotEmpty`], [`Error::Invalid`] for a directory that
+    /// would go below itself, [`Error::TooManyLinks`], [`Error::CrossesBoundary`], and as [`Self::create`].
+    pub fn rename(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        to_dir: InodeNo,
+        to_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), Error> {
+        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+            return Err(Error::Invalid("a rename that must not replace and exchanges"));
+        }
+        let (from, to) = (Name { dir, name }, Name { dir: to_dir, name: to_name });
+        self.with_space(|| self.rename_once(from, to, flags))
+    }
+
+    fn rename_once(&self, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<(), Error> {
+        let live = self.live()?;
+        let (from_dir, to_dir) = (live.inodes.get(from.dir), live.inodes.get(to.dir));
+        let _renames = (from.dir != to.dir).then(|| live.renames.lock());
+        let kinship = self.kinship(from.dir, to.dir)?;
+        let mut dirs = self.lock_dirs(&from_dir, &to_dir, from, to, &kinship)?;
+        dirs.from.as_dir()?;
+        dirs.to().as_dir()?;
+        check_own_name(from.name)?;
+        check_own_name(to.name)?;
+        check_gives_names(&dirs.from)?;
+        check_takes_names(dirs.to())?;
+        let (source, target) = self.find_both(live, &mut dirs, from, to)?;
+        match &target {
+            None if flags.contains(RenameFlags::EXCHANGE) => return Err(Error::NotFound),
+            Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Error::Exists),
+            Some(target) if target.found.inode == source.found.inode => return Ok(()),
+            _ => {}
+        }
+        check_apart(&source, target.as_ref(), &kinship, flags)?;
+        // Nobody is locked twice, whatever a broken volume says.
+        for renamed in std::iter::once(&source).chain(&target) {
+            if [from.dir, to.dir].contains(&renamed.found.inode) {
+                let flaw = Flaw::Rule("a directory has a name inside itself");
+                return Err(flaw.at(Place::Inode(renamed.found.inode)).into());
+            }
+        }
+        let Some(target) = target else {
+            let (as_what, _) = source.key();
+            let inode = source.file.write(self, as_what)?;
+            source.check(&inode)?;
+            return self.move_to(dirs, from, to, (&source, inode), None);
+        };
+        let (source_key, target_key) = (source.key(), target.key());
+        let is_source_first =
+            (source_key.0 as u32, source_key.1) < (target_key.0 as u32, target_key.1);
+        let (inode, other) = if is_source_first {
+            let inode = source.file.write(self, source_key.0)?;
+            (inode, target.file.write(self, target_key.0)?)
+        } else {
+            let other = target.file.write(self, target_key.0)?;
+            (source.file.write(self, source_key.0)?, other)
+        };
+        source.check(&inode)?;
+        target.check(&other)?;
+        if flags.contains(RenameFlags::EXCHANGE) {
+            return self.exchange(dirs, from, to, (&source, inode), (&target, other));
+        }
+        self.move_to(dirs, from, to, (&source, inode), Some((&target, other)))
+    }
+
+    /// Which of the directories is above the other. The rename lock is held, so that it stays so.
+    fn kinship(&self, from: InodeNo, to: InodeNo) -> Result<Kinship, Error> {
+        if from == to {
+            return Ok(Kinship::None);
+        }
+        if let Some(below) = self.way_down(from, to)? {
+            return Ok(Kinship::FromAbove(below));
+        }
+        Ok(self.way_down(to, from)?.map_or(Kinship::None, Kinship::ToAbove))
+    }
+
+    /// The directory in `above` that leads to `below`, or is it; `None` when `below` lies elsewhere.
+    fn way_down(&self, above: InodeNo, below: InodeNo) -> Result<Option<InodeNo>, Error> {
+        let mut seen = HashSet::new();
+        let mut at = below;
+        while at != InodeNo::ROOT {
+            let parent = self.with_inode(at, |dir| {
+                dir.as_dir()?;
+                if dir.links == 0 {
+                    return Err(Error::NotFound);
+                }
+                lookup(self, dir, b"..", BrokenIndex::Report)
+            });
+            let parent = match parent {
+                Err(Error::FreeInode(_)) => return Err(Error::NotFound),
+                other => other?.inode,
+            };
+            if parent == above {
+                return Ok(Some(at));
+            }
+            if !seen.insert(parent) {
+                let flaw = Flaw::Rule("a directory is its own ancestor");
+                return Err(flaw.at(Place::Inode(parent)).into());
+            }
+            at = parent;
+        }
+        Ok(None)
+    }
+
+    /// Locks the directories: the one above first, or else the one with the smaller number.
+    fn lock_dirs<'a>(
+        &self,
+        from_dir: &'a LiveInode,
+        to_dir: &'a LiveInode,
+        from: Name<'_>,
+        to: Name<'_>,
+        kinship: &Kinship,
+    ) -> Result<Dirs<'a>, Error> {
+        if from.dir == to.dir {
+            return Ok(Dirs { from: from_dir.write(self, LockAs::Dir)?, to: None });
+        }
+        let is_from_first = match kinship {
+            Kinship::FromAbove(_) => true,
+            Kinship::ToAbove(_) => false,
+            Kinship::None => from.dir < to.dir,
+        };
+        if is_from_first {
+            let from = from_dir.write(self, LockAs::Dir)?;
+            Ok(Dirs { from, to: Some(to_dir.write(self, LockAs::SecondDir)?) })
+        } else {
+            let to = to_dir.write(self, LockAs::Dir)?;
+            Ok(Dirs { from: from_dir.write(self, LockAs::SecondDir)?, to: Some(to) })
+        }
+    }
+
+    /// What has the old name, and what has the new one.
+    fn find_both(
+        &self,
+        live: &Live,
+        dirs: &mut Dirs<'_>,
+        from: Name<'_>,
+        to: Name<'_>,
+    ) -> Result<(Renamed, Option<Renamed>), Error> {
+        let found = lookup(self, &dirs.from, from.name, BrokenIndex::Report)?;
+        let source = self.renamed(live, found)?;
+        let is_same_but_case = dirs.to.is_none()
+            && from.name != to.name
+            && self.facts.casefold.is_some_and(|casefold| {
+                dirs.from.is_casefolded() && casefold.is_same(from.name, to.name)
+            });
+        if is_same_but_case {
+            return Ok((source, None));
+        }
+        match lookup(self, dirs.to(), to.name, BrokenIndex::Report) {
+            Ok(found) => Ok((source, Some(self.renamed(live, found)?))),
+            Err(Error::NotFound) => Ok((source, None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A file found in a locked directory: it does not go meanwhile, and its type never changes.
+    fn renamed(&self, live: &Live, found: Found) -> Result<Renamed, Error> {
+        let file = live.inodes.get(found.inode);
+        // A broken volume may name a directory inside itself; it is locked already then.
+        let is_dir = if found.file_type == EntryType::Unknown {
+            crate::read::inode::load(self, found.inode)?.is_dir()
+        } else {
+            found.file_type == EntryType::Directory
+        };
+        Ok(Renamed { found, file, is_dir })
+    }
+
+    /// Moves a file to a new name, in place of what has it.
+    fn move_to(
+        &self,
+        mut dirs: Dirs<'_>,
+        from: Name<'_>,
+        to: Name<'_>,
+        (source, mut inode): (&Renamed, InodeWrite<'_>),
+        replaced: Option<(&Renamed, InodeWrite<'_>)>,
+    ) -> Result<(), Error> {
+        check_links_change(&inode)?;
+        check_project(dirs.to(), &inode)?;
+        let moves_dir = source.is_dir && dirs.to.is_some();
+        if let Some((target, other)) = &replaced {
+            check_gives_names(dirs.to())?;
+            check_links_change(other)?;
+            match (source.is_dir, target.is_dir) {
+                (false, true) => return Err(Error::IsADirectory),
+                (true, false) => return Err(Error::NotADirectory),
+                (true, true) if !dir::is_empty(self, other)? => return Err(Error::NotEmpty),
+                _ => {}
+            }
+        } else if moves_dir {
+            self.check_takes_subdir(dirs.to())?;
+        }
+        let credits = credits::insert_name(dirs.to())
+            + 2 * credits::REMOVE_NAME
+            + 2 * credits::INODE
+            + 1
+            + replaced.as_ref().map_or(0, |(_, other)| self.delete_credits(other));
+        let mut edit = self.edit(credits)?;
+        self.change_names(&mut edit, &mut dirs, from, to, source.found, replaced.is_some())?;
+        if replaced.as_ref().is_some_and(|(target, _)| target.is_dir) {
+            dirs.to().inode.links = one_subdir_less(dirs.to().links);
+        }
+        if moves_dir {
+            let parent = Found { inode: to.dir, file_type: EntryType::Directory };
+            dir::replace(&mut edit, &mut inode, b"..", parent)?;
+            dirs.from.inode.links = one_subdir_less(dirs.from.links);
+            dirs.to().inode.links = one_more_subdir(dirs.to().links);
+        }
+        inode.inode.ctime = edit.now();
+        write_loaded(&mut edit, &inode)?;
+        drop(inode);
+        store_dirs(&mut edit, dirs)?;
+        let Some((target, mut other)) = replaced else { return Ok(()) };
+        other.inode.links = if target.is_dir { 0 } else { other.links.saturating_sub(1) };
+        other.inode.ctime = edit.now();
+        if other.links == 0 {
+            return self.drop_file(edit, &target.file, other);
+        }
+        write_loaded(&mut edit, &other)
+    }
+
+    /// Puts the file under its new name and takes the old one away. A failed call leaves both as they were.
+    fn change_names(
+        &self,
+        edit: &mut LiveEdit<'_>,
+        dirs: &mut Dirs<'_>,
+        from: Name<'_>,
+        to: Name<'_>,
+        source: Found,
+        replaces: bool,
+    ) -> Result<(), Error> {
+        if replaces {
+            let before = dir::replace(edit, dirs.to(), to.name, source)?;
+            if let Err(error) = dir::remove(edit, &mut dirs.from, from.name) {
+                dir::replace(edit, dirs.to(), to.name, before)?;
+                return Err(error);
+            }
+            return Ok(());
+        }
+        if self.facts.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
+            // The two may be one name for the directory.
+            dir::remove(edit, &mut dirs.from, from.name)?;
+            if let Err(error) = dir::insert(edit, &mut dirs.from, to.name, source) {
+                dir::insert(edit, &mut dirs.from, from.name, source)?;
+                write_loaded(edit, &dirs.from)?;
+                return Err(error);
+            }
+            return Ok(());
+        }
+        if let Err(error) = dir::insert(edit, dirs.to(), to.name, source) {
+            // The directory may have grown.
+            write_loaded(edit, dirs.to())?;
+            return Err(error);
+        }
+        if let Err(error) = dir::remove(edit, &mut dirs.from, from.name) {
+            dir::remove(edit, dirs.to(), to.name)?;
+            write_loaded(edit, dirs.to())?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Two files take each other's name.
+    fn exchange(
+        &self,
+        mut dirs: Dirs<'_>,
+        from: Name<'_>,
+        to: Name<'_>,
+        (source, mut inode): (&Renamed, InodeWrite<'_>),
+        (target, mut other): (&Renamed, InodeWrite<'_>),
+    ) -> Result<(), Error> {
+        check_gives_names(dirs.to())?;
+        check_links_change(&inode)?;
+        check_links_change(&other)?;
+        check_project(dirs.to(), &inode)?;
+        check_project(&dirs.from, &other)?;
+        let crosses = dirs.to.is_some();
+        if crosses && source.is_dir != target.is_dir {
+            let grows = if source.is_dir { dirs.to() } else { &mut dirs.from };
+            self.check_takes_subdir(grows)?;
+        }
+        let mut edit = self.edit(2 * credits::REMOVE_NAME + 4 * credits::INODE + 2)?;
+        let before = dir::replace(&mut edit, dirs.to(), to.name, source.found)?;
+        if let Err(error) = dir::replace(&mut edit, &mut dirs.from, from.name, target.found) {
+            dir::replace(&mut edit, dirs.to(), to.name, before)?;
+            return Err(error);
+        }
+        if crosses {
+            for (renamed, moved, new_parent) in
+                [(source, &mut inode, to.dir), (target, &mut other, from.dir)]
+            {
+                if renamed.is_dir {
+                    let parent = Found { inode: new_parent, file_type: EntryType::Directory };
+                    dir::replace(&mut edit, moved, b"..", parent)?;
+                }
+            }
+            if source.is_dir && !target.is_dir {
+                dirs.from.inode.links = one_subdir_less(dirs.from.links);
+                dirs.to().inode.links = one_more_subdir(dirs.to().links);
+            }
+            if target.is_dir && !source.is_dir {
+                dirs.to().inode.links = one_subdir_less(dirs.to().links);
+                dirs.from.inode.links = one_more_subdir(dirs.from.links);
+            }
+        }
+        let now = edit.now();
+        inode.inode.ctime = now;
+        other.inode.ctime = now;
+        write_loaded(&mut edit, &inode)?;
+        write_loaded(&mut edit, &other)?;
+        store_dirs(&mut edit, dirs)
+    }
+}
+
+/// Refuses what would put a directory below itself, or in place of one above it.
+fn check_apart(
+    source: &Renamed,
+    target: Option<&Renamed>,
+    kinship: &Kinship,
+    flags: RenameFlags,
+) -> Result<(), Error> {
+    match kinship {
+        Kinship::FromAbove(below) if source.found.inode == *below => {
+            Err(Error::Invalid("a directory moved below itself"))
+        }
+        Kinship::ToAbove(below) if target.is_some_and(|target| target.found.inode == *below) => {
+            Err(if flags.contains(RenameFlags::EXCHANGE) {
+                Error::Invalid("a directory moved below itself")
+            } else {
+                Error::NotEmpty
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Both directories changed now.
+fn store_dirs(edit: &mut LiveEdit<'_>, mut dirs: Dirs<'_>) -> Result<(), Error> {
+    touch(edit, &mut dirs.from);
+    write_loaded(edit, &dirs.from)?;
+    if let Some(to) = &mut dirs.to {
+        touch(edit, to);
+        write_loaded(edit, to)?;
+    }
+    Ok(())
+}
