@@ -15,6 +15,7 @@ pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod stat;
 pub(crate) mod tree;
+pub(crate) mod tune;
 pub(crate) mod undo;
 
 use std::ffi::OsString;

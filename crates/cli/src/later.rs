@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 
 /// Name, what it will do, exit code until then.
-const LATER: [(&str, &str, u8); 16] = [
+const LATER: [(&str, &str, u8); 15] = [
     ("mount", "mounting an image", 1),
     ("umount", "unmounting an image", 1),
     ("rm", "removing files in an image", 1),
@@ -17,7 +17,6 @@ const LATER: [(&str, &str, u8); 16] = [
     ("truncate", "changing file sizes in an image", 1),
     ("setfattr", "changing extended attributes in an image", 1),
     ("getfattr", "showing extended attributes", 1),
-    ("tune", "changing features of a volume", 1),
     ("lab", "running experiments", 1),
     ("resize", "growing and shrinking a volume", 1),
 ];

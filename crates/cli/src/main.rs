@@ -17,6 +17,7 @@ mod session;
 mod survey;
 mod table;
 mod target;
+mod terminal;
 mod time;
 mod twins;
 

@@ -7,7 +7,7 @@ use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     build, cat, completions, cp, export, find, frag, fsck, info, ls, man, map, mkfs, stat, tree,
-    undo,
+    tune, undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -42,6 +42,7 @@ pub(crate) enum Command {
     Cat(cat::Args),
     Stat(stat::Args),
     Tree(tree::Args),
+    Tune(tune::Args),
     Undo(undo::Args),
     Find(find::Args),
     Cp(cp::Args),
@@ -64,6 +65,7 @@ impl Command {
             Self::Cat(_) => "cat",
             Self::Stat(_) => "stat",
             Self::Tree(_) => "tree",
+            Self::Tune(_) => "tune",
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
             Self::Cp(_) => "cp",
@@ -85,6 +87,7 @@ impl Command {
             Self::Cat(args) => args.run(session),
             Self::Stat(args) => args.run(session),
             Self::Tree(args) => args.run(session),
+            Self::Tune(args) => args.run(session),
             Self::Undo(args) => args.run(session),
             Self::Find(args) => args.run(session),
             Self::Cp(args) => args.run(session),

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{frag, fsck, info, mkfs};
+use crate::commands::{frag, fsck, info, mkfs, tune};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{later, table};
@@ -60,6 +60,10 @@ impl Twin {
                     Err(error) => return usage_code(&error),
                 }
             }
+            "tune" => match table::parse_alone::<tune::Args>(self.name, arguments) {
+                Ok(args) => args.run(&mut session),
+                Err(error) => return usage_code(&error),
+            },
             command => Err(later::refusal(command)
                 .unwrap_or_else(|| Failure::not_built(format_args!("extant {command}")))),
         };

@@ -6,3 +6,4 @@ pub mod export;
 pub mod mkfs;
 
 pub mod source;
+pub mod tune;

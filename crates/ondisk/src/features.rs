@@ -243,6 +243,12 @@ impl Features {
         }
     }
 
+    /// The features that both have.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        self.difference(self.difference(other))
+    }
+
     /// Which checksum guards the metadata.
     pub fn checksum(&self) -> MetadataChecksum {
         if self.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {

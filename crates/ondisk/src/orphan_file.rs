@@ -72,13 +72,13 @@ impl OrphanFileFormat {
         Ok(())
     }
 
-    /// The last step before the bytes leave for the device: stamps magic and checksum.
+    /// The last step before the bytes leave for the device: stamps magic and checksum, 0 without metadata_csum (e2fsck takes
+    /// a block with anything else for one in use).
     pub fn seal(&self, block: &mut [u8], block_no: BlockNo) {
         if let Ok((entries, tail)) = RawOrphanTail::mut_from_suffix(block) {
             tail.ob_magic.set(ORPHAN_BLOCK_MAGIC);
-            if let Some(seed) = self.checksum_seed {
-                tail.ob_checksum.set(checksum(seed, entries, block_no));
-            }
+            let stored = self.checksum_seed.map_or(0, |seed| checksum(seed, entries, block_no));
+            tail.ob_checksum.set(stored);
         }
     }
 }

@@ -7,9 +7,7 @@ use crate::report::Outcome;
 use crate::store::CheckError;
 use extant_device::Device;
 use extant_journal::offline::{JournalShape, Offline, backup_superblock};
-use extant_layout::RunSet;
-use extant_layout::tables::{default_journal_blocks, journal_goal};
-use extant_ondisk::bitmap::{BitmapKind, runs};
+use extant_layout::tables::default_journal_blocks;
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::{RawSuperblock, State, Superblock};
 use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures};
@@ -136,33 +134,8 @@ fn journal_shape(volume: &mut Offline, old: u32) -> Result<Option<JournalShape>,
     let wanted = [Some(old).filter(|old| *old >= LEAST), default, Some(LEAST)];
     let blocks = wanted.into_iter().flatten().find(|blocks| u64::from(*blocks) + 8 <= room);
     let Some(blocks) = blocks else { return Ok(None) };
-    let goal = if geometry.has_incompat(IncompatFeatures::EXTENTS) {
-        journal_goal(&geometry, &used_near_middle(volume)?)
-    } else {
-        geometry.first_data_block
-    };
+    let goal = volume.journal_goal()?;
     Ok(Some(JournalShape { blocks, fast_commit_blocks: 0, goal }))
-}
-
-/// What is in use around the middle, where a journal is put: no other group is asked for.
-fn used_near_middle(volume: &mut Offline) -> Result<RunSet, CheckError> {
-    let geometry = volume.geometry().clone();
-    let middle = geometry
-        .group_of(BlockNo(geometry.first_data_block.0 + geometry.blocks_count / 2))
-        .unwrap_or(GroupNo(0));
-    let mut used = RunSet::new();
-    let ratio = u64::from(geometry.blocks_per_cluster);
-    let last = geometry.groups_count - 1;
-    for group in (middle.0.saturating_sub(1)..=(middle.0 + 1).min(last)).map(GroupNo) {
-        let start = geometry.group_start(group).0;
-        let bits = 0..geometry.group_clusters(group);
-        let bitmap = volume.bitmap(BitmapKind::Block, group)?;
-        for run in runs(bitmap, bits).filter(|run| run.is_set) {
-            let (first, end) = (u64::from(run.bits.start), u64::from(run.bits.end));
-            used.insert(start + first * ratio..start + end * ratio);
-        }
-    }
-    Ok(used)
 }
 
 /// The check is on record: when it was, and how it ended.

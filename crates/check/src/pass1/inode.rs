@@ -396,8 +396,7 @@ impl Check<'_> {
                 visit.dirty = true;
             }
         }
-        if self.geometry.has_ro_compat(RoCompatFeatures::QUOTA) && !self.is_quota_exempt(visit.ino)
-        {
+        if self.geometry.has_ro_compat(RoCompatFeatures::QUOTA) && !self.is_quota_exempt(visit) {
             let ids =
                 [Some(visit.inode.uid), Some(visit.inode.gid), visit.inode.project.or(Some(0))];
             for (usage, id) in local.usage.iter_mut().zip(ids) {
@@ -422,9 +421,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reserved inodes, except for the root, are nobody's.
-    fn is_quota_exempt(&self, ino: InodeNo) -> bool {
-        ino < self.geometry.first_inode && ino != InodeNo::ROOT
+    /// Reserved inodes, except for the root, are nobody's, and values of attributes are paid for by those who refer to them.
+    fn is_quota_exempt(&self, visit: &Visit<'_>) -> bool {
+        let ino = visit.ino;
+        visit.inode.flags.contains(InodeFlags::EA_INODE)
+            || ino < self.geometry.first_inode && ino != InodeNo::ROOT
             || [
                 self.superblock.usr_quota_inode,
                 self.superblock.grp_quota_inode,

@@ -205,6 +205,15 @@ impl Args {
     }
 }
 
+/// The superblock's fields, as tune2fs lists them.
+pub(crate) fn list_superblock(image: &OsStr, session: &mut Session) -> Result<(), Failure> {
+    let survey = Survey::open(image, Source::default())?;
+    for line in header::superblock(&survey).lines {
+        say!(session, "{line}")?;
+    }
+    Ok(())
+}
+
 /// The blocks that inode 1 maps, one a line.
 fn show_bad_blocks(survey: &Survey, session: &mut Session) -> Result<(), Failure> {
     let options = OpenOptions { journal: Journal::Ignore, ..OpenOptions::default() };

@@ -1,13 +1,13 @@
 //! `extant mkfs`: formats, as mke2fs does.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
 
-use extant_image::mkfs::{self, Dialogue, Environment, Options, Program};
+use extant_image::mkfs::{self, Environment, Options, Program};
 
 use super::build;
 use crate::failure::Failure;
 use crate::session::Session;
+use crate::terminal::Terminal;
 
 /// mke2fs's exit code for every failure.
 const FAILED: u8 = 1;
@@ -186,50 +186,10 @@ pub(crate) fn run(
     {
         return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));
     }
-    let mut terminal = Terminal { session, broken: None };
+    let mut terminal = Terminal::new(session);
     let outcome = mkfs::run(program, words, &Environment::of_process(), &mut terminal);
-    if let Some(failure) = terminal.broken {
-        return Err(failure);
-    }
+    terminal.close()?;
     outcome.map_err(|error| Failure::new(error).with_code(FAILED))
-}
-
-/// The command speaks to the session and asks on the terminal.
-struct Terminal<'a> {
-    session: &'a mut Session,
-    /// Standard output failed: nothing more is said.
-    broken: Option<Failure>,
-}
-
-impl Terminal<'_> {
-    fn keep(&mut self, outcome: Result<(), Failure>) {
-        if let Err(failure) = outcome {
-            self.broken.get_or_insert(failure);
-        }
-    }
-}
-
-impl Dialogue for Terminal<'_> {
-    fn say(&mut self, text: &str) {
-        let outcome =
-            self.session.out.bytes(text.as_bytes()).and_then(|()| self.session.out.flush());
-        self.keep(outcome);
-    }
-
-    fn warn(&mut self, text: &str) {
-        let outcome = self.session.remark(text);
-        self.keep(outcome);
-    }
-
-    fn confirm(&mut self, question: &str) -> bool {
-        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return false;
-        }
-        self.say(question);
-        let mut answer = String::new();
-        let read = io::stdin().read_line(&mut answer);
-        read.is_ok() && answer.trim_start().starts_with(['y', 'Y'])
-    }
 }
 
 #[cfg(test)]

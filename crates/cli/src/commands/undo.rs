@@ -33,6 +33,16 @@ pub(crate) struct Args {
     image: OsString,
 }
 
+/// `-z ''` names the file after the image, in E2FSPROGS_UNDO_DIR.
+pub(crate) fn path(path: &OsString, image: &OsString, program: &str) -> PathBuf {
+    if !path.is_empty() {
+        return path.into();
+    }
+    let directory = std::env::var_os("E2FSPROGS_UNDO_DIR").unwrap_or_else(|| ".".into());
+    let name = std::path::Path::new(image).file_name().unwrap_or(image).to_string_lossy();
+    PathBuf::from(directory).join(format!("{program}-{name}.e2undo"))
+}
+
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };

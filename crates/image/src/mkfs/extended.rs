@@ -156,7 +156,7 @@ fn switch(value: Option<&str>) -> Result<bool, Option<&'static str>> {
 }
 
 /// Seconds; 0 asks for the default. From mke2fs(8): less than 300.
-fn mmp_interval(text: &str) -> Result<u16, Option<&'static str>> {
+pub(crate) fn mmp_interval(text: &str) -> Result<u16, Option<&'static str>> {
     let wrong = "the MMP update interval is less than 300 seconds";
     let seconds = narrow(text, wrong)?;
     u16::try_from(seconds).ok().filter(|seconds| *seconds < 300).ok_or(Some(wrong))

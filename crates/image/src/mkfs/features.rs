@@ -8,6 +8,9 @@ use super::error::MkfsError;
 /// What the configuration's silence means.
 const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index";
 
+/// `s_encrypt_algos`: AES-256-XTS for contents, AES-256-CTS for names.
+pub(crate) const ENCRYPT_ALGORITHMS: [u8; 4] = [1, 4, 0, 0];
+
 /// Features that mke2fs sets and clears on request; the others belong to the kernel, or to nobody.
 fn settable() -> Features {
     Features {
@@ -46,24 +49,49 @@ fn settable() -> Features {
     }
 }
 
-/// Applies a list: `name` and `+name` set, `^name` and `-name` clear, `none` clears all.
-pub(super) fn edit(features: &mut Features, list: &str) -> Result<(), MkfsError> {
-    let refused = || MkfsError::BadFeatures(list.to_owned());
-    for word in list.split([',', ' ', '\t']).filter(|word| !word.is_empty()) {
+/// One word of a list of features.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Edit {
+    /// `name` or `+name`.
+    Set(Features),
+    /// `^name` or `-name`.
+    Clear(Features),
+    /// `none`.
+    ClearAll,
+}
+
+/// The words of a list.
+pub(crate) fn edits(list: &str) -> Result<Vec<Edit>, MkfsError> {
+    let words = list.split([',', ' ', '\t']).filter(|word| !word.is_empty());
+    let edits = words.map(|word| {
         if word.eq_ignore_ascii_case("none") {
-            *features = Features::default();
-            continue;
+            return Some(Edit::ClearAll);
         }
         let (name, clear) = match word.strip_prefix(['^', '-']) {
             Some(name) => (name, true),
             None => (word.strip_prefix('+').unwrap_or(word), false),
         };
         let name = name.to_ascii_lowercase();
-        let feature = Features::named(&name).or_else(|| by_number(&name)).ok_or_else(refused)?;
+        let feature = Features::named(&name).or_else(|| by_number(&name))?;
+        Some(if clear { Edit::Clear(feature) } else { Edit::Set(feature) })
+    });
+    edits.collect::<Option<_>>().ok_or_else(|| MkfsError::BadFeatures(list.to_owned()))
+}
+
+/// Applies a list to what is set.
+pub(super) fn edit(features: &mut Features, list: &str) -> Result<(), MkfsError> {
+    for edit in edits(list)? {
+        let (Edit::Set(feature) | Edit::Clear(feature)) = edit else {
+            *features = Features::default();
+            continue;
+        };
         if !settable().contains(feature) {
-            return Err(refused());
+            return Err(MkfsError::BadFeatures(list.to_owned()));
         }
-        *features = if clear { features.difference(feature) } else { features.union(feature) };
+        *features = match edit {
+            Edit::Set(_) => features.union(feature),
+            _ => features.difference(feature),
+        };
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 mod groups;
 mod huge_files;
-mod journal;
+pub(crate) mod journal;
 
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{DefaultMountOptions, ErrorPolicy};
@@ -541,12 +541,9 @@ impl Resolver<'_> {
     }
 
     fn hash_version(&self) -> Result<u8, MkfsError> {
-        match self.types.text("hash_alg").unwrap_or("half_md4") {
-            "legacy" => Ok(0),
-            "half_md4" => Ok(1),
-            "tea" => Ok(2),
-            other => Err(invalid(format!("unknown hash algorithm {other} in the configuration"))),
-        }
+        let name = self.types.text("hash_alg").unwrap_or("half_md4");
+        hash_version(name)
+            .ok_or_else(|| invalid(format!("unknown hash algorithm {name} in the configuration")))
     }
 
     fn errors(&self) -> Result<ErrorPolicy, MkfsError> {
@@ -578,21 +575,8 @@ impl Resolver<'_> {
             return Ok((0, 0));
         }
         let name = extended.encoding.as_deref().or_else(|| self.types.text("encoding"));
-        let encoding = match name.unwrap_or("utf8") {
-            "utf8" | "utf8-12.1" => 1,
-            other => return Err(invalid(format!("invalid encoding: {other}"))),
-        };
         let list = extended.encoding_flags.as_deref().or_else(|| self.types.text("encoding_flags"));
-        let mut flags = 0;
-        for flag in list.into_iter().flat_map(|list| list.split([',', ' '])) {
-            match flag {
-                "strict" => flags |= 1,
-                "nostrict" => flags &= !1,
-                "" => {}
-                other => return Err(invalid(format!("error: invalid encoding flag: {other}"))),
-            }
-        }
-        Ok((encoding, flags))
+        Ok((encoding(name.unwrap_or("utf8"))?, encoding_flags(list.unwrap_or_default())?))
     }
 
     fn packed_meta_blocks(&self, extended: &Extended) -> bool {
@@ -689,8 +673,40 @@ fn mmp_interval(features: &Features, extended: &Extended) -> u16 {
     extended.mmp_update_interval.filter(|seconds| *seconds != 0).unwrap_or(DEFAULT_MMP_INTERVAL)
 }
 
+/// `s_def_hash_version` by its name.
+pub(crate) fn hash_version(name: &str) -> Option<u8> {
+    match name {
+        "legacy" => Some(0),
+        "half_md4" => Some(1),
+        "tea" => Some(2),
+        _ => None,
+    }
+}
+
+/// `s_encoding` by its name.
+pub(crate) fn encoding(name: &str) -> Result<u16, MkfsError> {
+    match name {
+        "utf8" | "utf8-12.1" => Ok(1),
+        other => Err(invalid(format!("invalid encoding: {other}"))),
+    }
+}
+
+/// `s_encoding_flags` of a list of names.
+pub(crate) fn encoding_flags(list: &str) -> Result<u16, MkfsError> {
+    let mut flags = 0;
+    for flag in list.split([',', ' ']) {
+        match flag {
+            "strict" => flags |= 1,
+            "nostrict" => flags &= !1,
+            "" => {}
+            other => return Err(invalid(format!("error: invalid encoding flag: {other}"))),
+        }
+    }
+    Ok(flags)
+}
+
 /// The names of tune2fs(8)'s `-o`.
-fn mount_option(name: &str) -> Option<DefaultMountOptions> {
+pub(crate) fn mount_option(name: &str) -> Option<DefaultMountOptions> {
     match name {
         "debug" => Some(DefaultMountOptions::DEBUG),
         "bsdgroups" => Some(DefaultMountOptions::BSD_GROUPS),

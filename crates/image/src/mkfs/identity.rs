@@ -103,7 +103,7 @@ impl Identity {
 }
 
 /// The bytes that fit, the rest zero.
-fn cut<const N: usize>(bytes: &[u8]) -> [u8; N] {
+pub(crate) fn cut<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut field = [0; N];
     for (to, from) in field.iter_mut().zip(bytes) {
         *to = *from;
@@ -111,12 +111,12 @@ fn cut<const N: usize>(bytes: &[u8]) -> [u8; N] {
     field
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     // A clock before 1970 is no clock.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn random<const N: usize>() -> Result<[u8; N], MkfsError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], MkfsError> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
@@ -132,12 +132,12 @@ fn random<const N: usize>() -> Result<[u8; N], MkfsError> {
     Ok(bytes)
 }
 
-fn random_uuid() -> Result<Uuid, MkfsError> {
+pub(crate) fn random_uuid() -> Result<Uuid, MkfsError> {
     Ok(Uuid(uuid::Builder::from_random_bytes(random()?).into_uuid().into_bytes()))
 }
 
 /// Version 1, with a random node (its multicast bit says so) and clock sequence.
-fn time_uuid() -> Result<Uuid, MkfsError> {
+pub(crate) fn time_uuid() -> Result<Uuid, MkfsError> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut node: [u8; 6] = random()?;
     node[0] |= 1;

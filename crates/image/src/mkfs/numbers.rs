@@ -1,7 +1,7 @@
 //! Numbers as the command line and the configuration file write them: C's bases, and sizes with a unit.
 
 /// A whole number in C's notation: decimal, `0x` hexadecimal or `0` octal.
-pub(super) fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     let text = text.trim_start();
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
@@ -16,7 +16,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
 
 /// A size in units of `unit` bytes. A bare number counts such units; the suffixes `s k m g t p e` (either
 /// case) are sectors of 512 bytes and powers of 1024 bytes, rounded down to whole units.
-pub(super) fn size(text: &str, unit: u32) -> Option<u64> {
+pub(crate) fn size(text: &str, unit: u32) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     // `0xff` has no suffix: its letters are digits.
     if text.starts_with("0x") || text.starts_with("0X") || digits.len() == text.len() {

@@ -68,7 +68,7 @@ pub enum BlockSize {
 }
 
 /// `-e`: what the kernel does when it finds an error, by the names of mke2fs(8).
-pub(super) fn error_policy(name: &str) -> Option<ErrorPolicy> {
+pub(crate) fn error_policy(name: &str) -> Option<ErrorPolicy> {
     match name {
         "continue" => Some(ErrorPolicy::Continue),
         "remount-ro" => Some(ErrorPolicy::RemountReadOnly),
@@ -89,6 +89,24 @@ pub enum UuidChoice {
     Clear,
     /// This one.
     Given(uuid::Uuid),
+}
+
+impl UuidChoice {
+    /// Reads the option's value.
+    ///
+    /// # Errors
+    /// [`MkfsError::Invalid`] for what is no UUID and no word for one.
+    pub fn parse(text: &str) -> Result<Self, MkfsError> {
+        match text {
+            "random" => Ok(Self::Random),
+            "time" => Ok(Self::Time),
+            "clear" | "null" => Ok(Self::Clear),
+            text => match uuid::Uuid::try_parse(text) {
+                Ok(uuid) => Ok(Self::Given(uuid)),
+                Err(_) => Err(invalid(format!("could not parse UUID: {text}"))),
+            },
+        }
+    }
 }
 
 /// `-J`, and `-j` which asks for a journal without more.
@@ -332,20 +350,13 @@ impl Options {
 
     /// The choice that `-U` makes.
     pub fn uuid_choice(&self) -> Result<UuidChoice, MkfsError> {
-        match self.uuid.as_deref() {
-            None | Some("random") => Ok(UuidChoice::Random),
-            Some("time") => Ok(UuidChoice::Time),
-            Some("clear" | "null") => Ok(UuidChoice::Clear),
-            Some(text) => match uuid::Uuid::try_parse(text) {
-                Ok(uuid) => Ok(UuidChoice::Given(uuid)),
-                Err(_) => Err(invalid(format!("could not parse UUID: {text}"))),
-            },
-        }
+        self.uuid.as_deref().map_or(Ok(UuidChoice::Random), UuidChoice::parse)
     }
 }
 
 impl JournalOptions {
-    fn apply(&mut self, list: &OsStr) -> Result<(), MkfsError> {
+    /// Reads a list of `-J`.
+    pub(crate) fn apply(&mut self, list: &OsStr) -> Result<(), MkfsError> {
         self.wanted = true;
         for item in list.as_bytes().split(|byte| *byte == b',').filter(|item| !item.is_empty()) {
             let mut parts = item.splitn(2, |byte| *byte == b'=');

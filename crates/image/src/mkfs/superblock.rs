@@ -3,6 +3,7 @@
 use extant_ondisk::superblock::{RawSuperblock, State, SuperFlags, Superblock};
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, RoCompatFeatures, Uuid};
 
+use super::features::ENCRYPT_ALGORITHMS;
 use super::figures::Figures;
 use super::identity::Identity;
 
@@ -12,8 +13,6 @@ const CHECK_INTERVAL: u32 = 180 * 24 * 60 * 60;
 const MAGIC: u16 = 0xef53;
 /// Fields that every inode of more than 128 bytes has: up to the project number.
 pub(super) const EXTRA_ISIZE: u16 = 32;
-/// `s_encrypt_algos`: AES-256-XTS for contents, AES-256-CTS for names.
-const ENCRYPT_ALGORITHMS: [u8; 4] = [1, 4, 0, 0];
 
 /// The superblock with every field that does not depend on where things came to lie; free counts as if all were
 /// free.

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use extant_layout::RunSet;
 use extant_layout::pack::{ExtentTree, IndirectTree, Run, indirect_blocks};
+use extant_layout::tables::journal_goal;
+use extant_ondisk::bitmap::{BitmapKind, runs};
 use extant_ondisk::extent::ROOT_SIZE;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::{Inode, InodeFlags, SECTOR};
@@ -11,7 +14,8 @@ use extant_ondisk::jbd2::{
 };
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures, Tid, Uuid,
+    BlockNo, CompatFeatures, FileBlock, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures, Tid,
+    Uuid,
 };
 use zerocopy::IntoBytes;
 
@@ -173,6 +177,35 @@ impl Offline {
             self.free_inode(number, false)?;
         }
         Ok(())
+    }
+
+    /// Where a journal should start: in the middle where files have extents, else as early as can be.
+    ///
+    /// # Errors
+    /// A bitmap cannot be read.
+    pub fn journal_goal(&mut self) -> Result<BlockNo, OfflineError> {
+        let geometry = self.geometry.clone();
+        if !geometry.has_incompat(IncompatFeatures::EXTENTS) {
+            return Ok(geometry.first_data_block);
+        }
+        // No group is asked for but those around the middle.
+        let middle = geometry
+            .group_of(BlockNo(geometry.first_data_block.0 + geometry.blocks_count / 2))
+            .unwrap_or(GroupNo(0));
+        let mut used = RunSet::new();
+        let ratio = u64::from(geometry.blocks_per_cluster);
+        let last = geometry.groups_count - 1;
+        for group in (middle.0.saturating_sub(1)..=(middle.0 + 1).min(last)).map(GroupNo) {
+            let start = geometry.group_start(group).0;
+            let bits = 0..geometry.group_clusters(group);
+            let bitmap = self.bitmap(BitmapKind::Block, group)?;
+            for run in runs(bitmap, bits).filter(|run| run.is_set) {
+                let (from, to) =
+                    (u64::from(run.bits.start) * ratio, u64::from(run.bits.end) * ratio);
+                used.insert(start + from..start + to);
+            }
+        }
+        Ok(journal_goal(&geometry, &used))
     }
 
     /// Makes the volume's journal in its inode and names it in the superblock, with a copy of the map.

@@ -342,6 +342,15 @@ impl Offline {
         self.write(block, &bits)
     }
 
+    /// Has a bitmap stored by the next [`Self::commit`], be it implied so far or not.
+    ///
+    /// # Errors
+    /// It lies off the volume, or the device failed.
+    pub fn store_bitmap(&mut self, kind: BitmapKind, group: GroupNo) -> Result<(), OfflineError> {
+        self.loaded(kind, group)?.is_dirty = true;
+        Ok(())
+    }
+
     /// Has a bitmap's checksum computed anew, as the geometry now has it; an uninitialised one stays so.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
 
+use super::undo;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::table;
@@ -430,7 +431,7 @@ impl Run<'_> {
         if answering == Answering::No {
             return Err(usage("-z needs a check that may write: not -n"));
         }
-        let path = undo_path(path, image);
+        let path = undo::path(path, image, "e2fsck");
         let undo = UndoDevice::create(device, path).map_err(|error| failed(&error))?;
         let undo = Arc::new(undo);
         Ok(Opened { device: undo.clone(), undo: Some(undo) })
@@ -472,16 +473,6 @@ fn fresh_uuid() -> Result<Uuid, std::io::Error> {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Ok(Uuid(bytes))
-}
-
-/// `-z ''` names the file after the image, in E2FSPROGS_UNDO_DIR.
-fn undo_path(path: &OsString, image: &OsString) -> PathBuf {
-    if !path.is_empty() {
-        return path.into();
-    }
-    let directory = std::env::var_os("E2FSPROGS_UNDO_DIR").unwrap_or_else(|| ".".into());
-    let name = std::path::Path::new(image).file_name().unwrap_or(image).to_string_lossy();
-    PathBuf::from(directory).join(format!("e2fsck-{name}.e2undo"))
 }
 
 fn finish_undo(opened: &Opened) -> Result<(), Failure> {

@@ -36,36 +36,14 @@ pub(super) fn internal(
     if !figures.features.compat.contains(CompatFeatures::HAS_JOURNAL) || options.device.is_some() {
         return Ok(());
     }
-    let block_size = u64::from(figures.block_size);
-    let asked = options.megabytes.filter(|size| *size != 0);
-    let default = default_journal_blocks(figures.blocks);
-    let main = match (default, asked) {
-        (Some(_), Some(megabytes)) => (u64::from(megabytes) << 20) / block_size,
-        (Some(blocks), None) => blocks,
-        (None, _) => {
-            figures.warnings.push("file system too small for a journal".to_owned());
-            features::drop_journal(&mut figures.features);
-            return Ok(());
-        }
+    let has_fast_commits = figures.features.compat.contains(CompatFeatures::FAST_COMMIT);
+    let Some((blocks, fast_commit_blocks)) =
+        blocks(figures.blocks, figures.block_size, options, has_fast_commits)?
+    else {
+        figures.warnings.push("file system too small for a journal".to_owned());
+        features::drop_journal(&mut figures.features);
+        return Ok(());
     };
-    let fast_commit = if figures.features.compat.contains(CompatFeatures::FAST_COMMIT) {
-        match options.fast_commit_kilobytes.filter(|size| *size != 0) {
-            Some(kilobytes) => (u64::from(kilobytes) << 10) / block_size,
-            None => default.unwrap_or(main) / FAST_COMMIT_SHARE,
-        }
-    } else {
-        0
-    };
-    let total = main + fast_commit;
-    if !(MIN_JOURNAL..=MAX_JOURNAL).contains(&total) {
-        return Err(invalid(format!(
-            "the total requested journal size is {total} blocks; it must be between {MIN_JOURNAL} \
-             and {MAX_JOURNAL} blocks"
-        )));
-    }
-    if total >= figures.blocks / 2 && asked.is_some() {
-        return Err(invalid("total journal size too big for filesystem"));
-    }
     let location = match location {
         Some(text) => {
             let block = numbers::size(text, figures.block_size)
@@ -77,13 +55,42 @@ pub(super) fn internal(
         }
         None => None,
     };
-    let narrow = |blocks: u64| u32::try_from(blocks).expect("at most MAX_JOURNAL, checked above");
-    figures.journal = Some(JournalFigures {
-        blocks: narrow(total),
-        fast_commit_blocks: narrow(fast_commit),
-        location,
-    });
+    figures.journal = Some(JournalFigures { blocks, fast_commit_blocks, location });
     Ok(())
+}
+
+/// Blocks of an internal journal, those for fast commits included, and how many of them are for fast commits; `None` for a
+/// volume of so few blocks that it gets no journal.
+pub(crate) fn blocks(
+    volume: u64,
+    block_size: u32,
+    options: &JournalOptions,
+    has_fast_commits: bool,
+) -> Result<Option<(u32, u32)>, MkfsError> {
+    let block_size = u64::from(block_size);
+    let asked = options.megabytes.filter(|size| *size != 0);
+    let Some(default) = default_journal_blocks(volume) else { return Ok(None) };
+    let main = asked.map_or(default, |megabytes| (u64::from(megabytes) << 20) / block_size);
+    let fast_commit = if has_fast_commits {
+        match options.fast_commit_kilobytes.filter(|size| *size != 0) {
+            Some(kilobytes) => (u64::from(kilobytes) << 10) / block_size,
+            None => default / FAST_COMMIT_SHARE,
+        }
+    } else {
+        0
+    };
+    let total = main + fast_commit;
+    if !(MIN_JOURNAL..=MAX_JOURNAL).contains(&total) {
+        return Err(invalid(format!(
+            "the total requested journal size is {total} blocks; it must be between {MIN_JOURNAL} \
+             and {MAX_JOURNAL} blocks"
+        )));
+    }
+    if total >= volume / 2 && asked.is_some() {
+        return Err(invalid("total journal size too big for filesystem"));
+    }
+    let narrow = |blocks: u64| u32::try_from(blocks).expect("at most MAX_JOURNAL, checked above");
+    Ok(Some((narrow(total), narrow(fast_commit))))
 }
 
 /// A journal device is all journal: no groups, no inodes, nothing reserved.
@@ -118,15 +125,20 @@ pub(super) fn orphan_file(figures: &mut Figures) -> Result<(), MkfsError> {
             _ => Ok(()),
         };
     }
-    let blocks = match asked {
-        Some(text) => {
-            let bytes = numbers::size(text, 1)
-                .filter(|bytes| *bytes > 0)
-                .ok_or_else(|| invalid(format!("invalid orphan file size: {text}")))?;
-            bytes.div_ceil(u64::from(figures.block_size)).min(MAX_ORPHAN_FILE)
-        }
-        None => (figures.blocks / VOLUME_SHARE).clamp(MIN_ORPHAN_FILE, MAX_ORPHAN_FILE),
-    };
-    figures.orphan_file_blocks = u32::try_from(blocks).expect("at most MAX_ORPHAN_FILE");
+    let asked = asked.map(|text| {
+        let bytes = numbers::size(text, 1).filter(|bytes| *bytes > 0);
+        let bytes = bytes.ok_or_else(|| invalid(format!("invalid orphan file size: {text}")))?;
+        Ok::<_, MkfsError>(bytes.div_ceil(u64::from(figures.block_size)))
+    });
+    figures.orphan_file_blocks = orphan_file_blocks(asked.transpose()?, figures.blocks);
     Ok(())
+}
+
+/// Blocks of the orphan file of a volume of so many blocks: those asked for, as far as may be, or the default.
+pub(crate) fn orphan_file_blocks(asked: Option<u64>, volume: u64) -> u32 {
+    let blocks = match asked {
+        Some(blocks) => blocks.min(MAX_ORPHAN_FILE),
+        None => (volume / VOLUME_SHARE).clamp(MIN_ORPHAN_FILE, MAX_ORPHAN_FILE),
+    };
+    u32::try_from(blocks).expect("at most MAX_ORPHAN_FILE")
 }

@@ -1,0 +1,182 @@
+//! `extant tune`: changes features and fields of a volume in place, as tune2fs does.
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use extant_device::undo::UndoDevice;
+use extant_device::url::{Access, DeviceUrl, look};
+use extant_device::{Device, OpenOptions};
+use extant_image::tune::{self, Request};
+
+use super::{info, undo};
+use crate::failure::{At, Failure};
+use crate::session::Session;
+use crate::terminal::Terminal;
+
+/// Change a volume in place: features, label, UUID, journal, quotas, counts
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Features: has_journal dir_index fast_commit stable_inodes orphan_file filetype extent \
+    flex_bg ea_inode large_dir encrypt mmp metadata_csum_seed casefold large_file huge_file dir_nlink extra_isize \
+    sparse_super uninit_bg metadata_csum quota project read-only verity; with ^ off, where that can be."
+)]
+pub(crate) struct Args {
+    /// Mounts between checks, or random; 0 and -1 never
+    #[arg(short = 'c', value_name = "COUNT", allow_hyphen_values = true)]
+    max_mounts: Option<OsString>,
+    /// Mounts since the last check
+    #[arg(short = 'C', value_name = "COUNT", allow_hyphen_values = true)]
+    mount_count: Option<OsString>,
+    /// What the kernel does on an error: continue, remount-ro, panic
+    #[arg(short = 'e', value_name = "BEHAVIOR")]
+    errors: Option<OsString>,
+    /// Extended options, separated by commas
+    #[arg(short = 'E', value_name = "OPTIONS")]
+    extended: Vec<OsString>,
+    /// Even so; twice: without replaying the journal
+    #[arg(short, action = clap::ArgAction::Count)]
+    force: u8,
+    /// The group that may use the reserved blocks
+    #[arg(short = 'g', value_name = "GROUP")]
+    reserved_gid: Option<OsString>,
+    /// Time between checks: days, or with d, w, m
+    #[arg(short = 'i', value_name = "INTERVAL")]
+    interval: Option<OsString>,
+    /// Another inode size: refused, inode tables do not grow in place
+    #[arg(short = 'I', value_name = "BYTES")]
+    inode_size: Option<OsString>,
+    /// Add a journal
+    #[arg(short = 'j')]
+    journal: bool,
+    /// The journal: size=MiB, fast_commit_size=KiB, location=BLOCK
+    #[arg(short = 'J', value_name = "OPTIONS")]
+    journal_options: Vec<OsString>,
+    /// Show the superblock
+    #[arg(short)]
+    list: bool,
+    /// The volume's label
+    #[arg(short = 'L', value_name = "LABEL")]
+    label: Option<OsString>,
+    /// Per cent of the blocks reserved for root
+    #[arg(short = 'm', value_name = "PER CENT")]
+    reserved_ratio: Option<OsString>,
+    /// Where it was last mounted
+    #[arg(short = 'M', value_name = "DIR")]
+    last_mounted: Option<OsString>,
+    /// Mount options on, or with ^ off, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    mount_options: Vec<OsString>,
+    /// Features on, or with ^ off, separated by commas
+    #[arg(short = 'O', value_name = "FEATURES")]
+    features: Vec<OsString>,
+    /// Quota files on, or with ^ off: usrquota, grpquota, prjquota
+    #[arg(short = 'Q', value_name = "QUOTAS")]
+    quota: Vec<OsString>,
+    /// Blocks reserved for root
+    #[arg(short = 'r', value_name = "BLOCKS")]
+    reserved_blocks: Option<OsString>,
+    /// The old way to ask for sparse_super
+    #[arg(short = 's', value_name = "0|1", hide = true)]
+    sparse_super: Option<OsString>,
+    /// When it was last checked: now, or YYYYMMDD[HH[MM[SS]]] in UTC
+    #[arg(short = 'T', value_name = "TIME")]
+    last_check: Option<OsString>,
+    /// The user who may use the reserved blocks
+    #[arg(short = 'u', value_name = "USER")]
+    reserved_uid: Option<OsString>,
+    /// The volume's UUID, or random, time, clear
+    #[arg(short = 'U', value_name = "UUID")]
+    uuid: Option<OsString>,
+    /// Keep what is overwritten in this file; extant undo puts it back
+    #[arg(short = 'z', value_name = "UNDO_FILE")]
+    undo: Option<OsString>,
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if session.as_twin {
+            session.remark(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = since.map_or(0, |since| since.as_secs());
+        let request = self.request(now)?;
+        if request.is_empty() && !self.list {
+            return Err(Failure::new("nothing to do: see --help").with_code(1));
+        }
+        if !request.is_empty() {
+            self.change(&request, now, session)?;
+        }
+        match self.list {
+            true => info::list_superblock(&self.image, session),
+            false => Ok(()),
+        }
+    }
+
+    fn request(&self, now: u64) -> Result<Request, Failure> {
+        if self.sparse_super.is_some() {
+            return Err(Failure::new("-s is no longer an option: use -O sparse_super"));
+        }
+        let mut request = Request { force: self.force, ..Request::default() };
+        request.journal.wanted = self.journal;
+        let single = [
+            ('c', &self.max_mounts),
+            ('C', &self.mount_count),
+            ('e', &self.errors),
+            ('g', &self.reserved_gid),
+            ('i', &self.interval),
+            ('I', &self.inode_size),
+            ('L', &self.label),
+            ('m', &self.reserved_ratio),
+            ('M', &self.last_mounted),
+            ('r', &self.reserved_blocks),
+            ('T', &self.last_check),
+            ('u', &self.reserved_uid),
+            ('U', &self.uuid),
+        ];
+        let lists = [
+            ('E', &self.extended),
+            ('J', &self.journal_options),
+            ('o', &self.mount_options),
+            ('O', &self.features),
+            ('Q', &self.quota),
+        ];
+        let single = single.into_iter().flat_map(|(letter, value)| Some((letter, value.as_ref()?)));
+        let lists =
+            lists.into_iter().flat_map(|(letter, list)| list.iter().map(move |it| (letter, it)));
+        for (letter, value) in single.chain(lists) {
+            request.set(letter, value, now).map_err(Failure::new)?;
+        }
+        Ok(request)
+    }
+
+    fn change(&self, request: &Request, now: u64, session: &mut Session) -> Result<(), Failure> {
+        let url = DeviceUrl::parse(&self.image, look).map_err(Failure::new)?;
+        let device = url.open(Access::ReadWrite, &OpenOptions::new()).map_err(Failure::new)?;
+        let Some(path) = &self.undo else {
+            return apply(&device, request, now, &self.image, session);
+        };
+        let path = undo::path(path, &self.image, "tune2fs");
+        let kept = Arc::new(UndoDevice::create(device, path).map_err(Failure::new)?);
+        let device: Arc<dyn Device> = kept.clone();
+        let outcome = apply(&device, request, now, &self.image, session);
+        outcome.and(kept.finish().map_err(Failure::new))
+    }
+}
+
+fn apply(
+    device: &Arc<dyn Device>,
+    request: &Request,
+    now: u64,
+    image: &OsStr,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let mut terminal = Terminal::new(session);
+    let outcome = tune::run(device, request, now, &mut terminal);
+    let said = terminal.close();
+    outcome.at(image)?;
+    said
+}

@@ -1,0 +1,325 @@
+//! `extant tune` beside tune2fs: on copies of one image the same options give the same superblock, e2fsck finds nothing, and
+//! the kernel mounts.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Fixture, extant, snapshot, text};
+use extant_testkit::{
+    LoopMount, Scratch, TempImage, dumpe2fs_h, e2fsck_fn, is_root, skipped, tool,
+};
+
+/// What differs between two runs, or is not the superblock's word: times, checksums, what the kernel counts.
+const PASSING: [&str; 10] = [
+    "Checksum",
+    "Checksum seed",
+    "Last write time",
+    "Lifetime writes",
+    "Last mount time",
+    "mmp_update_date",
+    "mmp_update_time",
+    "mmp_device_name",
+    "mmp_sequence",
+    "MMP block number",
+];
+
+fn fields(image: &Path) -> BTreeMap<String, String> {
+    let mut fields = dumpe2fs_h(image).expect("dumpe2fs reads it");
+    fields.retain(|name, _| !PASSING.contains(&name.as_str()));
+    fields
+}
+
+fn tuned(image: &Path, args: &[&str]) -> (bool, String) {
+    let path = image.to_str().expect("scratch paths are UTF-8");
+    let words = ["tune"].iter().chain(args).copied().chain([path]);
+    let output = extant(words);
+    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
+}
+
+struct Base {
+    name: &'static str,
+    fixture: Fixture,
+    tree: extant_testkit::TreeSnapshot,
+}
+
+fn base(name: &'static str, args: &[&str]) -> Result<Base, String> {
+    let fixture = Fixture::by_kernel(args, 5, 1024)?;
+    let tree = fixture.mounted_snapshot()?;
+    Ok(Base { name, fixture, tree })
+}
+
+fn copy_of(base: &Base, scratch: &Scratch, name: &str) -> std::path::PathBuf {
+    let copy = scratch.join(name);
+    let done = Command::new("cp")
+        .arg("--sparse=always")
+        .args([base.fixture.image.path(), copy.clone()])
+        .status();
+    assert!(done.is_ok_and(|status| status.success()), "scratch space takes a copy");
+    copy
+}
+
+/// The kernel shows the tree that was there before.
+fn assert_mounts(base: &Base, image: &Path, what: &str) {
+    let mount = LoopMount::new(image, "ro,noload").unwrap_or_else(|why| panic!("{what}: {why}"));
+    assert_eq!(snapshot(mount.path()), base.tree, "{what}");
+}
+
+fn compare(base: &Base, list: &[&str]) {
+    for words in list {
+        let args: Vec<&str> = words.split_whitespace().collect();
+        let what = format!("{}: {words}", base.name);
+        let scratch = Scratch::new();
+        let (ours, theirs) = (copy_of(base, &scratch, "ours"), copy_of(base, &scratch, "theirs"));
+        let twin = tool("tune2fs").expect("asked for before");
+        let answer = twin.run(args.iter().copied().chain([theirs.to_str().expect("UTF-8")]));
+        let (is_done, said) = tuned(&ours, &args);
+        assert_eq!(is_done, answer.status.success(), "{what}: {said} {answer:?}");
+        if !is_done {
+            let same = Command::new("cmp").args([ours, base.fixture.image.path()]).status();
+            assert!(same.is_ok_and(|status| status.success()), "{what}: bytes changed");
+            continue;
+        }
+        let (mut ours_now, mut theirs_now) = (fields(&ours), fields(&theirs));
+        if words.contains("dir_index") || words.contains("metadata_csum") {
+            // Directories that are packed anew may take fewer blocks than the twin leaves them.
+            let free = [&mut ours_now, &mut theirs_now].map(|fields| {
+                fields.remove("Free blocks").and_then(|free| free.parse::<u64>().ok())
+            });
+            assert!(free[0] >= free[1], "{what}: {free:?}");
+        }
+        assert_eq!(ours_now, theirs_now, "{what}");
+        // Work is left for e2fsck, as the twin says too.
+        if ["^filetype", "^large_file"].iter().any(|left| words.contains(left)) {
+            continue;
+        }
+        e2fsck_fn(&ours).unwrap_or_else(|found| panic!("{what}: {found}"));
+        // Not every kernel is built with tables of letters.
+        if !fields(&ours)["Filesystem features"].contains("casefold") {
+            assert_mounts(base, &ours, &what);
+        }
+    }
+}
+
+fn needed() -> Option<&'static str> {
+    if !is_root() {
+        return Some("a loop mount needs root");
+    }
+    ["tune2fs", "mke2fs", "e2fsck", "dumpe2fs"].into_iter().find(|name| tool(name).is_none())
+}
+
+const DEFAULT: [&str; 2] = ["-t", "ext4"];
+
+#[test]
+fn fields_of_the_superblock_are_those_of_tune2fs() {
+    if let Some(why) = needed() {
+        return skipped(why);
+    }
+    let base = base("ext4", &DEFAULT).expect("mke2fs makes it");
+    compare(
+        &base,
+        &[
+            "-L hi",
+            "-c 30 -C 5 -i 2w",
+            "-c -1 -i 3m",
+            "-c x",
+            "-C -1 -i 0",
+            "-m 7",
+            "-m 1.5",
+            "-m 51",
+            "-r 1000",
+            "-r 400000000",
+            "-u daemon -g 33",
+            "-u nosuchuser",
+            "-e panic",
+            "-e bogus",
+            "-o debug,^acl",
+            "-o journal_data_writeback,nobarrier",
+            "-o ^user_xattr,+discard",
+            "-o bogus",
+            "-E hash_alg=tea,stride=16,stripe_width=32",
+            "-E mount_opts=noatime,test_fs",
+            "-E force_fsck",
+            "-E clear_mmp",
+            "-E encoding=utf8",
+            "-E encoding_flags=strict",
+            "-E bogus",
+            "-M /mnt/x",
+            "-T 20200102",
+            "-T bogus",
+            "-I 512",
+            "-I 200",
+            "-U 11111111-2222-3333-4444-555555555555",
+            "-U clear",
+            "-U bogus",
+            "-j",
+        ],
+    );
+}
+
+#[test]
+fn features_of_an_ext4_volume_change_as_with_tune2fs() {
+    if let Some(why) = needed() {
+        return skipped(why);
+    }
+    let base = base("ext4", &DEFAULT).expect("mke2fs makes it");
+    compare(
+        &base,
+        &[
+            "-O ^has_journal",
+            "-O ^dir_index",
+            "-O ^metadata_csum",
+            "-O metadata_csum_seed",
+            "-O ^large_file",
+            "-O ^huge_file",
+            "-O ^dir_nlink,^extra_isize",
+            "-O ^sparse_super",
+            "-O quota",
+            "-Q usrquota",
+            "-O project",
+            "-O orphan_file",
+            "-E orphan_file_size=64",
+            "-O ea_inode,large_dir,verity,stable_inodes",
+            "-O ^ea_inode",
+            "-O encrypt",
+            "-O casefold",
+            "-O resize_inode",
+            "-O ^resize_inode",
+            "-O ^filetype",
+            "-O ^flex_bg",
+            "-O ^extent",
+            "-O ext_attr",
+            "-O fast_commit",
+            "-O read-only",
+            "-O meta_bg",
+            "-O bogus",
+            "-O none",
+        ],
+    );
+}
+
+#[test]
+fn features_of_an_ext2_volume_change_as_with_tune2fs() {
+    if let Some(why) = needed() {
+        return skipped(why);
+    }
+    let base = base("ext2", &["-t", "ext2", "-b", "1024"]).expect("mke2fs makes it");
+    compare(
+        &base,
+        &[
+            "-j",
+            "-J size=8",
+            "-J size=900",
+            "-J size=8 -O fast_commit,has_journal",
+            "-O uninit_bg",
+            "-O metadata_csum",
+            "-O metadata_csum_seed",
+            "-O extent,huge_file,dir_nlink,extra_isize,flex_bg",
+            "-O orphan_file",
+            "-Q usrquota,prjquota",
+            "-Q bogus",
+        ],
+    );
+}
+
+/// The other way round: what a volume has is taken off. tune2fs leaves the checksums of an orphan file wrong, and an orphan
+/// file without a journal, so these are judged by e2fsck and the kernel alone.
+#[test]
+fn what_was_switched_on_is_switched_off_again() {
+    if let Some(why) = needed() {
+        return skipped(why);
+    }
+    let features = "orphan_file,fast_commit,ea_inode,mmp";
+    let base = base("all", &["-t", "ext4", "-O", features]).expect("mke2fs makes it");
+    let scratch = Scratch::new();
+    let steps = [
+        "-O quota,project",
+        "-U 11111111-2222-3333-4444-555555555555",
+        "-O ^metadata_csum",
+        "-O ^uninit_bg",
+        "-O metadata_csum,metadata_csum_seed",
+        "-U random",
+        "-O ^metadata_csum_seed",
+        "-E encoding=utf8",
+        "-O ^casefold,^fast_commit",
+        "-Q ^usrquota",
+        "-O ^quota,^project",
+        "-O ^has_journal",
+        "-O ^mmp",
+        "-J size=8 -O orphan_file",
+        "-O ^dir_index,^metadata_csum,^uninit_bg",
+        "-O uninit_bg,dir_index",
+        "-O quota -E mmp_update_interval=9",
+    ];
+    let image = copy_of(&base, &scratch, "image");
+    for words in steps {
+        let args: Vec<&str> = words.split_whitespace().collect();
+        let (is_done, said) = tuned(&image, &args);
+        assert!(is_done, "{words}: {said}");
+        e2fsck_fn(&image).unwrap_or_else(|found| panic!("{words}: {found}"));
+        if !words.contains("encoding") {
+            assert_mounts(&base, &image, words);
+        }
+    }
+    let features = &fields(&image)["Filesystem features"];
+    assert!(!features.contains("orphan_file") || features.contains("has_journal"), "{features}");
+}
+
+/// Values of attributes in inodes of their own are hashed from the UUID.
+#[test]
+fn a_new_uuid_reaches_the_hashes_of_values_with_inodes_of_their_own() {
+    if let Some(why) = needed() {
+        return skipped(why);
+    }
+    let image = TempImage::by_mke2fs(64 << 20, &["-t", "ext4", "-O", "ea_inode"]).expect("made");
+    let file = "/file";
+    {
+        let mount = LoopMount::new(&image.path(), "").expect("it mounts");
+        let path = mount.path().join(&file[1..]);
+        std::fs::write(&path, b"x").expect("room");
+        let value = "v".repeat(60_000);
+        let set =
+            Command::new("setfattr").args(["-n", "user.large", "-v", &value]).arg(&path).status();
+        if !set.is_ok_and(|status| status.success()) {
+            drop(mount);
+            return skipped("setfattr");
+        }
+        mount.unmount().expect("it unmounts");
+    }
+    for words in ["-U random", "-O quota", "-O ^metadata_csum", "-U time"] {
+        let args: Vec<&str> = words.split_whitespace().collect();
+        let (is_done, said) = tuned(&image.path(), &args);
+        assert!(is_done, "{words}: {said}");
+        e2fsck_fn(&image.path()).unwrap_or_else(|found| panic!("{words}: {found}"));
+    }
+}
+
+#[test]
+fn the_list_is_that_of_tune2fs() {
+    let Some(twin) = tool("tune2fs") else { return skipped("tune2fs") };
+    let Ok(image) = TempImage::by_mke2fs(64 << 20, &DEFAULT) else { return skipped("mke2fs") };
+    let path = image.path();
+    let args = ["-l", path.to_str().expect("UTF-8")];
+    let theirs = twin.text(args).expect("tune2fs lists it");
+    let theirs: Vec<_> = theirs.lines().skip(1).collect();
+    let ours = extant(["tune", args[0], args[1]]);
+    let ours = text(&ours.stdout);
+    assert_eq!(ours.lines().collect::<Vec<_>>(), theirs);
+}
+
+#[test]
+fn an_undo_file_puts_everything_back() {
+    let Ok(image) = TempImage::by_mke2fs(64 << 20, &DEFAULT) else { return skipped("mke2fs") };
+    let (path, before) = (image.path(), std::fs::read(image.path()).expect("readable"));
+    let scratch = Scratch::new();
+    let undo = scratch.join("undo");
+    let undo = undo.to_str().expect("UTF-8");
+    let (is_done, said) = tuned(&path, &["-z", undo, "-O", "^metadata_csum,quota", "-L", "new"]);
+    assert!(is_done, "{said}");
+    assert_ne!(std::fs::read(&path).expect("readable"), before);
+    let output = extant(["undo", undo, path.to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read(&path).expect("readable"), before);
+}

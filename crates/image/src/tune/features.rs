@@ -1,0 +1,361 @@
+//! `-O`: features switched on and off in place, each with what it needs.
+
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_ondisk::quota::QuotaKind;
+use extant_ondisk::{
+    CompatFeatures, Features, GroupNo, IncompatFeatures, MetadataChecksum, RoCompatFeatures,
+};
+
+use super::error::TuneError;
+use super::{Tune, repack, rewrite};
+use crate::mkfs::features::{ENCRYPT_ALGORITHMS, Edit, edits};
+
+/// Features that can be set on a volume that exists, from tune2fs(8).
+fn settable() -> Features {
+    Features {
+        compat: CompatFeatures::HAS_JOURNAL
+            | CompatFeatures::DIR_INDEX
+            | CompatFeatures::FAST_COMMIT
+            | CompatFeatures::STABLE_INODES
+            | CompatFeatures::ORPHAN_FILE,
+        incompat: IncompatFeatures::FILETYPE
+            | IncompatFeatures::EXTENTS
+            | IncompatFeatures::FLEX_BG
+            | IncompatFeatures::EA_INODE
+            | IncompatFeatures::LARGEDIR
+            | IncompatFeatures::ENCRYPT
+            | IncompatFeatures::MMP
+            | IncompatFeatures::CSUM_SEED
+            | IncompatFeatures::CASEFOLD,
+        ro_compat: RoCompatFeatures::LARGE_FILE
+            | RoCompatFeatures::HUGE_FILE
+            | RoCompatFeatures::DIR_NLINK
+            | RoCompatFeatures::EXTRA_ISIZE
+            | RoCompatFeatures::SPARSE_SUPER
+            | RoCompatFeatures::GDT_CSUM
+            | RoCompatFeatures::METADATA_CSUM
+            | RoCompatFeatures::QUOTA
+            | RoCompatFeatures::PROJECT
+            | RoCompatFeatures::READONLY
+            | RoCompatFeatures::VERITY,
+    }
+}
+
+/// Features that can be cleared.
+fn clearable() -> Features {
+    Features {
+        compat: CompatFeatures::HAS_JOURNAL
+            | CompatFeatures::DIR_INDEX
+            | CompatFeatures::RESIZE_INODE
+            | CompatFeatures::FAST_COMMIT
+            | CompatFeatures::ORPHAN_FILE,
+        incompat: IncompatFeatures::FILETYPE
+            | IncompatFeatures::FLEX_BG
+            | IncompatFeatures::MMP
+            | IncompatFeatures::CSUM_SEED
+            | IncompatFeatures::CASEFOLD,
+        ro_compat: RoCompatFeatures::LARGE_FILE
+            | RoCompatFeatures::HUGE_FILE
+            | RoCompatFeatures::DIR_NLINK
+            | RoCompatFeatures::EXTRA_ISIZE
+            | RoCompatFeatures::GDT_CSUM
+            | RoCompatFeatures::METADATA_CSUM
+            | RoCompatFeatures::QUOTA
+            | RoCompatFeatures::PROJECT
+            | RoCompatFeatures::READONLY,
+    }
+}
+
+/// What is wanted, and what of it was said in so many words.
+struct Wanted {
+    features: Features,
+    cleared: Features,
+}
+
+fn compat(feature: CompatFeatures) -> Features {
+    Features { compat: feature, ..Features::default() }
+}
+
+fn incompat(feature: IncompatFeatures) -> Features {
+    Features { incompat: feature, ..Features::default() }
+}
+
+fn ro_compat(feature: RoCompatFeatures) -> Features {
+    Features { ro_compat: feature, ..Features::default() }
+}
+
+fn refuse(verb: &str, feature: Features) -> TuneError {
+    if feature.incompat.contains(IncompatFeatures::BIT64) {
+        return TuneError::NotBuilt(format!("{verb} 64bit, which is resize2fs's,"));
+    }
+    TuneError::invalid(format!("{verb} filesystem feature '{feature}' not supported."))
+}
+
+impl Tune<'_> {
+    fn wanted(&self) -> Result<Wanted, TuneError> {
+        let now = self.features();
+        let mut wanted = Wanted { features: now, cleared: Features::default() };
+        for edit in edits(self.request.features.as_deref().unwrap_or_default())? {
+            match edit {
+                Edit::Set(feature) if settable().contains(feature) => {
+                    wanted.features = wanted.features.union(feature);
+                    wanted.cleared = wanted.cleared.difference(feature);
+                }
+                Edit::Clear(feature) if clearable().contains(feature) => {
+                    wanted.features = wanted.features.difference(feature);
+                    wanted.cleared = wanted.cleared.union(feature);
+                }
+                // What is so already need not be changed, whatever it is.
+                Edit::Set(feature) if feature == incompat(IncompatFeatures::BIT64) => {
+                    if !now.contains(feature) {
+                        return Err(refuse("Setting", feature));
+                    }
+                }
+                Edit::Set(feature) => return Err(refuse("Setting", feature)),
+                Edit::Clear(feature) if feature == incompat(IncompatFeatures::BIT64) => {
+                    if now.contains(feature) {
+                        return Err(refuse("Clearing", feature));
+                    }
+                }
+                Edit::Clear(feature) => return Err(refuse("Clearing", feature)),
+                Edit::ClearAll => {
+                    return Err(TuneError::invalid("-O none: features are cleared by name"));
+                }
+            }
+        }
+        if self.request.journal.wanted {
+            if now.compat.contains(CompatFeatures::HAS_JOURNAL) {
+                return Err(TuneError::invalid("The filesystem already has a journal."));
+            }
+            wanted.features = wanted.features.union(compat(CompatFeatures::HAS_JOURNAL));
+        }
+        if self.request.extended.encoding.is_some() {
+            wanted.features = wanted.features.union(incompat(IncompatFeatures::CASEFOLD));
+        }
+        if self.request.extended.orphan_file_size.is_some() {
+            wanted.features = wanted.features.union(compat(CompatFeatures::ORPHAN_FILE));
+        }
+        Ok(wanted)
+    }
+
+    /// Everything that `-O` asks for, and what `-j`, `-J` and `-E` imply of features.
+    pub(super) fn edit_features(&mut self) -> Result<(), TuneError> {
+        let wanted = self.wanted()?;
+        let now = self.features();
+        if wanted.features == now {
+            return Ok(());
+        }
+        let (on, off) = (wanted.features.difference(now), now.difference(wanted.features));
+        self.check_before(&on, &off)?;
+        if on != Features::default() {
+            self.upgrade_revision()?;
+        }
+        self.clear(&off)?;
+        self.edit_checksums(&on, &wanted)?;
+        self.set(&on)
+    }
+
+    fn check_before(&self, on: &Features, off: &Features) -> Result<(), TuneError> {
+        let has_csum_after = self.features().ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
+            && !off.ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
+            || on.ro_compat.contains(RoCompatFeatures::METADATA_CSUM);
+        if on.incompat.contains(IncompatFeatures::CSUM_SEED) && !has_csum_after {
+            return Err(TuneError::invalid(
+                "Setting feature 'metadata_csum_seed' is only supported on filesystems with the \
+                 metadata_csum feature enabled.",
+            ));
+        }
+        if off.incompat.contains(IncompatFeatures::FLEX_BG) {
+            self.need_own_tables()?;
+        }
+        if on.ro_compat.contains(RoCompatFeatures::PROJECT)
+            && self.volume.geometry().inode_size <= 128
+        {
+            return Err(TuneError::invalid("Cannot enable project feature; inode size too small."));
+        }
+        Ok(())
+    }
+
+    /// Without flex_bg every group has its tables inside.
+    fn need_own_tables(&self) -> Result<(), TuneError> {
+        let geometry = self.volume.geometry();
+        let is_inside = |group| {
+            let desc = self.volume.desc(group);
+            [desc.block_bitmap, desc.inode_bitmap, desc.inode_table]
+                .into_iter()
+                .all(|block| geometry.group_of(block) == Some(group))
+        };
+        if (0..geometry.groups_count).map(GroupNo).all(is_inside) {
+            return Ok(());
+        }
+        Err(TuneError::invalid(
+            "Clearing the flex_bg flag would cause the the filesystem to be inconsistent.",
+        ))
+    }
+
+    fn clear(&mut self, off: &Features) -> Result<(), TuneError> {
+        let mut off = *off;
+        if off.compat.contains(CompatFeatures::HAS_JOURNAL) {
+            self.remove_journal()?;
+            if self.features().compat.contains(CompatFeatures::ORPHAN_FILE) {
+                // It rests on the journal.
+                off.compat |= CompatFeatures::ORPHAN_FILE;
+            }
+        }
+        if off.compat.contains(CompatFeatures::ORPHAN_FILE) {
+            self.remove_orphan_file()?;
+        }
+        if off.incompat.contains(IncompatFeatures::MMP) {
+            self.remove_mmp()?;
+        }
+        if off.ro_compat.contains(RoCompatFeatures::QUOTA) {
+            for kind in QuotaKind::ALL {
+                self.remove_quota(kind)?;
+            }
+        } else if off.ro_compat.contains(RoCompatFeatures::PROJECT) {
+            self.remove_quota(QuotaKind::Project)?;
+        }
+        if off.incompat.contains(IncompatFeatures::CASEFOLD) {
+            self.need_no_folded_directory()?;
+            self.change(|raw| {
+                raw.s_encoding.set(0);
+                raw.s_encoding_flags.set(0);
+            })?;
+        }
+        if off.compat.contains(CompatFeatures::FAST_COMMIT) {
+            self.clear_fast_commits()?;
+        }
+        // What the passes of a check put right.
+        self.wants_check |= off.compat.contains(CompatFeatures::RESIZE_INODE)
+            || off.incompat.contains(IncompatFeatures::FILETYPE)
+            || off.ro_compat.intersects(RoCompatFeatures::LARGE_FILE | RoCompatFeatures::HUGE_FILE);
+        let is_unindexed = off.compat.contains(CompatFeatures::DIR_INDEX);
+        if is_unindexed {
+            self.need_sound_volume("clearing dir_index")?;
+        }
+        let plain = off.difference(checksum_features());
+        self.change(|raw| raw.set_features(raw.features().difference(plain)))?;
+        if is_unindexed {
+            self.volume.commit()?;
+            let geometry = self.volume.geometry().clone();
+            repack::all_linear(&mut self.volume, &geometry)?;
+            self.refresh_quotas()?;
+        }
+        Ok(())
+    }
+
+    /// uninit_bg, metadata_csum and its seed: one rewriting for all of them.
+    fn edit_checksums(&mut self, on: &Features, wanted: &Wanted) -> Result<(), TuneError> {
+        let now = self.features();
+        let mut after = now.union(on.intersection(checksum_features()));
+        after = after.difference(wanted.cleared.intersection(checksum_features()));
+        if after.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
+            // The newer checksum replaces the older.
+            after.ro_compat -= RoCompatFeatures::GDT_CSUM;
+        } else if now.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
+            after.incompat -= IncompatFeatures::CSUM_SEED;
+            if !wanted.cleared.ro_compat.contains(RoCompatFeatures::GDT_CSUM) {
+                after.ro_compat |= RoCompatFeatures::GDT_CSUM;
+            }
+        }
+        if after == now {
+            return Ok(());
+        }
+        self.need_sound_volume("changing checksums")?;
+        if after.checksum() == MetadataChecksum::Crc32c
+            && now.checksum() != MetadataChecksum::Crc32c
+            && !now.incompat.contains(IncompatFeatures::EXTENTS)
+        {
+            self.say(
+                "Extents are not enabled.  The file extent tree can be checksummed, whereas block \
+                 maps cannot.  Not enabling extents reduces the coverage of metadata \
+                 checksumming.  Re-run with -O extent to rectify.",
+            );
+        }
+        let seed = self.volume.raw.checksum_seed();
+        let changed = move |raw: &mut extant_ondisk::superblock::RawSuperblock| {
+            raw.set_features(after);
+            let has_crc = after.checksum() == MetadataChecksum::Crc32c;
+            raw.s_checksum_type =
+                if has_crc { extant_ondisk::superblock::CHECKSUM_TYPE_CRC32C } else { 0 };
+            let has_seed = after.incompat.contains(IncompatFeatures::CSUM_SEED);
+            raw.s_checksum_seed.set(if has_seed { seed } else { 0 });
+        };
+        let mut trial = self.volume.raw;
+        changed(&mut trial);
+        if after.checksum() == now.checksum() && trial.checksum_seed() == seed {
+            // Only where the seed is kept has changed.
+            return self.change(changed);
+        }
+        rewrite::checksums(&mut self.volume, changed)?;
+        match after.ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
+            == now.ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
+        {
+            true => Ok(()),
+            false => self.refresh_quotas(),
+        }
+    }
+
+    fn set(&mut self, on: &Features) -> Result<(), TuneError> {
+        let made = compat(CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE)
+            .union(incompat(IncompatFeatures::MMP))
+            .union(ro_compat(RoCompatFeatures::QUOTA | RoCompatFeatures::PROJECT));
+        let plain = on.difference(checksum_features()).difference(made);
+        if plain.incompat.contains(IncompatFeatures::FILETYPE)
+            || plain.ro_compat.contains(RoCompatFeatures::SPARSE_SUPER)
+        {
+            self.wants_check = true;
+        }
+        let extended = self.request.extended.clone();
+        self.change(|raw| {
+            raw.set_features(raw.features().union(plain));
+            if plain.incompat.contains(IncompatFeatures::ENCRYPT) {
+                raw.s_encrypt_algos = ENCRYPT_ALGORITHMS;
+            }
+            if plain.incompat.contains(IncompatFeatures::CASEFOLD) {
+                const UTF8_12_1: u16 = 1;
+                raw.s_encoding.set(extended.encoding.unwrap_or(UTF8_12_1));
+                raw.s_encoding_flags.set(extended.encoding_flags.unwrap_or(0));
+            }
+        })?;
+        if on.compat.contains(CompatFeatures::HAS_JOURNAL) {
+            self.add_journal()?;
+        }
+        if on.compat.contains(CompatFeatures::ORPHAN_FILE) {
+            self.add_orphan_file()?;
+        }
+        if on.incompat.contains(IncompatFeatures::MMP) {
+            self.add_mmp()?;
+        }
+        if on.ro_compat.contains(RoCompatFeatures::QUOTA) {
+            self.add_quota(QuotaKind::User)?;
+            self.add_quota(QuotaKind::Group)?;
+        }
+        let has_project = self.features().ro_compat.contains(RoCompatFeatures::PROJECT);
+        if on.ro_compat.contains(RoCompatFeatures::PROJECT)
+            || (on.ro_compat.contains(RoCompatFeatures::QUOTA) && has_project)
+        {
+            self.add_quota(QuotaKind::Project)?;
+        }
+        Ok(())
+    }
+
+    fn need_no_folded_directory(&mut self) -> Result<(), TuneError> {
+        let geometry = self.volume.geometry().clone();
+        rewrite::each_record(&mut self.volume, &geometry, |_, number, record| {
+            let Ok(inode) = Inode::decode(record, number, &geometry) else { return Ok(false) };
+            if inode.links > 0 && inode.is_dir() && inode.flags.contains(InodeFlags::CASEFOLD) {
+                return Err(TuneError::invalid(format!(
+                    "The casefold feature can't be cleared when there are inodes with the +F flag: \
+                     directory {number}"
+                )));
+            }
+            Ok(false)
+        })
+    }
+}
+
+fn checksum_features() -> Features {
+    incompat(IncompatFeatures::CSUM_SEED)
+        .union(ro_compat(RoCompatFeatures::GDT_CSUM | RoCompatFeatures::METADATA_CSUM))
+}

@@ -1,0 +1,400 @@
+//! Files that no directory leads to, made and removed: journal, quota files, orphan file.
+
+use std::collections::BTreeMap;
+
+use extant_journal::offline::JournalShape;
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
+use extant_ondisk::orphan_file::{OrphanFileFormat, orphans};
+use extant_ondisk::quota::{
+    QUOTA_BLOCK_SIZE, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
+};
+use extant_ondisk::superblock::Superblock;
+use extant_ondisk::xattr::{self, ValueRef};
+use extant_ondisk::{
+    BlockNo, CompatFeatures, Features, FormatError, IncompatFeatures, InodeNo, RoCompatFeatures,
+    inode,
+};
+use zerocopy::FromBytes;
+
+use super::error::TuneError;
+use super::{Tune, rewrite};
+use crate::mkfs::figures::journal;
+use crate::mkfs::numbers;
+
+/// Space and inodes of each id.
+type Usage = BTreeMap<u32, (u64, u64)>;
+
+impl Tune<'_> {
+    pub(super) fn add_journal(&mut self) -> Result<(), TuneError> {
+        self.need_sound_volume("adding a journal")?;
+        let geometry = self.volume.geometry().clone();
+        let has_fast_commits = geometry.has_compat(CompatFeatures::FAST_COMMIT);
+        let options = &self.request.journal;
+        let blocks =
+            journal::blocks(geometry.blocks_count, geometry.block_size, options, has_fast_commits)?;
+        let Some((blocks, fast_commit_blocks)) = blocks else {
+            return Err(TuneError::invalid("The filesystem is too small for a journal"));
+        };
+        let goal = match options.location.as_deref() {
+            Some(text) => {
+                let block = numbers::size(text, geometry.block_size)
+                    .map(BlockNo)
+                    .filter(|block| geometry.contains(*block, 1));
+                block.ok_or_else(|| {
+                    TuneError::invalid(format!("invalid journal location: {text}"))
+                })?
+            }
+            None => self.volume.journal_goal()?,
+        };
+        self.upgrade_revision()?;
+        self.volume.make_journal(JournalShape { blocks, fast_commit_blocks, goal }, self.now)?;
+        let clusters = u64::from(blocks).div_ceil(u64::from(geometry.blocks_per_cluster));
+        self.add_overhead(clusters.cast_signed())?;
+        self.say("Creating journal inode: done");
+        Ok(())
+    }
+
+    /// `s_overhead_blocks`, where it was counted.
+    fn add_overhead(&mut self, clusters: i64) -> Result<(), TuneError> {
+        let now = u64::from(self.volume.raw.s_overhead_blocks.get());
+        let sum = u32::try_from(now.saturating_add_signed(clusters)).unwrap_or(0);
+        if now == 0 {
+            return Ok(());
+        }
+        self.change(|raw| raw.s_overhead_blocks.set(sum))
+    }
+
+    pub(super) fn remove_journal(&mut self) -> Result<(), TuneError> {
+        if self.features().incompat.contains(IncompatFeatures::RECOVER) && self.request.force < 2 {
+            return Err(TuneError::NeedsCheck("taking off a journal with changes in it".into()));
+        }
+        let number = InodeNo(self.volume.raw.s_journal_inum.get());
+        if number.0 == 0 {
+            if self.request.force == 0 {
+                return Err(TuneError::invalid(
+                    "the journal is on a device of its own, which would still name this volume; \
+                     -f takes it off all the same",
+                ));
+            }
+        } else {
+            self.need_sound_volume("taking off the journal")?;
+            let record = self.volume.read_inode(number)?;
+            let inode = Inode::decode(&record, number, self.volume.geometry())?;
+            let clusters = inode.size.div_ceil(self.volume.geometry().cluster_size());
+            self.volume.remove_file(number)?;
+            self.add_overhead(-clusters.cast_signed())?;
+        }
+        self.change(|raw| {
+            let mut features = raw.features();
+            features.compat -= CompatFeatures::HAS_JOURNAL;
+            features.incompat -= IncompatFeatures::RECOVER;
+            raw.set_features(features);
+            raw.s_journal_inum.set(0);
+            raw.s_journal_dev.set(0);
+            raw.s_journal_uuid = [0; 16];
+            raw.s_jnl_blocks.fill(0.into());
+        })
+    }
+
+    /// The blocks that the journal kept for fast commits become ordinary ones.
+    pub(super) fn clear_fast_commits(&mut self) -> Result<(), TuneError> {
+        let number = InodeNo(self.volume.raw.s_journal_inum.get());
+        if number.0 == 0 {
+            return Ok(());
+        }
+        let record = self.volume.read_inode(number)?;
+        let inode = Inode::decode(&record, number, self.volume.geometry())?;
+        let map = self.volume.read_map(number, &inode)?;
+        let Some((_, first)) = map.blocks().next() else { return Ok(()) };
+        let mut bytes = self.volume.read(first)?;
+        let Ok((raw, _)) = RawJournalSuperblock::mut_from_prefix(&mut bytes) else {
+            return Ok(());
+        };
+        let mut journal = JournalSuperblock::decode(raw)?;
+        if journal.fast_commit_blocks == 0 {
+            return Ok(());
+        }
+        journal.fast_commit_blocks = 0;
+        journal.encode_into(raw);
+        raw.seal();
+        Ok(self.volume.write(first, &bytes)?)
+    }
+
+    pub(super) fn add_orphan_file(&mut self) -> Result<(), TuneError> {
+        if !self.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
+            return Err(TuneError::invalid(
+                "orphan_file feature can be set only for filesystems with journal.",
+            ));
+        }
+        self.need_sound_volume("adding an orphan file")?;
+        let geometry = self.volume.geometry().clone();
+        let asked = self.request.extended.orphan_file_size.as_deref().map(|text| {
+            numbers::size(text, geometry.block_size)
+                .filter(|blocks| *blocks > 0)
+                .ok_or_else(|| TuneError::invalid(format!("Invalid size of orphan file {text}")))
+        });
+        let blocks = journal::orphan_file_blocks(asked.transpose()?, geometry.blocks_count);
+        let size = u64::from(blocks) * u64::from(geometry.block_size);
+        let number = self.volume.take_inode()?;
+        let goal = geometry.first_data_block;
+        let file = self.volume.make_file(number, size, goal, InodeFlags::empty(), self.now)?;
+        let format = OrphanFileFormat::new(&geometry, number, 0);
+        for block in file.blocks() {
+            let mut bytes = vec![0; geometry.block_len()];
+            format.seal(&mut bytes, block);
+            self.volume.write(block, &bytes)?;
+        }
+        self.change(|raw| {
+            let mut features = raw.features();
+            features.compat |= CompatFeatures::ORPHAN_FILE;
+            raw.set_features(features);
+            raw.s_orphan_file_inum.set(number.0);
+        })
+    }
+
+    pub(super) fn remove_orphan_file(&mut self) -> Result<(), TuneError> {
+        self.need_sound_volume("removing the orphan file")?;
+        if self.features().ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT) {
+            return Err(TuneError::NeedsCheck("removing an orphan file in use".to_owned()));
+        }
+        let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
+        if number.0 != 0 {
+            let record = self.volume.read_inode(number)?;
+            let inode = Inode::decode(&record, number, self.volume.geometry())?;
+            for (_, block) in self.volume.read_map(number, &inode)?.blocks() {
+                if orphans(&self.volume.read(block)?).any(|orphan| orphan.is_some()) {
+                    return Err(TuneError::NeedsCheck("removing an orphan file in use".into()));
+                }
+            }
+            self.volume.remove_file(number)?;
+        }
+        self.change(|raw| {
+            let mut features = raw.features();
+            features.compat -= CompatFeatures::ORPHAN_FILE;
+            raw.set_features(features);
+            raw.s_orphan_file_inum.set(0);
+        })
+    }
+
+    /// `-Q`: files made and removed; the feature follows them.
+    pub(super) fn edit_quotas(&mut self) -> Result<(), TuneError> {
+        let Some(list) = &self.request.quota else { return Ok(()) };
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            let (name, clear) = match word.strip_prefix('^') {
+                Some(name) => (name, true),
+                None => (word, false),
+            };
+            let kind = match name {
+                "usr" | "usrquota" => QuotaKind::User,
+                "grp" | "grpquota" => QuotaKind::Group,
+                "prj" | "prjquota" => QuotaKind::Project,
+                _ => {
+                    return Err(TuneError::invalid(format!(
+                        "Bad quota options specified: {word} (usrquota, grpquota and prjquota are \
+                         known, with ^ to clear)"
+                    )));
+                }
+            };
+            if clear {
+                self.remove_quota(kind)?;
+            } else {
+                self.add_quota(kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn quota_inode(&self, kind: QuotaKind) -> Option<InodeNo> {
+        let superblock = Superblock::decode(&self.volume.raw);
+        match kind {
+            QuotaKind::User => superblock.usr_quota_inode,
+            QuotaKind::Group => superblock.grp_quota_inode,
+            QuotaKind::Project => superblock.prj_quota_inode,
+        }
+    }
+
+    fn set_quota_inode(&mut self, kind: QuotaKind, number: u32) -> Result<(), TuneError> {
+        self.change(|raw| match kind {
+            QuotaKind::User => raw.s_usr_quota_inum.set(number),
+            QuotaKind::Group => raw.s_grp_quota_inum.set(number),
+            QuotaKind::Project => raw.s_prj_quota_inum.set(number),
+        })
+    }
+
+    fn set_ro_compat(&mut self, feature: RoCompatFeatures, is_on: bool) -> Result<(), TuneError> {
+        self.change(|raw| {
+            let mut features = raw.features();
+            features.ro_compat.set(feature, is_on);
+            raw.set_features(features);
+        })
+    }
+
+    /// Makes a quota file of what is in use; nothing where there is one.
+    pub(super) fn add_quota(&mut self, kind: QuotaKind) -> Result<(), TuneError> {
+        if self.features().compat.contains(CompatFeatures::HAS_JOURNAL)
+            && self.features().incompat.contains(IncompatFeatures::RECOVER)
+        {
+            return Err(TuneError::NeedsCheck("adding quota files".to_owned()));
+        }
+        self.need_sound_volume("adding quota files")?;
+        if kind == QuotaKind::Project && self.volume.geometry().inode_size <= 128 {
+            return Err(TuneError::invalid("Cannot enable project feature; inode size too small."));
+        }
+        self.upgrade_revision()?;
+        if self.quota_inode(kind).is_none() {
+            let number = match kind {
+                QuotaKind::User => InodeNo::USER_QUOTA,
+                QuotaKind::Group => InodeNo::GROUP_QUOTA,
+                QuotaKind::Project => self.volume.take_inode()?,
+            };
+            // Named first: the file does not count itself.
+            self.set_quota_inode(kind, number.0)?;
+            self.write_quota(kind, number, &[])?;
+        }
+        self.set_ro_compat(RoCompatFeatures::QUOTA, true)?;
+        if kind == QuotaKind::Project {
+            self.set_ro_compat(RoCompatFeatures::PROJECT, true)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a quota file of what is in use now; limits are taken from `known`.
+    fn write_quota(
+        &mut self,
+        kind: QuotaKind,
+        number: InodeNo,
+        known: &[QuotaRecord],
+    ) -> Result<(), TuneError> {
+        let usage = self.usage(kind)?;
+        let mut records: BTreeMap<u32, QuotaRecord> = known
+            .iter()
+            .map(|record| (record.id, QuotaRecord { space: 0, inodes: 0, ..*record }))
+            .collect();
+        for (id, (space, inodes)) in usage {
+            let record = records.entry(id).or_insert(QuotaRecord { id, ..QuotaRecord::default() });
+            (record.space, record.inodes) = (space, inodes);
+        }
+        let records: Vec<_> = records.into_values().collect();
+        let bytes = build_quota_file(kind, &records)?;
+        let goal = self.volume.geometry().first_data_block;
+        let flags = InodeFlags::IMMUTABLE;
+        let file = self.volume.make_file(number, bytes.len() as u64, goal, flags, self.now)?;
+        Ok(self.volume.write_file(&file, &bytes)?)
+    }
+
+    /// Counts anew, after directories were packed anew.
+    pub(super) fn refresh_quotas(&mut self) -> Result<(), TuneError> {
+        for kind in QuotaKind::ALL {
+            let Some(number) = self.quota_inode(kind) else { continue };
+            let known = self.quota_records(kind, number)?;
+            self.volume.remove_file(number)?;
+            self.write_quota(kind, number, &known)?;
+        }
+        Ok(())
+    }
+
+    fn quota_records(
+        &self,
+        kind: QuotaKind,
+        number: InodeNo,
+    ) -> Result<Vec<QuotaRecord>, TuneError> {
+        let record = self.volume.read_inode(number)?;
+        let inode = Inode::decode(&record, number, self.volume.geometry())?;
+        let mut bytes = Vec::new();
+        for (_, block) in self.volume.read_map(number, &inode)?.blocks() {
+            bytes.extend_from_slice(&self.volume.read(block)?);
+        }
+        let blocks = u32::try_from(bytes.len() / QUOTA_BLOCK_SIZE).unwrap_or(u32::MAX);
+        let header = QuotaHeader::decode(&bytes, kind, number, blocks)?;
+        let read = |block: u32| {
+            let start = block as usize * QUOTA_BLOCK_SIZE;
+            let mut whole = [0; QUOTA_BLOCK_SIZE];
+            if let Some(found) = bytes.get(start..start + QUOTA_BLOCK_SIZE) {
+                whole.copy_from_slice(found);
+            }
+            Ok::<_, FormatError>(whole)
+        };
+        Ok(QuotaTree::new(header, number, read).records()?)
+    }
+
+    /// Removes a quota file. The feature goes with the last one.
+    pub(super) fn remove_quota(&mut self, kind: QuotaKind) -> Result<(), TuneError> {
+        if let Some(number) = self.quota_inode(kind) {
+            self.need_sound_volume("removing quota files")?;
+            self.volume.remove_file(number)?;
+            self.set_quota_inode(kind, 0)?;
+        }
+        if kind == QuotaKind::Project {
+            self.set_ro_compat(RoCompatFeatures::PROJECT, false)?;
+        }
+        if QuotaKind::ALL.into_iter().all(|kind| self.quota_inode(kind).is_none()) {
+            self.set_ro_compat(RoCompatFeatures::QUOTA, false)?;
+        }
+        Ok(())
+    }
+
+    /// Who uses what, as quota files count it: not the volume's own files.
+    fn usage(&mut self, kind: QuotaKind) -> Result<Usage, TuneError> {
+        let geometry = self.volume.geometry().clone();
+        let superblock = Superblock::decode(&self.volume.raw);
+        let own = [
+            superblock.usr_quota_inode,
+            superblock.grp_quota_inode,
+            superblock.prj_quota_inode,
+            superblock.orphan_file_inode,
+            superblock.journal_inode,
+        ];
+        // What was made in this run is in the records on the device, and the marks in memory.
+        self.volume.commit()?;
+        let mut usage = Usage::new();
+        rewrite::each_record(&mut self.volume, &geometry, |volume, number, record| {
+            let Ok(inode) = Inode::decode(record, number, &geometry) else { return Ok(false) };
+            let is_reserved = number < geometry.first_inode && number != InodeNo::ROOT;
+            if is_reserved || inode.links == 0 || own.contains(&Some(number)) {
+                return Ok(false);
+            }
+            if inode.flags.contains(InodeFlags::EA_INODE) {
+                return Ok(false); // paid for by those who refer to it
+            }
+            let id = match kind {
+                QuotaKind::User => inode.uid,
+                QuotaKind::Group => inode.gid,
+                QuotaKind::Project => inode.project.unwrap_or(0),
+            };
+            let mut values = 0;
+            if geometry.has_incompat(IncompatFeatures::EA_INODE) {
+                let area = inode::xattr_area(record, number, &geometry)?;
+                values += count_values(&xattr::decode_inode(area, number, &geometry)?);
+                if inode.file_acl.0 != 0 {
+                    let block = volume.read(inode.file_acl)?;
+                    let found = xattr::decode_block(&block, inode.file_acl, &geometry)?;
+                    values += count_values(&found);
+                }
+            }
+            let entry = usage.entry(id).or_default();
+            entry.0 += inode.space(&geometry);
+            entry.1 += 1 + values;
+            Ok(false)
+        })?;
+        Ok(usage)
+    }
+
+    /// Features need a revision that has them.
+    pub(super) fn upgrade_revision(&mut self) -> Result<(), TuneError> {
+        if self.volume.raw.s_rev_level.get() > 0 {
+            return Ok(());
+        }
+        self.change(|raw| {
+            raw.s_rev_level.set(1);
+            raw.s_first_ino.set(11);
+            raw.s_inode_size.set(128);
+            raw.set_features(Features::default());
+        })
+    }
+}
+
+/// Values that have inodes of their own.
+fn count_values(found: &[xattr::XattrRef<'_>]) -> u64 {
+    found.iter().filter(|xattr| matches!(xattr.value, ValueRef::EaInode(_))).count() as u64
+}

@@ -1,0 +1,131 @@
+//! Multiple-mount protection: taken while we work, switched on and off.
+
+use std::sync::Arc;
+
+use extant_device::Device;
+use extant_journal::offline::Offline;
+use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
+use extant_ondisk::{BlockNo, IncompatFeatures};
+use zerocopy::IntoBytes;
+
+use super::error::TuneError;
+use super::{Request, Tune};
+use crate::mkfs::Dialogue;
+use crate::mkfs::identity::cut;
+
+/// Seconds between updates where nothing else is said, from mmp.rst.
+const DEFAULT_INTERVAL: u16 = 5;
+
+/// The MMP block, where the volume has one.
+fn block_of(volume: &Offline) -> Option<BlockNo> {
+    let block = BlockNo(volume.raw.s_mmp_block.get());
+    let has_mmp = volume.raw.features().incompat.contains(IncompatFeatures::MMP);
+    (has_mmp && volume.geometry().contains(block, 1)).then_some(block)
+}
+
+fn store(volume: &Offline, block: BlockNo, mmp: &Mmp, raw: &mut RawMmp) -> Result<(), TuneError> {
+    mmp.encode_into(raw);
+    raw.seal(volume.geometry());
+    let mut bytes = vec![0; volume.geometry().block_len()];
+    bytes[..size_of::<RawMmp>()].copy_from_slice(raw.as_bytes());
+    volume.write(block, &bytes)?;
+    Ok(volume.device().flush()?)
+}
+
+/// Says in the MMP block that the volume is worked on. Who waits there is not waited for: the volume is in use, or was not
+/// closed, and then a check is due.
+pub(super) fn claim(
+    volume: &mut Offline,
+    request: &Request,
+    now: u64,
+    dialogue: &mut dyn Dialogue,
+) -> Result<(), TuneError> {
+    let Some(block) = block_of(volume) else {
+        return match request.extended.clear_mmp {
+            true => Err(TuneError::invalid("clear_mmp: the volume has no mmp feature")),
+            false => Ok(()),
+        };
+    };
+    let mut raw = RawMmp::from_bytes(&volume.read(block)?, block)?;
+    let mut mmp = Mmp::decode(&raw);
+    if request.extended.clear_mmp {
+        dialogue.say("Resetting the MMP block\n");
+    } else {
+        raw.verify(block, volume.geometry())?;
+        if mmp.sequence != MmpSequence::Clean {
+            let end = mmp.node_name.iter().position(|byte| *byte == 0).unwrap_or(64);
+            return Err(TuneError::InUse(format!(
+                "MMP: the volume is in use on {:?}, or was not closed there; run extant fsck, or with -f -E \
+                 clear_mmp forget it",
+                mmp.node_name[..end].escape_ascii().to_string()
+            )));
+        }
+    }
+    (mmp.sequence, mmp.time) = (MmpSequence::Fsck, now);
+    store(volume, block, &mmp, &mut raw)
+}
+
+/// Nobody works on the volume any more.
+pub(super) fn release(device: &Arc<dyn Device>, now: u64) -> Result<(), TuneError> {
+    let volume = Offline::open(device.clone())?;
+    let Some(block) = block_of(&volume) else { return Ok(()) };
+    let mut raw = RawMmp::from_bytes(&volume.read(block)?, block)?;
+    let mut mmp = Mmp::decode(&raw);
+    (mmp.sequence, mmp.time) = (MmpSequence::Clean, now);
+    store(&volume, block, &mmp, &mut raw)
+}
+
+/// Seals the block anew, after checksums changed.
+pub(super) fn reseal(volume: &Offline) -> Result<(), TuneError> {
+    let Some(block) = block_of(volume) else { return Ok(()) };
+    let mut raw = RawMmp::from_bytes(&volume.read(block)?, block)?;
+    let mmp = Mmp::decode(&raw);
+    store(volume, block, &mmp, &mut raw)
+}
+
+impl Tune<'_> {
+    pub(super) fn set_mmp_interval(&mut self, seconds: u16) -> Result<(), TuneError> {
+        let seconds = if seconds == 0 { DEFAULT_INTERVAL } else { seconds };
+        let unit = if seconds == 1 { "second" } else { "seconds" };
+        self.say(&format!("Setting multiple mount protection update interval to {seconds} {unit}"));
+        self.change(|raw| raw.s_mmp_interval.set(seconds))
+    }
+
+    pub(super) fn add_mmp(&mut self) -> Result<(), TuneError> {
+        let goal = self.volume.geometry().first_data_block;
+        let taken = self.volume.take_blocks(goal, 1)?;
+        let block = BlockNo(taken.first().map_or(0, |run| run.start));
+        let interval = match self.volume.raw.s_mmp_interval.get() {
+            0 => DEFAULT_INTERVAL,
+            seconds => seconds,
+        };
+        self.change(|raw| {
+            let mut features = raw.features();
+            features.incompat |= IncompatFeatures::MMP;
+            raw.set_features(features);
+            raw.s_mmp_block.set(block.0);
+            raw.s_mmp_interval.set(interval);
+        })?;
+        let mut raw = RawMmp::from_bytes(&[0; 1024], block)?;
+        let mut mmp = Mmp::new(interval, self.now);
+        mmp.node_name = cut(rustix::system::uname().nodename().to_bytes());
+        store(&self.volume, block, &mmp, &mut raw)?;
+        self.say(&format!(
+            "Multiple mount protection has been enabled with update interval {interval}s."
+        ));
+        Ok(())
+    }
+
+    pub(super) fn remove_mmp(&mut self) -> Result<(), TuneError> {
+        if let Some(block) = block_of(&self.volume) {
+            self.volume.free_blocks_of(std::iter::once(block.0..block.0 + 1))?;
+        }
+        self.change(|raw| {
+            let mut features = raw.features();
+            features.incompat -= IncompatFeatures::MMP;
+            raw.set_features(features);
+            raw.s_mmp_block.set(0);
+            raw.s_mmp_interval.set(0);
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! `extant tune`: changes what a volume says of itself, in place, as tune2fs does.
+//!
+//! [`run`] holds a [`Request`] against a volume that nobody else has open: first plain fields of the superblock, then
+//! features, each with what it needs (a journal, quota files, checksums of everything), then what was asked for journal,
+//! quota and UUID. What is written before the end is harmless without it, but for checksums: while those are rewritten the
+//! superblock says "not clean", so that a crash is followed by a check.
+
+mod error;
+mod features;
+mod fields;
+mod files;
+mod marks;
+mod mmp;
+mod names;
+mod repack;
+mod request;
+mod rewrite;
+
+pub use error::TuneError;
+pub use request::{Extended, MaxMounts, Request};
+
+use std::sync::Arc;
+
+use extant_device::Device;
+use extant_journal::offline::Offline;
+use extant_journal::{Finish, recover_volume};
+use extant_ondisk::superblock::{RawSuperblock, State};
+use extant_ondisk::{Features, IncompatFeatures};
+
+use crate::mkfs::Dialogue;
+
+/// Changes a volume as asked.
+///
+/// # Errors
+/// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and failures of the device. Unless
+/// the error says otherwise nothing was changed.
+pub fn run(
+    device: &Arc<dyn Device>,
+    request: &Request,
+    now: u64,
+    dialogue: &mut dyn Dialogue,
+) -> Result<(), TuneError> {
+    let mut volume = Offline::open(device.clone()).map_err(TuneError::unusable)?;
+    refuse_foreign(&volume.raw.features())?;
+    request.check()?;
+    mmp::claim(&mut volume, request, now, dialogue)?;
+    let outcome = tune(volume, device, request, now, dialogue);
+    // Whatever came of it, the volume is not ours any longer.
+    let released = mmp::release(device, now);
+    outcome.and(released)
+}
+
+fn tune(
+    mut volume: Offline,
+    device: &Arc<dyn Device>,
+    request: &Request,
+    now: u64,
+    dialogue: &mut dyn Dialogue,
+) -> Result<(), TuneError> {
+    if volume.raw.features().incompat.contains(IncompatFeatures::RECOVER) {
+        match request.force {
+            0 | 1 => {
+                recover_volume(&**device, None, Finish::Reset)?;
+                dialogue.warn("the journal was replayed first");
+            }
+            _ => dialogue.warn("the journal is not replayed: its changes may undo these"),
+        }
+        volume = Offline::open(device.clone()).map_err(TuneError::unusable)?;
+    }
+    let mut tune = Tune { volume, request, now, dialogue, wants_check: false };
+    tune.set_fields()?;
+    tune.edit_features()?;
+    tune.edit_quotas()?;
+    tune.set_uuid()?;
+    tune.finish()
+}
+
+/// What every part needs.
+struct Tune<'a> {
+    volume: Offline,
+    request: &'a Request,
+    /// Seconds since 1970.
+    now: u64,
+    dialogue: &'a mut dyn Dialogue,
+    /// A feature changed whose consequences only a check can draw.
+    wants_check: bool,
+}
+
+impl Tune<'_> {
+    fn say(&mut self, line: &str) {
+        self.dialogue.say(&format!("{line}\n"));
+    }
+
+    fn features(&self) -> Features {
+        self.volume.raw.features()
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Result<(), TuneError> {
+        Ok(self.volume.update_superblock(change)?)
+    }
+
+    /// Work on files, bitmaps or checksums rests on a volume that is sound.
+    fn need_sound_volume(&self, what: &str) -> Result<(), TuneError> {
+        let state = State::from_bits_retain(self.volume.raw.s_state.get());
+        let has_orphans = self.volume.raw.s_last_orphan.get() != 0;
+        if !state.contains(State::CLEAN) || state.contains(State::ERRORS) || has_orphans {
+            return Err(TuneError::NeedsCheck(what.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), TuneError> {
+        let (now, wants_check) = (self.now, self.wants_check);
+        self.change(|raw| {
+            raw.s_wtime.set((now & 0xffff_ffff) as u32);
+            raw.s_wtime_hi = ((now >> 32) & 0xff) as u8;
+            if wants_check {
+                raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
+            }
+        })?;
+        self.volume.commit()?;
+        self.volume.write_backups()?;
+        if wants_check {
+            self.say("\nPlease run e2fsck -f on the filesystem.\n");
+        }
+        Ok(())
+    }
+}
+
+fn refuse_foreign(features: &Features) -> Result<(), TuneError> {
+    if features.incompat.contains(IncompatFeatures::JOURNAL_DEV) {
+        return Err(TuneError::NotBuilt("changing a journal device".to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! A directory packed anew: with or without an index, with or without room for checksums.
+
+use extant_journal::offline::{FileMap, MapError, Offline, OfflineError};
+use extant_layout::pack::{DirItem, DirectoryPacker};
+use extant_ondisk::casefold::Casefold;
+use extant_ondisk::dirent::{DirFormat, FileType, dot_entries};
+use extant_ondisk::dx_hash::{DirHash, DirHasher, HashVersion};
+use extant_ondisk::extent::Extent;
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_ondisk::superblock::Superblock;
+use extant_ondisk::{
+    BlockNo, CompatFeatures, FileBlock, Geometry, IncompatFeatures, InodeNo, RoCompatFeatures,
+};
+
+use super::error::TuneError;
+
+struct Name {
+    bytes: Vec<u8>,
+    inode: InodeNo,
+    file_type: FileType,
+    hash: Option<DirHash>,
+}
+
+/// Reads a directory as `before` has it and writes it as `volume` wants it, into its blocks, more or fewer. `record` takes
+/// the new map, size and flags, and is the caller's to seal and to write.
+pub(super) fn directory(
+    before: &Offline,
+    volume: &mut Offline,
+    number: InodeNo,
+    inode: &mut Inode,
+    record: &mut [u8],
+) -> Result<(), TuneError> {
+    let map = before.read_map(number, inode)?;
+    let has_stored_hashes = inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
+    let reader = DirFormat::new(before.geometry(), number, inode.generation);
+    let reader = if has_stored_hashes { reader.with_stored_hashes() } else { reader };
+    let (names, parent) = read_names(before, &map, &reader)?;
+
+    let superblock = Superblock::decode(&volume.raw);
+    let geometry = volume.geometry().clone();
+    let (version, hasher) = hasher(&superblock)?;
+    let casefold = Casefold::of_volume(&superblock).filter(|_| {
+        geometry.has_incompat(IncompatFeatures::CASEFOLD)
+            && inode.flags.contains(InodeFlags::CASEFOLD)
+    });
+    let mut items: Vec<DirItem<'_>> = names
+        .iter()
+        .map(|name| {
+            let item = DirItem::new(&name.bytes, name.inode, name.file_type);
+            match (name.hash, casefold) {
+                (Some(hash), _) => item.with_hash(hash),
+                (None, Some(casefold)) => item.with_hash(hasher.hash(&casefold.key(&name.bytes))),
+                (None, None) => item,
+            }
+        })
+        .collect();
+    let version = if has_stored_hashes { HashVersion::SipHash } else { version };
+    let index = geometry.has_compat(CompatFeatures::DIR_INDEX).then_some((version, hasher));
+    let packer = DirectoryPacker::new(&geometry, index);
+    let packer = if has_stored_hashes { packer.with_stored_hashes() } else { packer };
+    let plan = packer.plan(&mut items).map_err(|error| TuneError::invalid(error.to_string()))?;
+    let mut bytes = vec![0; plan.blocks() as usize * geometry.block_len()];
+    let seed = geometry
+        .has_metadata_csum()
+        .then(|| geometry.inode_checksum_seed(number, inode.generation));
+    packer.write(&plan, number, parent, seed, &items, &mut bytes);
+
+    resize(volume, number, inode, map, u64::from(plan.blocks()), |volume, map| {
+        for ((_, block), bytes) in map.blocks().zip(bytes.chunks_exact(geometry.block_len())) {
+            volume.write(block, bytes)?;
+        }
+        Ok(())
+    })?;
+    inode.size = u64::from(plan.blocks()) * u64::from(geometry.block_size);
+    inode.flags.set(InodeFlags::INDEX, plan.is_indexed);
+    inode.encode_into(record, &geometry);
+    Ok(())
+}
+
+fn read_names(
+    before: &Offline,
+    map: &FileMap,
+    format: &DirFormat,
+) -> Result<(Vec<Name>, InodeNo), TuneError> {
+    let (mut names, mut parent) = (Vec::new(), InodeNo::ROOT);
+    for (at, block) in map.blocks() {
+        let bytes = before.read(block)?;
+        if at.0 == 0 {
+            parent = dot_entries(format, &bytes)?.1;
+        }
+        for entry in format.entries(&bytes, at) {
+            let entry = entry?;
+            let Some(inode) = entry.inode.filter(|_| !entry.is_dot()) else { continue };
+            names.push(Name {
+                bytes: entry.name.to_vec(),
+                inode,
+                file_type: entry.file_type,
+                hash: entry.stored_hash,
+            });
+        }
+    }
+    Ok((names, parent))
+}
+
+/// What the volume's new directories are hashed with.
+fn hasher(superblock: &Superblock) -> Result<(HashVersion, DirHasher), TuneError> {
+    let version = HashVersion::decode(superblock.def_hash_version)
+        .filter(|version| *version != HashVersion::SipHash)
+        .unwrap_or(HashVersion::HalfMd4);
+    let applied = version.with_signedness(superblock.hash_is_unsigned());
+    Ok((version, DirHasher::new(applied, superblock.hash_seed)?))
+}
+
+/// Gives a file without holes so many blocks and lets `fill` write them before the map leads there.
+fn resize(
+    volume: &mut Offline,
+    number: InodeNo,
+    inode: &mut Inode,
+    old: FileMap,
+    blocks: u64,
+    fill: impl FnOnce(&Offline, &FileMap) -> Result<(), TuneError>,
+) -> Result<(), TuneError> {
+    let geometry = volume.geometry().clone();
+    let is_whole = old.blocks().enumerate().all(|(at, (block, _))| block.0 == at as u64);
+    if !is_whole {
+        return Err(TuneError::NeedsCheck(format!("directory {number}, which has holes,")));
+    }
+    let had = old.blocks().count() as u64;
+    let mut map = old;
+    let mut gone = map.truncate(blocks);
+    if blocks > had {
+        if geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) {
+            return Err(TuneError::NotBuilt(format!(
+                "room for checksums in directory {number} of a volume with bigalloc"
+            )));
+        }
+        let goal = map.extents.last().map_or(BlockNo(0), |last| last.start);
+        let mut at = had;
+        for run in volume.take_blocks(goal, blocks - had)? {
+            for start in run {
+                let extent = Extent {
+                    block: FileBlock(at),
+                    len: 1,
+                    start: BlockNo(start),
+                    is_unwritten: false,
+                };
+                match map.extents.last_mut() {
+                    Some(last)
+                        if last.start.0 + u64::from(last.len) == start
+                            && last.len < extant_ondisk::extent::MAX_WRITTEN_LEN =>
+                    {
+                        last.len += 1;
+                    }
+                    _ => map.extents.push(extent),
+                }
+                at += 1;
+            }
+        }
+    }
+    fill(volume, &map)?;
+    let (had_nodes, goal) = (map.nodes.len() as u64, map.extents.first().map(|first| first.start));
+    let (i_block, left) = loop {
+        match volume.write_map(number, inode, &map) {
+            Ok(written) => break written,
+            Err(OfflineError::Map(MapError::TooFragmented(_))) => {
+                let taken = volume.take_blocks(goal.unwrap_or(BlockNo(0)), 1)?;
+                map.nodes.extend(taken.into_iter().flatten().map(BlockNo));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    inode.i_block = i_block;
+    let space = inode.space(&geometry) / u64::from(geometry.block_size);
+    let nodes = (map.nodes.len() - left.len()) as u64;
+    gone.extend(left.iter().map(|block| block.0..block.0 + 1));
+    let ratio = u64::from(geometry.blocks_per_cluster);
+    // Clusters that are still in use are not given back.
+    if ratio == 1 {
+        volume.free_blocks_of(gone)?;
+        volume.set_space(inode, space + blocks + nodes - had - had_nodes);
+    }
+    Ok(())
+}
+
+/// Whether a volume's directories may be read and written: names of an index that no key is known for stay as they are.
+pub(super) fn all_linear(volume: &mut Offline, geometry: &Geometry) -> Result<(), TuneError> {
+    let before = Offline::open(volume.device().clone())?;
+    super::rewrite::each_record(volume, geometry, |volume, number, record| {
+        let Ok(mut inode) = Inode::decode(record, number, geometry) else { return Ok(false) };
+        let is_indexed = inode.is_dir() && inode.flags.contains(InodeFlags::INDEX);
+        if !is_indexed || inode.is_inline() || !super::rewrite::is_used(number, &inode, geometry) {
+            return Ok(false);
+        }
+        directory(&before, volume, number, &mut inode, record)?;
+        extant_ondisk::inode::seal(record, number, geometry);
+        Ok(true)
+    })
+}

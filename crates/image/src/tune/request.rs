@@ -1,0 +1,356 @@
+//! What is asked for: tune2fs's options as values.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use extant_ondisk::superblock::ErrorPolicy;
+
+use super::error::TuneError;
+use super::names::{id_of, parse_time};
+use crate::mkfs::extended::mmp_interval;
+use crate::mkfs::figures::{encoding, encoding_flags, hash_version};
+use crate::mkfs::numbers;
+use crate::mkfs::options::error_policy;
+use crate::mkfs::{JournalOptions, UuidChoice};
+
+/// `-c`
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MaxMounts {
+    /// So many mounts; 0 and -1 never.
+    Count(i32),
+    /// 20 to 39, at random.
+    Random,
+}
+
+/// `-E`
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[allow(missing_docs, reason = "the names are those of tune2fs(8)")]
+pub struct Extended {
+    pub clear_mmp: bool,
+    /// Seconds.
+    pub mmp_update_interval: Option<u16>,
+    /// Blocks.
+    pub stride: Option<u16>,
+    /// Blocks.
+    pub stripe_width: Option<u32>,
+    /// `s_def_hash_version` and its name.
+    pub hash_alg: Option<(u8, String)>,
+    pub encoding: Option<u16>,
+    pub encoding_flags: Option<u16>,
+    pub mount_opts: Option<String>,
+    /// As written: its unit is the block.
+    pub orphan_file_size: Option<String>,
+    pub force_fsck: bool,
+    pub test_fs: Option<bool>,
+}
+
+/// Everything that was asked for; `None` or empty where nothing was.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// `-c`
+    pub max_mounts: Option<MaxMounts>,
+    /// `-C`
+    pub mount_count: Option<u16>,
+    /// `-e`
+    pub errors: Option<ErrorPolicy>,
+    /// `-E`
+    pub extended: Extended,
+    /// `-f`, counted.
+    pub force: u8,
+    /// `-g`
+    pub reserved_gid: Option<u32>,
+    /// `-i`, seconds.
+    pub interval: Option<u32>,
+    /// `-I`, bytes.
+    pub inode_size: Option<u16>,
+    /// `-j`, `-J`
+    pub journal: JournalOptions,
+    /// `-L`
+    pub label: Option<Vec<u8>>,
+    /// `-m`, per cent.
+    pub reserved_ratio: Option<f64>,
+    /// `-M`
+    pub last_mounted: Option<Vec<u8>>,
+    /// `-o`, as written.
+    pub mount_options: Option<String>,
+    /// `-O`, as written.
+    pub features: Option<String>,
+    /// `-Q`, as written.
+    pub quota: Option<String>,
+    /// `-r`, blocks.
+    pub reserved_blocks: Option<u64>,
+    /// `-T`, seconds since 1970.
+    pub last_check: Option<u64>,
+    /// `-u`
+    pub reserved_uid: Option<u32>,
+    /// `-U`
+    pub uuid: Option<UuidChoice>,
+}
+
+fn bad<T>(what: &str, text: &str) -> Result<T, TuneError> {
+    Err(TuneError::Invalid(format!("bad {what} - {text}")))
+}
+
+impl Request {
+    /// Whether anything is asked for at all.
+    pub fn is_empty(&self) -> bool {
+        let empty = Self { force: self.force, ..Self::default() };
+        *self == empty
+    }
+
+    /// Takes an option by its letter, with its value as the command line has it.
+    ///
+    /// # Errors
+    /// A value that makes no sense.
+    ///
+    /// # Panics
+    /// For a letter that takes no value: the caller's table is wrong.
+    pub fn set(&mut self, letter: char, value: &OsStr, now: u64) -> Result<(), TuneError> {
+        match letter {
+            'L' => {
+                self.label = Some(value.as_bytes().to_vec());
+                return Ok(());
+            }
+            'M' => {
+                self.last_mounted = Some(value.as_bytes().to_vec());
+                return Ok(());
+            }
+            'J' => return Ok(self.journal.apply(value)?),
+            _ => {}
+        }
+        let Some(text) = value.to_str() else {
+            return Err(TuneError::Invalid(format!("-{letter}: {value:?} is not text")));
+        };
+        self.set_text(letter, text, now)
+    }
+
+    fn set_text(&mut self, letter: char, text: &str, now: u64) -> Result<(), TuneError> {
+        match letter {
+            'c' => self.max_mounts = Some(max_mounts(text)?),
+            'C' => match text.parse::<i32>() {
+                // As the field has it: -1 is 65,535.
+                Ok(count @ -1..=65_535) => self.mount_count = Some(count as u16),
+                _ => return bad("mounts count", text),
+            },
+            'e' => match error_policy(text) {
+                Some(policy) => self.errors = Some(policy),
+                None => return bad("error behavior", text),
+            },
+            'E' => return self.extended.apply(text),
+            'g' => match id_of(text, "/etc/group") {
+                Some(id) => self.reserved_gid = Some(id),
+                None => return bad("gid/group name", text),
+            },
+            'i' => self.interval = Some(interval(text)?),
+            'I' => {
+                let size = numbers::number(text).and_then(|size| u16::try_from(size).ok());
+                match size.filter(|size| size.is_power_of_two()) {
+                    Some(size) => self.inode_size = Some(size),
+                    None => {
+                        return Err(TuneError::Invalid(format!(
+                            "Inode size must be a power of two - {text}"
+                        )));
+                    }
+                }
+            }
+            'm' => match text.parse().ok().filter(|per_cent| (0.0..=50.0).contains(per_cent)) {
+                Some(per_cent) => self.reserved_ratio = Some(per_cent),
+                None => return bad("reserved block ratio", text),
+            },
+            'o' => join(&mut self.mount_options, text),
+            'O' => join(&mut self.features, text),
+            'Q' => join(&mut self.quota, text),
+            'r' => match numbers::number(text) {
+                Some(blocks) => self.reserved_blocks = Some(blocks),
+                None => return bad("reserved blocks count", text),
+            },
+            'T' => match parse_time(text, now) {
+                Some(time) => self.last_check = Some(time),
+                None => {
+                    return Err(TuneError::Invalid(format!(
+                        "Couldn't parse date/time specifier: {text}"
+                    )));
+                }
+            },
+            'u' => match id_of(text, "/etc/passwd") {
+                Some(id) => self.reserved_uid = Some(id),
+                None => return bad("uid/user name", text),
+            },
+            'U' => self.uuid = Some(UuidChoice::parse(text)?),
+            _ => panic!("-{letter} takes no value"),
+        }
+        Ok(())
+    }
+
+    /// What contradicts itself whatever the volume.
+    pub(super) fn check(&self) -> Result<(), TuneError> {
+        let extended = &self.extended;
+        if extended.clear_mmp && self.force == 0 {
+            return Err(TuneError::invalid("Error in using clear_mmp. It must be used with -f"));
+        }
+        if extended.encoding_flags.is_some() && extended.encoding.is_none() {
+            return Err(TuneError::invalid(
+                "error: An encoding must be explicitly specified when passing encoding-flags",
+            ));
+        }
+        if self.journal.device.is_some() {
+            return Err(TuneError::NotBuilt("a journal on a device of its own".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Given more than once, the lists are one.
+fn join(list: &mut Option<String>, text: &str) {
+    match list {
+        Some(list) => *list = format!("{list},{text}"),
+        none => *none = Some(text.to_owned()),
+    }
+}
+
+fn max_mounts(text: &str) -> Result<MaxMounts, TuneError> {
+    if text == "random" {
+        return Ok(MaxMounts::Random);
+    }
+    match text.parse() {
+        Ok(count @ -1..=65_535) => Ok(MaxMounts::Count(count)),
+        _ => bad("mounts count", text),
+    }
+}
+
+/// Days, or a number with a unit: d, w, m (of 30 days), and as old versions took them, s.
+fn interval(text: &str) -> Result<u32, TuneError> {
+    const DAY: u64 = 86_400;
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "s" => 1,
+        "" | "d" => DAY,
+        "w" => 7 * DAY,
+        "m" => 30 * DAY,
+        _ => return bad("interval", text),
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(unit));
+    match seconds.and_then(|seconds| u32::try_from(seconds).ok()) {
+        Some(seconds) => Ok(seconds),
+        None => bad("interval", text),
+    }
+}
+
+impl Extended {
+    fn apply(&mut self, list: &str) -> Result<(), TuneError> {
+        for item in list.split(',').filter(|item| !item.is_empty()) {
+            let (name, value) = match item.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (item, None),
+            };
+            self.set(name, value).map_err(|why| match why {
+                Some(why) => TuneError::Invalid(format!("-E {item}: {why}")),
+                None => TuneError::Invalid(format!("-E {item}: no such extended option")),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), Option<String>> {
+        let needed = || value.ok_or(Some("an argument is needed".to_owned()));
+        let number = || {
+            let number = numbers::number(needed()?);
+            number.ok_or(Some("not a number".to_owned()))
+        };
+        let wrong = |_| Some("out of range".to_owned());
+        match (name, value) {
+            ("clear_mmp", None) => self.clear_mmp = true,
+            ("force_fsck", None) => self.force_fsck = true,
+            ("test_fs", None) => self.test_fs = Some(true),
+            ("^test_fs", None) => self.test_fs = Some(false),
+            ("mmp_update_interval", _) => {
+                let why = |why: Option<&str>| why.map(str::to_owned);
+                self.mmp_update_interval = Some(mmp_interval(needed()?).map_err(why)?);
+            }
+            ("stride", _) => self.stride = Some(u16::try_from(number()?).map_err(wrong)?),
+            ("stripe_width" | "stripe-width", _) => {
+                self.stripe_width = Some(u32::try_from(number()?).map_err(wrong)?);
+            }
+            ("hash_alg" | "hash-alg", _) => {
+                let name = needed()?;
+                let version = hash_version(name);
+                let version = version.ok_or(Some("Invalid hash algorithm".to_owned()))?;
+                self.hash_alg = Some((version, name.to_owned()));
+            }
+            ("mount_opts", _) => {
+                const ROOM: usize = 64;
+                let options = needed()?;
+                if options.len() >= ROOM {
+                    return Err(Some("Extended mount options too long".to_owned()));
+                }
+                self.mount_opts = Some(options.to_owned());
+            }
+            ("encoding", _) => {
+                let encoding = encoding(needed()?);
+                self.encoding = Some(encoding.map_err(|error| Some(error.to_string()))?);
+            }
+            ("encoding_flags", _) => {
+                let flags = encoding_flags(needed()?);
+                self.encoding_flags = Some(flags.map_err(|error| Some(error.to_string()))?);
+            }
+            ("orphan_file_size", _) => self.orphan_file_size = Some(needed()?.to_owned()),
+            _ => return Err(None),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(letter: char, value: &str) -> Result<Request, TuneError> {
+        let mut request = Request::default();
+        request.set(letter, OsStr::new(value), 1_000).map(|()| request)
+    }
+
+    #[test]
+    fn intervals_have_units() {
+        let seconds = |text| request('i', text).expect("valid").interval;
+        assert_eq!(seconds("10"), Some(864_000));
+        assert_eq!(seconds("2w"), Some(1_209_600));
+        assert_eq!(seconds("3m"), Some(7_776_000));
+        assert_eq!(seconds("0"), Some(0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let cases = [
+            ('c', "x"),
+            ('C', "-2"),
+            ('e', "bogus"),
+            ('i', "5y"),
+            ('i', "x"),
+            ('I', "200"),
+            ('m', "51"),
+            ('m', "nan"),
+            ('r', "x"),
+            ('T', "bogus"),
+            ('u', "no such user"),
+            ('g', "no such group"),
+            ('U', "bogus"),
+            ('J', "sise=1"),
+            ('E', "bogus"),
+            ('E', "stride"),
+            ('E', "hash_alg=bogus"),
+            ('E', "mmp_update_interval=300"),
+            ('E', "encoding=bogus"),
+        ];
+        for (letter, value) in cases {
+            assert!(request(letter, value).is_err(), "-{letter} {value}");
+        }
+    }
+
+    #[test]
+    fn lists_given_twice_are_one() {
+        let mut request = request('O', "quota").expect("valid");
+        request.set('O', OsStr::new("^mmp"), 0).expect("valid");
+        assert_eq!(request.features.as_deref(), Some("quota,^mmp"));
+        assert!(!request.is_empty() && Request::default().is_empty());
+    }
+}

@@ -1,0 +1,335 @@
+//! Checksums of everything, written anew: another UUID, another seed, metadata_csum on or off.
+//!
+//! The volume is read as it was and written as it will be, inode by inode. Directories get room for their checksums
+//! where they have none; what an index can hold depends on that room, so indexed directories are packed anew.
+
+use std::collections::BTreeSet;
+
+use extant_journal::offline::Offline;
+use extant_ondisk::dirent::{DirFormat, NewEntry};
+use extant_ondisk::extent::{self, NodeOwner};
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::inode::{self, Inode, InodeFlags};
+use extant_ondisk::orphan_file::OrphanFileFormat;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
+use extant_ondisk::xattr::{self, EaValue, RawXattrHeader, Value, Xattr};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, IncompatFeatures, InodeNo, Place};
+use zerocopy::IntoBytes;
+
+use super::error::TuneError;
+use super::{marks, mmp, repack};
+
+/// Where an inode that holds the value of an attribute stores the value's hash: `i_atime`.
+const VALUE_HASH: std::ops::Range<usize> = 8..12;
+
+/// Makes a change to the superblock on which checksums depend, and everything else follow it. While it is under way the
+/// superblock on the device says "not clean".
+pub(super) fn checksums(
+    volume: &mut Offline,
+    change: impl FnOnce(&mut RawSuperblock),
+) -> Result<(), TuneError> {
+    volume.commit()?;
+    let before = Offline::open(volume.device().clone())?;
+    let mut raw = volume.raw;
+    raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
+    raw.seal();
+    volume.device().write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    volume.device().flush()?;
+
+    let mut after = volume.raw;
+    change(&mut after);
+    let new = Geometry::new(&after)?;
+    let had_marks = before.geometry().has_uninit_groups();
+    if had_marks && !new.has_uninit_groups() {
+        marks::remove(volume)?;
+    }
+    volume.update_superblock(|raw| *raw = after)?;
+    if !had_marks && new.has_uninit_groups() {
+        marks::set(volume)?;
+    }
+    let rewriter = Rewriter { before, done: BTreeSet::new() };
+    rewriter.run(volume)?;
+    mmp::reseal(volume)?;
+    for group in (0..new.groups_count).map(GroupNo) {
+        volume.reseal_bitmaps(group)?;
+    }
+    volume.touch_all_descs();
+    volume.commit()?;
+    Ok(())
+}
+
+/// Calls `visit` for every record of the inode tables that is not zero, up to the high-water marks, and writes back what it
+/// changed.
+pub(super) fn each_record(
+    volume: &mut Offline,
+    marks: &Geometry,
+    mut visit: impl FnMut(&mut Offline, InodeNo, &mut [u8]) -> Result<bool, TuneError>,
+) -> Result<(), TuneError> {
+    /// Bytes read at once; whole records, since their size is a power of two.
+    const PIECE: u64 = 1 << 20;
+    let size = u64::from(marks.inode_size);
+    for group in (0..marks.groups_count).map(GroupNo) {
+        let desc = volume.desc(group);
+        desc.check_places(group, marks)?;
+        let used = match marks.has_uninit_groups() {
+            true => desc.itable_used(marks),
+            false => marks.inodes_per_group,
+        };
+        let start = marks.byte_of(desc.inode_table);
+        let end = start + u64::from(used) * size;
+        let mut at = start;
+        while let Some(data) = volume.device().next_data(at..end)? {
+            let from = start + (data.start - start) / size * size;
+            let to = (from + PIECE).min(end);
+            let mut bytes = vec![0; (to - from) as usize];
+            volume.device().read_at(from, &mut bytes)?;
+            let mut is_changed = false;
+            for (index, record) in bytes.chunks_exact_mut(size as usize).enumerate() {
+                if record.iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+                // Both below 2^32: the group has no more inodes.
+                let index = ((from - start) / size) as u32 + index as u32;
+                let number = InodeNo(group.0 * marks.inodes_per_group + index + 1);
+                is_changed |= visit(volume, number, record)?;
+            }
+            if is_changed {
+                volume.device().write_at(from, &bytes)?;
+            }
+            at = to;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a record is that of a file, or of one of the volume's own.
+pub(super) fn is_used(number: InodeNo, inode: &Inode, geometry: &Geometry) -> bool {
+    inode.links > 0 || (number < geometry.first_inode && inode.mode != 0)
+}
+
+struct Rewriter {
+    /// The volume as it was.
+    before: Offline,
+    /// Attribute blocks that are done: several inodes may share one.
+    done: BTreeSet<BlockNo>,
+}
+
+impl Rewriter {
+    fn run(mut self, volume: &mut Offline) -> Result<(), TuneError> {
+        let old = self.before.geometry().clone();
+        let new = volume.geometry();
+        let seals = old.has_metadata_csum() || new.has_metadata_csum();
+        if !seals && !(self.has_new_hashes(volume)) {
+            return Ok(());
+        }
+        each_record(volume, &old, |volume, number, record| {
+            self.record(volume, number, record)?;
+            Ok(true)
+        })
+    }
+
+    /// Whether hashes of attributes with inodes of their own change.
+    fn has_new_hashes(&self, volume: &Offline) -> bool {
+        let old = self.before.geometry();
+        old.has_incompat(IncompatFeatures::EA_INODE)
+            && old.checksum_seed != volume.geometry().checksum_seed
+    }
+
+    fn record(
+        &mut self,
+        volume: &mut Offline,
+        number: InodeNo,
+        record: &mut [u8],
+    ) -> Result<(), TuneError> {
+        let old = self.before.geometry().clone();
+        let inode = Inode::decode(record, number, &old);
+        if let Ok(mut inode) = inode
+            && is_used(number, &inode, &old)
+        {
+            inode::verify(record, number, &old)?;
+            self.file(volume, number, &mut inode, record)?;
+        }
+        inode::seal(record, number, volume.geometry());
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        volume: &mut Offline,
+        number: InodeNo,
+        inode: &mut Inode,
+        record: &mut [u8],
+    ) -> Result<(), TuneError> {
+        let new = volume.geometry().clone();
+        if inode.is_extent_mapped() && self.before.has_map(inode) {
+            let map = self.before.read_map(number, inode)?;
+            for &block in &map.nodes {
+                let mut bytes = self.before.read(block)?;
+                let owner =
+                    NodeOwner { inode: number, generation: inode.generation, block: Some(block) };
+                extent::seal(&mut bytes, &owner, &new);
+                volume.write(block, &bytes)?;
+            }
+        }
+        if inode.is_dir() && !inode.is_inline() {
+            self.directory(volume, number, inode, record)?;
+        }
+        if volume.raw.s_orphan_file_inum.get() == number.0 {
+            let format = OrphanFileFormat::new(&new, number, inode.generation);
+            for (_, block) in self.before.read_map(number, inode)?.blocks() {
+                let mut bytes = self.before.read(block)?;
+                format.seal(&mut bytes, block);
+                volume.write(block, &bytes)?;
+            }
+        }
+        if self.has_new_hashes(volume) {
+            self.hashes(volume, number, inode, record)?;
+        }
+        self.xattr_block(volume, inode)
+    }
+
+    fn directory(
+        &self,
+        volume: &mut Offline,
+        number: InodeNo,
+        inode: &mut Inode,
+        record: &mut [u8],
+    ) -> Result<(), TuneError> {
+        let (old, new) = (self.before.geometry(), volume.geometry().clone());
+        let is_indexed = inode.flags.contains(InodeFlags::INDEX);
+        let room_changes = old.has_metadata_csum() != new.has_metadata_csum();
+        if is_indexed && room_changes {
+            return repack::directory(&self.before, volume, number, inode, record);
+        }
+        if !new.has_metadata_csum() {
+            return Ok(()); // a tail that nobody asks for is free space
+        }
+        let map = self.before.read_map(number, inode)?;
+        let has_stored_hashes = inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
+        let format = |geometry| {
+            let format = DirFormat::new(geometry, number, inode.generation);
+            if has_stored_hashes { format.with_stored_hashes() } else { format }
+        };
+        let (reader, writer) = (format(old), format(&new));
+        let index = HtreeFormat::new(&new, number, inode.generation);
+        let mut sealed = Vec::new();
+        for (at, block) in map.blocks() {
+            let mut bytes = self.before.read(block)?;
+            if is_indexed && at.0 == 0 {
+                index.seal(&mut bytes, IndexKind::Root);
+            } else if is_indexed && !reader.has_tail(&bytes) {
+                index.seal(&mut bytes, IndexKind::Node);
+            } else if room_changes && !reader.has_tail(&bytes) {
+                let entries: Vec<_> = reader.entries(&bytes, at).collect::<Result<_, _>>()?;
+                let mut fresh = vec![0; bytes.len()];
+                let mut packer = writer.packer(&mut fresh);
+                let used = entries.iter().filter_map(|entry| {
+                    let new = NewEntry::new(entry.inode?, entry.file_type, entry.name);
+                    Some(NewEntry { hash: entry.stored_hash.unwrap_or_default(), ..new })
+                });
+                let mut count = 0;
+                for entry in used {
+                    if !packer.push(&entry) {
+                        return repack::directory(&self.before, volume, number, inode, record);
+                    }
+                    count += 1;
+                }
+                packer.finish();
+                if count == 0 {
+                    writer.clear(&mut fresh);
+                }
+                writer.seal(&mut fresh);
+                bytes = fresh;
+            } else {
+                reader.verify(&bytes, at)?;
+                writer.seal(&mut bytes);
+            }
+            sealed.push((block, bytes));
+        }
+        for (block, bytes) in sealed {
+            volume.write(block, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The hash of a value's inode, in it and in the entries that lead to it.
+    fn hashes(
+        &self,
+        volume: &Offline,
+        number: InodeNo,
+        inode: &Inode,
+        record: &mut [u8],
+    ) -> Result<(), TuneError> {
+        let old = self.before.geometry();
+        if inode.flags.contains(InodeFlags::EA_INODE) {
+            let hash = self.value_hash(volume, number, inode)?;
+            record[VALUE_HASH].copy_from_slice(&hash.to_le_bytes());
+        }
+        let area = inode::xattr_area(record, number, old)?;
+        let start = record.len() - area.len();
+        let found = xattr::decode_inode(area, number, old)?;
+        if let Some(entries) = self.rehashed(volume, &found)? {
+            xattr::encode_inode(&entries, &mut record[start..])
+                .map_err(|_| Flaw::Rule("its attributes overlap").at(Place::InodeXattr(number)))?;
+        }
+        Ok(())
+    }
+
+    fn value_hash(
+        &self,
+        volume: &Offline,
+        number: InodeNo,
+        inode: &Inode,
+    ) -> Result<u32, TuneError> {
+        let block_size = u64::from(volume.geometry().block_size);
+        let map = self.before.read_map(number, inode)?;
+        let mut value = Vec::new();
+        for (at, block) in map.blocks() {
+            let left = inode.size.saturating_sub(at.0 * block_size).min(block_size);
+            value.extend_from_slice(&self.before.read(block)?[..left as usize]);
+        }
+        Ok(xattr::value_hash(&value, volume.geometry().checksum_seed))
+    }
+
+    /// The attributes with their new hashes; `None` when no value has an inode of its own.
+    fn rehashed(
+        &self,
+        volume: &Offline,
+        found: &[xattr::XattrRef<'_>],
+    ) -> Result<Option<Vec<Xattr>>, TuneError> {
+        let mut is_changed = false;
+        let mut entries = Vec::with_capacity(found.len());
+        for xattr in found.iter().map(xattr::XattrRef::to_owned) {
+            let Value::EaInode(ea) = xattr.value else {
+                entries.push(xattr);
+                continue;
+            };
+            let record = self.before.read_inode(ea.inode)?;
+            let inode = Inode::decode(&record, ea.inode, self.before.geometry())?;
+            let hash = self.value_hash(volume, ea.inode, &inode)?;
+            entries.push(Xattr { value: Value::EaInode(EaValue { hash, ..ea }), ..xattr });
+            is_changed = true;
+        }
+        Ok(is_changed.then_some(entries))
+    }
+
+    fn xattr_block(&mut self, volume: &Offline, inode: &Inode) -> Result<(), TuneError> {
+        let block = inode.file_acl;
+        if block.0 == 0 || !self.done.insert(block) {
+            return Ok(());
+        }
+        let old = self.before.geometry();
+        let mut bytes = self.before.read(block)?;
+        xattr::verify_block(&bytes, block, old)?;
+        if self.has_new_hashes(volume) {
+            let references = RawXattrHeader::from_block(&bytes, block)?.h_refcount.get();
+            let found = xattr::decode_block(&bytes, block, old)?;
+            if let Some(entries) = self.rehashed(volume, &found)? {
+                let full = |_| Flaw::Rule("its attributes overlap").at(Place::XattrBlock(block));
+                xattr::encode_block(&entries, references, &mut bytes).map_err(full)?;
+            }
+        }
+        xattr::seal_block(&mut bytes, block, volume.geometry());
+        Ok(volume.write(block, &bytes)?)
+    }
+}
