@@ -1,2 +1,58 @@
 //! ext4 in user space: a volume with an API like std::fs.
+//!
+//! [`FileSystem`] opens an image, or any [`Device`], and works with paths as [`std::fs`] does; [`FileSystem::volume`] is the engine
+//! below it, which works with inodes. [`format()`] makes new file systems. Nothing here needs root or the kernel's ext4.
+//!
+//! ```
+//! use extant::{FileSystem, MemoryDevice, OpenOptions};
+//! use std::io::{Read, Seek, SeekFrom, Write};
+//! use std::sync::Arc;
+//!
+//! let device = Arc::new(MemoryDevice::new(8 << 20));
+//! extant::format(&*device, ["-t", "ext4"])?;
+//!
+//! let fs = FileSystem::on_device(device.clone())?;
+//! fs.create_dir_all("/var/log")?;
+//! let mut log = OpenOptions::new().read(true).append(true).create(true).open(&fs, "/var/log/boot")?;
+//! writeln!(log, "first line")?;
+//! log.sync_all()?; // on the device from here on, whatever happens
+//! log.seek(SeekFrom::Start(0))?;
+//! let mut text = String::new();
+//! log.read_to_string(&mut text)?;
+//! assert_eq!(text, "first line\n");
+//! drop(log);
+//! fs.rename("/var/log/boot", "/var/log/boot.0")?;
+//! fs.close()?;
+//!
+//! let fs = FileSystem::on_device(device)?;
+//! assert!(fs.exists("/var/log/boot.0")?);
+//! assert_eq!(fs.read("/missing").unwrap_err().kind(), std::io::ErrorKind::NotFound);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod dir;
+mod error;
+mod file;
+mod format;
+mod fs;
+mod metadata;
+mod path;
+
+pub use dir::{DirEntry, ReadDir};
+pub use error::Error;
+pub use extant_device::env::Env;
+pub use extant_device::{Device, FileDevice, MemoryDevice};
+pub use extant_image::mkfs::MkfsError;
+pub use extant_ondisk::InodeNo;
+pub use extant_ondisk::acl::{Acl, AclEntry, Subject};
+pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
+pub use extant_ondisk::time::Timestamp;
+pub use extant_volume::{
+    AclKind, Creator, DataMode, Error as Cause, Follow, LiveOptions, OpenOptions as VolumeOptions,
+    RenameFlags, SetAttributes, StatFs, Volume, XattrInfo, XattrSet,
+};
+pub use file::{File, OpenOptions};
+pub use format::format;
+pub use fs::{FileSystem, OpenError};
+pub use metadata::Metadata;

@@ -83,15 +83,40 @@ impl Volume {
         bytes: &[u8],
         by: &Creator,
     ) -> Result<usize, Error> {
+        self.write_from(file, Some(offset), bytes, by).map(|(_, count)| count)
+    }
+
+    /// Writes bytes at a file's end, wherever it is by then: where they are, and how many.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn append_by(
+        &self,
+        file: InodeNo,
+        bytes: &[u8],
+        by: &Creator,
+    ) -> Result<(u64, usize), Error> {
+        self.write_from(file, None, bytes, by)
+    }
+
+    /// Writes bytes from a place on, or at the end: where they are, and how many.
+    fn write_from(
+        &self,
+        file: InodeNo,
+        offset: Option<u64>,
+        bytes: &[u8],
+        by: &Creator,
+    ) -> Result<(u64, usize), Error> {
         let live = self.live()?;
         let file = live.inodes.get(file);
         let mut inode = file.write(self, LockAs::File)?;
         check_writable(&inode)?;
+        let offset = offset.unwrap_or(inode.size);
         if inode.flags.contains(InodeFlags::APPEND) && offset < inode.size {
             return Err(Error::NotPermitted(inode.number));
         }
         if bytes.is_empty() {
-            return Ok(0);
+            return Ok((offset, 0));
         }
         let room = max_size(self.geometry(), &inode).saturating_sub(offset);
         if room == 0 {
@@ -118,7 +143,7 @@ impl Volume {
                 Err(error) => return Err(error),
             }
         }
-        Ok(done)
+        Ok((offset, done))
     }
 
     /// Writes some of the bytes, from the first on; how many.

@@ -1,0 +1,107 @@
+//! Directories read.
+
+use crate::error::Error;
+use crate::fs::Inner;
+use crate::metadata::Metadata;
+use extant_ondisk::InodeNo;
+use extant_volume::DirEntry as Found;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Entries that are read at once.
+const BATCH: usize = 256;
+
+/// The entries of a directory, without `.` and `..`, in the volume's order.
+///
+/// Names that are made or removed meanwhile may or may not show; every other name shows once.
+#[derive(Debug)]
+pub struct ReadDir {
+    inner: Arc<Inner>,
+    dir: InodeNo,
+    path: Arc<Path>,
+    waiting: VecDeque<Found>,
+    /// Where the next batch begins; `None` at the end.
+    next: Option<u64>,
+}
+
+impl ReadDir {
+    pub(crate) fn new(inner: Arc<Inner>, dir: InodeNo, path: &Path) -> Self {
+        Self { inner, dir, path: path.into(), waiting: VecDeque::new(), next: Some(0) }
+    }
+
+    fn fill(&mut self, from: u64) -> Result<(), extant_volume::Error> {
+        self.next = None;
+        for found in self.inner.volume().read_dir(self.dir, from)?.take(BATCH) {
+            let found = found?;
+            self.next = Some(found.cookie);
+            if !matches!(&found.name[..], b"." | b"..") {
+                self.waiting.push_back(found);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(found) = self.waiting.pop_front() {
+                return Some(Ok(DirEntry {
+                    inner: self.inner.clone(),
+                    dir: self.path.clone(),
+                    inode: found.inode,
+                    name: OsString::from_vec(found.name),
+                }));
+            }
+            let from = self.next?;
+            if let Err(cause) = self.fill(from) {
+                self.next = None;
+                return Some(Err(Error::at(&self.path, cause)));
+            }
+        }
+    }
+}
+
+/// A name of a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    inner: Arc<Inner>,
+    dir: Arc<Path>,
+    inode: InodeNo,
+    name: OsString,
+}
+
+impl DirEntry {
+    /// The name.
+    pub fn file_name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The directory's path, as it was given, with the name.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// Number of the inode.
+    pub fn inode(&self) -> InodeNo {
+        self.inode
+    }
+
+    /// The file itself: a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// The file was removed meanwhile, or is broken.
+    pub fn metadata(&self) -> Result<Metadata, Error> {
+        self.inner.metadata(self.inode).map_err(|cause| Error::at(&self.path(), cause))
+    }
+
+    /// The name's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+}

@@ -1,0 +1,49 @@
+//! New file systems.
+
+use extant_device::Device;
+use extant_image::mkfs::figures::figures;
+use extant_image::mkfs::{
+    Config, DeviceFacts, Identity, MkfsError, NewVolume, Options, Program, WriteRules,
+};
+use extant_layout::RunSet;
+use std::ffi::OsString;
+
+/// Formats a whole device. `options` are words as `extant mkfs` takes them, without the device's name: `["-t", "ext4", "-b",
+/// "1024"]`. No configuration file is read.
+///
+/// # Errors
+/// Everything that mkfs refuses, and failures of the device.
+///
+/// ```
+/// let device = extant::MemoryDevice::new(8 << 20);
+/// extant::format(&device, ["-t", "ext4", "-L", "small"])?;
+/// # Ok::<(), extant::MkfsError>(())
+/// ```
+pub fn format<I>(device: &dyn Device, options: I) -> Result<(), MkfsError>
+where
+    I: IntoIterator,
+    I::Item: Into<OsString>,
+{
+    let words = options.into_iter().map(Into::into).chain(["device".into()]);
+    let options = Options::parse(words)?;
+    let sector = device.sector_size();
+    let facts = DeviceFacts {
+        size: Some(device.size()),
+        logical_sector: sector,
+        physical_sector: sector,
+        first_meta_bg: None,
+    };
+    let figures = figures(Program::Extant, &options, &Config::built_in(), &facts)?;
+    if figures.is_journal_device() || figures.extended.offset.is_some() {
+        let refused = "a journal device or an offset: use extant mkfs";
+        return Err(MkfsError::Invalid(refused.to_owned()));
+    }
+    let identity = Identity::new(&options, &figures, None)?;
+    let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
+    volume.add_special_inodes(&RunSet::new())?;
+    volume.write_to(
+        device,
+        WriteRules { offset: 0, discard: false, prezeroed: false, super_only: false },
+    )?;
+    Ok(())
+}

@@ -1,0 +1,666 @@
+//! A file system by paths.
+
+use crate::dir::ReadDir;
+use crate::error::Error;
+use crate::file::{File, OpenOptions};
+use crate::metadata::{Metadata, timestamp};
+use crate::path::{self, Place};
+use extant_device::Device;
+use extant_device::env::Env;
+use extant_device::url::{Access, DeviceUrl, UrlError, look};
+use extant_ondisk::InodeNo;
+use extant_ondisk::acl::Acl;
+use extant_ondisk::inode::{DeviceNumber, FileType};
+use extant_volume::{
+    AclKind, Creator, Error as Cause, Follow, LiveOptions, LoadedInode, RenameFlags, SetAttributes,
+    StatFs, Volume, XattrInfo, XattrSet,
+};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Bytes copied at once.
+const PIECE: usize = 1 << 20;
+/// Permissions of new directories before the umask.
+const DIR_PERMISSIONS: u16 = 0o777;
+
+/// Why a file system could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The image could not be opened, or somebody else has it.
+    #[error(transparent)]
+    Device(#[from] UrlError),
+    /// It holds no volume that can be used.
+    #[error(transparent)]
+    Volume(#[from] Cause),
+}
+
+/// A volume, and what ends it.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// There until the last user is gone.
+    volume: Option<Volume>,
+}
+
+impl Inner {
+    pub(crate) fn volume(&self) -> &Volume {
+        self.volume.as_ref().expect("the volume is there until it is dropped")
+    }
+
+    pub(crate) fn metadata(&self, inode: InodeNo) -> Result<Metadata, Cause> {
+        Ok(self.metadata_of(self.volume().inode(inode)?))
+    }
+
+    pub(crate) fn metadata_of(&self, inode: LoadedInode) -> Metadata {
+        let space = inode.space(self.volume().geometry());
+        Metadata::new(inode, space)
+    }
+}
+
+impl Drop for Inner {
+    /// Ends the volume well where nobody did. Whoever wants to hear of failures calls [`FileSystem::close`].
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.volume.take().map(Volume::close) {
+            tracing::warn!("the volume was not closed well: {error}");
+        }
+    }
+}
+
+/// A file system, with calls as in [`std::fs`]. It may be used by many threads at once; clones are the same file system.
+///
+/// Paths start at the root, with or without a slash. Permissions are not checked: whoever has the image may do everything. New
+/// files belong to the [`Creator`] of [`Self::acting_as`].
+///
+/// What was changed is on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`]; after power loss each call has
+/// happened as a whole or not at all.
+///
+/// ```
+/// use extant::{FileSystem, MemoryDevice};
+/// use std::io::Write;
+/// use std::sync::Arc;
+///
+/// let device = Arc::new(MemoryDevice::new(8 << 20));
+/// extant::format(&*device, ["-t", "ext4"])?;
+/// let fs = FileSystem::on_device(device)?;
+/// fs.create_dir_all("/etc/network")?;
+/// fs.write("/etc/hostname", "example\n")?;
+/// let mut file = fs.create("/etc/network/interfaces")?;
+/// writeln!(file, "auto lo")?;
+/// assert_eq!(fs.read_to_string("/etc/hostname")?, "example\n");
+/// let names: Vec<_> = fs.read_dir("/etc")?.map(|entry| entry.unwrap().path()).collect();
+/// assert_eq!(names.len(), 2);
+/// drop(file);
+/// fs.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FileSystem {
+    inner: Arc<Inner>,
+    creator: Creator,
+}
+
+impl FileSystem {
+    /// Opens an image for reading and changing, and has it alone: a file is locked, a block device opened exclusively. `image`
+    /// is a path or a device URL. The default [`LiveOptions`] hold.
+    ///
+    /// # Errors
+    /// The image is not there or in use, or holds no volume that can be changed.
+    pub fn open(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
+        let device = device(image.as_ref(), Access::ReadWrite)?;
+        Ok(Self::on_device(device)?)
+    }
+
+    /// Opens an image for reading: it is never written. A journal that must be replayed is replayed in memory.
+    ///
+    /// # Errors
+    /// The image is not there, or holds no volume that can be read.
+    pub fn open_read_only(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
+        let device = device(image.as_ref(), Access::ReadOnly)?;
+        Ok(Self::of_volume(Volume::open(device)?))
+    }
+
+    /// Opens the volume on a device for reading and changing.
+    ///
+    /// # Errors
+    /// No volume that can be changed, or the device failed.
+    pub fn on_device(device: Arc<dyn Device>) -> Result<Self, Cause> {
+        let options = extant_volume::OpenOptions::default();
+        let volume = options.open_live(device, &Env::threads(), &LiveOptions::default())?;
+        Ok(Self::of_volume(volume))
+    }
+
+    /// The file system of a volume that was opened with options of its own.
+    pub fn of_volume(volume: Volume) -> Self {
+        Self { inner: Arc::new(Inner { volume: Some(volume) }), creator: Creator::ROOT }
+    }
+
+    /// The same file system, where new files belong to `creator`.
+    #[must_use]
+    pub fn acting_as(&self, creator: Creator) -> Self {
+        Self { inner: self.inner.clone(), creator }
+    }
+
+    /// The volume, for calls by inode.
+    pub fn volume(&self) -> &Volume {
+        self.inner.volume()
+    }
+
+    /// Puts everything that was changed so far on the device.
+    ///
+    /// # Errors
+    /// The device failed, now or before.
+    pub fn sync(&self) -> Result<(), Cause> {
+        self.volume().sync()
+    }
+
+    /// Ends the file system well. Where clones or open files are left, it ends with the last of them, and what was changed so far
+    /// is on the device.
+    ///
+    /// # Errors
+    /// The device failed, now or before: the volume needs recovery then.
+    pub fn close(self) -> Result<(), Cause> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(mut inner) => inner.volume.take().map_or(Ok(()), Volume::close),
+            Err(shared) => shared.volume().sync(),
+        }
+    }
+
+    /// Space and inodes, used and free.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn stat_fs(&self) -> Result<StatFs, Cause> {
+        self.volume().stat_fs()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    pub(crate) fn creator(&self) -> &Creator {
+        &self.creator
+    }
+
+    /// Runs a call and names the path where it fails.
+    fn at<T>(
+        &self,
+        path: &Path,
+        call: impl FnOnce(&Volume) -> Result<T, Cause>,
+    ) -> Result<T, Error> {
+        call(self.volume()).map_err(|cause| Error::at(path, cause))
+    }
+
+    fn found(&self, path: &Path, follow: Follow) -> Result<LoadedInode, Error> {
+        self.at(path, |volume| volume.resolve(path.as_os_str().as_bytes(), follow))
+    }
+
+    /// Where a name is to be made or taken away.
+    fn place<'p>(&self, path: &'p Path) -> Result<Place<'p>, Error> {
+        self.at(path, |volume| path::place(volume, path))
+    }
+
+    /// A file's metadata, through symbolic links.
+    ///
+    /// # Errors
+    /// The path leads nowhere, or something on it is broken.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+        let found = self.found(path.as_ref(), Follow::Yes)?;
+        Ok(self.inner.metadata_of(found))
+    }
+
+    /// A file's metadata; a symbolic link's own.
+    ///
+    /// # Errors
+    /// As [`Self::metadata`].
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+        let found = self.found(path.as_ref(), Follow::No)?;
+        Ok(self.inner.metadata_of(found))
+    }
+
+    /// Whether the path leads to a file.
+    ///
+    /// # Errors
+    /// Whatever keeps the question from being answered.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.cause(), Cause::NotFound | Cause::NotADirectory) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// Opens a file for writing: it is made, or emptied.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
+    }
+
+    /// The whole contents of a file.
+    ///
+    /// # Errors
+    /// The file cannot be opened or read.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+        let path = path.as_ref();
+        let file = self.open_file(path)?;
+        self.at(path, |_| file.read_whole())
+    }
+
+    /// The whole contents of a file that holds text.
+    ///
+    /// # Errors
+    /// As [`Self::read`], or the file is not UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, Error> {
+        let path = path.as_ref();
+        String::from_utf8(self.read(path)?)
+            .map_err(|_| Error::at(path, Cause::Invalid("the file is not UTF-8")))
+    }
+
+    /// Makes a file of these bytes, or replaces what it holds.
+    ///
+    /// # Errors
+    /// The file cannot be made or written.
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let file = self.create(path)?;
+        self.at(path, |_| file.put_all(contents.as_ref(), 0))
+    }
+
+    /// Copies contents and permissions of a file to a file that is made or replaced; holes stay holes. The bytes of the file.
+    ///
+    /// # Errors
+    /// One of the files cannot be opened, read or written.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let source = self.open_file(from)?;
+        let metadata = self.at(from, |_| self.inner.metadata(source.inode()))?;
+        let target = OpenOptions::new().write(true).create(true).open(self, to)?;
+        if source.inode() == target.inode() {
+            return Err(Error::at(to, Cause::Invalid("a file is copied onto itself")));
+        }
+        target.set_len(0)?;
+        let mut buffer = vec![0; PIECE];
+        let segments = self.volume().data_segments(source.inode());
+        let segments = segments.map_err(|cause| Error::at(from, cause))?;
+        for segment in segments {
+            let segment = self.at(from, |_| segment)?;
+            let mut at = segment.start;
+            while at < segment.end {
+                let len = (segment.end - at).min(PIECE as u64) as usize;
+                let piece = &mut buffer[..len];
+                let count = self.at(from, |volume| volume.read(source.inode(), at, piece))?;
+                if count == 0 {
+                    break;
+                }
+                target.write_all_at(&piece[..count], at)?;
+                at += count as u64;
+            }
+        }
+        target.set_len(metadata.len())?;
+        self.set_permissions(to, metadata.permissions())?;
+        Ok(metadata.len())
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// The name is taken, its directory is not there, or there is no room.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.create_dir_with(path, DIR_PERMISSIONS)
+    }
+
+    /// As [`Self::create_dir`] with other permissions than rwx for all, before the umask.
+    ///
+    /// # Errors
+    /// As [`Self::create_dir`].
+    pub fn create_dir_with(&self, path: impl AsRef<Path>, permissions: u16) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.at(path, |volume| {
+            volume.mkdir(place.dir, place.name, permissions, &self.creator).map(drop)
+        })
+    }
+
+    /// Makes a directory and those above it that are missing.
+    ///
+    /// # Errors
+    /// Something on the path is no directory, or there is no room.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        for above in path.ancestors().collect::<Vec<_>>().into_iter().rev() {
+            if above.as_os_str().is_empty() || above == Path::new("/") {
+                continue;
+            }
+            match self.metadata(above) {
+                Ok(found) if found.is_dir() => {}
+                Ok(_) => return Err(Error::at(above, Cause::NotADirectory)),
+                Err(error) if matches!(error.cause(), Cause::NotFound) => {
+                    match self.create_dir(above) {
+                        // Somebody else was faster.
+                        Err(_) if self.metadata(above).is_ok_and(|found| found.is_dir()) => {}
+                        outcome => outcome?,
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory.
+    ///
+    /// # Errors
+    /// The path leads to no directory.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
+        let path = path.as_ref();
+        let found = self.found(path, Follow::Yes)?;
+        self.at(path, |_| found.as_dir().map(drop))?;
+        Ok(ReadDir::new(self.inner.clone(), found.number, path))
+    }
+
+    /// Takes a file's name away, and with its last one the file, once nobody has it open.
+    ///
+    /// # Errors
+    /// There is no such name, or it is a directory's.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.at(path, |volume| volume.unlink(place.dir, place.name))
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// There is no such directory, or it is not empty.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.at(path, |volume| volume.rmdir(place.dir, place.name))
+    }
+
+    /// Takes a directory and all below it away. Symbolic links are not followed: one that the path ends in goes itself.
+    ///
+    /// # Errors
+    /// There is no such directory, or something in it cannot be removed; what was removed before stays so.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        let top = self.at(path, |volume| volume.lookup(place.dir, place.name))?;
+        let top = self.at(path, |volume| volume.inode(top.inode))?;
+        if top.file_type() == FileType::Symlink {
+            return self.at(path, |volume| volume.unlink(place.dir, place.name));
+        }
+        self.at(path, |_| top.as_dir().map(drop))?;
+        // Directories that are being emptied, and the path of the last.
+        let mut levels = vec![top.number];
+        let mut at = path.to_owned();
+        while let Some(&dir) = levels.last() {
+            match self.empty_until_dir(dir, &at)? {
+                Some((name, below)) => {
+                    at.push(OsStr::from_bytes(&name));
+                    if levels.contains(&below) {
+                        let why = Cause::Invalid("the directory holds itself");
+                        return Err(Error::at(&at, why));
+                    }
+                    levels.push(below);
+                }
+                None => {
+                    levels.pop();
+                    let (parent, name) = match levels.last() {
+                        Some(parent) => (*parent, at.file_name().unwrap_or_default().as_bytes()),
+                        None => (place.dir, place.name),
+                    };
+                    self.at(&at, |volume| volume.rmdir(parent, name))?;
+                    at.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the files of a directory up to the first directory in it that is not empty.
+    fn empty_until_dir(
+        &self,
+        dir: InodeNo,
+        at: &Path,
+    ) -> Result<Option<(Vec<u8>, InodeNo)>, Error> {
+        for entry in ReadDir::new(self.inner.clone(), dir, at) {
+            let entry = entry?;
+            let path = entry.path();
+            let (name, inode) = (entry.as_bytes(), entry.inode());
+            if !self.at(&path, |volume| volume.inode(inode))?.is_dir() {
+                self.at(&path, |volume| volume.unlink(dir, name))?;
+                continue;
+            }
+            match self.volume().rmdir(dir, name) {
+                Err(Cause::NotEmpty) => return Ok(Some((name.to_vec(), inode))),
+                outcome => self.at(&path, |_| outcome)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Renames a file. One that has the new name already is replaced.
+    ///
+    /// # Errors
+    /// There is no such file, the new place is below it or a directory that is not empty.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+        self.rename_with(from, to, RenameFlags::default())
+    }
+
+    /// As [`Self::rename`], but the new name must be free, or both are exchanged.
+    ///
+    /// # Errors
+    /// As [`Self::rename`].
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        flags: RenameFlags,
+    ) -> Result<(), Error> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (old, new) = (self.place(from)?, self.place(to)?);
+        self.at(from, |volume| volume.rename(old.dir, old.name, new.dir, new.name, flags))
+    }
+
+    /// Gives a file another name. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// There is no such file, it is a directory, or the name is taken.
+    pub fn hard_link(&self, file: impl AsRef<Path>, name: impl AsRef<Path>) -> Result<(), Error> {
+        let name = name.as_ref();
+        let file = self.found(file.as_ref(), Follow::No)?;
+        let place = self.place(name)?;
+        self.at(name, |volume| volume.link(file.number, place.dir, place.name).map(drop))
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// The name is taken, or the target too long.
+    pub fn symlink(&self, target: impl AsRef<Path>, name: impl AsRef<Path>) -> Result<(), Error> {
+        let (target, name) = (target.as_ref().as_os_str().as_bytes(), name.as_ref());
+        let place = self.place(name)?;
+        self.at(name, |volume| {
+            volume.symlink(place.dir, place.name, target, &self.creator).map(drop)
+        })
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// There is no such file, or it is no symbolic link.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+        let path = path.as_ref();
+        let link = self.found(path, Follow::No)?;
+        let target = self.at(path, |volume| volume.read_link(link.number))?;
+        Ok(OsString::from_vec(target).into())
+    }
+
+    /// Makes a device file, a named pipe or a socket. `device` is the number of a device file.
+    ///
+    /// # Errors
+    /// The name is taken, or the number cannot be stored.
+    pub fn create_node(
+        &self,
+        path: impl AsRef<Path>,
+        file_type: FileType,
+        permissions: u16,
+        device: DeviceNumber,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.at(path, |volume| {
+            let mode = file_type.mode() | permissions;
+            volume.mknod(place.dir, place.name, mode, device, &self.creator).map(drop)
+        })
+    }
+
+    /// Sets permissions, with setuid, setgid and sticky. An access control list follows.
+    ///
+    /// # Errors
+    /// There is no such file, or it may not be changed.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<(), Error> {
+        let set = SetAttributes { mode: Some(permissions), ..SetAttributes::default() };
+        self.set_attributes(path, Follow::Yes, &set)
+    }
+
+    /// Sets owner and group, of a symbolic link its own.
+    ///
+    /// # Errors
+    /// There is no such file, or it may not be changed.
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<(), Error> {
+        let set = SetAttributes { uid, gid, ..SetAttributes::default() };
+        self.set_attributes(path, Follow::No, &set)
+    }
+
+    /// Sets the times of reading and of change, of a symbolic link its own.
+    ///
+    /// # Errors
+    /// There is no such file, or it may not be changed.
+    pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        accessed: Option<SystemTime>,
+        modified: Option<SystemTime>,
+    ) -> Result<(), Error> {
+        let set = SetAttributes {
+            atime: accessed.map(timestamp),
+            mtime: modified.map(timestamp),
+            ..SetAttributes::default()
+        };
+        self.set_attributes(path, Follow::No, &set)
+    }
+
+    /// Sets whatever of a file can be set at once.
+    ///
+    /// # Errors
+    /// There is no such file, or it may not be changed.
+    pub fn set_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        follow: Follow,
+        set: &SetAttributes,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        let file = self.found(path, follow)?;
+        self.at(path, |volume| volume.set_attributes(file.number, set).map(drop))
+    }
+
+    /// The extended attributes of a file, of a symbolic link its own.
+    ///
+    /// # Errors
+    /// There is no such file, or its attributes are broken.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<XattrInfo>, Error> {
+        let path = path.as_ref();
+        let file = self.found(path, Follow::No)?;
+        self.at(path, |volume| volume.xattrs(file.number))
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// There is no such file or attribute.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>, Error> {
+        let path = path.as_ref();
+        let file = self.found(path, Follow::No)?;
+        self.at(path, |volume| volume.xattr(file.number, name.as_ref().as_bytes()))
+    }
+
+    /// Sets an extended attribute, of a symbolic link its own.
+    ///
+    /// # Errors
+    /// There is no such file, the attribute cannot be set, or there is no room.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+        how: XattrSet,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        let file = self.found(path, Follow::No)?;
+        self.at(path, |volume| volume.set_xattr(file.number, name.as_ref().as_bytes(), value, how))
+    }
+
+    /// Removes an extended attribute, of a symbolic link its own.
+    ///
+    /// # Errors
+    /// There is no such file or attribute.
+    pub fn remove_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        let file = self.found(path, Follow::No)?;
+        self.at(path, |volume| volume.remove_xattr(file.number, name.as_ref().as_bytes()))
+    }
+
+    /// An access control list of a file.
+    ///
+    /// # Errors
+    /// There is no such file, or its list is broken.
+    pub fn acl(&self, path: impl AsRef<Path>, kind: AclKind) -> Result<Option<Acl>, Error> {
+        let path = path.as_ref();
+        let file = self.found(path, Follow::Yes)?;
+        self.at(path, |volume| volume.acl(file.number, kind))
+    }
+
+    /// Gives a file an access control list, or takes it away. The permissions follow an access list.
+    ///
+    /// # Errors
+    /// There is no such file, or no room.
+    pub fn set_acl(
+        &self,
+        path: impl AsRef<Path>,
+        kind: AclKind,
+        list: Option<&Acl>,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        let file = self.found(path, Follow::Yes)?;
+        self.at(path, |volume| volume.set_acl(file.number, kind, list))
+    }
+}
+
+fn device(image: &OsStr, access: Access) -> Result<Arc<dyn Device>, UrlError> {
+    DeviceUrl::parse(image, look)?.open(access, &extant_device::OpenOptions::default())
+}
