@@ -349,7 +349,7 @@ fn threads_change_contents_side_by_side() {
                 Model { file: make(&name), name, bytes: Vec::new() }
             })
             .collect();
-        std::thread::scope(|scope| {
+        extant_device::sync::thread::scope(|scope| {
             for (index, model) in (1..).zip(&mut models) {
                 let volume = &volume;
                 scope.spawn(move || {

@@ -171,7 +171,7 @@ fn inline_files_of_every_size_are_as_the_kernel_reads_them() {
         let image = Image::with_files(options, "16M", 0);
         let mut edit = image.edit();
         let mut file = named(&edit, "file");
-        assert!(inline::is_possible(edit.geometry(), &file));
+        assert!(inline::start(&edit, &mut file).unwrap());
         let room = inline::room(&edit, &file).unwrap();
         assert!(room >= 128, "{room}");
         for size in [0, 1, 59, 60, 61, 63, 100, room - 1, room, room + 1, 61, 3] {

@@ -16,7 +16,7 @@ use crate::read::mapping::has_blocks;
 use crate::read::xattr::{self, AclKind};
 use crate::volume::Volume;
 use crate::write::acl::Inherited;
-use crate::write::inline::set_empty_map;
+use crate::write::inline::{self, set_empty_map};
 use crate::write::mapping::State;
 use crate::write::xattr::release_all;
 use crate::write::{dir, mapping, orphans};
@@ -264,6 +264,9 @@ impl Volume {
         give(edit, new, inherited)?;
         match content {
             Content::Empty if new.is_dir() => dir::create(edit, new, parent),
+            Content::Empty if new.file_type() == FileType::Regular => {
+                inline::start(edit, new).map(drop)
+            }
             Content::Empty => Ok(()),
             Content::Device(number) => {
                 new.inode.i_block = number;
@@ -322,5 +325,6 @@ fn put_nameless(
         edit.charge(new, usage.reversed(), Limits::Ignored)?;
         return given;
     }
+    inline::start(edit, new)?;
     write_loaded(edit, new)
 }

@@ -20,12 +20,15 @@ const MAX_DIR_SIZE: u64 = 1 << 31;
 /// index a node and its split.
 pub const INSERT_CREDITS: u32 = 2 + 2 * 4;
 
-/// Gives a new directory its first block, with `.` and `..`. The inode is a directory of size 0 that maps nothing. Where
-/// [`inline::is_possible`] a directory may start in its inode instead ([`inline::start_dir`]).
+/// Gives a new directory `.` and `..`: in its inode on volumes with inline data, else in its first block. The inode is a directory
+/// of size 0 that maps nothing.
 ///
 /// # Errors
 /// No space, or the change failed.
 pub fn create<E: Edit>(edit: &mut E, new: &mut LoadedInode, parent: InodeNo) -> Result<(), Error> {
+    if inline::start_dir(edit, new, parent)? {
+        return Ok(());
+    }
     let place = append(edit, new, None)?;
     let records = format(edit, new);
     let kind = block_kind(edit, new, FileBlock(0));

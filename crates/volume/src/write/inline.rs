@@ -22,14 +22,6 @@ const PARENT_LEN: usize = 4;
 /// Values of attributes take whole units.
 const UNIT: usize = 4;
 
-/// Whether new files and directories start inside their inodes: the feature is there, and the record has room for the attribute
-/// that marks them.
-pub fn is_possible(geometry: &Geometry, new: &LoadedInode) -> bool {
-    let attribute = Xattr::new(XattrName::inline_data(), Vec::new());
-    geometry.has_incompat(IncompatFeatures::INLINE_DATA)
-        && room_in_inode(space_len(geometry, new)) >= attribute.stored_len()
-}
-
 /// Bytes behind the fields of the inode's record.
 fn space_len(geometry: &Geometry, inode: &LoadedInode) -> usize {
     let fields = usize::from(GOOD_OLD_INODE_SIZE) + usize::from(inode.extra_isize);
@@ -72,18 +64,21 @@ fn set_value<S: MetadataRead>(
     Ok(true)
 }
 
-/// Makes a new, empty file one whose data lie in the inode. For a directory [`start_dir`] follows.
+/// Makes a new, empty file one whose data lie in the inode. False, and nothing changed, on volumes without inline data, and where
+/// the attributes that it has already leave no room.
 ///
 /// # Errors
-/// Broken attributes in the inode, or no room: [`is_possible`] said otherwise.
-pub fn start<S: MetadataRead>(source: &S, inode: &mut LoadedInode) -> Result<(), Error> {
-    if !set_value(source, inode, Some(Vec::new()))? {
-        return Err(Error::NoSpace);
+/// Broken attributes in the inode.
+pub fn start<S: MetadataRead>(source: &S, inode: &mut LoadedInode) -> Result<bool, Error> {
+    if !source.geometry().has_incompat(IncompatFeatures::INLINE_DATA)
+        || !set_value(source, inode, Some(Vec::new()))?
+    {
+        return Ok(false);
     }
     inode.inode.i_block = [0; IN_I_BLOCK];
     inode.inode.flags.remove(InodeFlags::EXTENTS);
     inode.inode.flags.insert(InodeFlags::INLINE_DATA);
-    Ok(())
+    Ok(true)
 }
 
 /// The bytes of a file that lie in the inode: as many as its size, zeros where it holds fewer.
@@ -149,7 +144,7 @@ pub fn set_empty_map(geometry: &Geometry, file: &mut LoadedInode) {
 const FIRST: FileBlock = FileBlock(0);
 const SECOND: FileBlock = FileBlock(1);
 
-/// Makes a new directory one whose names lie in the inode; there are none yet.
+/// Makes a new directory one whose names lie in the inode; there are none yet. False as [`start`].
 ///
 /// # Errors
 /// As [`start`].
@@ -157,14 +152,16 @@ pub fn start_dir<S: MetadataRead>(
     source: &S,
     dir: &mut LoadedInode,
     parent: InodeNo,
-) -> Result<(), Error> {
-    start(source, dir)?;
+) -> Result<bool, Error> {
+    if !start(source, dir)? {
+        return Ok(false);
+    }
     let format = DirFormat::new(source.geometry(), dir.number, dir.generation);
     let records = &mut dir.inode.i_block[PARENT_LEN..];
     format.inline(records.len()).clear(records);
     set_parent(dir, parent);
     dir.inode.size = IN_I_BLOCK as u64;
-    Ok(())
+    Ok(true)
 }
 
 /// Says which directory holds this one.
