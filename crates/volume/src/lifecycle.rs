@@ -4,7 +4,9 @@ use crate::alloc::Allocator;
 use crate::cache::BlockCache;
 use crate::edit::change_superblock;
 use crate::error::Error;
+use crate::live::edit::LiveEdit;
 use crate::live::inodes::InodeCache;
+use crate::live::status::Status;
 use crate::live::{Hooks, Live};
 use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
 use crate::read::group;
@@ -160,6 +162,7 @@ impl OpenOptions {
             renames: Mutex::default(),
             orphans: Mutex::default(),
             quotas: Mutex::default(),
+            status: Status::default(),
             generations: AtomicU64::new(first_generation),
         };
         let volume = Volume {
@@ -244,7 +247,10 @@ impl Volume {
     pub fn sync(&self) -> Result<(), Error> {
         match &self.source {
             Source::Cached(_) => Ok(()),
-            Source::Live(live) => Ok(live.journal.sync()?),
+            Source::Live(live) => {
+                self.record_errors(live)?;
+                Ok(live.journal.sync()?)
+            }
         }
     }
 
@@ -254,7 +260,9 @@ impl Volume {
     /// # Errors
     /// The journal was stopped by an earlier failure, or now: then the volume needs recovery.
     pub fn close(mut self) -> Result<(), Error> {
-        self.let_go_of_all()?;
+        if !self.is_read_only() {
+            self.let_go_of_all()?;
+        }
         self.store_counts(true)?;
         match std::mem::replace(&mut self.source, Source::Cached(BlockCache::new(0, 1))) {
             Source::Cached(_) => Ok(()),
@@ -266,8 +274,9 @@ impl Volume {
     fn store_counts(&self, at_end: bool) -> Result<(), Error> {
         let Source::Live(live) = &self.source else { return Ok(()) };
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
-        let now = live.env.now().seconds.max(0).cast_unsigned();
-        let mut edit = self.edit(1)?;
+        let now = live.seconds();
+        self.record_errors(live)?;
+        let mut edit = LiveEdit::start(self, live, 1)?;
         let orphans = live.orphans.lock();
         if at_end && orphans.is_empty() {
             clear_present(&mut edit, &orphans)?;

@@ -174,7 +174,11 @@ impl Volume {
     ) -> Result<R, Error> {
         match &self.source {
             Source::Cached(_) => read(&inode::load(self, number)?),
-            Source::Live(live) => read(&*live.inodes.get(number).read(self, LockAs::Dir)?),
+            Source::Live(live) => {
+                let inode = live.inodes.get(number);
+                let result = inode.read(self, LockAs::Dir).and_then(|inode| read(&inode));
+                self.noted(result)
+            }
         }
     }
 

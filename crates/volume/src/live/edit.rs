@@ -32,7 +32,7 @@ pub(crate) struct LiveEdit<'v> {
 
 impl<'v> LiveEdit<'v> {
     /// Starts an operation that may dirty `credits` blocks.
-    pub(super) fn start(volume: &'v Volume, live: &'v Live, credits: u32) -> Result<Self, Error> {
+    pub(crate) fn start(volume: &'v Volume, live: &'v Live, credits: u32) -> Result<Self, Error> {
         let credits = credits.min(live.journal.max_credits());
         let handle = Some(live.journal.start(credits)?);
         Ok(Self {

@@ -3,6 +3,7 @@
 pub(crate) mod edit;
 pub(crate) mod inodes;
 pub(crate) mod ranks;
+pub(crate) mod status;
 
 use crate::alloc::Allocator;
 use crate::error::Error;
@@ -22,13 +23,13 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
+use status::Status;
 
 /// What a volume has beyond a reader's when it is being changed.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) journal: Journal,
     pub(crate) env: Env,
-    #[expect(dead_code, reason = "for the calls to come")]
     pub(crate) options: LiveOptions,
     /// What happens to file data.
     pub(crate) data: DataMode,
@@ -42,6 +43,7 @@ pub(crate) struct Live {
     pub(crate) orphans: Mutex<Orphans, OrphanLock>,
     /// Held while quotas are counted.
     pub(crate) quotas: Mutex<(), QuotaLock>,
+    pub(crate) status: Status,
     /// The next inode's generation is made of it.
     pub(crate) generations: AtomicU64,
 }
@@ -80,6 +82,11 @@ impl Live {
         Ok(frame)
     }
 
+    /// Seconds since 1970.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.env.now().seconds.max(0).cast_unsigned()
+    }
+
     /// The time that changes are stamped with: in whole seconds where inodes have no room for more, so that a time does not
     /// change when its inode is read again.
     pub(crate) fn now(&self, geometry: &Geometry) -> Timestamp {
@@ -106,6 +113,15 @@ impl Volume {
         }
     }
 
+    /// What a changing call needs, unless an error has made the volume read-only.
+    pub(crate) fn writable(&self) -> Result<&Live, Error> {
+        let live = self.live()?;
+        if live.status.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        live.journal.aborted().map_or(Ok(live), |error| Err(error.into()))
+    }
+
     /// Whether use is counted against quotas.
     pub(crate) fn has_quotas(&self) -> bool {
         QuotaKind::ALL.iter().any(|kind| self.facts.quota_file(*kind).is_some())
@@ -113,7 +129,9 @@ impl Volume {
 
     /// Starts an operation that may dirty `credits` blocks.
     pub(crate) fn edit(&self, credits: u32) -> Result<LiveEdit<'_>, Error> {
-        LiveEdit::start(self, self.live()?, credits)
+        let live = self.writable()?;
+        self.record_errors(live)?;
+        LiveEdit::start(self, live, credits)
     }
 
     /// Runs an operation, and once more after a commit if it finds no space while freed space waits for one. The operation has
@@ -126,8 +144,8 @@ impl Volume {
         let live = self.live()?;
         if matches!(result, Err(Error::NoSpace)) && live.allocator.has_pending() {
             live.journal.sync()?;
-            return operation();
+            return self.noted(operation());
         }
-        result
+        self.noted(result)
     }
 }

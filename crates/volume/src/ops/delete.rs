@@ -45,7 +45,7 @@ impl Volume {
             return Ok(());
         }
         let edit = self.edit(self.delete_credits(&locked))?;
-        self.delete(edit, locked)
+        self.noted(self.delete(edit, locked))
     }
 
     /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size.

@@ -168,6 +168,10 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsADirectory`], and as [`Self::create`].
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
+        self.noted(self.unlink_named(dir, name))
+    }
+
+    fn unlink_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         let live = self.live()?;
         let parent = live.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;
@@ -199,6 +203,10 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], and as [`Self::create`].
     pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
+        self.noted(self.rmdir_named(dir, name))
+    }
+
+    fn rmdir_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         let live = self.live()?;
         let parent = live.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;

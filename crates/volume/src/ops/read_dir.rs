@@ -202,7 +202,7 @@ impl Iterator for LiveReadDir<'_> {
             Form::Still(entries) => entries.next(),
             Form::Live { volume, dir, after, waiting, is_done } => {
                 if waiting.is_empty() && !*is_done {
-                    match volume.entries_after(*dir, *after) {
+                    match volume.noted(volume.entries_after(*dir, *after)) {
                         Ok(entries) => *waiting = entries,
                         Err(error) => {
                             *is_done = true;

@@ -83,7 +83,7 @@ impl Volume {
         bytes: &[u8],
         by: &Creator,
     ) -> Result<usize, Error> {
-        self.write_from(file, Some(offset), bytes, by).map(|(_, count)| count)
+        self.noted(self.write_from(file, Some(offset), bytes, by)).map(|(_, count)| count)
     }
 
     /// Writes bytes at a file's end, wherever it is by then: where they are, and how many.
@@ -96,7 +96,7 @@ impl Volume {
         bytes: &[u8],
         by: &Creator,
     ) -> Result<(u64, usize), Error> {
-        self.write_from(file, None, bytes, by)
+        self.noted(self.write_from(file, None, bytes, by))
     }
 
     /// Writes bytes from a place on, or at the end: where they are, and how many.
@@ -107,7 +107,7 @@ impl Volume {
         bytes: &[u8],
         by: &Creator,
     ) -> Result<(u64, usize), Error> {
-        let live = self.live()?;
+        let live = self.writable()?;
         let file = live.inodes.get(file);
         let mut inode = file.write(self, LockAs::File)?;
         check_writable(&inode)?;
