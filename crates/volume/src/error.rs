@@ -27,6 +27,9 @@ pub enum Error {
     /// The journal holds changes that are not on the volume yet, and the options bar their replay.
     #[error("the journal must be replayed first (needs_recovery)")]
     NeedsRecovery,
+    /// Somebody else has the volume open (multiple-mount protection).
+    #[error("the volume is in use: {0}")]
+    InUse(String),
     /// No free blocks, or no free inodes.
     #[error("no space left on the volume")]
     NoSpace,

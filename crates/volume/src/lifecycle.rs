@@ -6,6 +6,7 @@ use crate::edit::change_superblock;
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::InodeCache;
+use crate::live::mmp::MmpMark;
 use crate::live::status::Status;
 use crate::live::{Hooks, Live};
 use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
@@ -49,9 +50,6 @@ fn check_writable(geometry: &Geometry) -> Result<(), Error> {
     let beyond = geometry.features.ro_compat.difference(WRITABLE);
     if !beyond.is_empty() {
         return Err(FormatError::UnsupportedForWriting(beyond).into());
-    }
-    if geometry.has_incompat(IncompatFeatures::MMP) {
-        return Err(Error::NotSupported("writing to volumes with multiple-mount protection"));
     }
     Ok(())
 }
@@ -108,7 +106,36 @@ impl OpenOptions {
         check_writable(&geometry)?;
         let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
         check_options(options, &geometry, data)?;
+        if !geometry.has_incompat(IncompatFeatures::MMP) {
+            return self.open_taken(device, env, options, data, Arc::default());
+        }
+        let mark = Arc::new(MmpMark::take(&device, &raw, &geometry, env)?);
+        let status = Arc::<Status>::default();
+        let mut volume = match self.open_taken(device, env, options, data, status.clone()) {
+            Ok(volume) => volume,
+            Err(error) => {
+                mark.give_back(env)?;
+                return Err(error);
+            }
+        };
+        if let Source::Live(live) = &mut volume.source {
+            let (kept, world) = (mark.clone(), env.clone());
+            live.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
+        }
+        Ok(volume)
+    }
 
+    /// Opens a volume that is ours: recovers it, starts the journal, and finishes what was cut off.
+    fn open_taken(
+        &self,
+        device: Arc<dyn Device>,
+        env: &Env,
+        options: &LiveOptions,
+        data: DataMode,
+        status: Arc<Status>,
+    ) -> Result<Volume, Error> {
+        let raw = verified_superblock(&*device)?;
+        let geometry = Geometry::new(&raw)?;
         let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER);
         let recovered =
             recover_volume(&*device, options.external_journal.as_deref(), Finish::Reset)?
@@ -142,7 +169,7 @@ impl OpenOptions {
                 async_commit: options.journal_async_commit,
                 memory: options.memory,
             },
-            Arc::new(Hooks { allocator: allocator.clone() }),
+            Arc::new(Hooks { allocator: allocator.clone(), status: status.clone() }),
         )?;
         let raw = mark_mounted(&*device, env, has_log)?;
         let geometry = Geometry::new(&raw)?;
@@ -162,7 +189,8 @@ impl OpenOptions {
             renames: Mutex::default(),
             orphans: Mutex::default(),
             quotas: Mutex::default(),
-            status: Status::default(),
+            status,
+            mmp: None,
             generations: AtomicU64::new(first_generation),
         };
         let volume = Volume {
@@ -266,7 +294,15 @@ impl Volume {
         self.store_counts(true)?;
         match std::mem::replace(&mut self.source, Source::Cached(BlockCache::new(0, 1))) {
             Source::Cached(_) => Ok(()),
-            Source::Live(live) => Ok(live.journal.close()?),
+            Source::Live(live) => {
+                let Live { journal, env, mmp, .. } = *live;
+                let closed = journal.close();
+                if let Some((worker, mark)) = mmp {
+                    worker.stop();
+                    mark.give_back(&env)?;
+                }
+                Ok(closed?)
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Kinds of volumes: what mke2fs is told.
-const KINDS: [&[&str]; 13] = [
+const KINDS: [&[&str]; 14] = [
     &["-t", "ext2", "-b", "1024"],
     &["-t", "ext2", "-b", "4096", "-O", "^dir_index,^filetype"],
     &["-t", "ext3", "-b", "1024"],
@@ -20,6 +20,7 @@ const KINDS: [&[&str]; 13] = [
     &["-t", "ext4", "-b", "1024", "-O", "metadata_csum,64bit"],
     &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"],
     &["-t", "ext4", "-O", "^has_journal"],
+    &["-t", "ext4", "-O", "mmp"],
     &[
         "-t",
         "ext4",

@@ -72,3 +72,56 @@ fn corruption_is_told_recorded_and_answered_as_the_options_say() {
         assert_eq!(header["First error time"], header["Last error time"]);
     }
 }
+
+/// The number of the mark in the MMP block, and a way to set it.
+fn mmp_sequence(device: &Arc<dyn Device>) -> (u64, u32) {
+    let volume = Volume::open(device.clone()).unwrap();
+    let block = volume.superblock().mmp_block;
+    let at = volume.geometry().byte_of(block) + 4;
+    let mut stored = [0; 4];
+    device.read_at(at, &mut stored).unwrap();
+    (at, u32::from_le_bytes(stored))
+}
+
+/// The stored number when nobody has the volume open, from the format.
+const NOBODY: u32 = 0xff4d_4d50;
+
+#[test]
+fn a_mark_is_taken_kept_alive_and_given_back() {
+    if tool("mke2fs").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let image =
+        TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "mmp,^metadata_csum"]).unwrap();
+    let bytes = std::fs::read(image.path()).unwrap();
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let env = Env::stepped(7);
+    let options = LiveOptions::default();
+    let open = || OpenOptions::default().open_live(device.clone(), &env, &options);
+    assert_eq!(mmp_sequence(&device).1, NOBODY);
+    let volume = open().unwrap();
+    let (_, first) = mmp_sequence(&device);
+    assert_ne!(first, NOBODY);
+    env.advance(std::time::Duration::from_secs(20));
+    assert_ne!(mmp_sequence(&device).1, first, "the number is counted up");
+
+    // A second opener watches for a while, sees the number move, and writes nothing.
+    let refused = open().unwrap_err();
+    assert!(matches!(refused, Error::InUse(_)), "{refused}");
+    volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+    volume.close().unwrap();
+    assert_eq!(mmp_sequence(&device).1, NOBODY);
+
+    // One that died is waited for and taken over.
+    drop(open().unwrap());
+    let volume = open().unwrap();
+
+    // Somebody else's mark ends all writing.
+    let (at, _) = mmp_sequence(&device);
+    device.write_at(at, &77_u32.to_le_bytes()).unwrap();
+    volume.create(InodeNo::ROOT, b"late", 0o644, &Creator::ROOT).unwrap();
+    env.advance(std::time::Duration::from_secs(20));
+    assert!(volume.is_read_only());
+    volume.close().unwrap_err();
+    assert_eq!(mmp_sequence(&device).1, 77);
+}

@@ -2,6 +2,7 @@
 
 pub(crate) mod edit;
 pub(crate) mod inodes;
+pub(crate) mod mmp;
 pub(crate) mod ranks;
 pub(crate) mod status;
 
@@ -15,7 +16,7 @@ use crate::volume::Volume;
 use crate::write::orphans::Orphans;
 use edit::LiveEdit;
 use extant_device::DeviceError;
-use extant_device::env::Env;
+use extant_device::env::{Env, Worker};
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_journal::{FlushOrdered, Frame, Journal};
@@ -23,6 +24,7 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
+use mmp::MmpMark;
 use status::Status;
 
 /// What a volume has beyond a reader's when it is being changed.
@@ -43,7 +45,9 @@ pub(crate) struct Live {
     pub(crate) orphans: Mutex<Orphans, OrphanLock>,
     /// Held while quotas are counted.
     pub(crate) quotas: Mutex<(), QuotaLock>,
-    pub(crate) status: Status,
+    pub(crate) status: Arc<Status>,
+    /// The mark of multiple-mount protection, and who keeps it alive.
+    pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,
     /// The next inode's generation is made of it.
     pub(crate) generations: AtomicU64,
 }
@@ -52,12 +56,13 @@ pub(crate) struct Live {
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
+    pub(crate) status: Arc<Status>,
 }
 
 impl FlushOrdered for Hooks {
     /// Data are on the device before the metadata that show them are changed: nothing is left to write.
     fn flush_ordered(&self, _: Tid) -> Result<(), DeviceError> {
-        Ok(())
+        if self.status.is_lost() { Err(mmp::lost()) } else { Ok(()) }
     }
 
     fn committed(&self, tid: Tid) {

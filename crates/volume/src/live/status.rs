@@ -44,6 +44,8 @@ struct Unrecorded {
 pub(crate) struct Status {
     /// An error has ended all changes.
     is_read_only: AtomicBool,
+    /// Somebody else has taken the volume.
+    is_lost: AtomicBool,
     has_unrecorded: AtomicBool,
     unrecorded: Mutex<Unrecorded, StatusLock>,
 }
@@ -129,6 +131,16 @@ impl Status {
     /// Nothing is changed from now on.
     pub(crate) fn set_read_only(&self) {
         self.is_read_only.store(true, Ordering::Release);
+    }
+
+    /// Somebody else has taken the volume: nothing is written any more.
+    pub(crate) fn set_lost(&self) {
+        self.is_lost.store(true, Ordering::Release);
+        self.set_read_only();
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
