@@ -23,7 +23,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, Request, RequestKind, check_batch};
+use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
 use crate::error::DeviceError;
 use crate::overlay::OverlayDevice;
 use crate::random::Random;
@@ -34,9 +34,9 @@ use crate::sync::Mutex;
 pub enum Event {
     /// Bytes were written.
     Write {
-        /// First byte.
+        /// First byte, at the start of a sector.
         offset: u64,
-        /// What was written.
+        /// What the sectors hold then.
         data: Arc<[u8]>,
     },
     /// A range was discarded; it reads as zeroes where the discard survives.
@@ -102,6 +102,33 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// What a request is in the log. A write is widened to whole sectors by what these hold: no device changes less.
+    fn event(&self, request: &Request<'_>) -> Result<Option<Event>, DeviceError> {
+        let range = request.offset()..request.offset() + request.length();
+        Ok(match &request.kind {
+            RequestKind::Flush => Some(Event::Flush),
+            RequestKind::Read { .. } => None,
+            _ if range.is_empty() => None,
+            RequestKind::Write { offset, buffers } => {
+                let sector = u64::from(self.sector_size());
+                let start = offset / sector * sector;
+                let end = range.end.next_multiple_of(sector).min(self.size()).max(range.end);
+                let written = buffers.slices().iter().flat_map(|buffer| buffer.iter().copied());
+                let mut data = vec![0; (offset - start) as usize];
+                self.live.read_at(start, &mut data)?;
+                data.extend(written);
+                let mut behind = vec![0; (end - range.end) as usize];
+                self.live.read_at(range.end, &mut behind)?;
+                data.append(&mut behind);
+                Some(Event::Write { offset: start, data: data.into() })
+            }
+            RequestKind::Discard { .. } => Some(Event::Discard(range)),
+            RequestKind::WriteZeroes { .. } => Some(Event::WriteZeroes(range)),
+        })
+    }
+}
+
 impl Device for Recorder {
     fn size(&self) -> u64 {
         self.live.size()
@@ -110,23 +137,12 @@ impl Device for Recorder {
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
         let mut events = self.events.lock();
-        let result = self.live.submit(batch);
-        for request in batch.iter().filter(|request| request.outcome.is_done()) {
-            let range = request.offset()..request.offset() + request.length();
-            match &request.kind {
-                RequestKind::Flush => events.push(Event::Flush),
-                RequestKind::Read { .. } => {}
-                _ if range.is_empty() => {}
-                RequestKind::Write { offset, buffers } => {
-                    let data =
-                        buffers.slices().iter().flat_map(|buffer| buffer.iter().copied()).collect();
-                    events.push(Event::Write { offset: *offset, data });
-                }
-                RequestKind::Discard { .. } => events.push(Event::Discard(range)),
-                RequestKind::WriteZeroes { .. } => events.push(Event::WriteZeroes(range)),
-            }
-        }
-        result
+        run_batch(batch, |request| {
+            let event = self.event(request)?;
+            self.live.submit(std::slice::from_mut(request))?;
+            events.extend(event);
+            Ok(())
+        })
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {

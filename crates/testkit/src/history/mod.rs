@@ -54,6 +54,8 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// Where data or a hole starts.
     Offset(u64),
+    /// There is no data, or no hole, from there on: a system call says ENXIO.
+    NoOffset,
     /// Names of a directory without `.` and `..`, sorted.
     Names(Vec<Vec<u8>>),
     /// The attributes of a file.

@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A directory on which histories are replayed by system calls, as root. Files are made by root: a history with other
 /// creators is not for it.
@@ -265,8 +265,8 @@ impl Subject for Mounted {
                 let found = rustix::fs::statvfs(&self.root)?;
                 return Ok(Answer::InodesUsed(found.f_files - found.f_ffree));
             }
-            // Real time passes by itself.
-            Call::Wait { .. } => {}
+            // Long enough that stamps before and after can be told apart.
+            Call::Wait { .. } => std::thread::sleep(Duration::from_millis(15)),
             // A mount ends with its owner; a held file does not outlive a reopened volume.
             Call::Reopen => self.held.clear(),
         }

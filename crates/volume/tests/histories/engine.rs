@@ -4,14 +4,18 @@ use crate::common;
 use extant_device::Device;
 use extant_device::env::Env;
 use extant_ondisk::InodeNo;
+use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_ondisk::time::Timestamp;
 use extant_testkit::history::{
-    Answer, Attributes, Call, Creator, FileId, Model, Moment, NodeKind, RenameHow, Step, Subject,
+    Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
+    Subject, XattrHow, acl_to_xattr, bytes_of,
 };
 use extant_testkit::{Kind, TreeSnapshot};
+use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    Error, LiveOptions, LoadedInode, OpenOptions, RenameFlags, SetAttributes, Volume,
+    AclKind, Error, LiveOptions, LoadedInode, OpenOptions, RenameFlags, SetAttributes, Volume,
+    XattrSet,
 };
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -187,7 +191,40 @@ impl Engine {
                 bytes.truncate(count);
                 return Ok(Answer::Bytes(bytes));
             }
-            Call::Sync | Call::Fsync { .. } | Call::Fdatasync { .. } => volume.sync()?,
+            Call::Sync => volume.sync()?,
+            Call::SetXattr { file, name, seed, len, how } => {
+                let how = match how {
+                    XattrHow::Any => XattrSet::Any,
+                    XattrHow::Create => XattrSet::Create,
+                    XattrHow::Replace => XattrSet::Replace,
+                };
+                volume.set_xattr(self.number(*file), name, &bytes_of(*seed, *len), how)?;
+            }
+            Call::RemoveXattr { file, name } => volume.remove_xattr(self.number(*file), name)?,
+            Call::SetAcl { file, default, acl } => {
+                let kind = if *default { AclKind::Default } else { AclKind::Access };
+                let acl = Acl::decode_xattr(&acl_to_xattr(acl)).expect("the lists of histories");
+                volume.set_acl(self.number(*file), kind, acl.as_ref())?;
+            }
+            Call::Write { file, offset, len, seed } => {
+                let bytes = bytes_of(*seed, *len);
+                let written = volume.write(self.number(*file), *offset, &bytes)?;
+                return Ok(Answer::Written(written as u64));
+            }
+            Call::Truncate { file, size } => volume.truncate(self.number(*file), *size)?,
+            Call::Fallocate { file, how, offset, len } => {
+                volume.fallocate(self.number(*file), mode_of(*how), *offset, *len)?;
+            }
+            Call::SeekData { file, offset } => {
+                let found = volume.seek_data(self.number(*file), *offset)?;
+                return Ok(found.map_or(Answer::NoOffset, Answer::Offset));
+            }
+            Call::SeekHole { file, offset } => {
+                let found = volume.seek_hole(self.number(*file), *offset)?;
+                return Ok(found.map_or(Answer::NoOffset, Answer::Offset));
+            }
+            Call::Fsync { file } => volume.fsync(self.number(*file))?,
+            Call::Fdatasync { file } => volume.fdatasync(self.number(*file))?,
             Call::StatFs => {
                 let found = volume.stat_fs()?;
                 return Ok(Answer::InodesUsed(u64::from(found.inodes) - found.free_inodes));
@@ -203,7 +240,6 @@ impl Engine {
                 )?;
                 self.volume = Some(Arc::new(opened));
             }
-            other => panic!("no history has this yet: {other:?}"),
         }
         Ok(Answer::Done)
     }
@@ -217,6 +253,9 @@ impl Subject for Engine {
 
     fn perform(&mut self, step: &Step, _: &Model) -> Result<Answer, Errno> {
         let outcome = self.call(step);
+        if let Ok(Answer::NoOffset) = outcome {
+            return Err(Errno::NXIO);
+        }
         // Background work gets its turn at some steps and falls behind at others.
         if step.number.is_multiple_of(3) {
             self.env.step();
@@ -266,6 +305,18 @@ fn attributes(inode: &LoadedInode) -> Result<Answer, Error> {
         mtime: moment(inode.mtime),
         ctime: moment(inode.ctime),
     }))
+}
+
+fn mode_of(how: Fallocate) -> FallocateMode {
+    match how {
+        Fallocate::Allocate => FallocateMode::Allocate,
+        Fallocate::KeepSize => FallocateMode::KeepSize,
+        Fallocate::Punch => FallocateMode::PunchHole,
+        Fallocate::Zero => FallocateMode::ZeroRange,
+        Fallocate::ZeroKeepSize => FallocateMode::ZeroRangeKeepSize,
+        Fallocate::Collapse => FallocateMode::CollapseRange,
+        Fallocate::Insert => FallocateMode::InsertRange,
+    }
 }
 
 /// The errno that a system call would give; what no call may end in is an errno of its own.

@@ -139,13 +139,19 @@ fn every_failure(profile: &Profile, kinds: &[&str], seed: u64) {
 
 #[test]
 fn a_failing_device_loses_nothing_that_was_acknowledged() {
-    let profile = Profile { crowd: 30, ..volumes::names().steps(100) };
+    let profile = Profile { crowd: 30, ..Profile::attributes().steps(140) };
     every_failure(&profile, &["ext4-1k", "ext2-1k", "no-checksums"], 200);
 }
 
 #[test]
+fn a_failing_device_loses_no_contents_that_were_acknowledged() {
+    let profile = Profile { farthest: 4 << 20, ..Profile::data().steps(100) };
+    every_failure(&profile, &["ext4-1k", "ext3-4k", "bigalloc"], 240);
+}
+
+#[test]
 fn a_full_volume_says_so_and_stays_whole() {
-    let profile = Profile { crowd: 400, ..volumes::names().steps(1500) };
+    let profile = Profile { crowd: 400, ..Profile::all().steps(1500) };
     let rules = |kind: Kind| Rules { may_fill: true, ..kind.rules() };
     on_volumes(&profile, 4 << 20, 300, rules, Env::stepped);
 }

@@ -6,7 +6,7 @@ use crate::volumes::{self, Kind};
 use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_testkit::history::{
-    Answer, Call, History, Model, Profile, Rules, Step, generate, replay, shrink,
+    Answer, Call, Family, History, Model, Profile, Rules, Step, generate, replay, shrink,
 };
 use extant_testkit::{
     LoopMount, TempImage, TreeSnapshot, differences, e2fsck_is_silent, is_root, skip,
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// Bytes of the volumes.
 pub(crate) const SIZE: u64 = 48 << 20;
+
+/// Failures that are made smaller before the others are only told.
+const SHOWN: usize = 4;
 
 /// A device as an image file, holes kept.
 pub(crate) fn to_file(device: &dyn Device) -> TempImage {
@@ -141,6 +144,10 @@ pub(crate) fn on_volumes(
                 fails(kind, &base, &env(seed), with_kernel, &rules, history)
             };
             let Some(what) = run(round % 8 == 0, &history) else { continue };
+            if failed.len() >= SHOWN {
+                failed.push(format!("{}, seed {seed}: {what}", kind.name));
+                continue;
+            }
             let least = shrink(&history, 400, |history| run(false, history).is_some());
             let now = run(false, &least).unwrap_or_else(|| "passes when replayed".into());
             failed.push(format!("{}, seed {seed}: {what}\nleast:\n{least:?}{now}", kind.name));
@@ -155,6 +162,22 @@ fn names_are_what_the_model_says() {
 }
 
 #[test]
+fn attributes_are_what_the_model_says() {
+    on_every_volume(&Profile::attributes().steps(400), 1000, Env::stepped);
+}
+
+#[test]
 fn names_are_what_the_model_says_with_threads() {
     on_every_volume(&volumes::names().steps(200), 500, |_| Env::threads());
+}
+
+#[test]
+fn contents_are_what_the_model_says() {
+    on_every_volume(&Profile::data().steps(250), 2000, Env::stepped);
+}
+
+#[test]
+fn every_call_does_what_the_model_says_with_reopening() {
+    let profile = Profile::all().with(&[(Family::Reopens, 2)]).steps(400);
+    on_every_volume(&profile, 3000, Env::stepped);
 }

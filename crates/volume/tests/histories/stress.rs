@@ -40,8 +40,8 @@ fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
         let (env, options) = (Env::threads(), LiveOptions::default());
         let volume = OpenOptions::default().open_live(device.clone(), &env, &options).unwrap();
         let volume = Arc::new(volume);
-        let rules = Rules { counts_inodes: false, ..kind.rules() };
-        let profile: Profile = volumes::names().steps(400 * volumes::rounds() as usize);
+        let rules = Rules { counts_inodes: false, may_fill: true, ..kind.rules() };
+        let profile = Profile::all().steps(400 * volumes::rounds() as usize);
         let models: Vec<Model> = thread::scope(|scope| {
             let run = |number: u64| {
                 let name = format!("t{number}");

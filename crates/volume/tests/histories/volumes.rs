@@ -35,10 +35,9 @@ pub(crate) fn rounds() -> u64 {
     asked.map_or(1, |count| count.parse().expect("EXTANT_HISTORIES is a number"))
 }
 
-/// Calls on names, of those that are built.
+/// Calls on names, and the attributes that go with them.
 pub(crate) fn names() -> Profile {
-    use Family::*;
-    Profile::names().with(&[(Attributes, 10)])
+    Profile::names().with(&[(Family::Attributes, 10)])
 }
 
 /// All of them; the first ones differ most.

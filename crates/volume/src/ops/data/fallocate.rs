@@ -161,11 +161,10 @@ impl Volume {
             }
             write_inode(&mut edit, file.number, &file.inode)?;
         }
+        // The kernel sets both times whatever changes.
+        touch(&edit, file, by);
         if size != file.size {
-            touch(&edit, file, by);
             set_size(&mut edit, file, size)?;
-        } else {
-            file.inode.ctime = crate::edit::Edit::now(&edit);
         }
         write_inode(&mut edit, file.number, &file.inode)
     }

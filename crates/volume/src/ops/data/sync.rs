@@ -29,6 +29,10 @@ impl Volume {
         if let Some(error) = live.journal.aborted() {
             return Err(error.into());
         }
-        Ok(self.device.flush()?)
+        self.device.flush().map_err(|error| {
+            // What metadata were written since the last flush is not sure either.
+            live.journal.abort(error.clone().into());
+            error.into()
+        })
     }
 }

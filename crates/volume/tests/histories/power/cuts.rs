@@ -4,7 +4,7 @@ use super::judge::{OPENED, Recorded, recover};
 use crate::random::{SIZE, fresh, to_file};
 use crate::volumes::{self, Kind};
 use extant_device::{Cut, Device, MemoryDevice, OverlayDevice, Sweep};
-use extant_testkit::history::{History, Profile, generate, shrink};
+use extant_testkit::history::{Family, History, Profile, generate, shrink};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::{DataMode, LiveOptions, Volume};
 use std::ffi::OsString;
@@ -135,12 +135,29 @@ fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) {
     assert!(cuts > 100, "only {cuts} cuts");
 }
 
-fn names() -> Profile {
-    Profile { crowd: 40, ..volumes::names().steps(120) }
+/// A profile with enough commits.
+fn committed(profile: Profile) -> Profile {
+    Profile { crowd: 20, farthest: 4 << 20, ..profile.with(&[(Family::Syncs, 15)]).steps(120) }
 }
 
 #[test]
 fn calls_on_names_survive_power_loss_whole() {
     let kinds = ["ext4-1k", "ext3-4k", "uninit-bg", "no-checksums", "inline-data", "orphan-file"];
-    every_cut(&names(), &kinds, DataMode::Ordered, 10);
+    every_cut(&committed(volumes::names()), &kinds, DataMode::Ordered, 10);
+}
+
+#[test]
+fn calls_on_attributes_survive_power_loss_whole() {
+    let profile = committed(Profile::attributes());
+    every_cut(&profile, &["ext4-1k", "ext3-4k", "ea-inode", "inline-data"], DataMode::Ordered, 40);
+}
+
+#[test]
+fn contents_survive_power_loss_and_nothing_stale_is_shown() {
+    let kinds = ["ext4-1k", "ext3-4k", "ext4-4k", "bigalloc", "inline-data"];
+    for (mode, seed) in
+        [(DataMode::Ordered, 70), (DataMode::Writeback, 80), (DataMode::Journal, 90)]
+    {
+        every_cut(&committed(Profile::data()), &kinds, mode, seed);
+    }
 }

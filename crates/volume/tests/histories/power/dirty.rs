@@ -5,7 +5,7 @@ use crate::common;
 use crate::random::{closed, model_of};
 use crate::volumes;
 use extant_device::Device;
-use extant_testkit::history::{Call, Family, Mounted, Profile, Rules, Step, advance, generate};
+use extant_testkit::history::{Call, Mounted, Profile, Rules, Step, advance, generate};
 use extant_testkit::{differences, e2fsck_is_silent, is_root, left_dirty, skip};
 use std::sync::Arc;
 
@@ -20,9 +20,7 @@ fn what_the_kernel_left_dirty_is_recovered_and_goes_on() {
             Ok(image) => image,
             Err(why) => skip!("{why}"),
         };
-        // Files that are deleted at the next mount are for later.
-        let profile = Profile::all().without(&[Family::TempFiles, Family::Holds]).steps(250);
-        let history = generate(seed, &profile, &kind.rules());
+        let history = generate(seed, &Profile::all().steps(250), &kind.rules());
         let rules = Rules { refusals_touch: true, counts_inodes: false, ..kind.rules() };
         let mut model = model_of(kind);
         model.rules = rules;
