@@ -138,7 +138,7 @@ fn make(out: &Path, seed: u64, copies: u64) -> Result<(), Failure> {
             }
             let whole = fs::read(&image)?;
             for copy in 0..=copies {
-                let damage = (copy > 0).then(|| seed ^ (set as u64) << 32 ^ copy << 16);
+                let damage = (copy > 0).then_some(seed ^ (set as u64) << 32 ^ copy << 16);
                 let bytes = match damage {
                     Some(damage) => damaged(&whole, damage),
                     None => whole.clone(),

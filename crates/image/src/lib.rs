@@ -4,6 +4,9 @@
 pub mod build;
 pub mod export;
 pub mod mkfs;
+mod new_file;
 
 pub mod source;
 pub mod tune;
+
+pub use new_file::NewFile;

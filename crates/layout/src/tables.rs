@@ -56,7 +56,11 @@ pub fn place_tables(
         used.insert(start..leading.end);
     }
     let mut tables = Tables { groups: Vec::new(), used };
-    let flex = if rules.packed { geometry.groups_count } else { flex_bg_size(geometry) };
+    if rules.packed {
+        tables.place_packed(geometry)?;
+        return Ok(tables);
+    }
+    let flex = flex_bg_size(geometry);
     for group in (0..geometry.groups_count).map(GroupNo) {
         let placed = if flex > 1 {
             tables.place_in_flex_group(geometry, group, flex)
@@ -92,6 +96,36 @@ impl Tables {
             return Some(block);
         }
         self.take(range, length)
+    }
+
+    /// At the volume's start: the block bitmaps of all groups, then all inode bitmaps, then all tables, around superblocks and
+    /// descriptors that lie there.
+    fn place_packed(&mut self, geometry: &Geometry) -> Result<(), NoRoom> {
+        let volume = geometry.first_data_block.0..geometry.blocks_count;
+        let mut goal = volume.start;
+        let mut row = |length: u64| -> Result<Vec<BlockNo>, NoRoom> {
+            let groups = (0..geometry.groups_count).map(GroupNo);
+            groups
+                .map(|group| {
+                    let place =
+                        self.take_near(goal, volume.clone(), length).ok_or(NoRoom(group))?;
+                    goal = place.0 + length;
+                    Ok(place)
+                })
+                .collect()
+        };
+        let (block_bitmaps, inode_bitmaps) = (row(1)?, row(1)?);
+        let inode_tables = row(u64::from(geometry.itable_blocks()))?;
+        let bitmaps = block_bitmaps.into_iter().zip(inode_bitmaps);
+        self.groups = bitmaps
+            .zip(inode_tables)
+            .map(|((block_bitmap, inode_bitmap), inode_table)| GroupTables {
+                block_bitmap,
+                inode_bitmap,
+                inode_table,
+            })
+            .collect();
+        Ok(())
     }
 
     /// Bitmaps, then the table. With a stride the bitmaps come behind the table, a stride further in each group.

@@ -46,8 +46,8 @@ impl Args {
                     .map_err(|error| not_written(Path::new("standard output"), &error))?;
             }
             Some(output) => {
-                let mut target = Target::create(output)?;
-                let outcome = write_archive(&image, path, start, &mut target.file, session)?;
+                let target = Target::create(output)?;
+                let outcome = write_archive(&image, path, start, &mut target.file(), session)?;
                 outcome.map_err(|error| not_written(output, &error))?;
                 target.keep()?;
             }

@@ -82,8 +82,8 @@ impl Args {
         };
         match &self.output {
             Some(output) => {
-                let mut target = Target::create(output)?;
-                target.file.write_all(&bytes).at(output)?;
+                let target = Target::create(output)?;
+                target.file().write_all(&bytes).at(output)?;
                 target.keep()
             }
             None => session.out.bytes(&bytes),

@@ -329,16 +329,14 @@ fn sparse_map(
 
 /// Attributes of the file at `path`, which may be a symlink. File systems without any have none.
 fn read_xattrs(path: &[u8], list: &mut XattrList) -> Result<(), Errno> {
-    const NAMES_START: usize = 512;
-    const VALUE_START: usize = 256;
-    let names = match grow(NAMES_START, |buffer| llistxattr(path, buffer)) {
+    let names = match grow(|buffer| llistxattr(path, buffer)) {
         Ok(names) if names.is_empty() => return Ok(()),
         Ok(names) => names,
         Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
         Err(error) => return Err(error),
     };
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        match grow(VALUE_START, |buffer| lgetxattr(path, name, buffer)) {
+        match grow(|buffer| lgetxattr(path, name, buffer)) {
             Ok(value) => list.add(name, &value),
             // Removed meanwhile, or listed by a file system that has no value for it.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
@@ -348,13 +346,18 @@ fn read_xattrs(path: &[u8], list: &mut XattrList) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Calls with a larger buffer until the answer fits; the kernel ends both kinds of answer at 64 KiB.
-fn grow(
-    start: usize,
-    mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
-) -> Result<Vec<u8>, Errno> {
+/// Calls with a larger buffer until the answer fits; the kernel ends both kinds of answer at 64 KiB. Most files have no
+/// attributes: the first try takes no memory from the heap.
+fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    const FIRST: usize = 512;
     const LIMIT: usize = 1 << 17;
-    let mut buffer = vec![0; start];
+    let mut first = [0; FIRST];
+    match call(&mut first) {
+        Ok(length) => return Ok(first[..length].to_vec()),
+        Err(Errno::RANGE) => {}
+        Err(error) => return Err(error),
+    }
+    let mut buffer = vec![0; 4 * FIRST];
     loop {
         match call(&mut buffer) {
             Ok(length) => {

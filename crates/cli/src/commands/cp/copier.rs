@@ -288,7 +288,12 @@ impl<'i> Copier<'i> {
         let made = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(bits.into()))
             .map_err(|error| Failure::at(place, error))?;
         let made = File::from(made);
-        self.contents(file, path, &made, place)?;
+        if let Err(failure) = self.contents(file, path, &made, place) {
+            // No half file stays; if even that fails, the failure is told all the same.
+            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+            self.copies.remove(&file.number);
+            return Err(failure);
+        }
         self.keep(&Made::Open(made.as_fd()), file, path, place, session)
     }
 
