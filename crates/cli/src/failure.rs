@@ -3,6 +3,8 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
+use crate::err_line;
+
 /// The exit code of an ordinary failure.
 const FAILED: u8 = 1;
 /// The exit code of a command line that means nothing.
@@ -64,7 +66,7 @@ impl Failure {
     /// Prints the sentence after the name under which the command was called.
     pub(crate) fn tell(&self, called: &str) {
         if let Some(sentence) = &self.sentence {
-            eprintln!("{called}: {sentence}");
+            err_line!("{called}: {sentence}");
         }
     }
 }

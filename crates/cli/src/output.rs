@@ -93,6 +93,24 @@ macro_rules! say {
     };
 }
 
+/// A line on standard output of work that goes on whether anybody reads or not.
+#[macro_export]
+macro_rules! out_line {
+    ($($what:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($what)*);
+    }};
+}
+
+/// A line on standard error, which may be closed.
+#[macro_export]
+macro_rules! err_line {
+    ($($what:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($what)*);
+    }};
+}
+
 /// A failed write to standard output: quiet when the reader has gone.
 pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     outcome.map_err(|error| match error.kind() {

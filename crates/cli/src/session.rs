@@ -1,5 +1,6 @@
 //! What every command is handed: its name in messages, standard output, and the exit code so far.
 
+use crate::err_line;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -35,7 +36,7 @@ impl Session {
     /// A remark on standard error that changes nothing.
     pub(crate) fn remark(&mut self, what: impl std::fmt::Display) -> Result<(), Failure> {
         self.out.flush()?;
-        eprintln!("{}: {what}", self.called);
+        err_line!("{}: {what}", self.called);
         Ok(())
     }
 

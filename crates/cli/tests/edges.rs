@@ -107,6 +107,25 @@ fn an_inline_file_that_is_all_hole_is_exported_as_a_hole() {
     );
 }
 
+/// A check goes on to its end whether anybody reads or not, and a failure with nobody to tell is a failure all the same.
+#[test]
+fn a_reader_that_goes_away_ends_no_check() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir(&source).unwrap();
+    let image = built(&scratch, &source);
+    let code = |words: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(EXTANT);
+        command.args(words).stdout(writer.try_clone().unwrap()).stderr(writer);
+        command.status().unwrap().code()
+    };
+    assert_eq!(code(&["fsck", "-fnv", "-tt", &image]), Some(0));
+    assert_eq!(code(&["fsck", "-fy", &image]), Some(0));
+    assert_eq!(code(&["ls", "/nonexistent/x.img"]), Some(1));
+}
+
 /// Letters of filefrag and dumpe2fs that mean nothing for an image are refused by name; unknown ones end as the twin does.
 #[test]
 fn letters_of_the_twins_work_or_are_refused_by_name() {

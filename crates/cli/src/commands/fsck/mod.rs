@@ -19,6 +19,7 @@ use extant_device::{Device, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
 
 use super::undo;
+use crate::err_line;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::table;
@@ -146,7 +147,7 @@ fn usage(what: &str) -> Failure {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version {
-            eprintln!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
+            err_line!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
             return Ok(());
         }
         session.out.flush()?;
@@ -243,7 +244,7 @@ fn cancel_on_interrupt(image: &str, called: &str) {
     let Ok(mut signals) = signals else { return };
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
-            eprintln!("{text}");
+            err_line!("{text}");
             std::process::exit(i32::from(CANCELLED));
         }
     });
@@ -390,8 +391,8 @@ impl Run<'_> {
 
     /// The judge ended the run: preening met something that is not safe.
     fn stopped(&self, console: &Console) -> u8 {
-        eprintln!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
-        eprintln!("\t(i.e., without -a or -p options)");
+        err_line!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
+        err_line!("\t(i.e., without -a or -p options)");
         if self.args.json {
             console.print_json_alone(&self.image, UNCORRECTED);
         }
@@ -457,7 +458,7 @@ impl Run<'_> {
             fresh_uuid: fresh_uuid().map_err(|error| failed(&error))?,
             env: env.clone(),
             waiting: Some(Arc::new(move |seconds| {
-                eprintln!(
+                err_line!(
                     "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
                 );
             })),

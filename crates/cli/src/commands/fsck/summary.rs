@@ -12,6 +12,7 @@ use serde_json::json;
 use super::CORRECTED;
 use super::console::Console;
 use crate::failure::Failure;
+use crate::out_line;
 use crate::output::Output;
 
 /// What the check took.
@@ -81,17 +82,17 @@ impl Summary<'_> {
 
     pub(super) fn print(&self, name: &str, is_preen: bool, is_verbose: bool, costs: &Costs) {
         if self.is_modified && !is_preen {
-            println!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****");
+            out_line!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****");
         }
         if self.left {
-            println!("\n{name}: ********** WARNING: Filesystem still has errors **********\n");
+            out_line!("\n{name}: ********** WARNING: Filesystem still has errors **********\n");
         }
         if let Some(superblock) = &self.superblock {
             if is_verbose {
                 print_statistics(superblock, &self.report.census);
             } else {
                 let (inodes, blocks) = used(superblock);
-                println!(
+                out_line!(
                     "{name}: {inodes}/{} files ({:.1}% non-contiguous), {blocks}/{} blocks",
                     superblock.inodes_count,
                     percent(self.report.census.fragmented, inodes),
@@ -101,11 +102,11 @@ impl Summary<'_> {
         }
         if costs.levels > 1 {
             for figures in &self.report.passes {
-                println!("Pass {}: {}", figures.pass, cost(figures.time, figures.traffic, None));
+                out_line!("Pass {}: {}", figures.pass, cost(figures.time, figures.traffic, None));
             }
         }
         if costs.levels > 0 {
-            println!("{}", cost(costs.time, costs.traffic, Some(self.report.memory)));
+            out_line!("{}", cost(costs.time, costs.traffic, Some(self.report.memory)));
         }
     }
 
@@ -191,21 +192,21 @@ fn print_statistics(superblock: &Superblock, census: &Census) {
     let plural = |count: u64, one: &str, many: &str| {
         if count == 1 { one.to_owned() } else { many.to_owned() }
     };
-    println!();
-    println!(
+    out_line!();
+    out_line!(
         "{inodes:12} {} used ({:.2}%, out of {})",
         plural(inodes, "inode", "inodes"),
         percent(inodes, u64::from(superblock.inodes_count)),
         superblock.inodes_count
     );
-    println!(
+    out_line!(
         "{:12} non-contiguous {} ({:.1}%)",
         census.fragmented,
         plural(census.fragmented, "file", "files"),
         percent(census.fragmented, inodes)
     );
     let [single, double, triple] = census.indirect;
-    println!("             # of inodes with ind/dind/tind blocks: {single}/{double}/{triple}");
+    out_line!("             # of inodes with ind/dind/tind blocks: {single}/{double}/{triple}");
     let depths: Vec<String> = census
         .extent_depth
         .iter()
@@ -215,15 +216,15 @@ fn print_statistics(superblock: &Superblock, census: &Census) {
         .collect();
     if !depths.is_empty() {
         let depths: Vec<String> = depths.into_iter().rev().collect();
-        println!("             Extent depth histogram: {}", depths.join("/"));
+        out_line!("             Extent depth histogram: {}", depths.join("/"));
     }
-    println!(
+    out_line!(
         "{blocks:12} {} used ({:.2}%, out of {})",
         plural(blocks, "block", "blocks"),
         percent(blocks, superblock.blocks_count),
         superblock.blocks_count
     );
-    println!();
+    out_line!();
     let kinds = [
         (census.regular, "regular file", "regular files"),
         (census.directories, "directory", "directories"),
@@ -233,17 +234,17 @@ fn print_statistics(superblock: &Superblock, census: &Census) {
         (census.links, "link", "links"),
     ];
     for (count, one, many) in kinds {
-        println!("{count:12} {}", plural(count, one, many));
+        out_line!("{count:12} {}", plural(count, one, many));
     }
-    println!(
+    out_line!(
         "{:12} symbolic {} ({} fast symbolic {})",
         census.symlinks,
         plural(census.symlinks, "link", "links"),
         census.fast_symlinks,
         plural(census.fast_symlinks, "link", "links")
     );
-    println!("{:12} {}", census.sockets, plural(census.sockets, "socket", "sockets"));
-    println!("------------");
+    out_line!("{:12} {}", census.sockets, plural(census.sockets, "socket", "sockets"));
+    out_line!("------------");
     let files = census.regular
         + census.directories
         + census.char_devices
@@ -251,5 +252,5 @@ fn print_statistics(superblock: &Superblock, census: &Census) {
         + census.fifos
         + census.symlinks
         + census.sockets;
-    println!("{files:12} {}", plural(files, "file", "files"));
+    out_line!("{files:12} {}", plural(files, "file", "files"));
 }
