@@ -150,7 +150,6 @@ findings! {
     /// The stored hash of an attribute in an inode is wrong.
     EaInInodeHash: 1, Safe, "Extended attribute in inode {inode} has a hash ({found}) which is invalid.", "Clear", true;
     /// The block of attributes is none.
-    EaBlockNumber: 1, Damage, "Inode {inode} has a bad extended attribute block {block}.", "Clear", true;
     /// What the block of attributes holds is broken.
     EaBlockCorrupt: 1, Damage, "Extended attribute block {block} of inode {inode} is corrupt: {detail}.", "Clear", true;
     /// A block of attributes is sound but for its checksum.
@@ -230,17 +229,12 @@ findings! {
     /// The index flag on a volume without them.
     IndexWithoutFeature: 1, Damage, "Inode {inode} has INDEX_FL flag set on filesystem without htree support.", "Clear HTree index", true;
     /// The root of a directory's index is none.
-    HtreeRootInvalid: 1, Damage, "HTREE directory inode {inode} has an invalid root node.", "Clear HTree index", true;
     /// The index of a directory has a hash nobody knows.
-    HtreeHashUnknown: 1, Damage, "HTREE directory inode {inode} has an unsupported hash version ({found}).", "Clear HTree index", true;
     /// The index of a directory is deeper than it may be.
-    HtreeTooDeep: 1, Damage, "HTREE directory inode {inode} has a tree depth ({found}) which is too big.", "Clear HTree index", true;
     /// IMAGIC on a volume without it.
     ImagicFlag: 1, Safe, "Inode {inode} has imagic flag set.", "Clear", true;
     /// A block of the orphan file is none.
-    OrphanBlockInvalid: 1, Safe, "Orphan file (inode {inode}) block {file_block} is not clean.", "Clear", true;
     /// The orphan file's inode is none.
-    OrphanFileInvalid: 1, Safe, "Orphan file (inode {inode}) is invalid: {detail}.", "Clear", true;
     /// A file that claims blocks that something else claims too.
     MultiplyClaimed: 1, Damage, "Multiply-claimed block(s) in inode {inode}: {detail}.", "Clone multiply-claimed blocks", true;
     /// A file that claims blocks that something else claims too, not to be cloned.
@@ -288,7 +282,6 @@ findings! {
     /// The chain of records is broken.
     DirectoryCorrupted: 2, Damage, "Directory inode {dir}, block #{file_block}, offset {found}: directory corrupted.", "Salvage", true;
     /// A record is shorter than its name.
-    EntryRecLen: 2, Damage, "Entry '{name}' in directory {dir} has rec_len of {found}, should be {expected}.", "Fix", true;
     /// A name without length.
     EntryEmptyName: 2, Damage, "Entry '{name}' in directory {dir} has a zero-length name.", "Clear", true;
     /// A directory has a hole.
@@ -356,9 +349,7 @@ findings! {
     /// lost+found is something else than a directory.
     LostFoundNotDirectory: 3, Damage, "/lost+found is not a directory (ino={inode}).", "Unlink", true;
     /// lost+found is encrypted.
-    LostFoundEncrypted: 3, Damage, "/lost+found is encrypted (ino={inode}).", "Unlink", true;
     /// lost+found holds its entries in the inode.
-    LostFoundInline: 3, Damage, "/lost+found has inline data.", "Move to a block", true;
     /// There is no room for what lost+found needs.
     NoRoomForLostFound: 3, Damage, "Cannot allocate space for /lost+found: {detail}.", "", true;
     /// `..` names another directory than the parent.

@@ -119,20 +119,19 @@ impl Front<'_> {
     }
 
     fn check_quota_inodes(&mut self) -> Result<(), CheckError> {
-        if !self.volume.raw.features().ro_compat.contains(RoCompatFeatures::QUOTA) {
-            return Ok(());
-        }
         let (first, last) =
             (self.volume.geometry().first_inode, self.volume.geometry().inodes_count);
         let raw = &self.volume.raw;
+        let has_quota = raw.features().ro_compat.contains(RoCompatFeatures::QUOTA);
         let quotas = [
             ("user", raw.s_usr_quota_inum.get(), Some(InodeNo::USER_QUOTA)),
             ("group", raw.s_grp_quota_inum.get(), Some(InodeNo::GROUP_QUOTA)),
             ("project", raw.s_prj_quota_inum.get(), None),
         ];
         for (name, number, reserved) in quotas {
-            let is_possible = (first.0..=last).contains(&number)
-                || reserved.is_some_and(|reserved| reserved.0 == number);
+            // Without the feature a number hides a file of that number from the passes of others.
+            let is_possible = has_quota && (first.0..=last).contains(&number)
+                || has_quota && reserved.is_some_and(|reserved| reserved.0 == number);
             if number == 0 || is_possible {
                 continue;
             }

@@ -177,9 +177,16 @@ pub fn open(
             front.volume.commit()?;
         }
     }
+    let before = front.outcomes.len();
     front.check_journal()?;
+    let is_replayed =
+        front.outcomes[before..].iter().any(|it| it.finding.code == Code::JournalRecovered);
     front.check_fields()?;
     front.check_groups()?;
+    if is_replayed {
+        // What was logged may have been the journal's own inode.
+        front.check_journal()?;
+    }
     if front.may_repair() {
         front.volume.commit()?;
     }

@@ -138,13 +138,15 @@ impl Check<'_> {
                     visit.marks |= Mark::SUSPECT;
                 }
             }
-            Some(special) => {
-                let is_device = matches!(special, FileType::CharDevice | FileType::BlockDevice);
-                if !is_sound_special(&visit.inode, is_device) {
+            Some(_) => {
+                let is_sound = is_sound_special(&visit.inode);
+                if !is_sound {
                     visit.marks |= Mark::SUSPECT;
                 }
+                // The flag is what makes the rest garbage: it stays until that is judged.
                 let barred = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-                if visit.inode.flags.intersects(barred)
+                if is_sound
+                    && visit.inode.flags.intersects(barred)
                     && self.ask(visit.finding(Code::SpecialImmutable))?
                 {
                     visit.inode.flags.remove(barred);
@@ -235,18 +237,13 @@ impl Check<'_> {
     }
 }
 
-/// A device has its number in the first words, everything else nothing at all.
-pub(crate) fn is_sound_special(inode: &Inode, is_device: bool) -> bool {
+/// Devices, pipes and sockets have no map. Words behind the device number that are not zero say nothing by themselves, since
+/// kernels have left some there; with an immutable or append-only flag they are garbage, as e2fsck has it.
+pub(crate) fn is_sound_special(inode: &Inode) -> bool {
+    const NUMBERS: usize = 16;
     if inode.flags.intersects(InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         return false;
     }
-    let used = if is_device { 8 } else { 0 };
-    if is_device && inode.i_block[..4] != [0; 4] && inode.i_block[2..4] != [0; 2] {
-        return false;
-    }
-    let has_number = |range: std::ops::Range<usize>| inode.i_block[range].iter().any(|b| *b != 0);
-    if is_device && has_number(0..4) && has_number(4..8) {
-        return false;
-    }
-    inode.i_block[used..].iter().all(|byte| *byte == 0)
+    let is_marked = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    !is_marked || inode.i_block[NUMBERS..].iter().all(|byte| *byte == 0)
 }

@@ -149,15 +149,16 @@ impl Check<'_> {
         bytes: &mut [u8],
         record: &Record,
     ) -> Result<(), CheckError> {
-        if !chain.format.has_filetype {
-            return Ok(());
-        }
         let found = bytes[record.at + 7];
-        let expected = Kind::Directory.encode();
+        let expected = if chain.format.has_filetype { Kind::Directory.encode() } else { 0 };
         if found == expected {
             return Ok(());
         }
-        let code = if found == 0 { Code::FileTypeMissing } else { Code::FileTypeWrong };
+        let code = match found {
+            _ if !chain.format.has_filetype => Code::FileTypeUnexpected,
+            0 => Code::FileTypeMissing,
+            _ => Code::FileTypeWrong,
+        };
         let finding = self
             .entry(chain, bytes, record, code)
             .found(u64::from(found))

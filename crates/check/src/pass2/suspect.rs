@@ -43,15 +43,13 @@ impl Check<'_> {
         let code = match inode.file_type() {
             None => Some(Code::InodeModeInvalid),
             Some(FileType::CharDevice) => {
-                (!is_sound_special(&inode, true)).then_some(Code::CharDeviceIllegal)
+                (!is_sound_special(&inode)).then_some(Code::CharDeviceIllegal)
             }
             Some(FileType::BlockDevice) => {
-                (!is_sound_special(&inode, true)).then_some(Code::BlockDeviceIllegal)
+                (!is_sound_special(&inode)).then_some(Code::BlockDeviceIllegal)
             }
-            Some(FileType::Fifo) => (!is_sound_special(&inode, false)).then_some(Code::FifoIllegal),
-            Some(FileType::Socket) => {
-                (!is_sound_special(&inode, false)).then_some(Code::SocketIllegal)
-            }
+            Some(FileType::Fifo) => (!is_sound_special(&inode)).then_some(Code::FifoIllegal),
+            Some(FileType::Socket) => (!is_sound_special(&inode)).then_some(Code::SocketIllegal),
             Some(FileType::Symlink) => {
                 (!self.is_sound_target(ino, &record, &inode)?).then_some(Code::SymlinkInvalid)
             }

@@ -1,0 +1,635 @@
+//! The damages: one code each, and what follows from it at once.
+
+use extant_check::Code;
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures};
+
+use super::hand::{Base, EXT2, EXT4, Hand, MARKS, MMP, PLAIN, QUOTA, flag, put16, put32};
+
+pub(crate) struct Damage {
+    pub(crate) code: Code,
+    pub(crate) base: Base,
+    pub(crate) spoil: fn(&mut Hand),
+    /// What a look finds beside it: what follows from the damage without any repair.
+    pub(crate) also: &'static [Code],
+}
+
+const fn on(code: Code, base: Base, spoil: fn(&mut Hand)) -> Damage {
+    Damage { code, base, spoil, also: &[] }
+}
+
+const fn with(code: Code, base: Base, also: &'static [Code], spoil: fn(&mut Hand)) -> Damage {
+    Damage { code, base, spoil, also }
+}
+
+fn compat(raw: &mut RawSuperblock, feature: CompatFeatures, is_on: bool) {
+    let mut features = raw.features();
+    features.compat.set(feature, is_on);
+    raw.set_features(features);
+}
+
+fn incompat(raw: &mut RawSuperblock, feature: IncompatFeatures, is_on: bool) {
+    let mut features = raw.features();
+    features.incompat.set(feature, is_on);
+    raw.set_features(features);
+}
+
+fn ro_compat(raw: &mut RawSuperblock, feature: RoCompatFeatures, is_on: bool) {
+    let mut features = raw.features();
+    features.ro_compat.set(feature, is_on);
+    raw.set_features(features);
+}
+
+/// An inode that nothing uses.
+const FREE: InodeNo = InodeNo(1000);
+/// Where an extent leaf's first entry lies in a record.
+const EXTENT: usize = 0x28 + 12;
+
+pub(crate) const DAMAGES: &[Damage] = &[
+    // Before the passes.
+    on(Code::InodesCountWrong, EXT2, |hand| {
+        hand.block(1, |bytes| {
+            let count = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+            put32(bytes, 0, count - 8);
+        });
+    }),
+    on(Code::ReservedBlocksTooMany, EXT4, |hand| {
+        hand.superblock(|raw| raw.s_r_blocks_count_lo.set(16_000));
+    }),
+    on(Code::UuidMissing, PLAIN, |hand| hand.superblock(|raw| raw.s_uuid = [0; 16])),
+    on(Code::QuotaInodeBad, EXT4, |hand| hand.superblock(|raw| raw.s_usr_quota_inum.set(14))),
+    on(Code::OrphanPresentWithoutFile, EXT4, |hand| {
+        hand.superblock(|raw| ro_compat(raw, RoCompatFeatures::ORPHAN_PRESENT, true));
+    }),
+    with(
+        Code::JournalWithoutFeature,
+        PLAIN,
+        &[
+            Code::JournalNotInUse,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.superblock(|raw| compat(raw, CompatFeatures::HAS_JOURNAL, false));
+        },
+    ),
+    on(Code::JournalBackup, EXT4, |hand| {
+        hand.superblock(|raw| raw.s_jnl_blocks[0].set(0));
+    }),
+    on(Code::OrphanListIllegal, EXT4, |hand| {
+        hand.superblock(|raw| raw.s_last_orphan.set(0x7fff_ffff));
+    }),
+    on(Code::LastGroupUninit, MARKS, |hand| {
+        let last = hand.volume.geometry().groups_count - 1;
+        hand.desc(last, |desc| desc.flags |= GroupFlags::BLOCK_UNINIT);
+    }),
+    with(
+        Code::ResizeInodeInvalid,
+        EXT4,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| {
+            hand.inode(InodeNo::RESIZE, |record| record[..0x64].fill(0));
+        },
+    ),
+    on(Code::ChecksumFeaturesBoth, EXT4, |hand| {
+        hand.superblock(|raw| ro_compat(raw, RoCompatFeatures::GDT_CSUM, true));
+    }),
+    with(
+        Code::MmpBlockInvalid,
+        MMP,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| hand.superblock(|raw| raw.s_mmp_block.set(0xfff_ffff)),
+    ),
+    on(Code::MmpChecksum, MMP, |hand| {
+        hand.block(hand.volume.raw.s_mmp_block.get(), |bytes| bytes[0x20] ^= 1);
+    }),
+    // Inodes.
+    with(
+        Code::RootNotDirectory,
+        EXT4,
+        &[
+            Code::RootMissing,
+            Code::UnattachedInode,
+            Code::LinkCountWrong,
+            Code::GroupDirectoriesWrong,
+        ],
+        |hand| {
+            hand.inode(InodeNo::ROOT, |record| put16(record, 0, 0o100_755));
+        },
+    ),
+    on(Code::RootHasDtime, EXT4, |hand| {
+        hand.inode(InodeNo::ROOT, |record| put32(record, 0x14, 0x5000_0000));
+    }),
+    on(Code::ReservedInodeMode, EXT4, |hand| {
+        hand.inode(InodeNo(9), |record| {
+            put16(record, 0, 0o020_600);
+            put16(record, 0x1a, 1);
+        });
+    }),
+    on(Code::DeletedWithoutDtime, PLAIN, |hand| {
+        hand.inode(FREE, |record| put16(record, 0, 0o100_644));
+    }),
+    on(Code::InUseWithDtime, EXT4, |hand| {
+        hand.file("file", |record| put32(record, 0x14, 0x5000_0000));
+    }),
+    on(Code::OrphanListLeftover, EXT4, |hand| hand.file("file", |record| put32(record, 0x14, 12))),
+    with(
+        Code::ZeroLengthDirectory,
+        EXT4,
+        &[
+            Code::DotDotWrong,
+            Code::UnattachedInode,
+            Code::LinkCountWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("sub/inner", |record| {
+                put32(record, 4, 0);
+                put32(record, 0x1c, 0);
+                put16(record, 0x2a, 0);
+            });
+        },
+    ),
+    on(Code::InodeSizeWrong, EXT4, |hand| hand.file("file", |record| put32(record, 4, 1))),
+    on(Code::InodeBlocksWrong, EXT4, |hand| hand.file("file", |record| put32(record, 0x1c, 99))),
+    with(
+        Code::IllegalBlock,
+        EXT2,
+        &[
+            Code::InodeBlocksWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| put32(record, 0x28 + 4, 0xfff_ffff));
+        },
+    ),
+    with(
+        Code::TooManyIllegalBlocks,
+        EXT2,
+        &[
+            Code::IllegalBlock,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            let file = hand.find("long");
+            let indirect = hand.decoded(file).i_block;
+            let block = u32::from_le_bytes(indirect[48..52].try_into().expect("four bytes"));
+            hand.block(u64::from(block), |bytes| bytes.fill(0xee));
+        },
+    ),
+    on(Code::BadBlocksInodeInvalid, EXT4, |hand| {
+        hand.inode(InodeNo::BAD_BLOCKS, |record| put16(record, 0, 0o100_600));
+    }),
+    on(Code::BadBlockIllegal, EXT4, |hand| {
+        hand.inode(InodeNo::BAD_BLOCKS, |record| put32(record, 0x28, 0xfff_ffff));
+    }),
+    on(Code::QuotaNotInUse, EXT4, |hand| {
+        hand.inode(InodeNo::USER_QUOTA, |record| {
+            put16(record, 0, 0o100_600);
+            put16(record, 0x1a, 1);
+        });
+    }),
+    with(
+        Code::JournalNotInUse,
+        PLAIN,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| {
+            hand.superblock(|raw| {
+                compat(raw, CompatFeatures::HAS_JOURNAL, false);
+                raw.s_journal_inum.set(0);
+            });
+        },
+    ),
+    on(Code::SpecialWithSize, EXT4, |hand| hand.file("fifo", |record| put32(record, 4, 7))),
+    on(Code::SpecialImmutable, EXT4, |hand| hand.file("fifo", |record| flag(record, 0x10))),
+    on(Code::ExtraSizeInvalid, EXT4, |hand| hand.file("file", |record| put16(record, 0x80, 7))),
+    on(Code::EaInInodeInvalid, EXT4, |hand| {
+        // The first entry's value lies off the inode.
+        hand.file("other", |record| put16(record, 0x80 + 32 + 4 + 2, 0xfff0));
+    }),
+    on(Code::EaInInodeHash, EXT4, |hand| {
+        hand.file("other", |record| put32(record, 0x80 + 32 + 4 + 12, 0x1234_5678));
+    }),
+    on(Code::EaBlockOffVolume, EXT4, |hand| {
+        hand.file("file", |record| put32(record, 0x68, 0xfff_ffff));
+    }),
+    with(
+        Code::EaBlockCorrupt,
+        PLAIN,
+        &[
+            Code::InodeBlocksWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            let block = hand.decoded(hand.find("long")).file_acl;
+            hand.block(block.0, |bytes| put16(bytes, 32 + 2, 0xfff0));
+        },
+    ),
+    on(Code::EaBlockChecksum, EXT4, |hand| {
+        let block = hand.decoded(hand.find("long")).file_acl;
+        hand.block(block.0, |bytes| bytes[0x10] ^= 1);
+    }),
+    on(Code::EaBlockRefcount, PLAIN, |hand| {
+        let block = hand.decoded(hand.find("long")).file_acl;
+        hand.block(block.0, |bytes| put32(bytes, 4, 7));
+    }),
+    on(Code::CasefoldFlag, EXT4, |hand| hand.file("sub", |record| flag(record, 0x4000_0000))),
+    with(
+        Code::LooksLikeDirectory,
+        EXT4,
+        &[
+            Code::InodeBlocksWrong,
+            Code::InodeModeInvalid,
+            Code::FileTypeWrong,
+            Code::UnconnectedDirectory,
+            Code::LinkCountWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::GroupDirectoriesWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| hand.file("sub", |record| put16(record, 0, 0o755)),
+    ),
+    with(
+        Code::ExtentsWithoutFeature,
+        EXT2,
+        &[
+            Code::ExtentHeaderCorrupt,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| flag(record, 0x8_0000));
+        },
+    ),
+    on(Code::ExtentsFeatureMissing, PLAIN, |hand| {
+        hand.superblock(|raw| {
+            incompat(raw, IncompatFeatures::EXTENTS, false);
+        });
+    }),
+    with(
+        Code::ExtentsFlagMissing,
+        EXT4,
+        &[
+            Code::InodeSizeWrong,
+            Code::InodeBlocksWrong,
+            Code::IllegalBlock,
+            Code::MultiplyClaimed,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| put32(record, 0x20, 0));
+        },
+    ),
+    with(
+        Code::ExtentHeaderCorrupt,
+        EXT4,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| {
+            hand.file("file", |record| put16(record, 0x28, 0x1111));
+        },
+    ),
+    with(
+        Code::ExtentInvalidStart,
+        EXT4,
+        &[
+            Code::InodeBlocksWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| put32(record, EXTENT + 8, 0xfff_ffff));
+        },
+    ),
+    with(
+        Code::ExtentZeroLength,
+        EXT4,
+        &[
+            Code::InodeBlocksWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| put16(record, EXTENT + 4, 0));
+        },
+    ),
+    with(
+        Code::ExtentInvalidLength,
+        EXT4,
+        &[
+            Code::InodeBlocksWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| put16(record, EXTENT + 4, 0x7fff));
+        },
+    ),
+    on(Code::UnwrittenDirectory, EXT4, |hand| {
+        hand.file("sub", |record| record[EXTENT + 5] |= 0x80);
+    }),
+    with(
+        Code::DirectoryHole,
+        EXT4,
+        &[
+            Code::InodeSizeWrong,
+            Code::DuplicateDot,
+            Code::DuplicateDotDot,
+            Code::DotDotWrong,
+            Code::LinkCountWrong,
+        ],
+        |hand| hand.file("sub", |record| put32(record, EXTENT, 3)),
+    ),
+    on(Code::InodeChecksum, EXT4, |hand| {
+        let file = hand.find("file");
+        hand.unsealed(file, |record| record[0x7c] ^= 1);
+    }),
+    with(
+        Code::InlineAndExtentsIsExtents,
+        EXT4,
+        &[
+            Code::InodeBlocksWrong,
+            Code::InlineWithoutFeature,
+            Code::InlineWithoutAttribute,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| flag(record, 0x1000_0000));
+        },
+    ),
+    on(Code::TimeBeyond, EXT4, |hand| {
+        hand.file("file", |record| {
+            put32(record, 8, 0x8000_0000);
+            record[0x8c] |= 3;
+        });
+    }),
+    on(Code::IndexFlagOnOther, EXT4, |hand| hand.file("file", |record| flag(record, 0x1000))),
+    on(Code::IndexWithoutFeature, EXT4, |hand| {
+        hand.superblock(|raw| compat(raw, CompatFeatures::DIR_INDEX, false));
+    }),
+    on(Code::ImagicFlag, EXT4, |hand| hand.file("file", |record| flag(record, 0x2000))),
+    with(
+        Code::MultiplyClaimed,
+        EXT2,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| {
+            let block = hand.blocks(hand.find("other"))[0];
+            hand.file("file", |record| put32(record, 0x28, block as u32));
+        },
+    ),
+    // Names.
+    with(Code::EntryBadInode, EXT4, &[Code::UnattachedInode], |hand| {
+        hand.entry("", "file", |entry| put32(entry, 0, 0x7fff_ffff));
+    }),
+    with(Code::EntryUnusedInode, PLAIN, &[Code::UnattachedInode], |hand| {
+        hand.entry("", "file", |entry| put32(entry, 0, FREE.0));
+    }),
+    with(Code::EntryLinkToDot, EXT4, &[Code::UnconnectedDirectory, Code::LinkCountWrong], |hand| {
+        let dir = hand.find("sub");
+        hand.entry("sub", "inner", |entry| put32(entry, 0, dir.0));
+    }),
+    with(
+        Code::EntryLinkToDirectory,
+        EXT4,
+        &[Code::DirectoryLinkedTwice, Code::UnconnectedDirectory, Code::LinkCountWrong],
+        |hand| {
+            let dir = hand.find("dir");
+            hand.entry("sub", "inner", |entry| put32(entry, 0, dir.0));
+        },
+    ),
+    with(
+        Code::EntryLinkToRoot,
+        EXT4,
+        &[Code::UnconnectedDirectory, Code::LinkCountWrong],
+        |hand| {
+            hand.entry("sub", "inner", |entry| put32(entry, 0, InodeNo::ROOT.0));
+        },
+    ),
+    on(Code::EntryBadCharacters, EXT4, |hand| hand.entry("", "file", |entry| entry[9] = b'/')),
+    with(Code::MissingDot, PLAIN, &[Code::LinkCountWrong], |hand| {
+        hand.entry("sub/inner", ".", |entry| put32(entry, 0, 0))
+    }),
+    with(Code::MissingDotDot, PLAIN, &[Code::DotDotWrong, Code::LinkCountWrong], |hand| {
+        hand.entry("sub/inner", "..", |entry| put32(entry, 0, 0));
+    }),
+    with(Code::FirstEntryNotDot, EXT4, &[Code::LinkCountWrong], |hand| {
+        hand.entry("sub/inner", ".", |entry| entry[8] = b'x');
+    }),
+    with(Code::SecondEntryNotDotDot, EXT4, &[Code::DotDotWrong, Code::LinkCountWrong], |hand| {
+        hand.entry("sub/inner", "..", |entry| entry[8] = b'x');
+    }),
+    on(Code::DotWrong, EXT4, |hand| hand.entry("sub/inner", ".", |entry| put32(entry, 0, 12))),
+    on(Code::DotNotTerminated, EXT4, |hand| {
+        hand.entry("sub/inner", ".", |entry| entry[9] = b'x');
+    }),
+    on(Code::DotDotNotTerminated, EXT4, |hand| {
+        hand.entry("sub/inner", "..", |entry| entry[10] = b'x');
+    }),
+    with(
+        Code::DirectoryCorrupted,
+        EXT4,
+        &[Code::UnconnectedDirectory, Code::UnattachedInode, Code::LinkCountWrong],
+        |hand| {
+            hand.entry("", "file", |entry| put16(entry, 4, 3));
+        },
+    ),
+    with(Code::EntryEmptyName, EXT4, &[Code::UnattachedInode], |hand| {
+        hand.entry("", "file", |entry| entry[6] = 0)
+    }),
+    on(Code::FileTypeWrong, EXT4, |hand| hand.entry("", "file", |entry| entry[7] = 2)),
+    on(Code::FileTypeMissing, EXT4, |hand| hand.entry("", "file", |entry| entry[7] = 0)),
+    with(Code::FileTypeUnexpected, PLAIN, &[Code::LostFoundMissing], |hand| {
+        hand.superblock(|raw| incompat(raw, IncompatFeatures::FILETYPE, false));
+    }),
+    with(
+        Code::InodeModeInvalid,
+        EXT4,
+        &[
+            Code::InodeBlocksWrong,
+            Code::FileTypeWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.file("file", |record| put16(record, 0, 0o170_644));
+        },
+    ),
+    on(Code::SymlinkInvalid, EXT4, |hand| hand.file("fast", |record| put32(record, 4, 50))),
+    on(Code::FifoIllegal, EXT4, |hand| {
+        hand.file("fifo", |record| {
+            flag(record, 0x10);
+            put32(record, 0x28 + 20, 7);
+        });
+    }),
+    on(Code::FieldNotZero, EXT4, |hand| hand.file("file", |record| put32(record, 0x70, 7))),
+    on(Code::HighFieldNotZero, EXT2, |hand| hand.file("file", |record| put16(record, 0x76, 7))),
+    with(Code::NameNotUnique, PLAIN, &[Code::DuplicateEntry], |hand| {
+        hand.entry("", "file", |entry| entry[8..12].copy_from_slice(b"fast"));
+    }),
+    with(Code::DuplicateEntry, PLAIN, &[Code::UnattachedInode, Code::LinkCountWrong], |hand| {
+        let fast = hand.find("fast");
+        hand.entry("", "file", |entry| {
+            put32(entry, 0, fast.0);
+            entry[7] = 7;
+            entry[8..12].copy_from_slice(b"fast");
+        });
+    }),
+    on(Code::DirBlockChecksum, EXT4, |hand| {
+        let block = hand.blocks(hand.find("sub"))[0];
+        hand.block(block, |bytes| bytes[1023] ^= 1);
+    }),
+    on(Code::DirBlockWithoutChecksum, EXT4, |hand| {
+        let block = hand.blocks(hand.find("sub"))[0];
+        hand.block(block, |bytes| bytes[1024 - 5] = 0);
+    }),
+    on(Code::HtreeInvalid, PLAIN, |hand| {
+        let root = hand.blocks(hand.find("dir"))[0];
+        // The hash of the second entry.
+        hand.block(root, |bytes| put32(bytes, 0x28, 2));
+    }),
+    on(Code::HtreeRootChecksum, EXT4, |hand| {
+        let root = hand.blocks(hand.find("dir"))[0];
+        hand.block(root, |bytes| bytes[1023] ^= 1);
+    }),
+    with(
+        Code::EntryPastHighWater,
+        MARKS,
+        &[
+            Code::LinkCountWrong,
+            Code::BlockBitmapWrong,
+            Code::InodeBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::GroupDirectoriesWrong,
+            Code::FreeBlocksTotalWrong,
+            Code::FreeInodesTotalWrong,
+        ],
+        |hand| {
+            hand.desc(0, |desc| {
+                desc.itable_unused += 3;
+                desc.free_inodes += 3;
+            });
+        },
+    ),
+    // Connections and counts.
+    with(
+        Code::RootMissing,
+        EXT4,
+        &[
+            Code::UnattachedInode,
+            Code::LinkCountWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::GroupDirectoriesWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| hand.inode(InodeNo::ROOT, |record| record.fill(0)),
+    ),
+    with(Code::UnconnectedDirectory, PLAIN, &[Code::LinkCountWrong], |hand| {
+        hand.entry("sub", "inner", |entry| put32(entry, 0, 0));
+    }),
+    on(Code::LostFoundMissing, PLAIN, |hand| {
+        hand.entry("", "lost+found", |entry| entry[8] = b'L');
+    }),
+    on(Code::LostFoundNotDirectory, PLAIN, |hand| {
+        let (file, found) = (hand.find("file"), hand.find("lost+found"));
+        hand.entry("", "lost+found", |entry| {
+            put32(entry, 0, file.0);
+            entry[7] = 1;
+        });
+        hand.entry("", "file", |entry| {
+            put32(entry, 0, found.0);
+            entry[7] = 2;
+        });
+    }),
+    with(Code::DotDotWrong, EXT4, &[Code::LinkCountWrong], |hand| {
+        let dir = hand.find("dir");
+        hand.entry("sub/inner", "..", |entry| put32(entry, 0, dir.0));
+    }),
+    on(Code::UnattachedInode, EXT4, |hand| hand.entry("", "file", |entry| put32(entry, 0, 0))),
+    on(Code::UnattachedEmpty, EXT4, |hand| {
+        hand.entry("dir", "name-123", |entry| put32(entry, 0, 0));
+    }),
+    on(Code::LinkCountWrong, EXT4, |hand| hand.file("file", |record| put16(record, 0x1a, 9))),
+    // Summaries.
+    on(Code::BlockBitmapWrong, PLAIN, |hand| {
+        let bitmap = hand.volume.desc(GroupNo(1)).block_bitmap;
+        hand.block(bitmap.0, |bytes| bytes[1000] ^= 1);
+    }),
+    on(Code::InodeBitmapWrong, PLAIN, |hand| {
+        let bitmap = hand.volume.desc(GroupNo(1)).inode_bitmap;
+        hand.block(bitmap.0, |bytes| bytes[50] ^= 1);
+    }),
+    on(Code::InodeBitmapPadding, PLAIN, |hand| {
+        let bitmap = hand.volume.desc(GroupNo(1)).inode_bitmap;
+        hand.block(bitmap.0, |bytes| bytes[1023] = 0);
+    }),
+    on(Code::BlockBitmapPadding, PLAIN, |hand| {
+        let last = hand.volume.geometry().groups_count - 1;
+        let bitmap = hand.volume.desc(GroupNo(last)).block_bitmap;
+        hand.block(bitmap.0, |bytes| bytes[1023] = 0);
+    }),
+    on(Code::BlockBitmapChecksum, EXT4, |hand| {
+        hand.desc(0, |desc| desc.block_bitmap_checksum ^= 1);
+    }),
+    on(Code::InodeBitmapChecksum, EXT4, |hand| {
+        hand.desc(0, |desc| desc.inode_bitmap_checksum ^= 1);
+    }),
+    on(Code::BlockUninitInUse, MARKS, |hand| {
+        hand.desc(0, |desc| desc.flags |= GroupFlags::BLOCK_UNINIT);
+    }),
+    with(
+        Code::EntryInUninitGroup,
+        MARKS,
+        &[
+            Code::InodeUninitInUse,
+            Code::LinkCountWrong,
+            Code::BlockBitmapWrong,
+            Code::InodeBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::GroupFreeInodesWrong,
+            Code::GroupDirectoriesWrong,
+            Code::FreeBlocksTotalWrong,
+            Code::FreeInodesTotalWrong,
+        ],
+        |hand| {
+            hand.desc(0, |desc| desc.flags |= GroupFlags::INODE_UNINIT);
+        },
+    ),
+    on(Code::GroupFreeBlocksWrong, PLAIN, |hand| hand.desc(0, |desc| desc.free_clusters += 1)),
+    on(Code::GroupFreeInodesWrong, PLAIN, |hand| hand.desc(0, |desc| desc.free_inodes += 1)),
+    on(Code::GroupDirectoriesWrong, PLAIN, |hand| hand.desc(0, |desc| desc.used_dirs += 1)),
+    on(Code::FreeBlocksTotalWrong, PLAIN, |hand| {
+        hand.superblock(|raw| raw.s_free_blocks_count_lo.set(1));
+    }),
+    on(Code::FreeInodesTotalWrong, PLAIN, |hand| {
+        hand.superblock(|raw| raw.s_free_inodes_count.set(1));
+    }),
+    on(Code::QuotaWrong, QUOTA, |hand| {
+        // The first record's count of inodes, in the leaf.
+        let leaf = hand.blocks(InodeNo::USER_QUOTA)[5];
+        hand.block(leaf, |bytes| bytes[16 + 8 + 16] ^= 0x70);
+    }),
+    on(Code::QuotaFileCorrupt, QUOTA, |hand| {
+        let head = hand.blocks(InodeNo::USER_QUOTA)[0];
+        hand.block(head, |bytes| bytes[0] ^= 0xff);
+    }),
+];
