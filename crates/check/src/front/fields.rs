@@ -130,8 +130,9 @@ impl Front<'_> {
         ];
         for (name, number, reserved) in quotas {
             // Without the feature a number hides a file of that number from the passes of others.
-            let is_possible = has_quota && (first.0..=last).contains(&number)
-                || has_quota && reserved.is_some_and(|reserved| reserved.0 == number);
+            let is_there = (first.0..=last).contains(&number)
+                || reserved.is_some_and(|reserved| reserved.0 == number);
+            let is_possible = has_quota && is_there;
             if number == 0 || is_possible {
                 continue;
             }

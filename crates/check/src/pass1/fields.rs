@@ -237,13 +237,15 @@ impl Check<'_> {
     }
 }
 
+/// Bytes of `i_block` in which a device number may stand.
+pub(crate) const DEVICE_NUMBERS: usize = 16;
+
 /// Devices, pipes and sockets have no map. Words behind the device number that are not zero say nothing by themselves, since
 /// kernels have left some there; with an immutable or append-only flag they are garbage, as e2fsck has it.
 pub(crate) fn is_sound_special(inode: &Inode) -> bool {
-    const NUMBERS: usize = 16;
     if inode.flags.intersects(InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         return false;
     }
     let is_marked = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
-    !is_marked || inode.i_block[NUMBERS..].iter().all(|byte| *byte == 0)
+    !is_marked || inode.i_block[DEVICE_NUMBERS..].iter().all(|byte| *byte == 0)
 }
