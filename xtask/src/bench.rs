@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: ours and a peer in the same run, as interleaved pairs; medians and the ratio.
 
 mod cases;
+mod live;
 mod run;
 
 use std::path::PathBuf;
@@ -68,7 +69,7 @@ pub(crate) struct Pair {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let cases = cases::all();
+        let cases: Vec<Case> = cases::all().into_iter().chain(live::all()).collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<14} {}", case.name, case.what));
             return Ok(ExitCode::SUCCESS);
@@ -96,12 +97,16 @@ impl Bench {
             }
             rows.push(match measure(case, &setting, self.rounds.max(1)) {
                 Ok(row) => row,
-                Err(why) => format!("| `{}` | {} | skipped: {why} | | | | |", case.name, case.what),
+                Err(why) => {
+                    format!("| `{}` | {} | skipped: {why} | | | | | |", case.name, case.what)
+                }
             });
             println!("{}", rows[rows.len() - 1]);
         }
-        println!("\n| case | what | ours, s | peer, s | ours / peer | bar | memory of ours |");
-        println!("|---|---|---|---|---|---|---|");
+        println!(
+            "\n| case | what | ours, s | peer, s | ours / peer | bar | memory | CPU s, ours / peer |"
+        );
+        println!("|---|---|---|---|---|---|---|---|");
         rows.iter().for_each(|row| println!("{row}"));
         Ok(ExitCode::SUCCESS)
     }
@@ -124,6 +129,10 @@ fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Fail
         }
     }
     let memory = ours.iter().map(|outcome| outcome.peak_bytes).max().unwrap_or(0);
+    let cpu = match theirs.is_empty() {
+        true => format!("{:.2}", median_cpu(&ours)),
+        false => format!("{:.2} / {:.2}", median_cpu(&ours), median_cpu(&theirs)),
+    };
     let ours = median(&ours);
     let (peer, ratio) = match theirs.is_empty() {
         true => (case.peer.to_owned(), String::new()),
@@ -133,7 +142,7 @@ fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Fail
         }
     };
     Ok(format!(
-        "| `{}` | {} ({}) | {ours:.2} | {peer} | {ratio} | {} | {} MiB |",
+        "| `{}` | {} ({}) | {ours:.2} | {peer} | {ratio} | {} | {} MiB | {cpu} |",
         case.name,
         case.what,
         pair.input,
@@ -143,7 +152,14 @@ fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Fail
 }
 
 fn median(outcomes: &[Outcome]) -> f64 {
-    let mut seconds = outcomes.iter().map(|outcome| outcome.seconds).collect::<Vec<_>>();
+    median_of(outcomes.iter().map(|outcome| outcome.seconds).collect())
+}
+
+fn median_cpu(outcomes: &[Outcome]) -> f64 {
+    median_of(outcomes.iter().map(|outcome| outcome.cpu_seconds).collect())
+}
+
+fn median_of(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
     let middle = seconds.len() / 2;
     match seconds.len() % 2 {
@@ -159,7 +175,8 @@ mod tests {
     #[test]
     fn the_median_of_an_even_count_lies_between_the_middle_two() {
         let outcomes = |seconds: &[f64]| {
-            let outcome = |seconds: &f64| Outcome { seconds: *seconds, peak_bytes: 0 };
+            let outcome =
+                |seconds: &f64| Outcome { seconds: *seconds, peak_bytes: 0, cpu_seconds: 0.0 };
             seconds.iter().map(outcome).collect::<Vec<_>>()
         };
         assert_eq!(median(&outcomes(&[9.0, 1.0, 2.0])), 2.0);

@@ -50,6 +50,15 @@ pub(crate) fn release_binary() -> Result<PathBuf, Failure> {
     Ok(target_dir().join("release/extant"))
 }
 
+/// Builds an example of a crate for release and says where it is.
+pub(crate) fn release_example(package: &str, example: &str) -> Result<PathBuf, Failure> {
+    let args = ["build", "--release", "--package", package, "--example", example];
+    if !cargo().args(args).status()?.success() {
+        return Err("the release build failed".into());
+    }
+    Ok(target_dir().join("release/examples").join(example))
+}
+
 /// Installs the missing packages where root and apt-get are there; gives what is still missing.
 pub(crate) fn install_packages() -> Vec<&'static str> {
     let missing = || {

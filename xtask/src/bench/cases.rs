@@ -220,7 +220,7 @@ fn export(setting: &Setting) -> Result<Pair, Failure> {
     Ok(pair)
 }
 
-fn pair(ours: Side, theirs: Option<Side>, input: String) -> Pair {
+pub(super) fn pair(ours: Side, theirs: Option<Side>, input: String) -> Pair {
     Pair { ours, theirs, input, _held: Vec::new() }
 }
 
@@ -280,7 +280,7 @@ fn apparent_bytes(root: &Path) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-fn must(command: &mut Command) -> Result<(), Failure> {
+pub(super) fn must(command: &mut Command) -> Result<(), Failure> {
     match command.status()?.success() {
         true => Ok(()),
         false => Err(format!("{command:?} failed").into()),

@@ -15,10 +15,14 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
     /// The largest resident set seen.
     pub(crate) peak_bytes: u64,
+    /// Seconds that the machine's processors were busy, kernel threads too: the work of a loop device is not its user's.
+    pub(crate) cpu_seconds: f64,
 }
 
 /// Commands that are run in order; their time is added up.
 pub(crate) struct Side {
+    /// Run before the clock starts.
+    pub(crate) before: Vec<Step>,
     /// Removed before each run.
     pub(crate) output: Option<PathBuf>,
     /// A file to make before each run, sparse, of so many bytes.
@@ -39,11 +43,11 @@ pub(crate) struct Step {
 impl Side {
     /// A side of one command.
     pub(crate) fn of(script: &'static str, args: &[&Path], output: Option<&Path>) -> Self {
-        let args = args.iter().map(|arg| arg.to_path_buf()).collect();
         Self {
+            before: Vec::new(),
             output: output.map(Path::to_owned),
             sparse: None,
-            steps: vec![Step { script, args }],
+            steps: vec![Step::of(script, args)],
             sync: output.is_some(),
         }
     }
@@ -61,8 +65,12 @@ impl Side {
                 std::fs::File::create(output)?.set_len(bytes)?;
             }
         }
+        for step in &self.before {
+            step.run()?;
+        }
         // What earlier runs left dirty must not be written on this one's clock.
         rustix::fs::sync();
+        let busy = busy_seconds();
         let started = Instant::now();
         let mut peak_bytes = 0;
         for step in &self.steps {
@@ -71,11 +79,17 @@ impl Side {
         if let (true, Some(output)) = (self.sync, &self.output) {
             std::fs::File::open(output)?.sync_all()?;
         }
-        Ok(Outcome { seconds: started.elapsed().as_secs_f64(), peak_bytes })
+        let seconds = started.elapsed().as_secs_f64();
+        Ok(Outcome { seconds, peak_bytes, cpu_seconds: busy_seconds() - busy })
     }
 }
 
 impl Step {
+    /// A command line; its paths are $1, $2 …
+    pub(crate) fn of(script: &'static str, args: &[&Path]) -> Self {
+        Self { script, args: args.iter().map(|arg| arg.to_path_buf()).collect() }
+    }
+
     fn run(&self) -> Result<u64, Failure> {
         let mut command = Command::new("bash");
         // `exec` in the script keeps the process, whose memory is looked at.
@@ -115,4 +129,14 @@ fn resident_peak(child: &Child) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
+}
+
+/// Seconds since the start that all processors together were not idle; 0 where /proc does not tell.
+fn busy_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq
+    let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|at| ticks.get(*at)).sum();
+    busy as f64 / rustix::param::clock_ticks_per_second() as f64
 }

@@ -1,0 +1,170 @@
+//! Many calls on names, on a volume in process or on a mounted directory: what `cargo xtask bench` times.
+//!
+//! `name_calls volume IMAGE create|link|rename|unlink COUNT` makes the calls on the volume of an image, `directory` instead
+//! of `volume` by system calls on a directory; both end when everything is on the disk. With `prepare-` before it, what the
+//! calls need is made. `name_calls open-volume IMAGE` opens a volume, makes one file and closes it.
+
+use extant_device::env::Env;
+use extant_ondisk::InodeNo;
+use extant_volume::{Creator, LiveOptions, OpenOptions, RenameFlags, Volume};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use std::error::Error;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Files of one directory.
+const PER_DIRECTORY: usize = 1000;
+
+/// Where the calls go.
+trait Target {
+    type Dir;
+    fn make_dir(&self, name: &str) -> Result<Self::Dir, Box<dyn Error>>;
+    fn dir(&self, name: &str) -> Result<Self::Dir, Box<dyn Error>>;
+    fn create(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
+    fn link(&self, dir: &Self::Dir, name: &str, to: &str) -> Result<(), Box<dyn Error>>;
+    fn rename(&self, dir: &Self::Dir, name: &str, to: &str) -> Result<(), Box<dyn Error>>;
+    fn unlink(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
+    fn finish(self) -> Result<(), Box<dyn Error>>;
+}
+
+struct Directory(OwnedFd);
+
+impl Target for Directory {
+    type Dir = OwnedFd;
+
+    fn make_dir(&self, name: &str) -> Result<OwnedFd, Box<dyn Error>> {
+        rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o755))?;
+        self.dir(name)
+    }
+
+    fn dir(&self, name: &str) -> Result<OwnedFd, Box<dyn Error>> {
+        Ok(rustix::fs::openat(&self.0, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
+    }
+
+    fn create(&self, dir: &OwnedFd, name: &str) -> Result<(), Box<dyn Error>> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        drop(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o644))?);
+        Ok(())
+    }
+
+    fn link(&self, dir: &OwnedFd, name: &str, to: &str) -> Result<(), Box<dyn Error>> {
+        Ok(rustix::fs::linkat(dir, name, dir, to, AtFlags::empty())?)
+    }
+
+    fn rename(&self, dir: &OwnedFd, name: &str, to: &str) -> Result<(), Box<dyn Error>> {
+        Ok(rustix::fs::renameat(dir, name, dir, to)?)
+    }
+
+    fn unlink(&self, dir: &OwnedFd, name: &str) -> Result<(), Box<dyn Error>> {
+        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    }
+
+    fn finish(self) -> Result<(), Box<dyn Error>> {
+        Ok(rustix::fs::syncfs(&self.0)?)
+    }
+}
+
+impl Target for Volume {
+    type Dir = InodeNo;
+
+    fn make_dir(&self, name: &str) -> Result<InodeNo, Box<dyn Error>> {
+        Ok(self.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT)?.number)
+    }
+
+    fn dir(&self, name: &str) -> Result<InodeNo, Box<dyn Error>> {
+        Ok(self.lookup(InodeNo::ROOT, name.as_bytes())?.inode)
+    }
+
+    fn create(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
+        Volume::create(self, *dir, name.as_bytes(), 0o644, &Creator::ROOT)?;
+        Ok(())
+    }
+
+    fn link(&self, dir: &InodeNo, name: &str, to: &str) -> Result<(), Box<dyn Error>> {
+        let file = self.lookup(*dir, name.as_bytes())?.inode;
+        Volume::link(self, file, *dir, to.as_bytes())?;
+        Ok(())
+    }
+
+    fn rename(&self, dir: &InodeNo, name: &str, to: &str) -> Result<(), Box<dyn Error>> {
+        Volume::rename(self, *dir, name.as_bytes(), *dir, to.as_bytes(), RenameFlags::empty())?;
+        Ok(())
+    }
+
+    fn unlink(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
+        Ok(Volume::unlink(self, *dir, name.as_bytes())?)
+    }
+
+    fn finish(self) -> Result<(), Box<dyn Error>> {
+        Ok(self.close()?)
+    }
+}
+
+fn open_volume(image: &Path) -> Result<Volume, Box<dyn Error>> {
+    let device = extant_device::OpenOptions::new().write(true).open(image)?;
+    let options = LiveOptions::default();
+    Ok(OpenOptions::default().open_live(Arc::new(device), &Env::threads(), &options)?)
+}
+
+fn open_directory(path: &Path) -> Result<Directory, Box<dyn Error>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    Ok(Directory(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
+}
+
+fn prepare<T: Target>(target: T, call: &str, count: usize) -> Result<(), Box<dyn Error>> {
+    for number in 0..count.div_ceil(PER_DIRECTORY) {
+        let dir = target.make_dir(&format!("d{number:05}"))?;
+        if call != "create" {
+            for file in 0..PER_DIRECTORY.min(count - number * PER_DIRECTORY) {
+                target.create(&dir, &format!("file-{file:06}"))?;
+            }
+        }
+    }
+    target.finish()
+}
+
+fn run<T: Target>(target: T, call: &str, count: usize) -> Result<(), Box<dyn Error>> {
+    for number in 0..count.div_ceil(PER_DIRECTORY) {
+        let dir = target.dir(&format!("d{number:05}"))?;
+        for file in 0..PER_DIRECTORY.min(count - number * PER_DIRECTORY) {
+            let (name, other) = (format!("file-{file:06}"), format!("other-{file:06}"));
+            match call {
+                "create" => target.create(&dir, &name)?,
+                "link" => target.link(&dir, &name, &other)?,
+                "rename" => target.rename(&dir, &name, &other)?,
+                "unlink" => target.unlink(&dir, &name)?,
+                other => return Err(format!("no such call: {other}").into()),
+            }
+        }
+    }
+    target.finish()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["open-volume", image] => {
+            let volume = open_volume(image.as_ref())?;
+            volume.create(InodeNo::ROOT, b"first", 0o644, &Creator::ROOT)?;
+            volume.finish()
+        }
+        ["volume", image, call, count] => run(open_volume(image.as_ref())?, call, count.parse()?),
+        ["prepare-volume", image, call, count] => {
+            prepare(open_volume(image.as_ref())?, call, count.parse()?)
+        }
+        ["directory", path, call, count] => {
+            run(open_directory(path.as_ref())?, call, count.parse()?)
+        }
+        ["prepare-directory", path, call, count] => {
+            for entry in std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()? {
+                if entry.file_name() != "lost+found" {
+                    std::fs::remove_dir_all(entry.path())?;
+                }
+            }
+            prepare(open_directory(path.as_ref())?, call, count.parse()?)
+        }
+        _ => Err("usage: name_calls [prepare-]volume|[prepare-]directory PATH CALL COUNT".into()),
+    }
+}
