@@ -184,11 +184,13 @@ fn damaged(whole: &[u8], seed: u64) -> Vec<u8> {
             2 => bytes[at] = random.below(256) as u8,
             3 => {
                 let block = at / 1024 * 1024;
-                bytes[block..block + 1024].fill(0);
+                let end = bytes.len().min(block + 1024);
+                bytes[block..end].fill(0);
             }
             _ => {
                 let (from, to) = (at / 1024 * 1024, place(&mut random) / 1024 * 1024);
-                bytes.copy_within(from..from + 1024, to);
+                let len = 1024.min(bytes.len() - from.max(to));
+                bytes.copy_within(from..from + len, to);
             }
         }
     }
