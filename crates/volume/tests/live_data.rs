@@ -380,3 +380,35 @@ fn threads_change_contents_side_by_side() {
         }
     }
 }
+
+/// What is preallocated can be written when nothing else can, wherever it is written first.
+#[test]
+fn preallocated_blocks_of_a_full_volume_are_written() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = Image::new(8 << 20, &["-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=1"]);
+    let volume = image.open_live(None);
+    let make = |name: &str| {
+        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+    };
+    let (ready, filler) = (make("ready"), make("filler"));
+    const SIZE: usize = 1 << 20;
+    volume.fallocate(ready, FallocateMode::Allocate, 0, SIZE as u64).unwrap();
+    let mut at = 0;
+    while let Ok(count) = volume.write_by(filler, at, &[1; 1 << 16], &Creator::ROOT) {
+        at += count as u64;
+    }
+    assert_eq!(volume.stat_fs().unwrap().free_blocks, 0);
+    let mut model = vec![0; SIZE];
+    for turn in 0..200_usize {
+        let at = (turn * 37 % 1000) * 1024 + turn;
+        assert_eq!(volume.write(ready, at as u64, &[turn as u8; 700]).unwrap(), 700, "{turn}");
+        model[at..at + 700].fill(turn as u8);
+    }
+    let mut found = vec![1; SIZE];
+    assert_eq!(volume.read(ready, 0, &mut found).unwrap(), SIZE);
+    assert!(found == model);
+    volume.close().unwrap();
+    e2fsck_fn(&image.stored()).unwrap();
+}

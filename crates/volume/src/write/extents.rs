@@ -81,6 +81,17 @@ fn kind(file: &LoadedInode, limits: &NodeLimits) -> BlockKind {
     }
 }
 
+/// The whole extent that maps a block.
+pub(super) fn extent_at<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<Option<Extent>, Error> {
+    let way = way_to(source, file, at)?;
+    let extents = way.last().map_or(&[][..], Step::extents);
+    Ok(extents.iter().find(|extent| extent.contains(at)).copied())
+}
+
 /// Puts a run into the tree; it overlaps none that is there. The number of nodes that the tree grew by.
 pub(super) fn insert<E: Edit>(
     edit: &mut E,

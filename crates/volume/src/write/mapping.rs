@@ -352,6 +352,22 @@ pub fn set_state_step<E: Edit>(
     Ok(next)
 }
 
+/// The unwritten extent that a block lies in, from its first block on: marked as written as a whole it takes no room in the tree.
+///
+/// # Errors
+/// A broken tree, or the device failed.
+pub fn unwritten_extent<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<Option<Extent>, Error> {
+    if !file.is_extent_mapped() {
+        return Ok(None);
+    }
+    let extent = extents::extent_at(source, file, at)?;
+    Ok(extent.filter(|extent| extent.is_unwritten))
+}
+
 /// Runs of the file that are mapped, in a range: for callers that write to them.
 ///
 /// # Errors

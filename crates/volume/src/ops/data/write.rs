@@ -313,7 +313,7 @@ impl Volume {
                 Was::Written => Ok(()),
                 Was::Unwritten => {
                     let blocks = FileBlock(segment.blocks.start)..FileBlock(segment.blocks.end);
-                    set_state(&mut edit, file, blocks, State::Written)
+                    self.set_written(&mut edit, file, blocks)
                 }
                 Was::Hole(claim) => {
                     let count = segment.blocks.end - segment.blocks.start;
@@ -340,6 +340,49 @@ impl Volume {
         write_inode(&mut edit, file.number, &file.inode)?;
         // A part of the slice's length.
         Ok((covered - range.start) as usize)
+    }
+
+    /// Marks unwritten blocks that were filled as written. Where the tree has no room for the parts of an extent, and the volume none
+    /// for the tree, the rest of the extent is filled with zeros and all of it marked: what was preallocated can always be written.
+    fn set_written(
+        &self,
+        edit: &mut LiveEdit<'_>,
+        file: &mut LoadedInode,
+        blocks: Range<FileBlock>,
+    ) -> Result<(), Error> {
+        let mut next = Some(blocks.start);
+        while let Some(from) = next {
+            let range = from..blocks.end;
+            match mapping::set_state_step(edit, file, range.clone(), State::Written) {
+                Ok(after) => next = after,
+                Err(Error::NoSpace) => {
+                    let Some(extent) = mapping::unwritten_extent(self, file, from)? else {
+                        return Err(Error::NoSpace);
+                    };
+                    let end = blocks.end.min(extent.end());
+                    self.zero_run(extent.start, from.0 - extent.block.0)?;
+                    let behind = BlockNo(extent.start.0 + (end.0 - extent.block.0));
+                    self.zero_run(behind, extent.end().0 - end.0)?;
+                    set_state(edit, file, extent.block..extent.end(), State::Written)?;
+                    next = (end < blocks.end).then_some(end);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to a run of blocks on the device.
+    fn zero_run(&self, start: BlockNo, count: u64) -> Result<(), Error> {
+        let geometry = self.geometry();
+        let from = geometry.byte_of(start);
+        let to = from + count * u64::from(geometry.block_size);
+        for at in (from..to).step_by(ZEROS.len()) {
+            // At most the length of a slice.
+            let length = (to - at).min(ZEROS.len() as u64) as usize;
+            self.device.write_at(at, &ZEROS[..length])?;
+        }
+        Ok(())
     }
 
     /// Writes into an inline file in its inode. False when there is no room for it.
