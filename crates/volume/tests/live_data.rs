@@ -412,3 +412,23 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
     volume.close().unwrap();
     e2fsck_fn(&image.stored()).unwrap();
 }
+
+/// Every block of journalled data is revoked when it is freed: of a large file in steps, so that the log has room for the records.
+#[test]
+fn a_large_journalled_file_is_deleted_with_a_small_log() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = Image::new(120 << 20, &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+    let volume = image.open_live(Some(DataMode::Journal));
+    let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+    let bytes = vec![7; 1 << 20];
+    let mut at = 0;
+    while at < 90 << 20 {
+        at += volume.write(made.number, at, &bytes).unwrap() as u64;
+    }
+    volume.sync().unwrap();
+    volume.unlink(InodeNo::ROOT, b"file").unwrap();
+    volume.close().unwrap();
+    e2fsck_fn(&image.stored()).unwrap();
+}

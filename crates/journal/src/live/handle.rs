@@ -118,7 +118,8 @@ impl<'a> Handle<'a> {
     /// A block that was changed through frames is free from now on (if the transaction commits): its content is not
     /// logged any more, and a revoke record keeps recovery from writing older versions over what may lie there later. The
     /// block must not be allocated again before [`FlushOrdered::committed`](crate::FlushOrdered::committed) tells of this
-    /// transaction, unless by [`Handle::create`].
+    /// transaction, unless by [`Handle::create`]. Costs no credit, but blocks of revoke records count with the transaction: who
+    /// forgets very many has asked for as many credits more.
     ///
     /// # Errors
     /// [`JournalError::Aborted`], or the block is not on the volume.
@@ -130,9 +131,13 @@ impl<'a> Handle<'a> {
             content.dirty_in = None;
             frame.set_unloaded();
         }
-        if self.core.log.is_some() {
+        if let Some(log) = &self.core.log {
             let transaction = self.core.transaction(self.tid);
-            transaction.revoke(block);
+            let before = transaction.revoke(block);
+            if before.is_some_and(|before| before.is_multiple_of(log.revokes_per_block())) {
+                // Counted with the transaction, beside the handle's credits.
+                self.core.overdraw(self.tid);
+            }
             if transaction.started().is_none() {
                 self.core.first_frame(self.tid);
             }

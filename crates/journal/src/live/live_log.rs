@@ -81,11 +81,17 @@ impl LiveLog {
 
     /// Log blocks of a transaction of so many frames and revoke records.
     pub(super) fn needed(&self, frames: u32, revoked: u32) -> u32 {
-        let per_block = |count: usize| u32::try_from(count).expect("fewer than a block's bytes");
+        let tags = u32::try_from(self.format.tags_per_block()).expect("fewer than a block's bytes");
         frames
-            .saturating_add(frames.div_ceil(per_block(self.format.tags_per_block())))
-            .saturating_add(revoked.div_ceil(per_block(self.format.revokes_per_block())))
+            .saturating_add(frames.div_ceil(tags))
+            .saturating_add(revoked.div_ceil(self.revokes_per_block()))
             .saturating_add(1)
+    }
+
+    /// Revoke records that a block holds, at least one.
+    pub(super) fn revokes_per_block(&self) -> u32 {
+        let count = self.format.revokes_per_block();
+        u32::try_from(count).expect("fewer than a block's bytes").max(1)
     }
 
     /// Stores where the log starts and with which transaction, or (with 0) that nothing is in it.

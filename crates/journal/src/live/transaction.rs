@@ -34,11 +34,10 @@ impl Transaction {
         self.frames_count.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Adds a revoke record.
-    pub(super) fn revoke(&self, block: BlockNo) {
-        if self.revoked[shard(block)].lock().insert(block.0) {
-            self.revoked_count.fetch_add(1, Ordering::Release);
-        }
+    /// Adds a revoke record; how many there were before, `None` when it was there.
+    pub(super) fn revoke(&self, block: BlockNo) -> Option<u32> {
+        let is_new = self.revoked[shard(block)].lock().insert(block.0);
+        is_new.then(|| self.revoked_count.fetch_add(1, Ordering::Release))
     }
 
     /// Takes a revoke record back: the block is in use again.

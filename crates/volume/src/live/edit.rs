@@ -173,9 +173,8 @@ impl Edit for LiveEdit<'_> {
         self.live.allocator.free(self, tid, run)?;
         // Data that went through the journal are revoked as metadata are.
         if purpose == Purpose::Metadata || self.live.data == DataMode::Journal {
-            let handle = self.handle()?;
             for block in run.start.0..run.start.0 + run.count {
-                handle.forget(BlockNo(block))?;
+                self.spend()?.forget(BlockNo(block))?;
             }
         }
         Ok(())

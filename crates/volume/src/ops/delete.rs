@@ -8,8 +8,8 @@ use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::has_blocks;
 use crate::volume::{Source, Volume};
-use crate::write::{mapping, orphans, xattr};
-use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
+use crate::write::{orphans, xattr};
+use extant_ondisk::{FileBlock, InodeNo};
 
 impl Volume {
     /// Takes hold of an inode: it stays, even without links, until it is released as often. What a mount's lookups and open files
@@ -106,7 +106,10 @@ impl Volume {
     /// Deletes a file: its blocks, its attributes, its inode.
     fn delete(&self, mut edit: LiveEdit<'_>, mut inode: InodeWrite<'_>) -> Result<(), Error> {
         let (number, file_type) = (inode.number, inode.file_type());
-        self.delete_blocks(&mut edit, &mut inode)?;
+        if has_blocks(self, &inode) {
+            let rest = self.delete_credits(&inode);
+            self.remove_to_end(&mut edit, &mut inode, FileBlock(0), rest)?;
+        }
         xattr::release_all(&mut edit, &mut inode)?;
         edit.charge(&inode, Usage { space: 0, inodes: -1 }, Limits::Ignored)?;
         self.live()?.orphans.lock().remove(&mut edit, number)?;
@@ -114,23 +117,6 @@ impl Volume {
         edit.free_inode(number, file_type)?;
         drop(edit);
         inode.set_freed();
-        Ok(())
-    }
-
-    fn delete_blocks(&self, edit: &mut LiveEdit<'_>, inode: &mut LoadedInode) -> Result<(), Error> {
-        if !has_blocks(self, inode) {
-            return Ok(());
-        }
-        let end = FileBlock(MAX_FILE_BLOCKS);
-        let mut next = Some(FileBlock(0));
-        while let Some(from) = next {
-            next = mapping::remove_step(edit, inode, from..end, credits::RUNS_OF_STEP)?;
-            if next.is_some() {
-                self.live()?.orphans.lock().add(edit, inode.number)?;
-                write_inode(edit, inode.number, &inode.inode)?;
-                edit.continue_with(self.delete_credits(inode))?;
-            }
-        }
         Ok(())
     }
 }

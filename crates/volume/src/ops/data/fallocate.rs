@@ -140,7 +140,7 @@ impl Volume {
         if !is_journalled {
             self.zero_on_device(&gap)?;
         }
-        let fixed = credits::INODE + credits::SUPERBLOCK + 1;
+        let fixed = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + 1;
         let mut edit = self.edit(fixed + credits::map_block(file))?.privileged(by.is_privileged);
         if is_journalled {
             zero_in_frames(&mut edit, &gap)?;
@@ -217,10 +217,12 @@ impl Volume {
     ) -> Result<(), Error> {
         let mut next = Some(blocks.start);
         while let Some(from) = next {
-            next = mapping::remove_step(edit, file, from..blocks.end, credits::RUNS_OF_STEP)?;
+            next = self.remove_step(edit, file, from..blocks.end)?;
             write_inode(edit, file.number, &file.inode)?;
             if next.is_some() {
-                edit.continue_with(credits::remove_step(file) + credits::INODE)?;
+                edit.continue_with(
+                    credits::remove_step(file) + credits::INODE + credits::quotas(self),
+                )?;
             }
         }
         Ok(())
@@ -252,7 +254,7 @@ impl Volume {
         if !is_journalled {
             self.zero_on_device(&edges)?;
         }
-        let own = credits::INODE + edges.len() as u32;
+        let own = credits::INODE + credits::quotas(self) + edges.len() as u32;
         let mut edit = self.edit(own + credits::remove_step(file))?;
         if is_journalled {
             zero_in_frames(&mut edit, &edges)?;
@@ -276,7 +278,7 @@ impl Volume {
         if !is_journalled {
             self.zero_on_device(&edges)?;
         }
-        let step = credits::INODE + 2 * credits::map_block(file);
+        let step = credits::INODE + credits::quotas(self) + 2 * credits::map_block(file);
         let mut edit = self.edit(step + edges.len() as u32)?.privileged(by.is_privileged);
         if is_journalled {
             zero_in_frames(&mut edit, &edges)?;
@@ -349,7 +351,7 @@ impl Volume {
         if bytes.end >= file.size {
             return Err(Error::Invalid("the range to be taken out reaches the file's end"));
         }
-        let all = credits::INODE + credits::SUPERBLOCK + shift::CREDITS;
+        let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
         let mut edit = self.edit(credits::remove_step(file) + all)?;
         touch(&edit, file, by);
         self.remove_range(&mut edit, file, blocks.clone())?;
@@ -381,7 +383,7 @@ impl Volume {
         if size > max_size(self.geometry(), file) || mapped_end + count > MAX_FILE_BLOCKS {
             return Err(Error::FileTooLarge);
         }
-        let all = credits::INODE + credits::SUPERBLOCK + shift::CREDITS;
+        let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
         let mut edit = self.edit(credits::map_block(file) + all)?.privileged(by.is_privileged);
         shift::split_at(&mut edit, file, blocks.start)?;
         touch(&edit, file, by);

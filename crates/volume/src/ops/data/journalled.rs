@@ -91,7 +91,11 @@ impl Volume {
         // At most BLOCKS_OF_ROUND blocks, and a gap.
         let data_credits = (last - blocks.start.0) as u32 + 1;
         let map_credits = RUNS_OF_ROUND * credits::map_block(file);
-        let credits = data_credits + map_credits + credits::INODE + credits::SUPERBLOCK;
+        let credits = data_credits
+            + map_credits
+            + credits::INODE
+            + credits::SUPERBLOCK
+            + credits::quotas(self);
         let mut edit = self.edit(credits)?.privileged(by.is_privileged);
         zero_in_frames(&mut edit, &gap)?;
         let mut at = offset;

@@ -9,10 +9,12 @@ use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
 use crate::read::inode::LoadedInode;
+use crate::read::mapping::map;
 use crate::volume::Volume;
 use crate::write::{inline, mapping, orphans};
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
+use extant_ondisk::{FileBlock, GroupNo, InodeNo, MAX_FILE_BLOCKS};
+use std::ops::Range;
 
 impl Volume {
     /// Cuts a file off at `size`, or lets it end in zeros there. Blocks behind the end are given back. The file loses setuid and
@@ -65,6 +67,7 @@ impl Volume {
         let is_shorter = size < file.size;
         let own = credits::INODE + credits::SUPERBLOCK + edges.len() as u32;
         let steps = if is_shorter { credits::remove_step(file) + orphans::CREDITS } else { 0 };
+        let own = own + credits::quotas(self);
         let mut edit = self.edit(own + steps)?;
         if is_journalled {
             zero_in_frames(&mut edit, &edges)?;
@@ -90,30 +93,64 @@ impl Volume {
     pub(crate) fn cut(&self, edit: &mut LiveEdit<'_>, file: &mut LoadedInode) -> Result<(), Error> {
         let size = u64::from(self.geometry().block_size);
         let first = FileBlock(file.size.div_ceil(size));
-        self.remove_in_steps(edit, file, first, FileBlock(MAX_FILE_BLOCKS))
+        self.remove_to_end(edit, file, first, credits::INODE + orphans::CREDITS)?;
+        if file.links > 0 {
+            self.live()?.orphans.lock().remove(edit, file.number)?;
+        }
+        Ok(())
     }
 
-    /// Gives back the blocks of a range that reaches past the file's end, as an orphan while there is more to do.
-    pub(crate) fn remove_in_steps(
+    /// Gives back all blocks from `first` on; while there is more to do the file is an orphan. The operation has `rest` credits
+    /// for what follows.
+    pub(crate) fn remove_to_end(
         &self,
         edit: &mut LiveEdit<'_>,
         file: &mut LoadedInode,
         first: FileBlock,
-        end: FileBlock,
+        rest: u32,
     ) -> Result<(), Error> {
-        let live = self.live()?;
         let mut next = Some(first);
         while let Some(from) = next {
-            next = mapping::remove_step(edit, file, from..end, credits::RUNS_OF_STEP)?;
+            next = self.remove_step(edit, file, from..FileBlock(MAX_FILE_BLOCKS))?;
             if next.is_some() {
-                live.orphans.lock().add(edit, file.number)?;
+                self.live()?.orphans.lock().add(edit, file.number)?;
                 write_inode(edit, file.number, &file.inode)?;
-                edit.continue_with(credits::remove_step(file) + credits::INODE + orphans::CREDITS)?;
+                let step = credits::remove_step(file) + credits::quotas(self);
+                edit.continue_with(step + rest)?;
             }
         }
-        if file.links > 0 {
-            live.orphans.lock().remove(edit, file.number)?;
-        }
         Ok(())
+    }
+
+    /// Gives back some blocks of a range, as many as [`credits::remove_step`] is enough for. Where the next step begins.
+    pub(super) fn remove_step(
+        &self,
+        edit: &mut LiveEdit<'_>,
+        file: &mut LoadedInode,
+        range: Range<FileBlock>,
+    ) -> Result<Option<FileBlock>, Error> {
+        if !file.is_extent_mapped() {
+            return mapping::remove_step(edit, file, range, credits::RUNS_OF_STEP);
+        }
+        let mut from = range.start;
+        loop {
+            let run = map(self, file, from)?;
+            if !run.is_hole() {
+                break;
+            }
+            from = run.end();
+            if from >= range.end {
+                return Ok(None);
+            }
+        }
+        let is_revoked = file.is_dir() || self.is_journalled(file);
+        let most = if is_revoked {
+            credits::REVOKED_OF_STEP
+        } else {
+            u64::from(self.geometry().group_blocks(GroupNo(0))) * credits::RUNS_OF_STEP as u64
+        };
+        let end = range.end.min(FileBlock(from.0 + most));
+        let next = mapping::remove_step(edit, file, from..end, credits::RUNS_OF_STEP)?;
+        Ok(next.or((end < range.end).then_some(end)))
     }
 }

@@ -186,8 +186,10 @@ impl Volume {
         by: &Creator,
     ) -> Result<Round, Error> {
         let most_credits = live.journal.max_credits() / 2;
-        let mut round =
-            Round { segments: Vec::new(), credits: credits::INODE + credits::SUPERBLOCK };
+        let mut round = Round {
+            segments: Vec::new(),
+            credits: credits::INODE + credits::SUPERBLOCK + credits::quotas(self),
+        };
         let mut goal = None;
         let mut at = blocks.start;
         while at < blocks.end && round.segments.len() < RUNS_OF_ROUND {
@@ -434,7 +436,7 @@ impl Volume {
         let contents = inline::contents(self, file)?;
         let mut changed = file.clone();
         inline::leave(self, &mut changed)?;
-        let credits = credits::INODE + credits::map_block(&changed) + 1;
+        let credits = credits::INODE + credits::quotas(self) + credits::map_block(&changed) + 1;
         if contents.is_empty() {
             let mut edit = self.edit(credits::INODE)?;
             write_loaded(&mut edit, &changed)?;
