@@ -17,7 +17,7 @@ use crate::write::orphans::{Orphans, clear_present};
 use extant_device::Device;
 use extant_device::env::Env;
 use extant_device::sync::Mutex;
-use extant_device::sync::atomic::AtomicU64;
+use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_journal::{Finish, JournalError, JournalPlace, LogOnDevice, recover_volume};
 use extant_ondisk::superblock::{
     DefaultMountOptions, RawSuperblock, SUPERBLOCK_OFFSET, State, SuperFlags, Superblock,
@@ -190,6 +190,7 @@ impl OpenOptions {
             orphans: Mutex::default(),
             quotas: Mutex::default(),
             status,
+            is_frozen: AtomicBool::new(false),
             mmp: None,
             generations: AtomicU64::new(first_generation),
         };
@@ -282,12 +283,46 @@ impl Volume {
         }
     }
 
+    /// Holds all changes back until [`Self::thaw`]: calls that change something wait. Everything is on the device then, with
+    /// nothing to recover: a copy of the device is a clean volume (but for files without names that are held).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where it is frozen already; the journal was stopped by an earlier failure, or now.
+    pub fn freeze(&self) -> Result<(), Error> {
+        let live = self.writable()?;
+        if live.is_frozen.swap(true, Ordering::AcqRel) {
+            return Err(Error::Invalid("the volume is frozen already"));
+        }
+        let frozen = self.store_counts(false).and_then(|()| Ok(live.journal.freeze()?));
+        if frozen.is_err() {
+            live.is_frozen.store(false, Ordering::Release);
+        }
+        frozen
+    }
+
+    /// Lets changes go on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where it is not frozen; the journal was stopped by an earlier failure, or now.
+    pub fn thaw(&self) -> Result<(), Error> {
+        let live = self.live()?;
+        if !live.is_frozen.swap(false, Ordering::AcqRel) {
+            return Err(Error::Invalid("the volume is not frozen"));
+        }
+        Ok(live.journal.thaw()?)
+    }
+
     /// Ends a live volume well: everything is on the device, the journal is empty, the superblock has the counts and says clean
     /// if it did before.
     ///
     /// # Errors
     /// The journal was stopped by an earlier failure, or now: then the volume needs recovery.
     pub fn close(mut self) -> Result<(), Error> {
+        if let Source::Live(live) = &self.source
+            && live.is_frozen.load(Ordering::Acquire)
+        {
+            self.thaw()?;
+        }
         if !self.is_read_only() {
             self.let_go_of_all()?;
         }

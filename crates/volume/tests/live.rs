@@ -1,6 +1,7 @@
 //! A live volume: names made and taken away, closed, judged by e2fsck and by the kernel.
 
 use extant_device::env::Env;
+use extant_device::sync::thread;
 use extant_device::{Device, FileDevice};
 use extant_ondisk::InodeNo;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
@@ -102,4 +103,37 @@ fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
             Err(why) => skip!("no loop mount here: {why}"),
         }
     }
+}
+
+#[test]
+fn a_frozen_volume_is_clean_and_goes_on_when_it_thaws() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]).unwrap();
+    let volume = open_live(&image.path());
+    let by = Creator::ROOT;
+    volume.create(InodeNo::ROOT, b"before", 0o644, &by).unwrap();
+    volume.freeze().unwrap();
+    assert!(matches!(volume.freeze(), Err(Error::Invalid(_))));
+    let before = std::fs::read(image.path()).unwrap();
+    let late = thread::scope(|scope| {
+        let late = scope.spawn(|| volume.create(InodeNo::ROOT, b"late", 0o644, &by).is_ok());
+        volume.lookup(InodeNo::ROOT, b"before").unwrap();
+        let copy = TempImage::of_size(0).unwrap();
+        std::fs::write(copy.path(), &before).unwrap();
+        e2fsck_fn(&copy.path()).unwrap();
+        let reread = Volume::open(Arc::new(FileDevice::open(copy.path()).unwrap())).unwrap();
+        assert!(reread.recovered().is_none());
+        reread.lookup(InodeNo::ROOT, b"before").unwrap();
+        assert_eq!(std::fs::read(image.path()).unwrap(), before, "written while frozen");
+        volume.thaw().unwrap();
+        late.join().unwrap()
+    });
+    assert!(late);
+    volume.lookup(InodeNo::ROOT, b"late").unwrap();
+    // Frozen at its end, it thaws by itself.
+    volume.freeze().unwrap();
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
 }

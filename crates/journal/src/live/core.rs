@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use extant_device::Device;
 use extant_device::env::{Env, Waker};
-use extant_device::sync::atomic::Ordering;
+use extant_device::sync::atomic::{AtomicBool, Ordering, fence};
 use extant_device::sync::{Arc, Condvar, Mutex};
 use extant_ondisk::Tid;
 
@@ -31,6 +31,8 @@ pub(super) struct Core {
     pub(super) log: Option<LiveLog>,
     pub(super) latch: Latch,
     pub(super) gate: Gate,
+    /// Handles wait before they start ([`Journal::freeze`](super::Journal::freeze)).
+    is_frozen: AtomicBool,
     transactions: [Transaction; 2],
     /// Most credits of one transaction.
     pub(super) max_credits: u32,
@@ -111,6 +113,7 @@ impl Core {
             log: log.map(|(log, _)| log),
             latch: Latch::default(),
             gate: Gate::new(first),
+            is_frozen: AtomicBool::new(false),
             transactions: <[Transaction; 2]>::default(),
             max_credits: quarter.min(by_log).max(1),
             max_pinned: frames / 4,
@@ -144,6 +147,13 @@ impl Core {
         loop {
             self.latch.check()?;
             let seen = self.gate.enter();
+            // Either the freeze sees this handle at the gate and waits for it, or the handle sees the freeze.
+            fence(Ordering::SeqCst);
+            if self.is_frozen.load(Ordering::Relaxed) {
+                self.leave();
+                self.wait_for_thaw();
+                continue;
+            }
             if seen.is_closed {
                 self.leave();
                 self.wait_for_next(seen.tid);
@@ -188,6 +198,27 @@ impl Core {
             drop(self.progress.lock());
             self.drained.notify_all();
         }
+    }
+
+    /// No handle starts from now on.
+    pub(super) fn freeze(&self) {
+        self.is_frozen.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Handles start again.
+    pub(super) fn thaw(&self) {
+        let progress = self.progress.lock();
+        self.is_frozen.store(false, Ordering::Relaxed);
+        drop(progress);
+        self.progressed.notify_all();
+    }
+
+    fn wait_for_thaw(&self) {
+        let mut progress = self.progress.lock();
+        self.env.wait_while(&self.progressed, &mut progress, |_| {
+            self.is_frozen.load(Ordering::Relaxed) && !self.latch.is_set()
+        });
     }
 
     /// Waits until the gate of another transaction than `tid` is open.

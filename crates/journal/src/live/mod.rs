@@ -259,6 +259,52 @@ impl Journal {
         }
     }
 
+    /// Holds all changes back: handles that would start wait for [`Journal::thaw`], those that there are are waited for, and
+    /// everything is committed and home. With a log the journal and the volume's superblock say then that there is nothing to
+    /// recover, so that a copy of the device is a clean volume.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`]; then nothing is held back.
+    pub fn freeze(&self) -> Result<(), JournalError> {
+        self.core.freeze();
+        let frozen = self.checkpoint().and_then(|()| self.mark_empty());
+        if frozen.is_err() {
+            self.core.thaw();
+        }
+        frozen
+    }
+
+    /// Lets changes go on after [`Journal::freeze`].
+    ///
+    /// # Errors
+    /// A device failed, which aborts the journal.
+    pub fn thaw(&self) -> Result<(), JournalError> {
+        if let Some(log) = &self.core.log {
+            let progress = self.core.progress.lock();
+            let (next, head) = (progress.committed.next(), progress.head);
+            drop(progress);
+            let marked = log
+                .set_tail(head, next, 0)
+                .and_then(|()| recovery::set_needs_recovery(&*self.core.device, true));
+            if let Err(error) = marked {
+                self.core.abort(error);
+            }
+        }
+        self.core.thaw();
+        self.core.latch.check()
+    }
+
+    /// Stores that the log is empty, and that the volume needs no recovery.
+    fn mark_empty(&self) -> Result<(), JournalError> {
+        let core = &self.core;
+        let Some(log) = &core.log else { return Ok(()) };
+        let progress = core.progress.lock();
+        let (next, head) = (progress.committed.next(), progress.head);
+        drop(progress);
+        log.set_tail(0, next, head)?;
+        recovery::set_needs_recovery(&*core.device, false)
+    }
+
     /// Ends the journal well: everything is home, the log is marked empty, the volume's superblock loses needs_recovery.
     /// No handle is left. A superblock that the volume holds as a frame is stale afterwards.
     ///
@@ -267,13 +313,7 @@ impl Journal {
     pub fn close(self) -> Result<(), JournalError> {
         self.checkpoint()?;
         let core = &self.core;
-        let ended = core.log.as_ref().map_or(Ok(()), |log| {
-            let progress = core.progress.lock();
-            let (next, head) = (progress.committed.next(), progress.head);
-            drop(progress);
-            log.set_tail(0, next, head)?;
-            recovery::set_needs_recovery(&*core.device, false)
-        });
+        let ended = self.mark_empty();
         if let Err(error) = ended {
             core.abort(error);
         }

@@ -48,8 +48,10 @@ pub(crate) struct LiveInode {
     state: RwLock<Option<LoadedInode>, InodeLock>,
     /// Who has taken hold of it ([`Volume::acquire`](crate::Volume::acquire)).
     holds: AtomicU64,
-    /// More than its times may have changed since it was synced last; true as long as nobody knows.
-    is_unsynced: AtomicBool,
+    /// Changes of more than its times so far; one more than there were, since nobody knows what was before.
+    changes: AtomicU64,
+    /// How many of them are known to be durable.
+    synced: AtomicU64,
     /// It was made without a name; told under its lock.
     may_be_named: AtomicBool,
 }
@@ -158,14 +160,21 @@ impl LiveInode {
         before.is_ok_and(|before| before > 0 && before <= count)
     }
 
-    /// More than the inode's times changes now.
+    /// More than the inode's times changes now. Its lock is held until the change is made.
     pub(crate) fn set_unsynced(&self) {
-        self.is_unsynced.store(true, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether more than the times changed since this was asked last.
-    pub(crate) fn take_unsynced(&self) -> bool {
-        self.is_unsynced.swap(false, Ordering::AcqRel)
+    /// How many changes of more than the times there are that may not be durable; `None` for none. They are all made: the inode
+    /// is locked.
+    pub(crate) fn unsynced(&self, _: &InodeRead<'_>) -> Option<u64> {
+        let changes = self.changes.load(Ordering::Acquire);
+        (self.synced.load(Ordering::Acquire) < changes).then_some(changes)
+    }
+
+    /// So many changes are durable.
+    pub(crate) fn set_synced(&self, changes: u64) {
+        self.synced.fetch_max(changes, Ordering::AcqRel);
     }
 
     /// Whether somebody holds it.
@@ -227,7 +236,8 @@ impl InodeCache {
             number,
             state: RwLock::ranked(None),
             holds: AtomicU64::new(0),
-            is_unsynced: AtomicBool::new(true),
+            changes: AtomicU64::new(1),
+            synced: AtomicU64::new(0),
             may_be_named: AtomicBool::new(false),
         });
         shard.inodes.insert(number.0, new.clone());

@@ -17,7 +17,7 @@ use crate::write::orphans::Orphans;
 use edit::LiveEdit;
 use extant_device::DeviceError;
 use extant_device::env::{Env, Worker};
-use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_journal::{FlushOrdered, Frame, Journal};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
@@ -46,6 +46,8 @@ pub(crate) struct Live {
     /// Held while quotas are counted.
     pub(crate) quotas: Mutex<(), QuotaLock>,
     pub(crate) status: Arc<Status>,
+    /// Changes are held back.
+    pub(crate) is_frozen: AtomicBool,
     /// The mark of multiple-mount protection, and who keeps it alive.
     pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,
     /// The next inode's generation is made of it.

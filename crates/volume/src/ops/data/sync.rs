@@ -1,6 +1,7 @@
 //! Making a file durable.
 
 use crate::error::Error;
+use crate::live::inodes::LockAs;
 use crate::read::inode::LoadedInode;
 use crate::volume::{Source, Volume};
 use extant_ondisk::InodeNo;
@@ -23,8 +24,13 @@ impl Volume {
     pub fn fdatasync(&self, file: InodeNo) -> Result<(), Error> {
         let Source::Live(live) = &self.source else { return Ok(()) };
         let inode = live.inodes.get(file);
-        if inode.take_unsynced() {
-            return self.fsync(file).inspect_err(|_| inode.set_unsynced());
+        let locked = inode.read(self, LockAs::File)?;
+        let unsynced = inode.unsynced(&locked);
+        drop(locked);
+        if let Some(changes) = unsynced {
+            self.sync()?;
+            inode.set_synced(changes);
+            return Ok(());
         }
         if let Some(error) = live.journal.aborted() {
             return Err(error.into());
