@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub(crate) mod cat;
+pub(crate) mod chmod;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod export;
@@ -9,12 +10,20 @@ pub(crate) mod find;
 pub(crate) mod frag;
 pub(crate) mod fsck;
 pub(crate) mod info;
+pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod map;
+pub(crate) mod mkdir;
 pub(crate) mod mkfs;
+pub(crate) mod mknod;
+pub(crate) mod mv;
+pub(crate) mod rm;
+pub(crate) mod setfattr;
 pub(crate) mod stat;
+pub(crate) mod touch;
 pub(crate) mod tree;
+pub(crate) mod truncate;
 pub(crate) mod tune;
 pub(crate) mod undo;
 

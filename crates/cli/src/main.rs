@@ -6,10 +6,12 @@
 
 mod commands;
 mod describe;
+mod editor;
 mod failure;
 mod glob;
 mod inside;
 mod later;
+mod mode;
 mod output;
 mod progress;
 mod reader;

@@ -43,6 +43,75 @@ impl Civil {
     }
 }
 
+/// A moment in seconds since 1970 and nanoseconds: `@SECONDS`, or `YYYY-MM-DD[ HH:MM[:SS]]` in UTC with `T` or a blank between,
+/// either with a fraction of a second.
+pub(crate) fn parse(text: &str) -> Option<(i64, u32)> {
+    // Z, for UTC, ends times of ISO 8601.
+    let text = text.strip_suffix('Z').filter(|time| time.contains('T')).unwrap_or(text);
+    let (whole, fraction) = match text.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (text, None),
+    };
+    let nanoseconds = match fraction {
+        Some(digits) if (1..=9).contains(&digits.len()) => {
+            let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+            format!("{digits:0<9}").parse().ok().filter(|_| is_number)?
+        }
+        Some(_) => return None,
+        None => 0,
+    };
+    if let Some(seconds) = whole.strip_prefix('@') {
+        let seconds: i64 = seconds.parse().ok()?;
+        // A fraction goes away from 1970, as the sign does.
+        return Some(match (seconds < 0 || whole.starts_with("@-"), nanoseconds) {
+            (true, 1..) => (seconds.checked_sub(1)?, 1_000_000_000 - nanoseconds),
+            _ => (seconds, nanoseconds),
+        });
+    }
+    let (date, clock) = match whole.split_once(['T', ' ']) {
+        Some((date, clock)) => (date, clock),
+        None if fraction.is_some() => return None,
+        None => (whole, "00:00"),
+    };
+    let [year, month, day] = numbers(date, '-')?.try_into().ok()?;
+    let clock = numbers(clock, ':')?;
+    let (hour, minute, second) = match clock[..] {
+        [hour, minute] if fraction.is_none() => (hour, minute, 0),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return None,
+    };
+    let is_time = hour < 24 && minute < 60 && second < 60;
+    // The days of 9,999 years fit by far.
+    let seconds = days(year, month, day)? * DAY + hour * 3600 + minute * 60 + second;
+    is_time.then_some((seconds, nanoseconds))
+}
+
+/// Numbers of at most four digits.
+fn numbers(text: &str, separator: char) -> Option<Vec<i64>> {
+    text.split(separator)
+        .map(|part| {
+            let is_number = part.bytes().all(|digit| digit.is_ascii_digit());
+            part.parse().ok().filter(|_| is_number && part.len() <= 4)
+        })
+        .collect()
+}
+
+/// Days from 1970-01-01 to a day that there is.
+fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=12).contains(&month) || day < 1 {
+        return None;
+    }
+    // Years begin with March, see `Civil::of`.
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (shifted.div_euclid(400), shifted.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = era * ERA + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = days - 719_468;
+    let civil = Civil::of(days * DAY);
+    let is_day = (civil.year, civil.month as i64 + 1, civil.day) == (year, month, day);
+    is_day.then_some(days)
+}
+
 /// `2026-11-21 22:08`, as `ls -l` shows it.
 pub(crate) fn short(seconds: i64) -> String {
     let civil = Civil::of(seconds);
@@ -94,5 +163,28 @@ mod tests {
         }
         assert_eq!(short(-1), "1969-12-31 23:59");
         assert_eq!(long(951_782_400, 5), "2000-02-29 00:00:00.000000005 +0000");
+    }
+
+    #[test]
+    fn moments_are_read_as_they_are_shown() {
+        // date -u -d TEXT +%s.%N
+        for (text, moment) in [
+            ("@0", (0, 0)),
+            ("@-5", (-5, 0)),
+            ("@-0.25", (-1, 750_000_000)),
+            ("@1795298907.5", (1_795_298_907, 500_000_000)),
+            ("2026-11-21 22:08:27", (1_795_298_907, 0)),
+            ("2026-11-21T22:08:27.000000001Z", (1_795_298_907, 1)),
+            ("2000-02-29", (951_782_400, 0)),
+            ("1901-12-13 20:45", (-2_147_483_700, 0)),
+            ("2446-05-10 22:38:55", (15_032_385_535, 0)),
+        ] {
+            assert_eq!(parse(text), Some(moment), "{text}");
+        }
+        for text in
+            ["", "@", "now", "2001-02-29", "2026-13-01", "2026-11-21 24:00", "2026-11-21.5", "@1."]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! `extant cp`: files out of an image.
+//! `extant cp`: files out of an image, and into one.
 
 mod copier;
+mod importer;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,15 +14,18 @@ use extant_device::url::{Target, look};
 use extant_ondisk::inode::FileType;
 use extant_volume::{Follow, LoadedInode};
 
+use crate::editor::edit_each;
 use crate::failure::{At, Failure};
-use crate::inside::inside_of;
+use crate::inside::{Inside, inside_of};
 use crate::reader::{Image, Images};
 use crate::session::Session;
 use copier::{Copier, FirstCopies, Rules};
+use importer::Importer;
 
-/// Copy files out of an image
+/// Copy files out of an image, or into one
 ///
-/// Holes stay holes. Copying into an image is not built yet.
+/// One side is inside an image, the other is this machine. Holes stay holes. A file of the image that is replaced has its old
+/// contents until the copy is whole.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directories with all they hold; symlinks and devices as such
@@ -42,25 +46,25 @@ pub(crate) struct Args {
     /// The image, spelled out: the sources are then paths inside it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// IMAGE:/path
+    /// IMAGE:/path, or files of this machine
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
-    /// A directory of this machine, or a new name
+    /// A directory of this machine or a new name there, or IMAGE:/path
     #[arg(value_name = "TARGET")]
     target: OsString,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        if let Ok(Target::Inside { .. }) = Target::parse(&self.target, look) {
-            return Err(Failure::not_built("copying into an image"));
-        }
         let rules = Rules {
             preserve: self.preserve || self.archive,
             links: self.archive,
             no_clobber: self.no_clobber,
             verbose: self.verbose,
         };
+        if let Ok(Target::Inside { .. }) = Target::parse(&self.target, look) {
+            return self.copy_in(rules, session);
+        }
         let target = Path::new(&self.target);
         let is_directory = target.is_dir();
         if self.sources.len() > 1 && !is_directory {
@@ -85,6 +89,39 @@ impl Args {
             }
         }
         Ok(())
+    }
+
+    /// Copies files of this machine into an image.
+    fn copy_in(&self, rules: Rules, session: &mut Session) -> Result<(), Failure> {
+        let is_inside = |source: &OsString| {
+            let target = Target::parse(source, look);
+            self.image.is_some() || matches!(target, Ok(Target::Inside { .. }))
+        };
+        if self.sources.iter().any(is_inside) {
+            return Err(Failure::not_built("copying from an image to an image"));
+        }
+        let target = Inside::parse(&self.target)?;
+        edit_each(&[target], session, |image, target, session| {
+            let is_directory = image.fs.metadata(target).is_ok_and(|found| found.is_dir());
+            if self.sources.len() > 1 && !is_directory {
+                return Err(image.failure(target, "not a directory, and there are several sources"));
+            }
+            let mut importer = Importer::new(image, rules, self.recursive || self.archive);
+            for source in &self.sources {
+                let source = Path::new(source);
+                // What `DIR/.` holds goes into the target.
+                let ends_in_dot = source.as_os_str().as_bytes().ends_with(b"/.");
+                let name = source.file_name().filter(|_| is_directory && !ends_in_dot);
+                let place = match name {
+                    Some(name) => target.join(name),
+                    None => target.to_owned(),
+                };
+                if let Err(failure) = importer.copy(source, &place, session) {
+                    session.complain(failure)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     fn copy_one(

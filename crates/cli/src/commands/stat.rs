@@ -5,6 +5,7 @@ use extant_volume::{Follow, LoadedInode};
 use serde::Serialize;
 
 use super::Operands;
+use super::setfattr::encoded;
 use crate::describe::{JsonFile, device_of, mode_text, type_name};
 use crate::failure::Failure;
 use crate::output::{JsonName, printable};
@@ -147,29 +148,7 @@ fn show(
         say!(session, "Project: {project}")?;
     }
     for (name, value) in xattrs(image, path, file)? {
-        say!(session, " Xattr: {} = {}", printable(&name), value_text(&value))?;
+        say!(session, " Xattr: {} = {}", printable(&name), encoded(&value))?;
     }
     Ok(())
-}
-
-/// Text in quotes where it is text, else hexadecimal as `setfattr` takes it.
-fn value_text(value: &[u8]) -> String {
-    match std::str::from_utf8(value) {
-        Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
-        _ => {
-            let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("0x{digits}")
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_read_as_setfattr_takes_them() {
-        assert_eq!(value_text(b"plain"), "\"plain\"");
-        assert_eq!(value_text(b"a\0\xff"), "0x6100ff");
-    }
 }

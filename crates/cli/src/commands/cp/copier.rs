@@ -17,6 +17,7 @@ use extant_volume::LoadedInode;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use crate::editor::umask;
 use crate::failure::Failure;
 use crate::reader::{Image, Name};
 use crate::say;
@@ -463,12 +464,4 @@ fn times(file: &LoadedInode) -> Timestamps {
         tv_nsec: time.nanoseconds.min(999_999_999).into(),
     };
     Timestamps { last_access: moment(file.atime), last_modification: moment(file.mtime) }
-}
-
-/// The bits that new files of this process lack.
-fn umask() -> u16 {
-    let mask = rustix::process::umask(Mode::empty());
-    rustix::process::umask(mask);
-    // At most nine bits.
-    (mask.as_raw_mode() & 0o777) as u16
 }

@@ -1,0 +1,151 @@
+//! `extant chmod` and `extant chown`: permissions and owners.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use extant::Metadata;
+use extant_volume::Error as Cause;
+
+use crate::editor::{Edited, In, edit_each, umask};
+use crate::failure::Failure;
+use crate::inside::inside_of;
+use crate::mode::ModeChange;
+use crate::session::Session;
+
+/// Change permissions of files in an image
+///
+/// An access control list follows the mode.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Directories with all they hold; symbolic links are left alone
+    #[arg(short = 'R')]
+    recursive: bool,
+    /// The image, spelled out: the operands are then paths inside it
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<OsString>,
+    /// Octal as 644, or changes as u+rwX,go=
+    #[arg(value_name = "MODE", allow_hyphen_values = true)]
+    mode: String,
+    /// IMAGE:/path
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    files: Vec<OsString>,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let mode = ModeChange::parse(&self.mode)?;
+        let umask = umask();
+        let files = inside_of(self.image.as_deref(), &self.files)?;
+        edit_each(&files, session, |image, path, session| {
+            let change = |path: &Path, found: &Metadata| {
+                if found.is_symlink() {
+                    return Ok(());
+                }
+                let permissions = mode.applied(found.permissions(), found.is_dir(), umask);
+                image.fs.set_permissions(path, permissions).within(image)
+            };
+            if self.recursive {
+                return each_below(image, path, session, change);
+            }
+            let found = image.fs.metadata(path).within(image)?;
+            change(path, &found)
+        })
+    }
+}
+
+/// Change owners of files in an image
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChownArgs {
+    /// Directories with all they hold
+    #[arg(short = 'R')]
+    recursive: bool,
+    /// A symbolic link itself, not its target; with -R always
+    #[arg(short = 'h')]
+    no_dereference: bool,
+    /// The image, spelled out: the operands are then paths inside it
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<OsString>,
+    /// USER, USER:GROUP or :GROUP: numbers, or names of the image's /etc/passwd and /etc/group
+    #[arg(value_name = "OWNER")]
+    owner: String,
+    /// IMAGE:/path
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    files: Vec<OsString>,
+}
+
+impl ChownArgs {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let (user, group) = match self.owner.split_once(':') {
+            Some((user, group)) => (user, group),
+            None => (&self.owner[..], ""),
+        };
+        if user.is_empty() && group.is_empty() {
+            return Err(Failure::usage(format_args!("{}: no owner", self.owner)));
+        }
+        let files = inside_of(self.image.as_deref(), &self.files)?;
+        edit_each(&files, session, |image, path, session| {
+            let uid = number(image, "/etc/passwd", user)?;
+            let gid = number(image, "/etc/group", group)?;
+            let change =
+                |path: &Path, _: &Metadata| image.fs.set_owner(path, uid, gid).within(image);
+            if self.recursive {
+                return each_below(image, path, session, change);
+            }
+            if self.no_dereference {
+                return image.fs.set_owner(path, uid, gid).within(image);
+            }
+            let set = extant::SetAttributes { uid, gid, ..extant::SetAttributes::default() };
+            image.fs.set_attributes(path, extant::Follow::Yes, &set).within(image)
+        })
+    }
+}
+
+/// The number of a user or group, by number or by a name that a file of the image knows; `None` for no name.
+fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    if let Ok(number) = name.parse() {
+        return Ok(Some(number));
+    }
+    let unknown = || image.failure(Path::new(file), format_args!("there is no {name}"));
+    let text = match image.fs.read(file) {
+        Err(error) if matches!(error.cause(), Cause::NotFound) => return Err(unknown()),
+        text => text.within(image)?,
+    };
+    let text = String::from_utf8_lossy(&text);
+    let of_name = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    });
+    of_name.map(Some).ok_or_else(unknown)
+}
+
+/// Runs `change` for a file and, when it is a directory, for all below it. One that fails does not stop the next.
+fn each_below(
+    image: &Edited,
+    path: &Path,
+    session: &mut Session,
+    change: impl Fn(&Path, &Metadata) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let found = image.fs.symlink_metadata(path).within(image)?;
+    let mut seen = std::collections::HashSet::new();
+    let mut waiting = vec![(path.to_owned(), found)];
+    while let Some((path, found)) = waiting.pop() {
+        if let Err(failure) = change(&path, &found) {
+            session.complain(failure)?;
+        }
+        // A damaged volume may hold loops.
+        if !found.is_dir() || !seen.insert(found.inode()) {
+            continue;
+        }
+        for entry in image.fs.read_dir(&path).within(image)? {
+            let outcome = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
+            match outcome.within(image) {
+                Ok(next) => waiting.push(next),
+                Err(failure) => session.complain(failure)?,
+            }
+        }
+    }
+    Ok(())
+}

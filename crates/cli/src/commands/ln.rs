@@ -1,0 +1,72 @@
+//! `extant ln`: other names, and symbolic links.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::editor::{Edited, In, edit_each, one_image};
+use crate::failure::Failure;
+use crate::inside::inside_of;
+use crate::session::Session;
+
+/// Make links in an image
+///
+/// TARGET of a symbolic link is kept as it is written: a path that is followed inside the image. Of a hard link it is a file of
+/// the same image.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A symbolic link
+    #[arg(short)]
+    symbolic: bool,
+    /// A file that has the name already is removed
+    #[arg(short)]
+    force: bool,
+    /// The image, spelled out: the operands are then paths inside it
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<OsString>,
+    /// IMAGE:/path; with -s any text
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// IMAGE:/path: the new name, or a directory that it is made in
+    #[arg(value_name = "NAME")]
+    name: OsString,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let names = inside_of(self.image.as_deref(), std::slice::from_ref(&self.name))?;
+        let target = if self.symbolic {
+            self.target.clone()
+        } else {
+            let target = inside_of(self.image.as_deref(), std::slice::from_ref(&self.target))?;
+            one_image(&target[0], &names[0])?.0.to_owned()
+        };
+        edit_each(&names, session, |image, name, _| self.link(image, Path::new(&target), name))
+    }
+
+    fn link(&self, image: &Edited, target: &Path, name: &Path) -> Result<(), Failure> {
+        let name = below_directory(image, name, target)?;
+        if self.force && image.fs.symlink_metadata(&name).is_ok_and(|found| !found.is_dir()) {
+            let same =
+                |path: &Path| image.fs.symlink_metadata(path).map(|found| found.inode()).ok();
+            if !self.symbolic && same(target) == same(&name) {
+                return Err(image.failure(&name, "the name is one of the file already"));
+            }
+            image.fs.remove_file(&name).within(image)?;
+        }
+        if self.symbolic {
+            image.fs.symlink(target, &name).within(image)
+        } else {
+            image.fs.hard_link(target, &name).within(image)
+        }
+    }
+}
+
+/// A name, or where it is a directory that is there, the name that `of` ends in in that directory.
+pub(super) fn below_directory(image: &Edited, name: &Path, of: &Path) -> Result<PathBuf, Failure> {
+    let is_dir = image.fs.metadata(name).is_ok_and(|found| found.is_dir());
+    if !is_dir {
+        return Ok(name.to_owned());
+    }
+    let last = of.file_name().ok_or_else(|| image.failure(of, "a path without a name"))?;
+    Ok(name.join(last))
+}

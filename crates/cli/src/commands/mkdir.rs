@@ -1,0 +1,68 @@
+//! `extant mkdir`: directories made.
+
+use std::path::Path;
+
+use extant_volume::Error as Cause;
+
+use super::Operands;
+use crate::editor::{Edited, In};
+use crate::failure::Failure;
+use crate::mode::ModeChange;
+use crate::say;
+use crate::session::Session;
+
+/// Make directories in an image
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Those above that are missing too; directories that are there are no failure
+    #[arg(short)]
+    parents: bool,
+    /// The mode, as chmod takes it, instead of rwx for all less the umask
+    #[arg(short, value_name = "MODE", allow_hyphen_values = true)]
+    mode: Option<String>,
+    /// Name each directory that is made
+    #[arg(short)]
+    verbose: bool,
+    #[command(flatten)]
+    operands: Operands,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let mode = self.mode.as_deref().map(ModeChange::parse).transpose()?;
+        self.operands.edit_each(session, |image, path, session| {
+            self.make(image, path, mode.as_ref(), session)
+        })
+    }
+
+    fn make(
+        &self,
+        image: &Edited,
+        path: &Path,
+        mode: Option<&ModeChange>,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        if self.parents {
+            if image.fs.metadata(path).is_ok_and(|found| found.is_dir()) {
+                return Ok(());
+            }
+            if let Some(parent) = path.parent() {
+                image.fs.create_dir_all(parent).within(image)?;
+            }
+        }
+        match image.fs.create_dir(path) {
+            Err(error) if self.parents && matches!(error.cause(), Cause::Exists) => {
+                return Err(image.failure(path, "something else has the name"));
+            }
+            outcome => outcome.within(image)?,
+        }
+        if let Some(mode) = mode {
+            // As mkdir(1) reads it: changes of rwx for all, no umask.
+            image.fs.set_permissions(path, mode.applied(0o777, true, 0)).within(image)?;
+        }
+        match self.verbose {
+            true => say!(session, "made {}", image.place(path)),
+            false => Ok(()),
+        }
+    }
+}

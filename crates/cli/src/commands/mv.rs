@@ -1,0 +1,78 @@
+//! `extant mv`: files renamed.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use extant_volume::RenameFlags;
+
+use super::ln::below_directory;
+use crate::editor::{Edited, In, edit_each, one_image};
+use crate::failure::Failure;
+use crate::inside::inside_of;
+use crate::say;
+use crate::session::Session;
+
+/// Rename files in an image
+///
+/// A file that has the new name is replaced in the same moment.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A file that has the new name stays, and so does the old name
+    #[arg(short)]
+    no_clobber: bool,
+    /// TARGET is the new name, never a directory to move into
+    #[arg(short = 'T')]
+    no_target_directory: bool,
+    /// Name each file that is renamed
+    #[arg(short)]
+    verbose: bool,
+    /// The image, spelled out: the operands are then paths inside it
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<OsString>,
+    /// IMAGE:/path
+    #[arg(value_name = "SOURCE", required = true)]
+    sources: Vec<OsString>,
+    /// IMAGE:/path: a directory, or the new name
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let sources = inside_of(self.image.as_deref(), &self.sources)?;
+        let target = inside_of(self.image.as_deref(), std::slice::from_ref(&self.target))?;
+        for source in &sources {
+            one_image(source, &target[0])?;
+        }
+        let target = Path::new(&target[0].path);
+        let several = sources.len() > 1;
+        edit_each(&sources, session, |image, source, session| {
+            self.rename(image, source, target, several, session)
+        })
+    }
+
+    fn rename(
+        &self,
+        image: &Edited,
+        source: &Path,
+        target: &Path,
+        several: bool,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        if several && !image.fs.metadata(target).is_ok_and(|found| found.is_dir()) {
+            return Err(image.failure(target, "not a directory, and there are several sources"));
+        }
+        let name = match self.no_target_directory && !several {
+            true => target.to_owned(),
+            false => below_directory(image, target, source)?,
+        };
+        if self.no_clobber && image.fs.symlink_metadata(&name).is_ok() {
+            return Ok(());
+        }
+        image.fs.rename_with(source, &name, RenameFlags::default()).within(image)?;
+        match self.verbose {
+            true => say!(session, "{} -> {}", image.place(source), image.place(&name)),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `extant rm` and `extant rmdir`: names taken away.
+
+use std::path::Path;
+
+use extant_volume::Error as Cause;
+
+use super::Operands;
+use crate::editor::{Edited, In};
+use crate::failure::Failure;
+use crate::say;
+use crate::session::Session;
+
+/// Remove files in an image
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Directories with all they hold
+    #[arg(short, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Files that are not there are no failure
+    #[arg(short)]
+    force: bool,
+    /// Name each operand that is removed
+    #[arg(short)]
+    verbose: bool,
+    #[command(flatten)]
+    operands: Operands,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        self.operands.edit_each(session, |image, path, session| self.remove(image, path, session))
+    }
+
+    fn remove(&self, image: &Edited, path: &Path, session: &mut Session) -> Result<(), Failure> {
+        let found = match image.fs.symlink_metadata(path) {
+            Err(error) if self.force && matches!(error.cause(), Cause::NotFound) => return Ok(()),
+            found => found.within(image)?,
+        };
+        if !found.is_dir() {
+            image.fs.remove_file(path).within(image)?;
+        } else if self.recursive {
+            image.fs.remove_dir_all(path).within(image)?;
+        } else {
+            return Err(image.failure(path, "a directory, left alone without -r"));
+        }
+        told(self.verbose, image, path, session)
+    }
+}
+
+/// Remove empty directories in an image
+#[derive(Debug, clap::Args)]
+pub(crate) struct RmdirArgs {
+    /// Name each directory that is removed
+    #[arg(short)]
+    verbose: bool,
+    #[command(flatten)]
+    operands: Operands,
+}
+
+impl RmdirArgs {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        self.operands.edit_each(session, |image, path, session| {
+            image.fs.remove_dir(path).within(image)?;
+            told(self.verbose, image, path, session)
+        })
+    }
+}
+
+fn told(verbose: bool, image: &Edited, path: &Path, session: &mut Session) -> Result<(), Failure> {
+    match verbose {
+        true => say!(session, "removed {}", image.place(path)),
+        false => Ok(()),
+    }
+}

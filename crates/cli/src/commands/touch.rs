@@ -1,0 +1,77 @@
+//! `extant touch`: times of files.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use extant::OpenOptions;
+use extant_volume::Error as Cause;
+
+use crate::editor::{Edited, In, edit_each};
+use crate::failure::Failure;
+use crate::inside::inside_of;
+use crate::session::Session;
+use crate::time;
+
+/// Set times of files in an image to now or to a moment
+///
+/// A file that is missing is made. A symbolic link's own times are meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The time of reading only
+    #[arg(short = 'a')]
+    accessed: bool,
+    /// The time of change only
+    #[arg(short = 'm')]
+    modified: bool,
+    /// Make no file
+    #[arg(short = 'c')]
+    no_create: bool,
+    /// The moment: @SECONDS since 1970, or YYYY-MM-DD[ HH:MM[:SS]] in UTC, either with a fraction of a second
+    #[arg(short = 'd', value_name = "TIME", allow_hyphen_values = true)]
+    date: Option<String>,
+    /// The image, spelled out: the operands are then paths inside it
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<OsString>,
+    /// IMAGE:/path
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    files: Vec<OsString>,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let moment = match &self.date {
+            Some(text) => {
+                let moment = time::parse(text).and_then(|(seconds, nanoseconds)| {
+                    let whole = Duration::from_secs(seconds.unsigned_abs());
+                    let start = match seconds < 0 {
+                        true => UNIX_EPOCH.checked_sub(whole)?,
+                        false => UNIX_EPOCH.checked_add(whole)?,
+                    };
+                    start.checked_add(Duration::from_nanos(nanoseconds.into()))
+                });
+                moment.ok_or_else(|| Failure::usage(format_args!("{text}: not a time")))?
+            }
+            None => SystemTime::now(),
+        };
+        let files = inside_of(self.image.as_deref(), &self.files)?;
+        edit_each(&files, session, |image, path, _| self.touch(image, path, moment))
+    }
+
+    fn touch(&self, image: &Edited, path: &Path, moment: SystemTime) -> Result<(), Failure> {
+        let is_missing = match image.fs.symlink_metadata(path) {
+            Err(error) => matches!(error.cause(), Cause::NotFound),
+            Ok(_) => false,
+        };
+        if is_missing && self.no_create {
+            return Ok(());
+        }
+        if is_missing {
+            OpenOptions::new().write(true).create_new(true).open(&image.fs, path).within(image)?;
+        }
+        let both = self.accessed == self.modified;
+        let accessed = (both || self.accessed).then_some(moment);
+        let modified = (both || self.modified).then_some(moment);
+        image.fs.set_times(path, accessed, modified).within(image)
+    }
+}

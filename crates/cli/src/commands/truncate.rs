@@ -1,0 +1,115 @@
+//! `extant truncate`: sizes of files.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use extant::OpenOptions;
+
+use crate::editor::{Edited, In, edit_each};
+use crate::failure::Failure;
+use crate::inside::inside_of;
+use crate::session::Session;
+
+/// Make files in an image shorter or longer
+///
+/// What is added are zeros, and takes no room. A file that is missing is made.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Bytes, or with a unit K, M, G, T, P; +N longer by, -N shorter by, <N at most, >N at least
+    #[arg(short, value_name = "SIZE", allow_hyphen_values = true)]
+    size: String,
+    /// Make no file
+    #[arg(short = 'c')]
+    no_create: bool,
+    /// The image, spelled out: the operands are then paths inside it
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<OsString>,
+    /// IMAGE:/path
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    files: Vec<OsString>,
+}
+
+/// What a size on the command line asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Wanted {
+    Exactly(u64),
+    Longer(u64),
+    Shorter(u64),
+    AtMost(u64),
+    AtLeast(u64),
+}
+
+impl Wanted {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let refused = || Failure::usage(format_args!("{text}: not a size"));
+        let (make, number): (fn(u64) -> Self, &str) = match text.as_bytes().first() {
+            Some(b'+') => (Self::Longer, &text[1..]),
+            Some(b'-') => (Self::Shorter, &text[1..]),
+            Some(b'<') => (Self::AtMost, &text[1..]),
+            Some(b'>') => (Self::AtLeast, &text[1..]),
+            _ => (Self::Exactly, text),
+        };
+        bytes(number).map(make).ok_or_else(refused)
+    }
+
+    fn of(self, size: u64) -> Option<u64> {
+        match self {
+            Self::Exactly(bytes) => Some(bytes),
+            Self::Longer(by) => size.checked_add(by),
+            Self::Shorter(by) => Some(size.saturating_sub(by)),
+            Self::AtMost(bytes) => Some(size.min(bytes)),
+            Self::AtLeast(bytes) => Some(size.max(bytes)),
+        }
+    }
+}
+
+/// A number with or without a unit of a power of 1024.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let shift = match &text[digits..] {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        "P" => 50,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let wanted = Wanted::parse(&self.size)?;
+        let files = inside_of(self.image.as_deref(), &self.files)?;
+        edit_each(&files, session, |image, path, _| self.resize(image, path, wanted))
+    }
+
+    fn resize(&self, image: &Edited, path: &Path, wanted: Wanted) -> Result<(), Failure> {
+        if self.no_create && !image.fs.exists(path).within(image)? {
+            return Ok(());
+        }
+        let options = OpenOptions::new().write(true).create(!self.no_create);
+        let file = options.open(&image.fs, path).within(image)?;
+        let size = file.metadata().within(image)?.len();
+        let size = wanted.of(size).ok_or_else(|| image.failure(path, "file too large"))?;
+        file.set_len(size).within(image)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_truncate_reads_them() {
+        assert_eq!(Wanted::parse("10K").unwrap(), Wanted::Exactly(10_240));
+        assert_eq!(Wanted::parse("+1M").unwrap().of(5), Some((1 << 20) + 5));
+        assert_eq!(Wanted::parse("-10").unwrap().of(5), Some(0));
+        assert_eq!(Wanted::parse("<3").unwrap().of(5), Some(3));
+        assert_eq!(Wanted::parse(">3").unwrap().of(5), Some(5));
+        for text in ["", "K", "5Q", "1e3", "99999999P", "--1"] {
+            assert!(Wanted::parse(text).is_err(), "{text}");
+        }
+    }
+}

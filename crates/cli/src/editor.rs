@@ -1,0 +1,169 @@
+//! Images opened for changes, each had alone.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use extant::{Creator, Error, FileSystem};
+use extant_device::OpenOptions;
+use extant_device::env::Env;
+use extant_device::url::{Access, DeviceUrl};
+use extant_volume::{Error as Cause, LiveOptions, Volume};
+
+use crate::commands::Operands;
+use crate::failure::Failure;
+use crate::inside::Inside;
+use crate::session::Session;
+
+/// An image that is being changed.
+pub(crate) struct Edited {
+    /// As it was named.
+    name: String,
+    /// Its files. New ones belong to whoever runs the command.
+    pub(crate) fs: FileSystem,
+}
+
+impl Edited {
+    fn open(inside: &Inside) -> Result<Self, Failure> {
+        let name = inside.name.display().to_string();
+        let device = inside.image.open(Access::ReadWrite, &OpenOptions::default());
+        // The error names the file already.
+        let device = device.map_err(Failure::new)?;
+        let volume = live(device).map_err(|cause| Failure::at(&name, cause))?;
+        let fs = FileSystem::of_volume(volume).acting_as(creator());
+        Ok(Self { name, fs })
+    }
+
+    /// `IMAGE:/path`, as messages begin.
+    pub(crate) fn place(&self, path: &Path) -> String {
+        let path = path.as_os_str().as_encoded_bytes();
+        let slash = if path.starts_with(b"/") { "" } else { "/" };
+        format!("{}:{slash}{}", self.name, crate::output::printable(path))
+    }
+
+    /// A failure at a path of the image.
+    pub(crate) fn failure(&self, path: &Path, why: impl std::fmt::Display) -> Failure {
+        Failure::new(format_args!("{}: {why}", self.place(path)))
+    }
+
+    /// What the engine said of a path. Missing files read as the shell tells them.
+    pub(crate) fn refusal(&self, error: &Error) -> Failure {
+        match error.cause() {
+            Cause::NotFound => self.failure(error.path(), "no such file or directory"),
+            Cause::Exists => self.failure(error.path(), "file exists"),
+            cause => self.failure(error.path(), cause),
+        }
+    }
+
+    /// Ends the image well.
+    fn close(self) -> Result<(), Failure> {
+        let name = self.name;
+        self.fs.close().map_err(|cause| Failure::at(name, cause))
+    }
+}
+
+/// The same for outcomes.
+pub(crate) trait In<T> {
+    /// Names the image where the call failed.
+    fn within(self, image: &Edited) -> Result<T, Failure>;
+}
+
+impl<T> In<T> for Result<T, Error> {
+    fn within(self, image: &Edited) -> Result<T, Failure> {
+        self.map_err(|error| image.refusal(&error))
+    }
+}
+
+fn live(device: std::sync::Arc<dyn extant_device::Device>) -> Result<Volume, Cause> {
+    let options = extant_volume::OpenOptions::default();
+    options.open_live(device, &Env::threads(), &LiveOptions::default())
+}
+
+/// Who makes files: whoever runs the command, with the umask of the process.
+fn creator() -> Creator {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    Creator { uid: uid.as_raw(), gid: gid.as_raw(), umask: umask(), is_privileged: uid.is_root() }
+}
+
+/// The bits that new files of this process lack.
+pub(crate) fn umask() -> u16 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    // At most nine bits.
+    (mask.as_raw_mode() & 0o777) as u16
+}
+
+/// The images of a command's operands, each opened once.
+#[derive(Default)]
+pub(crate) struct Editors {
+    opened: Vec<(DeviceUrl, Edited)>,
+}
+
+impl Editors {
+    /// The image of an operand.
+    pub(crate) fn of(&mut self, inside: &Inside) -> Result<&Edited, Failure> {
+        let known = self.opened.iter().position(|(url, _)| *url == inside.image);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.opened.push((inside.image.clone(), Edited::open(inside)?));
+                self.opened.len() - 1
+            }
+        };
+        Ok(&self.opened[at].1)
+    }
+
+    /// Ends all of them: only then everything is on the devices.
+    pub(crate) fn close(self, session: &mut Session) -> Result<(), Failure> {
+        for (_, image) in self.opened {
+            if let Err(failure) = image.close() {
+                session.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs `work` for each file. One that fails does not stop the next; all images are ended well.
+pub(crate) fn edit_each(
+    files: &[Inside],
+    session: &mut Session,
+    mut work: impl FnMut(&Edited, &Path, &mut Session) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut images = Editors::default();
+    let mut outcome = Ok(());
+    for inside in files {
+        let done = images
+            .of(inside)
+            .and_then(|image| work(image, Path::new(&inside.path), session))
+            .or_else(|failure| session.complain(failure));
+        if done.is_err() {
+            outcome = done;
+            break;
+        }
+    }
+    images.close(session)?;
+    outcome
+}
+
+impl Operands {
+    /// Runs `work` for each operand, in images that are opened for changes.
+    pub(crate) fn edit_each(
+        &self,
+        session: &mut Session,
+        work: impl FnMut(&Edited, &Path, &mut Session) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        edit_each(&self.inside()?, session, work)
+    }
+}
+
+/// Two names of one image: where it is, and both paths in it.
+pub(crate) fn one_image<'i>(
+    first: &'i Inside,
+    second: &'i Inside,
+) -> Result<(&'i OsStr, &'i OsStr), Failure> {
+    if first.image != second.image {
+        let (first, second) = (first.name.display(), second.name.display());
+        return Err(Failure::usage(format_args!("{first} and {second} are two images")));
+    }
+    Ok((&first.path, &second.path))
+}

@@ -1,0 +1,285 @@
+//! The commands that change images: each judged by e2fsck, and by what the kernel's mount of the image shows.
+
+mod common;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Output;
+
+use common::{extant, quiet, snapshot, text};
+use extant_testkit::{
+    LoopMount, Scratch, TempImage, assert_same_tree, e2fsck_fn, is_root, skip, tree,
+};
+
+/// A new image, or why there is none.
+macro_rules! image {
+    ($options:expr) => {
+        match TempImage::by_mke2fs(64 << 20, $options) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
+/// Runs a command whose words may name files as `@/path`: inside the image.
+fn run(image: &TempImage, line: &str) -> Output {
+    let inside = format!("{}:/", image.path().display());
+    let words = line.split_whitespace().map(|word| match word.strip_prefix("@/") {
+        Some(path) => format!("{inside}{path}"),
+        None => word.to_owned(),
+    });
+    extant(words)
+}
+
+/// Runs commands that must end well without a word on standard error.
+fn script(image: &TempImage, lines: &str) {
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let output = run(image, line);
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{line}: {:?} {said}", output.status);
+    }
+}
+
+/// Runs a command that must fail with this code and say this.
+fn refused(image: &TempImage, line: &str, code: i32, sentence: &str) {
+    let output = run(image, line);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+    assert!(said.contains(sentence), "{line}: {said}");
+}
+
+fn copied_in_is_the_tree(options: &[&str], seed: u64, block: usize) {
+    if !is_root() {
+        skip!("other owners and a loop mount need root");
+    }
+    let image = image!(options);
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    let grown = tree::Options { block, ..tree::Options::default() };
+    tree::grow(&source, seed, &grown).expect("scratch space takes a tree");
+    let words = ["cp", "-a", &format!("{}/.", source.display())];
+    quiet(&extant(words.into_iter().chain([&*format!("{}:/", image.path().display())])));
+    e2fsck_fn(&image.path()).unwrap();
+    let mount = match LoopMount::new(&image.path(), "ro,noload") {
+        Ok(mount) => mount,
+        Err(why) => skip!("no loop mount here: {why}"),
+    };
+    assert_same_tree(&snapshot(&source), &snapshot(mount.path()));
+    let hole = mount.path().join("sparse/all").metadata().unwrap();
+    assert!(hole.size() > 1 << 30 && hole.blocks() < 100, "{hole:?}");
+}
+
+#[test]
+fn a_tree_copied_into_ext4_is_the_tree() {
+    copied_in_is_the_tree(&["-t", "ext4", "-b", "4096", "-N", "4000"], 61, 4096);
+}
+
+#[test]
+fn a_tree_copied_into_ext4_of_small_blocks_is_the_tree() {
+    copied_in_is_the_tree(&["-t", "ext4", "-b", "1024", "-O", "ea_inode", "-N", "4000"], 62, 1024);
+}
+
+#[test]
+fn a_tree_copied_into_ext2_is_the_tree() {
+    copied_in_is_the_tree(&["-t", "ext2", "-b", "1024", "-I", "256", "-N", "4000"], 63, 1024);
+}
+
+#[test]
+fn each_command_does_what_its_twin_does_on_a_mount() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let image = image!(&["-t", "ext4"]);
+    let scratch = Scratch::new();
+    let file = scratch.join("file");
+    std::fs::write(&file, "contents\n").unwrap();
+    script(
+        &image,
+        &"
+            mkdir -p @/etc/network/if-up.d
+            mkdir -m 1777 @/tmp @/var
+            cp {file} @/etc/hosts
+            cp {file} @/etc/network
+            ln -s hosts @/etc/alias
+            ln @/etc/hosts @/etc/other
+            chmod u=rw,go= @/etc/hosts
+            chown 1000:5 @/etc/hosts
+            chown -h 7 @/etc/alias
+            touch -d @1234567890.5 @/etc/hosts
+            touch @/etc/empty
+            truncate -s 5 @/etc/network/file
+            truncate -s +1M @/etc/sparse
+            setfattr -n user.note -v text @/etc/hosts
+            setfattr -n user.gone @/etc/hosts
+            setfattr -x user.gone @/etc/hosts
+            mknod -m 600 @/etc/null c 1 3
+            mknod @/etc/pipe p
+            mv @/etc/network @/etc/net
+            mkdir -p @/old/below/it
+            touch @/old/below/file @/old/file
+            ln -s /etc @/old/link
+            rm -r @/old
+            rm -f @/missing
+            mkdir @/empty
+            rmdir @/empty
+            chmod -R g+w @/var @/etc/net
+            "
+        .replace("{file}", &file.display().to_string()),
+    );
+    e2fsck_fn(&image.path()).unwrap();
+    let mount = match LoopMount::new(&image.path(), "ro,noload") {
+        Ok(mount) => mount,
+        Err(why) => skip!("no loop mount here: {why}"),
+    };
+    let at = |path: &str| mount.path().join(path);
+    let stat = |path: &str| at(path).symlink_metadata().unwrap();
+    let read = |path: &str| std::fs::read_to_string(at(path)).unwrap();
+    assert_eq!(read("etc/hosts"), "contents\n");
+    assert_eq!(read("etc/net/file"), "conte");
+    let hosts = stat("etc/hosts");
+    assert_eq!((hosts.mode(), hosts.nlink()), (0o100_600, 2));
+    assert_eq!((hosts.uid(), hosts.gid()), (1000, 5));
+    assert_eq!((hosts.mtime(), hosts.mtime_nsec()), (1_234_567_890, 500_000_000));
+    assert_eq!(stat("etc/other").ino(), hosts.ino());
+    assert_eq!(at("etc/alias").read_link().unwrap(), Path::new("hosts"));
+    assert_eq!(stat("etc/alias").uid(), 7);
+    assert_eq!(stat("tmp").mode(), 0o041_777);
+    assert_eq!((stat("etc/sparse").size(), stat("etc/sparse").blocks()), (1 << 20, 0));
+    let null = stat("etc/null");
+    assert_eq!((null.mode(), null.rdev()), (0o020_600, rustix::fs::makedev(1, 3)));
+    assert_eq!(stat("etc/pipe").mode() & 0o170_000, 0o010_000);
+    let mut value = [0; 10];
+    let len = rustix::fs::getxattr(at("etc/hosts"), "user.note", &mut value).unwrap();
+    assert_eq!(&value[..len], b"text");
+    assert!(rustix::fs::getxattr(at("etc/hosts"), "user.gone", &mut value).is_err());
+    assert_eq!(stat("var").mode() & 0o020, 0o020);
+    let mut names: Vec<_> = std::fs::read_dir(mount.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["etc", "lost+found", "tmp", "var"]);
+}
+
+#[test]
+fn failures_name_the_file_and_change_nothing() {
+    let image = image!(&["-t", "ext4"]);
+    script(&image, "mkdir @/dir\ntouch @/dir/file @/file");
+    let at = |path: &str| format!("{}:/{path}", image.path().display());
+    let missing = at("missing: no such file or directory");
+    refused(&image, "rm @/missing", 1, &missing);
+    refused(&image, "rm @/dir", 1, &at("dir: a directory"));
+    refused(&image, "rmdir @/dir", 1, &at("dir: directory not empty"));
+    refused(&image, "mkdir @/dir", 1, &at("dir: file exists"));
+    refused(&image, "mkdir @/none/dir", 1, "no such file or directory");
+    refused(&image, "ln @/dir @/other", 1, &at("other"));
+    refused(&image, "ln -s x @/file", 1, "file exists");
+    refused(&image, "mv @/dir @/dir/below", 1, &at("dir"));
+    refused(&image, "mv @/missing @/there", 1, &missing);
+    refused(&image, "chmod 9 @/file", 2, "not a mode");
+    refused(&image, "chmod 600 @/missing", 1, &missing);
+    refused(&image, "chown nobody-known @/file", 1, "there is no nobody-known");
+    refused(&image, "chown : @/file", 2, "no owner");
+    refused(&image, "truncate -s x @/file", 2, "not a size");
+    refused(&image, "truncate -s 1 @/dir", 1, &at("dir: is a directory"));
+    refused(&image, "touch -d tomorrow @/file", 2, "not a time");
+    refused(&image, "setfattr -n nothing @/file", 1, &at("file"));
+    refused(&image, "setfattr -x user.none @/file", 1, "no such attribute");
+    refused(&image, "setfattr -n user.x -v 0xz @/file", 2, "not a value");
+    refused(&image, "mknod @/node b 1", 2, "");
+    refused(&image, "mknod @/node q", 2, "not a type");
+    refused(&image, "cp /missing-on-this-machine @/file", 1, "/missing-on-this-machine");
+    refused(&image, "cp / @/file", 1, "/: a directory, left out without -r");
+    refused(&image, "cp @/file @/other", 1, "not built");
+    refused(&image, "rm -r @/", 1, "names no entry");
+    refused(&image, "rm @/file @/missing @/dir/file", 1, &missing);
+    // One that fails does not stop the next.
+    let listed = run(&image, "ls @/ @/dir");
+    assert!(!text(&listed.stdout).contains("file"), "{listed:?}");
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+#[test]
+fn paths_beside_image_are_inside_it() {
+    let image = image!(&["-t", "ext4"]);
+    let name = image.path().display().to_string();
+    for words in [
+        &["mkdir", "-p", "--image", &name, "/a/b"][..],
+        &["touch", "--image", &name, "/a/file"],
+        &["mv", "--image", &name, "/a/file", "/a/b"],
+        &["ln", "-s", "--image", &name, "file", "/a/b/link"],
+        &["chmod", "--image", &name, "600", "/a/b/file"],
+    ] {
+        quiet(&extant(words));
+    }
+    let listed = extant(["ls", "-l", "--image", &name, "/a/b"]);
+    let listed = text(&listed.stdout);
+    assert!(listed.contains("-rw-------") && listed.contains("link"), "{listed}");
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// A copy over a file takes its name in one moment; other names of the old file keep its contents.
+#[test]
+fn a_copy_over_a_file_replaces_it() {
+    let image = image!(&["-t", "ext4"]);
+    let scratch = Scratch::new();
+    for (name, contents) in [("old", "old contents"), ("new", "new")] {
+        std::fs::write(scratch.join(name), contents).unwrap();
+    }
+    let (old, new) = (scratch.join("old"), scratch.join("new"));
+    script(&image, &format!("cp {} @/file\nln @/file @/second", old.display()));
+    script(&image, &format!("cp -n {} @/file", new.display()));
+    assert_eq!(text(&run(&image, "cat @/file").stdout), "old contents");
+    script(&image, &format!("cp {} @/file", new.display()));
+    assert_eq!(text(&run(&image, "cat @/file").stdout), "new");
+    assert_eq!(text(&run(&image, "cat @/second").stdout), "old contents");
+    let names = text(&run(&image, "ls -a @/").stdout);
+    assert!(!names.contains(".extant"), "{names}");
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+#[test]
+fn an_image_that_somebody_else_has_is_refused() {
+    let image = image!(&["-t", "ext4"]);
+    let held = alone().open(image.path()).unwrap();
+    refused(&image, "mkdir @/dir", 1, &image.path().display().to_string());
+    drop(held);
+    script(&image, "mkdir @/dir");
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let before = std::fs::read(image.path()).unwrap();
+    let mount = match LoopMount::new(&image.path(), "ro,noload") {
+        Ok(mount) => mount,
+        Err(why) => skip!("no loop mount here: {why}"),
+    };
+    refused(&image, "rm -r @/dir", 1, "loop");
+    mount.unmount().unwrap();
+    assert!(std::fs::read(image.path()).unwrap() == before, "not one byte has changed");
+}
+
+fn alone() -> extant_device::OpenOptions {
+    extant_device::OpenOptions::new().write(true)
+}
+
+/// Names of owners are those of the image.
+#[test]
+fn owners_are_looked_up_in_the_image() {
+    let image = image!(&["-t", "ext4"]);
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("passwd"), "root:x:0:0::/:\ndaemon:x:71:72::/:\n").unwrap();
+    std::fs::write(scratch.join("group"), "root:x:0:\nwheel:x:90:\n").unwrap();
+    let (passwd, group) = (scratch.join("passwd"), scratch.join("group"));
+    script(
+        &image,
+        &format!(
+            "mkdir @/etc\ncp {} {} @/etc\nchown daemon:wheel @/etc/passwd",
+            passwd.display(),
+            group.display()
+        ),
+    );
+    let shown = text(&run(&image, "ls -ln @/etc/passwd").stdout);
+    let shown =
+        if shown.is_empty() { text(&run(&image, "stat @/etc/passwd").stdout) } else { shown };
+    assert!(shown.contains("71") && shown.contains("90"), "{shown}");
+}
