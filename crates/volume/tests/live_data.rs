@@ -432,3 +432,25 @@ fn a_large_journalled_file_is_deleted_with_a_small_log() {
     volume.close().unwrap();
     e2fsck_fn(&image.stored()).unwrap();
 }
+
+/// Blocks behind the end that were preallocated go with a truncation to the size that the file has.
+#[test]
+fn truncation_to_the_same_size_gives_preallocated_blocks_back() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = Image::new(16 << 20, &["-t", "ext4"]);
+    let volume = image.open_live(None);
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    volume.write(file, 0, b"ten bytes.").unwrap();
+    let before = volume.inode(file).unwrap().blocks;
+    volume.fallocate(file, FallocateMode::KeepSize, 0, 1 << 20).unwrap();
+    assert!(volume.inode(file).unwrap().blocks > before);
+    volume.truncate(file, 10).unwrap();
+    assert_eq!(volume.inode(file).unwrap().blocks, before);
+    let mut bytes = [0; 16];
+    assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 10);
+    assert_eq!(&bytes[..10], b"ten bytes.");
+    volume.close().unwrap();
+    e2fsck_fn(&image.stored()).unwrap();
+}

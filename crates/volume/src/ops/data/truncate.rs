@@ -64,9 +64,10 @@ impl Volume {
         if !is_journalled {
             self.zero_on_device(&edges)?;
         }
-        let is_shorter = size < file.size;
+        // At the same size too: there may be blocks behind the end that were preallocated.
+        let cuts = size <= file.size;
         let own = credits::INODE + credits::SUPERBLOCK + edges.len() as u32;
-        let steps = if is_shorter { credits::remove_step(file) + orphans::CREDITS } else { 0 };
+        let steps = if cuts { credits::remove_step(file) + orphans::CREDITS } else { 0 };
         let own = own + credits::quotas(self);
         let mut edit = self.edit(own + steps)?;
         if is_journalled {
@@ -74,7 +75,7 @@ impl Volume {
         }
         touch(&edit, file, by);
         set_size(&mut edit, file, size)?;
-        if is_shorter {
+        if cuts {
             self.cut(&mut edit, file)?;
         }
         write_inode(&mut edit, file.number, &file.inode)
