@@ -17,6 +17,7 @@ pub(crate) mod map;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mknod;
+pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;
 pub(crate) mod setfattr;
@@ -25,6 +26,7 @@ pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
 pub(crate) mod tune;
+pub(crate) mod umount;
 pub(crate) mod undo;
 
 use std::ffi::OsString;

@@ -3,9 +3,7 @@
 use crate::failure::Failure;
 
 /// Name, what it will do, exit code until then.
-const LATER: [(&str, &str, u8); 4] = [
-    ("mount", "mounting an image", 1),
-    ("umount", "unmounting an image", 1),
+const LATER: [(&str, &str, u8); 2] = [
     ("lab", "running experiments", 1),
     ("resize", "growing and shrinking a volume", 1),
 ];

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir,
-    mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
+    build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir, mkfs, mknod, mount, mv, rm, setfattr, stat, touch, tree, truncate, tune, umount, undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -59,6 +58,8 @@ pub(crate) enum Command {
     Setfattr(setfattr::Args),
     Getfattr(setfattr::GetArgs),
     Export(export::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
     Fsck(fsck::Args),
     Info(info::Args),
     Frag(frag::Args),
@@ -94,6 +95,8 @@ impl Command {
             Self::Setfattr(_) => "setfattr",
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
+            Self::Mount(_) => "mount",
+            Self::Umount(_) => "umount",
             Self::Fsck(_) => "fsck",
             Self::Info(_) => "info",
             Self::Frag(_) => "frag",
@@ -128,6 +131,8 @@ impl Command {
             Self::Setfattr(args) => args.run(session),
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
+            Self::Mount(args) => args.run(session),
+            Self::Umount(args) => args.run(session),
             Self::Fsck(args) => args.run(session),
             Self::Info(args) => args.run(session),
             Self::Frag(args) => args.run(session),

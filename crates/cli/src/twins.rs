@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{frag, fsck, info, mkfs, tune};
+use crate::commands::{frag, fsck, info, mkfs, mount, tune};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{later, table};
@@ -61,6 +61,10 @@ impl Twin {
                 }
             }
             "tune" => match table::parse_alone::<tune::Args>(self.name, arguments) {
+                Ok(args) => args.run(&mut session),
+                Err(error) => return usage_code(&error),
+            },
+            "mount" => match table::parse_alone::<mount::TwinArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },

@@ -212,7 +212,14 @@ impl DeviceUrl {
         if self.partition.is_some() || self.run.is_some() {
             options = options.without_changes();
         }
-        let mut device: Arc<dyn Device> = Arc::new(options.open(&self.path)?);
+        self.part_of(Arc::new(options.open(&self.path)?))
+    }
+
+    /// The part that is meant of the file or block device, which was opened before. The partition table is read, and no more.
+    ///
+    /// # Errors
+    /// The partition or the run was not had.
+    pub fn part_of(&self, mut device: Arc<dyn Device>) -> Result<Arc<dyn Device>, UrlError> {
         if let Some(number) = self.partition {
             let part = SliceDevice::partition(device, number)
                 .map_err(|error| UrlError::Partition { path: self.path.clone(), error })?;

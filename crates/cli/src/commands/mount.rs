@@ -1,0 +1,237 @@
+//! `extant mount`: mounts a volume over FUSE.
+//!
+//! The command runs itself twice more, in roles that `--role` names: the process that stays outside, and the server that
+//! restricts itself (`extant_mount` says what each does).
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use extant_mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// What mount(8) takes for a mount that failed.
+const MOUNT_FAILED: u8 = 32;
+/// What the process outside says to the command that waits, when the volume is mounted.
+const READY: &str = "ready";
+/// The type that mount(8) hands on.
+const FS_TYPE: &str = "fuse.extant";
+
+/// Mount a volume over FUSE, without the kernel's ext4
+///
+/// Ordinary users mount through fusermount3. The server restricts itself before it reads the image.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Options of the kernel's ext4 and of mount(8), separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Read-only, as -o ro: nothing is written, not even to replay the journal
+    #[arg(short)]
+    read_only: bool,
+    /// Stay in the foreground
+    #[arg(short)]
+    foreground: bool,
+    /// Do not restrict the server (landlock, seccomp, capabilities)
+    #[arg(long)]
+    no_sandbox: bool,
+    /// What this process is to do for another one of the same command
+    #[arg(long, value_enum, hide = true)]
+    role: Option<Role>,
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    /// The directory to mount on
+    #[arg(value_name = "MOUNTPOINT")]
+    point: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Role {
+    Supervisor,
+    Server,
+}
+
+/// Mount a volume over FUSE, as mount(8) calls its helpers
+#[derive(Debug, clap::Args)]
+pub(crate) struct TwinArgs {
+    /// What is mounted
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    /// Where
+    #[arg(value_name = "MOUNTPOINT")]
+    point: PathBuf,
+    /// Options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Check the options, mount nothing
+    #[arg(short)]
+    fake: bool,
+    /// Do not write to /etc/mtab, which nothing does
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Say what was mounted
+    #[arg(short)]
+    verbose: bool,
+    /// Ignore options that are not known: not supported
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// The mount's name space: not supported
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// The type
+    #[arg(short = 't', value_name = "TYPE")]
+    fs_type: Option<String>,
+}
+
+impl TwinArgs {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if self.sloppy {
+            return Err(Failure::new("-s is not supported"));
+        }
+        if self.namespace.is_some() {
+            return Err(Failure::new("-N is not supported"));
+        }
+        if self.fs_type.as_deref().is_some_and(|fs_type| fs_type != FS_TYPE) {
+            return Err(Failure::new(format_args!("-t: the type is {FS_TYPE}")));
+        }
+        if self.fake {
+            return parse_options(self.options.iter().map(String::as_str))
+                .map(|_| ())
+                .map_err(Failure::new);
+        }
+        let told = format!("{} on {}", self.image.display(), self.point.display());
+        let args = Args {
+            options: self.options,
+            read_only: false,
+            foreground: false,
+            no_sandbox: false,
+            role: None,
+            image: self.image,
+            point: self.point,
+        };
+        args.run(session).map_err(|failure| failure.with_code(MOUNT_FAILED))?;
+        if self.verbose {
+            session.remark(told)?;
+        }
+        Ok(())
+    }
+}
+
+impl Args {
+    pub(crate) fn run(mut self, session: &mut Session) -> Result<(), Failure> {
+        let lists = self.options.iter().map(String::as_str).chain(self.read_only.then_some("ro"));
+        let options = parse_options(lists).map_err(Failure::new)?;
+        self.point = extant_mount::canonical_point(&self.point).map_err(Failure::new)?;
+        if options.remount {
+            return extant_mount::remount(&self.point, &options).map_err(Failure::new);
+        }
+        match self.role {
+            None if self.foreground => self.supervise(Reports::Here),
+            None => self.launch(),
+            Some(Role::Supervisor) => {
+                // Without a terminal's signals.
+                let _ = rustix::process::setsid();
+                self.supervise(Reports::SystemLog)
+            }
+            Some(Role::Server) => self.serve(options, session),
+        }
+    }
+
+    /// This command again, in another role.
+    fn again(&self, role: &str) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("extant").args(["mount", "--role", role]);
+        for list in &self.options {
+            command.arg("-o").arg(list);
+        }
+        if self.read_only {
+            command.arg("-r");
+        }
+        if self.no_sandbox {
+            command.arg("--no-sandbox");
+        }
+        command.arg("--").arg(&self.image).arg(&self.point);
+        command
+    }
+
+    /// Starts the process that stays, and waits until the volume is mounted.
+    fn launch(&self) -> Result<(), Failure> {
+        let mut child = self
+            .again("supervisor")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(Failure::new)?;
+        let said = child.stderr.take().map(|mut stderr| {
+            thread::spawn(move || io::copy(&mut stderr, &mut io::stderr()).map(|_| ()))
+        });
+        let mut told = String::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_string(&mut told).map_err(Failure::new)?;
+        }
+        if let Some(said) = said {
+            // Both ends close together: when the volume is mounted, or with the process.
+            let _ = said.join();
+        }
+        if told.trim_end() == READY {
+            return Ok(());
+        }
+        let status = child.wait().map_err(Failure::new)?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+        Err(Failure::silent(code.max(1)))
+    }
+
+    fn supervise(&self, reports: Reports) -> Result<(), Failure> {
+        let ready = || {
+            if reports == Reports::SystemLog
+                && let Err(error) = detach_from_caller()
+            {
+                eprintln!("extant mount: {error}");
+            }
+        };
+        match supervise(&mut self.again("server"), &self.point, reports, ready) {
+            Ok(0) => Ok(()),
+            Ok(code) => Err(Failure::silent(code)),
+            Err(error) => Err(Failure::new(error)),
+        }
+    }
+
+    fn serve(&self, options: MountOptions, session: &mut Session) -> Result<(), Failure> {
+        let control = io::stdin().as_fd().try_clone_to_owned().map_err(Failure::new)?;
+        // Messages on the image's damage, one line each.
+        let _ = tracing_subscriber::fmt()
+            .with_writer(io::stderr)
+            .without_time()
+            .with_target(false)
+            .with_ansi(false)
+            .try_init();
+        session.out.flush()?;
+        let request = MountRequest {
+            image: self.image.clone(),
+            point: self.point.clone(),
+            options,
+            sandbox: !self.no_sandbox,
+        };
+        serve(&request, UnixStream::from(control)).map_err(Failure::new)
+    }
+}
+
+/// Tells the command that waits, and lets go of everything that it gave: standard output and error, and its directory.
+fn detach_from_caller() -> io::Result<()> {
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{READY}")?;
+    stdout.flush()?;
+    std::env::set_current_dir(OsStr::new("/"))?;
+    let nowhere = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    rustix::stdio::dup2_stderr(&nowhere)?;
+    Ok(())
+}

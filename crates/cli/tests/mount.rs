@@ -1,0 +1,194 @@
+//! Volumes mounted by `extant mount`: written through it, judged by e2fsck and the kernel's ext4; ended in every way.
+
+mod mounting;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use extant_testkit::{
+    LoopMount, Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, mke2fs, skip, tree,
+};
+use mounting::{Mount, can_mount, extant};
+
+fn image(scratch: &Scratch, args: &[&str], size: &str) -> std::path::PathBuf {
+    let path = scratch.join("disk.img");
+    let words = ["-q", "-F"].iter().chain(args).copied();
+    let words: Vec<&str> = words.chain([path.to_str().expect("a plain path"), size]).collect();
+    mke2fs(words).expect("mke2fs");
+    path
+}
+
+/// What is written through the mount is there after it, for e2fsck and for the kernel.
+#[test]
+fn a_tree_written_through_the_mount_is_the_same_afterwards() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    for kind in ["ext4", "ext3", "ext2"] {
+        let scratch = Scratch::new();
+        let image = image(&scratch, &["-t", kind], "96M");
+        let source = scratch.join("source");
+        tree::grow(&source, 11, &tree::Options::default()).expect("a tree");
+        let expected = TreeSnapshot::of_dir(&source).expect("readable");
+        let mount = Mount::new(&scratch, &image, &[]);
+        // Within the mount, so that what it makes of the root is not compared.
+        let status = std::process::Command::new("timeout")
+            .args(["60", "cp", "-a", "--sparse=always"])
+            .arg(&source)
+            .arg(mount.path())
+            .status();
+        assert!(status.expect("cp runs").success(), "{kind}: cp");
+        let live = TreeSnapshot::of_dir(&mount.path().join("source")).expect("readable");
+        assert_same_tree(&expected, &live);
+        mount.unmount();
+        e2fsck_fn(&image).expect(kind);
+        let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+        let found = TreeSnapshot::of_dir(&kernel.path().join("source")).expect("readable");
+        assert_same_tree(&expected, &found);
+    }
+}
+
+#[test]
+fn files_are_changed_as_the_calls_say() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let at = |name: &str| mount.path().join(name);
+    fs::write(at("file"), b"one").expect("write");
+    fs::hard_link(at("file"), at("link")).expect("link");
+    assert_eq!(fs::metadata(at("file")).expect("stat").nlink(), 2);
+    fs::rename(at("link"), at("moved")).expect("rename");
+    symlink("file", at("symbolic")).expect("symlink");
+    assert_eq!(fs::read(at("symbolic")).expect("read"), b"one");
+    let open = fs::OpenOptions::new().read(true).write(true).open(at("file")).expect("open");
+    fs::remove_file(at("file")).expect("unlink");
+    fs::remove_file(at("moved")).expect("unlink");
+    // Open without a name: still there.
+    open.write_all_at(b"two", 3).expect("write");
+    let mut bytes = [0; 6];
+    open.read_exact_at(&mut bytes, 0).expect("read");
+    assert_eq!(&bytes, b"onetwo");
+    drop(open);
+    fs::create_dir(at("dir")).expect("mkdir");
+    fs::set_permissions(at("dir"), fs::Permissions::from_mode(0o750)).expect("chmod");
+    assert_eq!(fs::metadata(at("dir")).expect("stat").mode() & 0o7777, 0o750);
+    fs::write(at("dir/inner"), vec![7; 100_000]).expect("write");
+    let error = fs::remove_dir(at("dir")).expect_err("not empty");
+    assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
+    let cut = fs::OpenOptions::new().write(true).open(at("dir/inner")).expect("open");
+    cut.set_len(10).expect("truncate");
+    cut.set_len(20).expect("truncate");
+    drop(cut);
+    let expected = [vec![7; 10], vec![0; 10]].concat();
+    assert_eq!(fs::read(at("dir/inner")).expect("read"), expected);
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
+/// What was fsynced survives the end of the server at any moment; the next mount recovers.
+#[test]
+fn a_server_that_is_killed_loses_nothing_that_was_fsynced() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    for number in 0..20 {
+        let mut file = fs::File::create(mount.path().join(format!("f{number}"))).expect("create");
+        file.write_all(&vec![number; 5000]).expect("write");
+        file.sync_all().expect("fsync");
+    }
+    mount.kill_server();
+    let again = Mount::new(&scratch, &image, &[]);
+    for number in 0..20 {
+        let found = fs::read(again.path().join(format!("f{number}"))).expect("there");
+        assert_eq!(found, vec![number; 5000], "f{number}");
+    }
+    again.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
+#[test]
+fn a_read_only_mount_writes_nothing_not_even_to_recover() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let mut file = fs::File::create(mount.path().join("kept")).expect("create");
+    file.write_all(b"kept").expect("write");
+    file.sync_all().expect("fsync");
+    drop(file);
+    mount.kill_server();
+    let before = fs::read(&image).expect("readable");
+    let reader = Mount::new(&scratch, &image, &["-o", "ro"]);
+    assert_eq!(fs::read(reader.path().join("kept")).expect("replayed in memory"), b"kept");
+    let error = fs::write(reader.path().join("new"), b"").expect_err("read-only");
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    reader.unmount();
+    assert!(before == fs::read(&image).expect("readable"), "the image was written");
+}
+
+#[test]
+fn an_image_is_mounted_once_only() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let other = scratch.join("other");
+    fs::create_dir(&other).expect("mkdir");
+    let (code, said) = extant(&["mount"], &[&image, &other]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("in use"), "{said}");
+    mount.unmount();
+}
+
+/// A signal ends the server well, even while files are open.
+#[test]
+fn a_signal_ends_the_mount_and_the_volume_is_clean() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    for keeps_open in [false, true] {
+        let scratch = Scratch::new();
+        let image = image(&scratch, &["-t", "ext4"], "64M");
+        let mount = Mount::new(&scratch, &image, &[]);
+        fs::write(mount.path().join("file"), b"text").expect("write");
+        let open = keeps_open.then(|| fs::File::open(mount.path().join("file")).expect("open"));
+        mount.terminate_server();
+        drop(open);
+        e2fsck_fn(&image).expect("clean");
+        assert_eq!(extant(&["cat"], &[Path::new(&format!("{}:/file", image.display()))]).1, "text");
+    }
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said_before_the_command_ends() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let (image, point) = (image(&scratch, &["-t", "ext4"], "64M"), scratch.join("point"));
+    fs::create_dir(&point).expect("mkdir");
+    let refused = |options: &[&str], image: &Path| {
+        let (code, said) = extant(&[&["mount"], options].concat(), &[image, &point]);
+        assert_ne!(code, 0, "{options:?}: {said}");
+        said
+    };
+    assert!(refused(&["-o", "fast"], &image).contains("unknown mount option fast"));
+    assert!(refused(&["-o", "delalloc"], &image).contains("delalloc is not supported yet"));
+    assert!(refused(&["-o", "data=ordered,journal_async_commit"], &image).contains("together"));
+    fs::write(scratch.join("empty"), vec![0; 1 << 20]).expect("write");
+    let said = refused(&[], &scratch.join("empty"));
+    assert!(said.contains("empty"), "{said}");
+    assert!(extant_mount::mount_at(&point).expect("the table").is_none(), "a mount was left");
+}

@@ -1,0 +1,106 @@
+//! Mounts for the tests: each is taken away again whatever happens, and nothing waits without a limit.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, thread};
+
+use extant_testkit::{Scratch, is_root, tool};
+
+/// Seconds that any command gets.
+const LIMIT: &str = "60";
+
+/// Whether volumes can be mounted here; else why not.
+pub(crate) fn can_mount() -> Result<(), String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err("no /dev/fuse here".to_owned());
+    }
+    if !is_root() {
+        return Err("a loop mount to compare with needs root".to_owned());
+    }
+    tool("mke2fs").map(|_| ()).ok_or_else(|| "no mke2fs here".to_owned())
+}
+
+/// Runs `extant` with a time limit: its exit code and all that it said.
+pub(crate) fn extant(words: &[&str], paths: &[&Path]) -> (i32, String) {
+    let output = Command::new("timeout")
+        .args(["-k", "5", LIMIT, env!("CARGO_BIN_EXE_extant")])
+        .args(words)
+        .args(paths)
+        .output()
+        .expect("timeout runs");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// A mount of ours.
+pub(crate) struct Mount {
+    point: PathBuf,
+    image: PathBuf,
+}
+
+impl Mount {
+    pub(crate) fn new(scratch: &Scratch, image: &Path, words: &[&str]) -> Self {
+        let point = scratch.join("mount");
+        fs::create_dir_all(&point).expect("a mount point");
+        let mount = Self { point, image: image.to_owned() };
+        let (code, said) = extant(&[&["mount"], words].concat(), &[image, &mount.point]);
+        assert_eq!(code, 0, "{said}");
+        mount
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.point
+    }
+
+    pub(crate) fn unmount(self) {
+        let (code, said) = extant(&["umount"], &[&self.point]);
+        assert_eq!(code, 0, "{said}");
+    }
+
+    /// The process that has the image open.
+    fn server(&self) -> String {
+        let processes = fs::read_dir("/proc").expect("/proc").flatten();
+        let holds = |process: &Path| {
+            let Ok(files) = fs::read_dir(process.join("fd")) else { return false };
+            files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|to| to == self.image))
+        };
+        let found: Vec<PathBuf> =
+            processes.map(|process| process.path()).filter(|process| holds(process)).collect();
+        assert_eq!(found.len(), 1, "processes that have the image: {found:?}");
+        found[0].file_name().expect("a number").to_string_lossy().into_owned()
+    }
+
+    fn end_server(self, signal: &str) {
+        let server = self.server();
+        let status = Command::new("kill").args([signal, &server]).status();
+        assert!(status.expect("kill runs").success());
+        for _ in 0..3000 {
+            let is_mounted = extant_mount::mount_at(&self.point).expect("the table").is_some();
+            if !is_mounted && !Path::new("/proc").join(&server).exists() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server or its mount is still there");
+    }
+
+    /// `kill -9`, until the mount is gone.
+    pub(crate) fn kill_server(self) {
+        self.end_server("-KILL");
+    }
+
+    /// SIGTERM, until the mount is gone.
+    pub(crate) fn terminate_server(self) {
+        self.end_server("-TERM");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Gone already unless the test failed.
+        if extant_mount::mount_at(&self.point).is_ok_and(|entry| entry.is_some()) {
+            let _ = Command::new("timeout").args([LIMIT, "umount", "-l"]).arg(&self.point).status();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! An ext4 volume mounted over FUSE.
+//!
+//! Three processes, of which two stay:
+//! - who calls [`supervise`] starts the server, waits until the volume is mounted, and stays outside: when the server ends, however
+//!   it ends, it takes the mount away;
+//! - who calls [`serve`] is the server: it opens the image, mounts, restricts itself ([`sandbox`]), and only then reads the image's
+//!   first byte, recovers the journal and answers requests;
+//! - in the background the first caller of all has gone by then.
+//!
+//! What a request means is in the server, in values of this crate; how it comes in and goes out is a
+//! [`transport`](crate::transport::Transport). Errors of the engine become errno in one place, here and nowhere else.
+#![forbid(unsafe_code)]
+
+mod attr;
+mod errno;
+mod mountpoint;
+mod options;
+pub mod sandbox;
+mod serve;
+mod server;
+mod supervise;
+pub mod transport;
+mod unmount;
+
+pub use attr::Attributes;
+pub use mountpoint::{MountEntry, canonical_point, mount_at, remount};
+pub use options::{Atime, MountOptions, OptionError, parse_options};
+pub use serve::{MountRequest, serve};
+pub use server::{Caller, Change, Held, Listed, OpenFor, Server, WriteBy};
+pub use supervise::{Reports, supervise};
+pub use unmount::unmount;
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a volume was not mounted, or its mount did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The system refused something.
+    #[error("{}: {what}: {source}", path.display())]
+    System {
+        /// The file, device or directory.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// fusermount3 would not mount.
+    #[error("{}: {}", path.display(), said.trim())]
+    Fusermount {
+        /// The mount point.
+        path: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// The image is no device that can be opened.
+    #[error(transparent)]
+    Image(#[from] extant_device::url::UrlError),
+    /// The volume cannot be opened, or was not closed well.
+    #[error("{}: {source}", image.display())]
+    Volume {
+        /// The image.
+        image: PathBuf,
+        /// What is wrong.
+        source: extant_volume::Error,
+    },
+    /// The server could not restrict itself.
+    #[error("the sandbox: {0} (--no-sandbox goes without)")]
+    Sandbox(#[from] sandbox::SandboxError),
+    /// Nothing of ours is mounted there.
+    #[error("{}: no volume of extant is mounted there", .0.display())]
+    NotMounted(PathBuf),
+    /// An option that does not go with the volume or with another one.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// The server ended before the volume was mounted; what it said went before.
+    #[error("the server ended before the volume was mounted")]
+    ServerEnded,
+}

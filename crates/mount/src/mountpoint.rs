@@ -1,0 +1,344 @@
+//! Mounting, unmounting, and what the kernel says is mounted.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::MountError;
+use crate::options::MountOptions;
+
+/// Bytes that one request carries at most.
+pub(crate) const MAX_REQUEST: u32 = 1 << 20;
+/// The type that the kernel shows.
+const FS_TYPE: &str = "fuse.extant";
+/// Where the setuid helper of FUSE is looked for.
+const FUSERMOUNT: &str = "fusermount3";
+
+/// A line of the kernel's table of mounts (`/proc/self/mountinfo`).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MountEntry {
+    /// The device number of the mount, `MAJOR:MINOR`.
+    pub device: String,
+    /// Where it is.
+    pub point: PathBuf,
+    /// Its type, as `fuse.extant`.
+    pub fs_type: String,
+    /// What is mounted: for us the image.
+    pub source: PathBuf,
+    /// Whether it is read-only.
+    pub read_only: bool,
+}
+
+impl MountEntry {
+    /// Whether it is one of ours.
+    pub fn is_ours(&self) -> bool {
+        self.fs_type == FS_TYPE
+    }
+
+    fn parse(line: &[u8]) -> Option<Self> {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let separator = fields.iter().position(|field| *field == b"-")?;
+        let text = |at: usize| Some(String::from_utf8_lossy(fields.get(at)?).into_owned());
+        let path = |at: usize| Some(PathBuf::from(unescaped(fields.get(at)?)));
+        let is_read_only =
+            |options: &[u8]| options.split(|byte| *byte == b',').any(|one| one == b"ro");
+        Some(Self {
+            device: text(2)?,
+            point: path(4)?,
+            fs_type: text(separator + 1)?,
+            source: path(separator + 2)?,
+            read_only: is_read_only(fields.get(5)?),
+        })
+    }
+}
+
+/// Blanks and the like are written as three octal digits there.
+fn unescaped(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let digits =
+            tail.get(..3).filter(|digits| first == b'\\' && digits.iter().all(u8::is_ascii_digit));
+        match digits {
+            Some(digits) => {
+                let value =
+                    digits.iter().fold(0, |value: u32, digit| value << 3 | u32::from(digit & 7));
+                bytes.push((value & 0xff) as u8);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// What is mounted, in the order of the kernel's table.
+pub(crate) fn mounts() -> io::Result<impl Iterator<Item = MountEntry>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let entries: Vec<_> =
+        table.split(|byte| *byte == b'\n').filter_map(MountEntry::parse).collect();
+    Ok(entries.into_iter())
+}
+
+/// What is mounted last at a path, which is a mount point.
+///
+/// # Errors
+/// The kernel's table cannot be read.
+pub fn mount_at(point: &Path) -> io::Result<Option<MountEntry>> {
+    Ok(mounts()?.filter(|entry| entry.point == point).last())
+}
+
+/// A path as the kernel's table has it. The last part is not looked at: a dead mount cannot be.
+/// # Errors
+/// The directory that it lies in is not there.
+pub fn canonical_point(point: &Path) -> Result<PathBuf, MountError> {
+    let failed =
+        |source| MountError::System { path: point.to_owned(), what: "no mount point", source };
+    if let Ok(canonical) = point.canonicalize() {
+        return Ok(canonical);
+    }
+    let absolute = std::path::absolute(point).map_err(failed)?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.canonicalize().map_err(failed)?.join(name)),
+        // The root, or a path that ends in `..`.
+        _ => absolute.canonicalize().map_err(failed),
+    }
+}
+
+/// Changes the flags of the mount at `point`: it becomes read-only, or programs are barred from it. What only the server could
+/// change is refused.
+///
+/// # Errors
+/// Nothing of ours is mounted there, or the kernel refused.
+pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let failed =
+        |source| MountError::System { path: point.to_owned(), what: "cannot be remounted", source };
+    let entry = mount_at(point).map_err(failed)?.filter(MountEntry::is_ours);
+    let entry = entry.ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
+    if entry.read_only && !options.read_only {
+        return Err(failed(io::Error::other("only as ro; unmount it and mount it anew for rw")));
+    }
+    rustix::mount::mount_remount(point, options.mount_flags(true), c"")
+        .map_err(|errno| failed(errno.into()))
+}
+
+/// A mount that waits for its server: the connection to the kernel.
+pub(crate) struct Mounted {
+    pub(crate) connection: OwnedFd,
+}
+
+/// Mounts at `point`: directly where that is allowed, else by fusermount3.
+pub(crate) fn mount(
+    image: &Path,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<Mounted, MountError> {
+    if rustix::process::geteuid().is_root() {
+        match mount_directly(image, point, options) {
+            Err(MountError::System { source, .. })
+                if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {}
+            done => return done,
+        }
+    }
+    mount_by_helper(image, point, options)
+}
+
+fn mount_directly(
+    image: &Path,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<Mounted, MountError> {
+    let failed = |path: &Path, what, source: io::Error| MountError::System {
+        path: path.to_owned(),
+        what,
+        source,
+    };
+    let device = Path::new("/dev/fuse");
+    let connection = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| failed(device, "cannot be opened", errno.into()))?;
+    let metadata = fs::metadata(point).map_err(|source| failed(point, "no mount point", source))?;
+    if !metadata.is_dir() {
+        return Err(failed(point, "no mount point", Errno::NOTDIR.into()));
+    }
+    let mut data = format!(
+        "fd={},rootmode={:o},user_id={},group_id={},default_permissions,max_read={MAX_REQUEST}",
+        connection.as_raw_fd(),
+        metadata.permissions().mode(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.allow_other.unwrap_or(true) {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).expect("made of words and numbers");
+    rustix::mount::mount(image, point, FS_TYPE, options.mount_flags(true), &*data)
+        .map_err(|errno| failed(point, "cannot be mounted on", errno.into()))?;
+    Ok(Mounted { connection })
+}
+
+/// fusermount3 mounts and sends the connection through a socket whose number it finds in its environment.
+fn mount_by_helper(
+    image: &Path,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<Mounted, MountError> {
+    let failed = |source| MountError::System {
+        path: PathBuf::from(FUSERMOUNT),
+        what: "cannot be run",
+        source,
+    };
+    let (ours, its) = UnixStream::pair().map_err(failed)?;
+    rustix::io::fcntl_setfd(&its, FdFlags::empty()).map_err(|errno| failed(errno.into()))?;
+    let mut command = Command::new(FUSERMOUNT);
+    command
+        .arg("-o")
+        .arg(helper_options(image, options))
+        .arg("--")
+        .arg(point)
+        .env("_FUSE_COMMFD", its.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    drop(its);
+    let received = receive_fd(&ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        // What it says is told only where it failed.
+        let _ = stderr.read_to_string(&mut said);
+    }
+    let status = child.wait().map_err(failed)?;
+    match received {
+        Ok(connection) if status.success() => Ok(Mounted { connection }),
+        _ => Err(MountError::Fusermount { path: point.to_owned(), said }),
+    }
+}
+
+fn helper_options(image: &Path, options: &MountOptions) -> OsString {
+    let mut list =
+        OsString::from(format!("subtype=extant,default_permissions,max_read={MAX_REQUEST}"));
+    let flags = options.mount_flags(false);
+    let words = [
+        (MountFlags::RDONLY, "ro"),
+        (MountFlags::NOEXEC, "noexec"),
+        (MountFlags::SYNCHRONOUS, "sync"),
+        (MountFlags::DIRSYNC, "dirsync"),
+        (MountFlags::NOATIME, "noatime"),
+    ];
+    for (flag, word) in words {
+        if flags.contains(flag) {
+            list.push(",");
+            list.push(word);
+        }
+    }
+    if options.allow_other == Some(true) {
+        list.push(",allow_other");
+    }
+    // The last: commas and backslashes are escaped there.
+    list.push(",fsname=");
+    let mut name = Vec::new();
+    for byte in image.as_os_str().as_bytes() {
+        if matches!(byte, b',' | b'\\') {
+            name.push(b'\\');
+        }
+        name.push(*byte);
+    }
+    list.push(OsStr::from_bytes(&name));
+    list
+}
+
+fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(
+            socket.as_fd(),
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    })?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message
+            && let Some(descriptor) = descriptors.next()
+        {
+            return Ok(descriptor);
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::UnexpectedEof))
+}
+
+/// How a mount is taken away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Detach {
+    /// Refused while files are open.
+    IfIdle,
+    /// The name goes at once, the rest with the last open file.
+    Now,
+}
+
+/// Takes the mount at `point` away: directly where that is allowed, else by fusermount3.
+pub(crate) fn detach(point: &Path, how: Detach) -> io::Result<()> {
+    let flags = match how {
+        Detach::IfIdle => UnmountFlags::empty(),
+        Detach::Now => UnmountFlags::DETACH,
+    };
+    match rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => {}
+        done => return Ok(done?),
+    }
+    let mut command = Command::new(FUSERMOUNT);
+    command.arg("-u");
+    if how == Detach::Now {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(point).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let kind =
+        if said.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    Err(io::Error::new(kind, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernels_table_is_read() {
+        let line = b"36 35 0:57 / /mnt/a\\040b ro,noatime shared:1 - fuse.extant /disk\\054.img rw,user_id=0";
+        let expected = MountEntry {
+            device: "0:57".to_owned(),
+            point: "/mnt/a b".into(),
+            fs_type: "fuse.extant".to_owned(),
+            source: "/disk,.img".into(),
+            read_only: true,
+        };
+        assert_eq!(MountEntry::parse(line), Some(expected));
+        assert_eq!(MountEntry::parse(b"36 35 0:57 /"), None);
+    }
+
+    #[test]
+    fn names_of_images_are_escaped_for_the_helper() {
+        let list = helper_options(Path::new("/a,b\\c"), &MountOptions::default());
+        assert!(list.as_bytes().ends_with(b",fsname=/a\\,b\\\\c"), "{}", list.display());
+    }
+}

@@ -1,0 +1,445 @@
+//! What `-o` says: the option names of the kernel's ext4, those of mount(8), and a few of FUSE.
+//!
+//! Every name works, or is refused by name: as not built yet where the kernel knows it, as unknown else.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use extant_ondisk::superblock::ErrorPolicy;
+use extant_volume::DataMode;
+use rustix::mount::MountFlags;
+
+/// Seconds between commits that `commit=0` stands for (ext4(5)).
+const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
+
+/// An option that is refused.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum OptionError {
+    /// Nobody knows it.
+    #[error("unknown mount option {0}")]
+    Unknown(String),
+    /// The kernel's ext4 has it, this version does not.
+    #[error("the mount option {0} is not supported yet")]
+    NotBuilt(String),
+    /// What follows `=` is wrong, missing or too much.
+    #[error("mount option {option}: {problem}")]
+    BadValue {
+        /// The option as given.
+        option: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// Two that do not go together.
+    #[error("the mount options {0} and {1} do not go together")]
+    Conflict(&'static str, &'static str),
+}
+
+/// When reading changes the time of the last read.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Atime {
+    /// When it is older than the last change, or than a day (`relatime`).
+    #[default]
+    Relative,
+    /// Always (`strictatime`).
+    Strict,
+    /// Never (`noatime`).
+    Never,
+}
+
+/// All that `-o` says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MountOptions {
+    /// Nothing is written, not even to replay the journal.
+    pub read_only: bool,
+    /// Programs' setuid bits count. `None`: for root's mounts only.
+    pub suid: Option<bool>,
+    /// Device files work. `None`: for root's mounts only.
+    pub dev: Option<bool>,
+    /// Programs may be run.
+    pub exec: bool,
+    /// Every change is durable when its call returns.
+    pub sync: bool,
+    /// Every change of names is.
+    pub dirsync: bool,
+    /// When reading changes the time of the last read.
+    pub atime: Atime,
+    /// Reading directories does not change it.
+    pub nodiratime: bool,
+    /// Symbolic links are not followed.
+    pub nosymfollow: bool,
+    /// Other users may use the mount. `None`: those of root's mounts.
+    pub allow_other: Option<bool>,
+    /// What happens to file data (`data=`).
+    pub data: Option<DataMode>,
+    /// Age of the oldest change at a commit (`commit=`).
+    pub commit: Duration,
+    /// The device is flushed where the order of writes counts.
+    pub barriers: bool,
+    /// Checksums in the log.
+    pub journal_checksum: bool,
+    /// The commit block is not held back.
+    pub journal_async_commit: bool,
+    /// The journal's own device.
+    pub journal_path: Option<PathBuf>,
+    /// The journal is not replayed; the volume is read as it lies.
+    pub norecovery: bool,
+    /// What to do when an error is met.
+    pub errors: Option<ErrorPolicy>,
+    /// Access control lists count.
+    pub acl: bool,
+    /// Attributes of users are there.
+    pub user_xattr: bool,
+    /// statfs counts the blocks of metadata as blocks in use.
+    pub minixdf: bool,
+    /// Who may use reserved blocks beside root.
+    pub resuid: Option<u32>,
+    /// Which group may.
+    pub resgid: Option<u32>,
+    /// Event loops.
+    pub threads: Option<usize>,
+    /// Only the flags of a mount that is there are changed.
+    pub remount: bool,
+    /// `rw` was said.
+    said_rw: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            suid: None,
+            dev: None,
+            exec: true,
+            sync: false,
+            dirsync: false,
+            atime: Atime::default(),
+            nodiratime: false,
+            nosymfollow: false,
+            allow_other: None,
+            data: None,
+            commit: DEFAULT_COMMIT,
+            barriers: true,
+            journal_checksum: false,
+            journal_async_commit: false,
+            journal_path: None,
+            norecovery: false,
+            errors: None,
+            acl: true,
+            user_xattr: true,
+            minixdf: false,
+            resuid: None,
+            resgid: None,
+            threads: None,
+            remount: false,
+            said_rw: false,
+        }
+    }
+}
+
+/// Options that the kernel's ext4 has and this version has not.
+const NOT_BUILT: &[&str] = &[
+    "abort",
+    "bsdgroups",
+    "dax",
+    "debug",
+    "delalloc",
+    "dioread_lock",
+    "dioread_nolock",
+    "discard",
+    "extents",
+    "fc_debug_force",
+    "fc_debug_max_replay",
+    "grpid",
+    "grpjquota",
+    "grpquota",
+    "i_version",
+    "init_itable",
+    "inlinecrypt",
+    "inode_readahead_blks",
+    "iversion",
+    "journal_dev",
+    "journal_ioprio",
+    "jqfmt",
+    "lazytime",
+    "max_batch_time",
+    "max_dir_size_kb",
+    "mb_optimize_scan",
+    "mballoc",
+    "min_batch_time",
+    "noauto_da_alloc",
+    "noblock_validity",
+    "noextents",
+    "nombcache",
+    "no_mbcache",
+    "no_prefetch_block_bitmaps",
+    "nouid32",
+    "oldalloc",
+    "orlov",
+    "prjquota",
+    "quota",
+    "sb",
+    "stripe",
+    "test_dummy_encryption",
+    "usrjquota",
+    "usrquota",
+];
+
+/// Options that fstab carries for mount(8) and others who read it.
+const FOR_OTHERS: &[&str] =
+    &["auto", "comment", "defaults", "group", "noauto", "nofail", "nouser", "owner", "_netdev"];
+
+/// What is so anyhow. Each says how this version does it already, none asks for anything.
+const ALREADY_SO: &[&str] = &[
+    "async",
+    "auto_da_alloc", // data are written when they are written, and before what shows them
+    "block_validity",
+    "default_permissions",
+    "diratime",
+    "nodelalloc",
+    "nodiscard",
+    "nogrpid",
+    "noinit_itable",
+    "noiversion",
+    "nolazytime",
+    "nomand",
+    "nomballoc",
+    "noquota",
+    "silent",
+    "symfollow",
+    "sysvgroups",
+];
+
+/// Reads the values of all `-o`, in order: of two that contradict each other the later one holds.
+///
+/// # Errors
+/// An option that is unknown, not built, or does not go with another one.
+pub fn parse_options<'a>(
+    lists: impl IntoIterator<Item = &'a str>,
+) -> Result<MountOptions, OptionError> {
+    let mut options = MountOptions::default();
+    for option in lists.into_iter().flat_map(|list| list.split(',')) {
+        if !option.is_empty() {
+            options.take(option)?;
+        }
+    }
+    options.check()?;
+    Ok(options)
+}
+
+impl MountOptions {
+    fn take(&mut self, option: &str) -> Result<(), OptionError> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        if name.starts_with("x-") || name.starts_with("X-") || FOR_OTHERS.contains(&name) {
+            return Ok(());
+        }
+        if NOT_BUILT.contains(&name) {
+            return Err(OptionError::NotBuilt(option.to_owned()));
+        }
+        if let Some(value) = value {
+            return self.take_value(option, name, value);
+        }
+        if ALREADY_SO.contains(&name) {
+            return Ok(());
+        }
+        self.take_word(name)
+    }
+
+    fn take_word(&mut self, name: &str) -> Result<(), OptionError> {
+        match name {
+            "ro" => (self.read_only, self.said_rw) = (true, false),
+            "rw" => (self.read_only, self.said_rw) = (false, true),
+            "suid" => self.suid = Some(true),
+            "nosuid" => self.suid = Some(false),
+            "dev" => self.dev = Some(true),
+            "nodev" => self.dev = Some(false),
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            // mount(8): they imply these, unless overridden by what follows.
+            "user" | "users" => {
+                (self.suid, self.dev, self.exec) = (Some(false), Some(false), false);
+            }
+            "sync" => self.sync = true,
+            "dirsync" => self.dirsync = true,
+            "noatime" => self.atime = Atime::Never,
+            "atime" | "relatime" => self.atime = Atime::Relative,
+            "norelatime" | "strictatime" => self.atime = Atime::Strict,
+            "nostrictatime" => self.atime = Atime::Relative,
+            "nodiratime" => self.nodiratime = true,
+            "nosymfollow" => self.nosymfollow = true,
+            "allow_other" => self.allow_other = Some(true),
+            "remount" => self.remount = true,
+            "barrier" => self.barriers = true,
+            "nobarrier" => self.barriers = false,
+            "journal_checksum" => self.journal_checksum = true,
+            "nojournal_checksum" => self.journal_checksum = false,
+            "journal_async_commit" => self.journal_async_commit = true,
+            "norecovery" | "noload" => self.norecovery = true,
+            "acl" => self.acl = true,
+            "noacl" => self.acl = false,
+            "user_xattr" => self.user_xattr = true,
+            "nouser_xattr" => self.user_xattr = false,
+            "bsddf" => self.minixdf = false,
+            "minixdf" => self.minixdf = true,
+            "data" | "commit" | "errors" | "journal_path" | "resuid" | "resgid" | "threads" => {
+                return Err(bad_value(name, "needs a value"));
+            }
+            _ => return Err(OptionError::Unknown(name.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn take_value(&mut self, option: &str, name: &str, value: &str) -> Result<(), OptionError> {
+        let number = || value.parse::<u32>().map_err(|_| bad_value(option, "not a number"));
+        match (name, value) {
+            ("data", "ordered") => self.data = Some(DataMode::Ordered),
+            ("data", "writeback") => self.data = Some(DataMode::Writeback),
+            ("data", "journal") => self.data = Some(DataMode::Journal),
+            ("data", _) => return Err(bad_value(option, "ordered, writeback or journal")),
+            ("commit", _) => {
+                self.commit = match number()? {
+                    0 => DEFAULT_COMMIT,
+                    seconds => Duration::from_secs(u64::from(seconds)),
+                };
+            }
+            ("barrier", "0") => self.barriers = false,
+            ("barrier", "1") => self.barriers = true,
+            ("barrier", _) => return Err(bad_value(option, "0 or 1")),
+            ("errors", "continue") => self.errors = Some(ErrorPolicy::Continue),
+            ("errors", "remount-ro") => self.errors = Some(ErrorPolicy::RemountReadOnly),
+            ("errors", "panic") => return Err(OptionError::NotBuilt(option.to_owned())),
+            ("errors", _) => return Err(bad_value(option, "continue or remount-ro")),
+            ("journal_path", _) => self.journal_path = Some(value.into()),
+            ("resuid", _) => self.resuid = Some(number()?),
+            ("resgid", _) => self.resgid = Some(number()?),
+            ("threads", _) => match number()? {
+                0 => return Err(bad_value(option, "at least 1")),
+                threads => self.threads = Some(threads as usize),
+            },
+            // mount(8) hands the user's name on.
+            ("user", _) => self.take_word("user")?,
+            _ if MountOptions::default().take(name).is_ok() => {
+                return Err(bad_value(option, "takes no value"));
+            }
+            _ => return Err(OptionError::Unknown(option.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), OptionError> {
+        // A volume's default may be data=journal or data=ordered too: then the engine refuses.
+        if self.data == Some(DataMode::Ordered) && self.journal_async_commit {
+            return Err(OptionError::Conflict("data=ordered", "journal_async_commit"));
+        }
+        if self.norecovery && !self.read_only {
+            return Err(OptionError::Conflict("norecovery", "rw"));
+        }
+        if self.remount && self.said_rw {
+            return Err(OptionError::Conflict("remount", "rw"));
+        }
+        Ok(())
+    }
+
+    /// The flags of mount(2). `trusted` says who mounts: for others setuid and devices do not count.
+    pub(crate) fn mount_flags(&self, trusted: bool) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, self.read_only);
+        flags.set(MountFlags::NOSUID, !self.suid.unwrap_or(trusted));
+        flags.set(MountFlags::NODEV, !self.dev.unwrap_or(trusted));
+        flags.set(MountFlags::NOEXEC, !self.exec);
+        flags.set(MountFlags::SYNCHRONOUS, self.sync);
+        flags.set(MountFlags::DIRSYNC, self.dirsync);
+        flags.set(MountFlags::NODIRATIME, self.nodiratime);
+        flags.set(MountFlags::NOSYMFOLLOW, self.nosymfollow);
+        flags.insert(match self.atime {
+            Atime::Relative => MountFlags::RELATIME,
+            Atime::Strict => MountFlags::STRICTATIME,
+            Atime::Never => MountFlags::NOATIME,
+        });
+        flags
+    }
+}
+
+fn bad_value(option: &str, problem: &'static str) -> OptionError {
+    OptionError::BadValue { option: option.to_owned(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(list: &str) -> Result<MountOptions, OptionError> {
+        parse_options([list])
+    }
+
+    #[test]
+    fn names_of_the_kernels_ext4_mean_the_same() {
+        let options = parsed(
+            "ro,noatime,data=writeback,commit=30,nobarrier,journal_checksum,errors=remount-ro",
+        );
+        let expected = MountOptions {
+            read_only: true,
+            atime: Atime::Never,
+            data: Some(DataMode::Writeback),
+            commit: Duration::from_secs(30),
+            barriers: false,
+            journal_checksum: true,
+            errors: Some(ErrorPolicy::RemountReadOnly),
+            ..MountOptions::default()
+        };
+        assert_eq!(options, Ok(expected));
+    }
+
+    #[test]
+    fn the_later_of_two_options_holds() {
+        assert_eq!(
+            parse_options(["ro,commit=1", "rw,commit=0"]).map(|all| all.commit),
+            Ok(DEFAULT_COMMIT)
+        );
+        assert_eq!(parsed("user,exec").map(|all| (all.suid, all.exec)), Ok((Some(false), true)));
+    }
+
+    #[test]
+    fn what_fstab_carries_for_others_is_nothing_to_us() {
+        let line = "defaults,noauto,nofail,_netdev,x-systemd.automount,comment=here";
+        assert_eq!(parsed(line), Ok(MountOptions::default()));
+    }
+
+    #[test]
+    fn options_are_refused_by_name() {
+        let unknown = |name: &str| Err(OptionError::Unknown(name.to_owned()));
+        assert_eq!(parsed("rw,fast"), unknown("fast"));
+        assert_eq!(parsed("fast=1"), unknown("fast=1"));
+        assert_eq!(parsed("stripe=16"), Err(OptionError::NotBuilt("stripe=16".to_owned())));
+        assert_eq!(parsed("delalloc"), Err(OptionError::NotBuilt("delalloc".to_owned())));
+        assert_eq!(parsed("ro=1"), Err(bad_value("ro=1", "takes no value")));
+        assert_eq!(parsed("commit=soon"), Err(bad_value("commit=soon", "not a number")));
+        assert_eq!(
+            parsed("data=often"),
+            Err(bad_value("data=often", "ordered, writeback or journal"))
+        );
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_refused_together() {
+        let conflict = |a, b| Err(OptionError::Conflict(a, b));
+        assert_eq!(
+            parsed("journal_async_commit,data=ordered"),
+            conflict("data=ordered", "journal_async_commit")
+        );
+        assert_eq!(parsed("norecovery"), conflict("norecovery", "rw"));
+        assert_eq!(parsed("remount,rw"), conflict("remount", "rw"));
+        assert!(parsed("remount,ro").is_ok() && parsed("ro,noload").is_ok());
+    }
+
+    #[test]
+    fn lists_of_names_do_not_overlap() {
+        for name in NOT_BUILT {
+            assert!(!ALREADY_SO.contains(name) && !FOR_OTHERS.contains(name), "{name}");
+            let fresh = MountOptions::default().take_word(name);
+            assert_eq!(fresh, Err(OptionError::Unknown((*name).to_owned())));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The server: opens, mounts, restricts itself, reads, answers, and ends well.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io, thread};
+
+use extant_device::env::Env;
+use extant_device::url::{DeviceUrl, UrlError, look};
+use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
+use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, Volume};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::MountError;
+use crate::mountpoint::{self, mount_at};
+use crate::options::MountOptions;
+use crate::sandbox;
+use crate::server::Server;
+use crate::transport::{Fuse, Transport};
+
+/// What the server tells the process outside: a word, and for the first the device number of the mount.
+pub(crate) const MOUNTED: &str = "mounted";
+pub(crate) const READY: &str = "ready";
+pub(crate) const ASKS_TO_STOP: &str = "asks-to-stop";
+/// What that one tells the server.
+pub(crate) const STOP: &str = "stop";
+
+/// Where a thread gets a connection of its own.
+const FUSE_DEVICE: &str = "/dev/fuse";
+/// Event loops for each processor: some wait for the device.
+const LOOPS_A_PROCESSOR: usize = 2;
+const MIN_LOOPS: usize = 4;
+const MAX_LOOPS: usize = 32;
+
+/// What is to be mounted where.
+#[derive(Clone, Debug)]
+pub struct MountRequest {
+    /// The image, as a device URL.
+    pub image: OsString,
+    /// The mount point.
+    pub point: PathBuf,
+    /// What `-o` said.
+    pub options: MountOptions,
+    /// Whether the server restricts itself.
+    pub sandbox: bool,
+}
+
+enum Event {
+    /// The mount is gone.
+    Unmounted(io::Result<()>),
+    /// A signal asks for the end.
+    Signal,
+    /// The process outside says: now.
+    Stop,
+}
+
+/// Mounts and serves until the mount is gone, or until the process at the other end of `control` says so; then everything is on
+/// the device and the volume says that it is clean. Call it before any other thread is started.
+///
+/// # Errors
+/// The volume was not mounted; or it could not be closed well.
+pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountError> {
+    let options = &request.options;
+    let url = DeviceUrl::parse(&request.image, look)?;
+    let image = url.path.canonicalize().unwrap_or_else(|_| url.path.clone());
+    let device = open_device(&url.path, options.read_only)?;
+    let journal = options
+        .journal_path
+        .as_ref()
+        .map(|path| open_device(path, options.read_only))
+        .transpose()?;
+    let failed = |source| MountError::System {
+        path: request.point.clone(),
+        what: "cannot be served",
+        source,
+    };
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let control_in = control.try_clone().map_err(failed)?;
+    let control = Arc::new(Mutex::new(control));
+    let clones = fs::OpenOptions::new().read(true).write(true).open(FUSE_DEVICE).is_ok();
+    let threads = options.threads.unwrap_or_else(|| {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        (processors * LOOPS_A_PROCESSOR).clamp(MIN_LOOPS, MAX_LOOPS)
+    });
+
+    let mounted = mountpoint::mount(&image, &request.point, options)?;
+    let entry = mount_at(&request.point).map_err(failed)?;
+    tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
+
+    // No directory is kept from being unmounted.
+    std::env::set_current_dir("/").map_err(failed)?;
+
+    if request.sandbox {
+        match sandbox::restrict(&[Path::new(FUSE_DEVICE)])? {
+            sandbox::Restricted::Fully => {}
+            sandbox::Restricted::WithoutAllOfLandlock => {
+                tracing::warn!("the kernel's landlock is too old for all of the sandbox");
+            }
+        }
+    }
+    // From here on bytes of the image are read.
+    let env = Env::threads();
+    let volume = open_volume(url.part_of(device)?, journal, options, &env)
+        .map_err(|source| MountError::Volume { image: image.clone(), source })?;
+    let server = Arc::new(Server::new(volume, env, options));
+    let fuse = Fuse { connection: mounted.connection, clones };
+    let running = fuse.start(server.clone(), threads).map_err(failed)?;
+    tell(&control, READY);
+
+    let (sender, events) = channel();
+    watch(sender, signals, control_in, running).map_err(failed)?;
+    let outcome = wait_for_the_end(&events, &control);
+    server.close().map_err(|source| MountError::Volume { image, source })?;
+    outcome.map_err(failed)
+}
+
+fn open_device(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, MountError> {
+    let options = FileOptions::new().write(!read_only).shared_lock(read_only);
+    Ok(Arc::new(options.open(path).map_err(UrlError::from)?))
+}
+
+fn open_volume(
+    device: Arc<dyn Device>,
+    journal: Option<Arc<FileDevice>>,
+    options: &MountOptions,
+    env: &Env,
+) -> Result<Volume, extant_volume::Error> {
+    let journal = journal.map(|journal| journal as Arc<dyn Device>);
+    // As the kernel does: a broken index costs time, not files.
+    let open = OpenOptions { on_broken_index: BrokenIndex::Scan, ..OpenOptions::default() };
+    if options.read_only {
+        let journal = match journal {
+            _ if options.norecovery => Journal::Ignore,
+            Some(journal) => Journal::ReplayExternal(journal),
+            None => Journal::Replay,
+        };
+        return OpenOptions { journal, ..open }.open(device);
+    }
+    let live = LiveOptions {
+        data: options.data,
+        commit_interval: options.commit,
+        barriers: options.barriers,
+        journal_checksum: options.journal_checksum,
+        journal_async_commit: options.journal_async_commit,
+        errors: options.errors,
+        external_journal: journal,
+        ..LiveOptions::default()
+    };
+    open.open_live(device, env, &live)
+}
+
+/// Tells the process outside. When it has gone there is nobody to tell.
+fn tell(control: &Mutex<UnixStream>, word: &str) -> bool {
+    let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+    writeln!(control, "{word}").is_ok()
+}
+
+/// Starts the threads that wait for what may end the server.
+fn watch(
+    sender: Sender<Event>,
+    mut signals: Signals,
+    control: UnixStream,
+    running: thread::JoinHandle<io::Result<()>>,
+) -> io::Result<()> {
+    let named = |name: &str| thread::Builder::new().name(name.to_owned());
+    let unmounted = sender.clone();
+    named("unmounted").spawn(move || {
+        let ended = running.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+        let _ = unmounted.send(Event::Unmounted(ended));
+    })?;
+    let signalled = sender.clone();
+    named("signals").spawn(move || {
+        for _ in signals.forever() {
+            if signalled.send(Event::Signal).is_err() {
+                break;
+            }
+        }
+    })?;
+    named("control").spawn(move || {
+        // The end of it is no order: the mount goes on without the process outside.
+        for line in BufReader::new(control).lines().map_while(Result::ok) {
+            if line == STOP && sender.send(Event::Stop).is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn wait_for_the_end(events: &Receiver<Event>, control: &Mutex<UnixStream>) -> io::Result<()> {
+    loop {
+        match events.recv() {
+            Ok(Event::Unmounted(outcome)) => return outcome,
+            // The process outside unmounts, and says when that does not work; without it this is the end.
+            Ok(Event::Signal) if tell(control, ASKS_TO_STOP) => {}
+            Ok(Event::Signal | Event::Stop) | Err(_) => return Ok(()),
+        }
+    }
+}

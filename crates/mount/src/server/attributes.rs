@@ -1,0 +1,134 @@
+//! What stat shows, and what changes it.
+
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::time::Timestamp;
+use extant_volume::{LoadedInode, SetAttributes, Volume};
+use rustix::io::Errno;
+
+use super::{Caller, Server, attributes_of};
+use crate::attr::{Attributes, timestamp};
+use crate::options::Atime;
+
+/// Seconds after which a time of the last read is old (`relatime`, mount(8)).
+const DAY: i64 = 24 * 60 * 60;
+
+/// What a request wants changed. What is `None` stays.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Change {
+    /// Permissions with setuid, setgid and sticky.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Last read.
+    pub atime: Option<Timestamp>,
+    /// Last change of the data.
+    pub mtime: Option<Timestamp>,
+    /// Last change of the inode; else now.
+    pub ctime: Option<Timestamp>,
+}
+
+impl Server {
+    /// Now, as times of files have it.
+    pub(crate) fn now(&self) -> Timestamp {
+        timestamp(self.env.now())
+    }
+
+    /// What stat tells of a file.
+    ///
+    /// # Errors
+    /// The inode is broken, or the device failed.
+    pub fn attributes(&self, file: InodeNo) -> Result<Attributes, Errno> {
+        self.with(|volume| Ok(attributes_of(volume, &volume.inode(file)?)))
+    }
+
+    /// Changes what stat tells of a file.
+    ///
+    /// # Errors
+    /// As [`Volume::truncate`] and [`Volume::set_attributes`].
+    pub fn change(&self, file: InodeNo, change: &Change, by: Caller) -> Result<Attributes, Errno> {
+        self.with(|volume| {
+            if let Some(size) = change.size {
+                volume.truncate_by(file, size, &self.creator(by, 0))?;
+            }
+            let set = SetAttributes {
+                mode: change.mode.map(|mode| (mode & 0o7777) as u16),
+                uid: change.uid,
+                gid: change.gid,
+                atime: change.atime,
+                mtime: change.mtime,
+                ctime: change.ctime,
+            };
+            let inode = if set == SetAttributes::default() {
+                volume.inode(file)?
+            } else {
+                volume.set_attributes(file, &set)?
+            };
+            Ok(attributes_of(volume, &inode))
+        })
+    }
+
+    /// Whether a file may be opened as asked: the kernel does not know that it is immutable or append only.
+    ///
+    /// # Errors
+    /// EPERM if not; ENOKEY for encrypted contents.
+    pub fn open(&self, file: InodeNo, flags: OpenFor) -> Result<(), Errno> {
+        self.with(|volume| {
+            let inode = volume.inode(file)?;
+            if inode.is_encrypted() && !inode.is_dir() {
+                return Err(Errno::NOKEY.into());
+            }
+            let is_append_only = inode.flags.contains(InodeFlags::APPEND);
+            let is_barred = flags.writes
+                && (inode.flags.contains(InodeFlags::IMMUTABLE)
+                    || is_append_only && !flags.appends)
+                || flags.truncates && is_append_only;
+            if is_barred { Err(Errno::PERM.into()) } else { Ok(()) }
+        })
+    }
+
+    /// A file was read: the time of that is kept as the mount's options say. What fails changes nothing for the reader.
+    pub(super) fn touch(&self, volume: &Volume, inode: &LoadedInode) {
+        let rules = &self.rules;
+        if rules.read_only
+            || rules.atime == Atime::Never
+            || rules.nodiratime && inode.is_dir()
+            || inode.flags.intersects(InodeFlags::NOATIME | InodeFlags::IMMUTABLE)
+        {
+            return;
+        }
+        let now = self.now();
+        let is_due = rules.atime == Atime::Strict && inode.atime != now
+            || is_older(inode.atime, inode.mtime)
+            || is_older(inode.atime, inode.ctime)
+            || now.seconds.saturating_sub(inode.atime.seconds) >= DAY;
+        if is_due {
+            let set = SetAttributes {
+                atime: Some(now),
+                ctime: Some(inode.ctime),
+                ..SetAttributes::default()
+            };
+            let _ = volume.set_attributes(inode.number, &set);
+        }
+    }
+}
+
+/// Whether the last read was not after a change.
+fn is_older(read: Timestamp, changed: Timestamp) -> bool {
+    (read.seconds, read.nanoseconds) <= (changed.seconds, changed.nanoseconds)
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OpenFor {
+    /// Writing.
+    pub writes: bool,
+    /// Every write goes to the end.
+    pub appends: bool,
+    /// It is emptied.
+    pub truncates: bool,
+}

@@ -1,0 +1,202 @@
+//! Contents of files.
+
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::PERMISSION_MASK;
+use extant_volume::Volume;
+use extant_volume::ops::FallocateMode;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::{Caller, Fail, Server};
+
+/// Bytes that are copied at once inside the volume.
+const COPY_STEP: usize = 1 << 20;
+/// Bytes that one request copies at most: others wait meanwhile.
+const COPY_LIMIT: u64 = 64 << 20;
+/// Mode bits that a write takes away: setuid and setgid.
+const SET_IDS: u16 = 0o6000;
+
+/// Where a write comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WriteBy {
+    /// A program's call.
+    Caller(Caller),
+    /// The kernel's cache: who wrote is not known any more, and setuid was judged when it was.
+    Cache,
+}
+
+impl Server {
+    /// Reads from a file: how many bytes, fewer than there is room for only at its end. `keeps_atime` is O_NOATIME.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read(
+        &self,
+        file: InodeNo,
+        offset: u64,
+        buffer: &mut [u8],
+        keeps_atime: bool,
+    ) -> Result<usize, Errno> {
+        self.with(|volume| {
+            let count = volume.read(file, offset, buffer)?;
+            if !keeps_atime {
+                self.touch(volume, &volume.inode(file)?);
+            }
+            Ok(count)
+        })
+    }
+
+    /// Writes into a file: how many bytes.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn write(
+        &self,
+        file: InodeNo,
+        offset: u64,
+        bytes: &[u8],
+        by: WriteBy,
+    ) -> Result<usize, Errno> {
+        self.with(|volume| {
+            let mut creator = self.creator(
+                match by {
+                    WriteBy::Caller(caller) => caller,
+                    WriteBy::Cache => Caller { uid: 0, gid: 0 },
+                },
+                0,
+            );
+            if by == WriteBy::Cache {
+                let inode = volume.inode(file)?;
+                let owner = Caller { uid: inode.uid, gid: inode.gid };
+                let has_set_ids = inode.mode & PERMISSION_MASK & SET_IDS != 0;
+                creator.is_privileged = has_set_ids || self.is_privileged(owner);
+            }
+            Ok(volume.write_by(file, offset, bytes, &creator)?)
+        })
+    }
+
+    /// Makes what was changed of a file durable; with `data_only` not its times.
+    ///
+    /// # Errors
+    /// The device failed, now or before.
+    pub fn fsync(&self, file: InodeNo, data_only: bool) -> Result<(), Errno> {
+        self.with(|volume| {
+            if data_only {
+                volume.fdatasync(file)?
+            } else {
+                volume.fsync(file)?
+            };
+            Ok(())
+        })
+    }
+
+    /// Changes how a range of a file is allocated; `mode` as `fallocate(2)` has it.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for modes that there are not, and as [`Volume::fallocate`].
+    pub fn fallocate(
+        &self,
+        file: InodeNo,
+        mode: u32,
+        offset: u64,
+        len: u64,
+        by: Caller,
+    ) -> Result<(), Errno> {
+        let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
+        let creator = self.creator(by, 0);
+        self.with(|volume| Ok(volume.fallocate_by(file, mode, offset, len, &creator)?))
+    }
+
+    /// The next byte that is data, or a hole, from an offset on.
+    ///
+    /// # Errors
+    /// ENXIO behind the last one, and as [`Volume::seek_data`].
+    pub fn seek(&self, file: InodeNo, offset: u64, wants_data: bool) -> Result<u64, Errno> {
+        self.with(|volume| {
+            let found = if wants_data {
+                volume.seek_data(file, offset)?
+            } else {
+                volume.seek_hole(file, offset)?
+            };
+            found.ok_or(Fail::Errno(Errno::NXIO))
+        })
+    }
+
+    /// Copies from one file into another, or within one: how many bytes, fewer than asked for at the end of the source.
+    ///
+    /// # Errors
+    /// As [`Volume::read`] and [`Volume::write`].
+    pub fn copy(
+        &self,
+        from: (InodeNo, u64),
+        to: (InodeNo, u64),
+        len: u64,
+        by: Caller,
+    ) -> Result<u64, Errno> {
+        let creator = self.creator(by, 0);
+        self.with(|volume| {
+            let len = len.min(COPY_LIMIT);
+            let mut buffer = vec![0; COPY_STEP.min(usize::try_from(len).unwrap_or(COPY_STEP))];
+            let mut done = 0;
+            while done < len {
+                let step = buffer.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
+                let (source, target) = (from.1.saturating_add(done), to.1.saturating_add(done));
+                let copied = copy_step(volume, (from.0, source), &mut buffer[..step], |bytes| {
+                    volume.write_by(to.0, target, bytes, &creator)
+                });
+                match copied {
+                    Ok(0) => break,
+                    Ok(count) => done += count as u64,
+                    Err(_) if done > 0 => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(done)
+        })
+    }
+}
+
+fn copy_step(
+    volume: &Volume,
+    (file, offset): (InodeNo, u64),
+    buffer: &mut [u8],
+    write: impl FnOnce(&[u8]) -> Result<usize, extant_volume::Error>,
+) -> Result<usize, extant_volume::Error> {
+    match volume.read(file, offset, buffer)? {
+        0 => Ok(0),
+        count => write(&buffer[..count]),
+    }
+}
+
+fn fallocate_mode(mode: u32) -> Option<FallocateMode> {
+    let flags = FallocateFlags::from_bits(mode)?;
+    let keep = FallocateFlags::KEEP_SIZE;
+    Some(match flags {
+        _ if flags.is_empty() => FallocateMode::Allocate,
+        _ if flags == keep => FallocateMode::KeepSize,
+        _ if flags == FallocateFlags::PUNCH_HOLE | keep => FallocateMode::PunchHole,
+        FallocateFlags::ZERO_RANGE => FallocateMode::ZeroRange,
+        _ if flags == FallocateFlags::ZERO_RANGE | keep => FallocateMode::ZeroRangeKeepSize,
+        FallocateFlags::COLLAPSE_RANGE => FallocateMode::CollapseRange,
+        FallocateFlags::INSERT_RANGE => FallocateMode::InsertRange,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_of_fallocate_are_those_of_the_call() {
+        assert_eq!(fallocate_mode(0), Some(FallocateMode::Allocate));
+        assert_eq!(fallocate_mode(1), Some(FallocateMode::KeepSize));
+        assert_eq!(fallocate_mode(3), Some(FallocateMode::PunchHole));
+        assert_eq!(fallocate_mode(8), Some(FallocateMode::CollapseRange));
+        assert_eq!(fallocate_mode(0x10), Some(FallocateMode::ZeroRange));
+        assert_eq!(fallocate_mode(0x11), Some(FallocateMode::ZeroRangeKeepSize));
+        assert_eq!(fallocate_mode(0x20), Some(FallocateMode::InsertRange));
+        // A hole keeps the size, and blocks are not shared here.
+        assert_eq!((fallocate_mode(2), fallocate_mode(0x40)), (None, None));
+    }
+}

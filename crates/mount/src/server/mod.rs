@@ -1,0 +1,223 @@
+//! What requests mean: operations on a volume, in terms of inodes, attributes and errno.
+//!
+//! Permissions are the kernel's to judge (`default_permissions`); what is judged here is what it cannot know: files that are
+//! immutable or append only.
+
+mod attributes;
+mod data;
+mod dirs;
+mod ioctl;
+mod names;
+mod xattrs;
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use extant_device::env::Env;
+use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_volume::{Creator, Error, LoadedInode, StatFs, Volume};
+use rustix::io::Errno;
+
+use crate::attr::Attributes;
+use crate::errno::errno;
+use crate::options::{Atime, MountOptions};
+
+pub use attributes::{Change, OpenFor};
+pub use data::WriteBy;
+pub use dirs::Listed;
+
+/// Distinct messages that are logged; a broken volume has no end of places.
+const MAX_TOLD: usize = 1000;
+
+/// Who makes a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// A file that was looked up or made: the kernel holds it now, until it forgets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Held {
+    /// What stat tells of it.
+    pub attributes: Attributes,
+}
+
+/// Why a request fails.
+pub(crate) enum Fail {
+    Volume(Error),
+    Errno(Errno),
+}
+
+impl From<Error> for Fail {
+    fn from(error: Error) -> Self {
+        Self::Volume(error)
+    }
+}
+
+impl From<Errno> for Fail {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// How a volume is served.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    read_only: bool,
+    atime: Atime,
+    nodiratime: bool,
+    /// Changes of names are durable when their call returns.
+    sync_names: bool,
+    acl: bool,
+    user_xattr: bool,
+    minixdf: bool,
+    resuid: u32,
+    resgid: u32,
+}
+
+/// A volume that answers requests. Any number of threads may ask at once.
+#[derive(Debug)]
+pub struct Server {
+    /// `None` once it was closed: then nothing is answered any more.
+    volume: RwLock<Option<Volume>>,
+    env: Env,
+    rules: Rules,
+    told: Mutex<HashSet<String>>,
+}
+
+impl Server {
+    /// A server of an open volume.
+    pub fn new(volume: Volume, env: Env, options: &MountOptions) -> Self {
+        let superblock = volume.superblock();
+        let rules = Rules {
+            read_only: options.read_only,
+            atime: options.atime,
+            nodiratime: options.nodiratime,
+            sync_names: options.sync || options.dirsync,
+            acl: options.acl,
+            user_xattr: options.user_xattr,
+            minixdf: options.minixdf,
+            resuid: options.resuid.unwrap_or(u32::from(superblock.reserved_uid)),
+            resgid: options.resgid.unwrap_or(u32::from(superblock.reserved_gid)),
+        };
+        Self { volume: RwLock::new(Some(volume)), env, rules, told: Mutex::default() }
+    }
+
+    /// Waits for the requests that are being answered, and closes the volume: everything is on the device. Nothing is answered
+    /// after that. A volume that is closed stays so.
+    ///
+    /// # Errors
+    /// As [`Volume::close`].
+    pub fn close(&self) -> Result<(), Error> {
+        let volume = self.volume.write().unwrap_or_else(PoisonError::into_inner).take();
+        volume.map_or(Ok(()), Volume::close)
+    }
+
+    /// Whether access control lists count.
+    pub(crate) fn has_acls(&self) -> bool {
+        self.rules.acl
+    }
+
+    /// Does something with the volume; an error becomes errno, and one of the volume's own is told of.
+    fn with<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
+        let guard = self.volume.read().unwrap_or_else(PoisonError::into_inner);
+        let volume = guard.as_ref().ok_or(Errno::NOTCONN)?;
+        work(volume).map_err(|fail| match fail {
+            Fail::Errno(errno) => errno,
+            Fail::Volume(error) => {
+                self.tell(&error);
+                errno(&error)
+            }
+        })
+    }
+
+    /// As [`Self::with`], for what changes names.
+    fn with_names<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
+        self.with(|volume| {
+            let done = work(volume)?;
+            if self.rules.sync_names {
+                volume.sync()?;
+            }
+            Ok(done)
+        })
+    }
+
+    /// Damage and failures of the device are logged, each once.
+    fn tell(&self, error: &Error) {
+        let is_damage = error.is_corruption()
+            || matches!(
+                error,
+                Error::Io(_) | Error::Journal(_) | Error::FreeInode(_) | Error::NoSuchInode(_)
+            );
+        if !is_damage {
+            return;
+        }
+        let text = error.to_string();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < MAX_TOLD && told.insert(text.clone()) {
+            tracing::error!("{text}");
+        }
+    }
+
+    /// Who may use reserved blocks, and owns what is made.
+    fn creator(&self, caller: Caller, umask: u16) -> Creator {
+        Creator {
+            uid: caller.uid,
+            gid: caller.gid,
+            umask,
+            is_privileged: self.is_privileged(caller),
+        }
+    }
+
+    fn is_privileged(&self, caller: Caller) -> bool {
+        caller.uid == 0
+            || caller.uid == self.rules.resuid
+            || self.rules.resgid != 0 && caller.gid == self.rules.resgid
+    }
+
+    /// Takes hold of an inode for the kernel.
+    fn hold(volume: &Volume, inode: InodeNo) -> Result<Held, Fail> {
+        if inode != InodeNo::ROOT && inode < volume.geometry().first_inode {
+            // The journal and its like have no names.
+            let flaw = Flaw::Rule("a name stands for a reserved inode");
+            return Err(Error::from(flaw.at(Place::Inode(inode))).into());
+        }
+        let loaded = volume.acquire(inode)?;
+        Ok(Held { attributes: attributes_of(volume, &loaded) })
+    }
+
+    /// Gives holds back that lookups took.
+    pub fn forget(&self, inode: InodeNo, count: u64) {
+        // Nobody is there to be told; what failed was logged.
+        let _ = self.with(|volume| Ok(volume.release(inode, count)?));
+    }
+
+    /// The figures of statfs.
+    ///
+    /// # Errors
+    /// A broken descriptor, or the device failed.
+    pub fn stat_fs(&self) -> Result<StatFs, Errno> {
+        self.with(|volume| {
+            let mut stat = volume.stat_fs()?;
+            if self.rules.minixdf {
+                stat.blocks = volume.geometry().blocks_count;
+            }
+            Ok(stat)
+        })
+    }
+
+    /// Makes everything durable (syncfs).
+    ///
+    /// # Errors
+    /// The device failed, now or before.
+    pub fn sync(&self) -> Result<(), Errno> {
+        self.with(|volume| Ok(volume.sync()?))
+    }
+}
+
+fn attributes_of(volume: &Volume, inode: &LoadedInode) -> Attributes {
+    Attributes::of(inode, volume.geometry())
+}

@@ -1,0 +1,119 @@
+//! Names: looking them up, making them, taking them away.
+
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::{DeviceNumber, FileType, PERMISSION_MASK};
+use extant_volume::{Error, RenameFlags};
+use rustix::io::Errno;
+
+use super::{Caller, Held, Server};
+
+impl Server {
+    /// Looks a name up and takes hold of its file; `None` where there is none of that name.
+    ///
+    /// # Errors
+    /// The directory or the file is broken, or the device failed.
+    pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Held>, Errno> {
+        self.with(|volume| match volume.lookup(dir, name) {
+            Ok(found) => Self::hold(volume, found.inode).map(Some),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Makes a file of any kind but a symbolic link, and takes hold of it. `mode` has the type too.
+    ///
+    /// # Errors
+    /// As the calls of [`Volume`](extant_volume::Volume).
+    pub fn make(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        (mode, umask): (u32, u32),
+        device: (u32, u32),
+        by: Caller,
+    ) -> Result<Held, Errno> {
+        let creator = self.creator(by, (umask & 0o777) as u16);
+        // Sixteen bits are a mode.
+        let mode = (mode & 0xffff) as u16;
+        let device = DeviceNumber { major: device.0, minor: device.1 };
+        self.with_names(|volume| {
+            let made = match FileType::of_mode(mode) {
+                Some(FileType::Regular) => {
+                    volume.create(dir, name, mode & PERMISSION_MASK, &creator)
+                }
+                Some(FileType::Directory) => {
+                    volume.mkdir(dir, name, mode & PERMISSION_MASK, &creator)
+                }
+                _ => volume.mknod(dir, name, mode, device, &creator),
+            }?;
+            Self::hold(volume, made.number)
+        })
+    }
+
+    /// Makes a symbolic link and takes hold of it.
+    ///
+    /// # Errors
+    /// As [`Volume::symlink`](extant_volume::Volume::symlink).
+    pub fn symlink(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        target: &[u8],
+        by: Caller,
+    ) -> Result<Held, Errno> {
+        let creator = self.creator(by, 0);
+        self.with_names(|volume| {
+            let made = volume.symlink(dir, name, target, &creator)?;
+            Self::hold(volume, made.number)
+        })
+    }
+
+    /// Gives a file another name, and takes hold of it once more.
+    ///
+    /// # Errors
+    /// As [`Volume::link`](extant_volume::Volume::link).
+    pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Held, Errno> {
+        self.with_names(|volume| {
+            let linked = volume.link(file, dir, name)?;
+            Self::hold(volume, linked.number)
+        })
+    }
+
+    /// Takes a name away that is no directory's.
+    ///
+    /// # Errors
+    /// As [`Volume::unlink`](extant_volume::Volume::unlink).
+    pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
+        self.with_names(|volume| Ok(volume.unlink(dir, name)?))
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// As [`Volume::rmdir`](extant_volume::Volume::rmdir).
+    pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
+        self.with_names(|volume| Ok(volume.rmdir(dir, name)?))
+    }
+
+    /// Gives a file a name in place of another. `flags` are those of `renameat2`.
+    ///
+    /// # Errors
+    /// EINVAL for flags that are not known, and as [`Volume::rename`](extant_volume::Volume::rename).
+    pub fn rename(
+        &self,
+        (dir, name): (InodeNo, &[u8]),
+        (to_dir, to_name): (InodeNo, &[u8]),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        self.with_names(|volume| Ok(volume.rename(dir, name, to_dir, to_name, flags)?))
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Volume::read_link`](extant_volume::Volume::read_link).
+    pub fn read_link(&self, link: InodeNo) -> Result<Vec<u8>, Errno> {
+        self.with(|volume| Ok(volume.read_link(link)?))
+    }
+}

@@ -1,0 +1,84 @@
+//! Extended attributes, access control lists among them.
+
+use extant_ondisk::InodeNo;
+use extant_volume::XattrSet;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use super::{Caller, Fail, Server};
+
+const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+impl Server {
+    /// Whether the mount's options let attributes of that name be.
+    fn check_name(&self, name: &[u8]) -> Result<(), Fail> {
+        let is_off = !self.rules.acl && ACL_NAMES.contains(&name)
+            || !self.rules.user_xattr && name.starts_with(b"user.");
+        if is_off { Err(Errno::OPNOTSUPP.into()) } else { Ok(()) }
+    }
+
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// As [`Volume::xattr`](extant_volume::Volume::xattr).
+    pub fn xattr(&self, file: InodeNo, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.with(|volume| {
+            self.check_name(name)?;
+            Ok(volume.xattr(file, name)?)
+        })
+    }
+
+    /// The names of a file's attributes, each ended by a zero byte. Those of the name space `trusted.` are for root alone.
+    ///
+    /// # Errors
+    /// As [`Volume::xattrs`](extant_volume::Volume::xattrs).
+    pub fn xattr_names(&self, file: InodeNo, by: Caller) -> Result<Vec<u8>, Errno> {
+        self.with(|volume| {
+            let mut names = Vec::new();
+            for xattr in volume.xattrs(file)? {
+                let is_hidden = by.uid != 0 && xattr.name.starts_with(b"trusted.");
+                if !is_hidden && self.check_name(&xattr.name).is_ok() {
+                    names.extend_from_slice(&xattr.name);
+                    names.push(0);
+                }
+            }
+            Ok(names)
+        })
+    }
+
+    /// Sets an attribute; `flags` as `setxattr(2)` has them.
+    ///
+    /// # Errors
+    /// As [`Volume::set_xattr`](extant_volume::Volume::set_xattr).
+    pub fn set_xattr(
+        &self,
+        file: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let flags = XattrFlags::from_bits_truncate(flags);
+        let how = if flags.contains(XattrFlags::CREATE) {
+            XattrSet::Create
+        } else if flags.contains(XattrFlags::REPLACE) {
+            XattrSet::Replace
+        } else {
+            XattrSet::Any
+        };
+        self.with(|volume| {
+            self.check_name(name)?;
+            Ok(volume.set_xattr(file, name, value, how)?)
+        })
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// As [`Volume::remove_xattr`](extant_volume::Volume::remove_xattr).
+    pub fn remove_xattr(&self, file: InodeNo, name: &[u8]) -> Result<(), Errno> {
+        self.with(|volume| {
+            self.check_name(name)?;
+            Ok(volume.remove_xattr(file, name)?)
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! The process outside the sandbox: starts the server, and takes the mount away when it ends.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::{io, thread};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::MountError;
+use crate::mountpoint::{Detach, detach, mount_at};
+use crate::serve::{ASKS_TO_STOP, MOUNTED, READY, STOP};
+
+/// Where messages of the server go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reports {
+    /// To this process's standard error.
+    Here,
+    /// There until the volume is mounted, then to the system's log.
+    SystemLog,
+}
+
+/// The system's log.
+const SYSTEM_LOG: &str = "/dev/log";
+/// Facility "daemon", severity "warning" (RFC 5424: 8 × 3 + 4).
+const LOG_PRIORITY: u32 = 28;
+
+enum Event {
+    Line(String),
+    /// The server's end of the connection is closed: it has ended.
+    Gone,
+    Signal,
+    /// What the kernel's cache held of open files is on its way.
+    Flushed,
+}
+
+/// Starts `server`, whose standard input becomes its end of the connection to this process, and stays until it has ended: then
+/// its exit code. `ready` is called when the volume is mounted.
+///
+/// # Errors
+/// The server could not be started, or ended before the volume was mounted.
+pub fn supervise(
+    server: &mut Command,
+    point: &Path,
+    reports: Reports,
+    ready: impl FnOnce(),
+) -> Result<u8, MountError> {
+    let failed = |source| MountError::System {
+        path: point.to_owned(),
+        what: "cannot be supervised",
+        source,
+    };
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let (ours, its) = UnixStream::pair().map_err(failed)?;
+    server.stdin(OwnedFd::from(its)).stdout(Stdio::null());
+    if reports == Reports::SystemLog {
+        server.stderr(Stdio::piped());
+    }
+    let mut child = server.spawn().map_err(failed)?;
+    // Its end must be the server's alone, or its end would not be seen.
+    server.stdin(Stdio::null());
+    let is_mounted = Arc::new(AtomicBool::new(false));
+    let log = child.stderr.take().map(|stderr| pass_on(stderr, is_mounted.clone()));
+
+    let (sender, events) = channel();
+    let lines = ours.try_clone().map_err(failed)?;
+    let (of_lines, of_signals) = (sender.clone(), sender.clone());
+    thread::spawn(move || {
+        for line in BufReader::new(lines).lines().map_while(Result::ok) {
+            let _ = of_lines.send(Event::Line(line));
+        }
+        let _ = of_lines.send(Event::Gone);
+    });
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            let _ = of_signals.send(Event::Signal);
+        }
+    });
+
+    let mut outside = Outside { point, control: ours, device: None, is_stopping: false };
+    let mut ready = Some(ready);
+    loop {
+        match events.recv().unwrap_or(Event::Gone) {
+            Event::Line(line) if line == READY => {
+                if let Some(ready) = ready.take() {
+                    // What was said before must not come after.
+                    is_mounted.store(true, Ordering::Release);
+                    ready();
+                }
+            }
+            Event::Line(line) if line == ASKS_TO_STOP => outside.stop(&sender),
+            Event::Line(line) => {
+                if let Some(device) = line.strip_prefix(MOUNTED) {
+                    outside.device = Some(device.trim().to_owned());
+                }
+            }
+            Event::Signal => outside.stop(&sender),
+            Event::Flushed => outside.order(),
+            Event::Gone => break,
+        }
+    }
+    let code = exit_code(&mut child).map_err(failed)?;
+    outside.clean_up();
+    if let Some(log) = log {
+        // It ends with the server's standard error.
+        let _ = log.join();
+    }
+    if ready.is_some() && code == 0 {
+        return Err(MountError::ServerEnded);
+    }
+    Ok(code)
+}
+
+fn exit_code(child: &mut Child) -> io::Result<u8> {
+    let status = child.wait()?;
+    // One that was killed has no code of its own.
+    Ok(status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))
+}
+
+/// What the process outside knows of the mount.
+struct Outside<'a> {
+    point: &'a Path,
+    control: UnixStream,
+    /// The device number of the mount, once there is one.
+    device: Option<String>,
+    is_stopping: bool,
+}
+
+impl Outside<'_> {
+    /// Unmounts; where files are open, has the kernel write what it keeps of them, and orders the server to end. A second call
+    /// does not wait for that.
+    fn stop(&mut self, sender: &Sender<Event>) {
+        if self.is_stopping {
+            return self.order();
+        }
+        self.is_stopping = true;
+        if self.is_there() && detach(self.point, Detach::IfIdle).is_ok() {
+            return;
+        }
+        let (point, sender) = (self.point.to_owned(), sender.clone());
+        thread::spawn(move || {
+            if let Ok(root) = File::open(point) {
+                let _ = rustix::fs::syncfs(root);
+            }
+            let _ = sender.send(Event::Flushed);
+        });
+    }
+
+    fn order(&mut self) {
+        // A server that has gone needs no order.
+        let _ = writeln!(self.control, "{STOP}");
+    }
+
+    /// Whether the mount is there, and not another one in its place.
+    fn is_there(&self) -> bool {
+        let found = mount_at(self.point).ok().flatten();
+        found.is_some_and(|entry| self.device.as_deref() == Some(&entry.device))
+    }
+
+    /// Takes a mount away whose server has ended.
+    fn clean_up(&self) {
+        if self.is_there()
+            && let Err(error) = detach(self.point, Detach::Now)
+        {
+            eprintln!("{}: cannot be unmounted: {error}", self.point.display());
+        }
+    }
+}
+
+/// Passes on what the server says: to standard error until the volume is mounted, then to the system's log.
+fn pass_on(stderr: ChildStderr, is_mounted: Arc<AtomicBool>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let log = UnixDatagram::unbound().and_then(|socket| {
+            socket.connect(SYSTEM_LOG)?;
+            Ok(socket)
+        });
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            match (&log, is_mounted.load(Ordering::Acquire)) {
+                (_, false) => eprintln!("{line}"),
+                (Ok(log), true) => {
+                    let message = format!("<{LOG_PRIORITY}>extant[{}]: {line}", std::process::id());
+                    // A log that is full or gone loses the line, nothing else.
+                    let _ = log.send(message.as_bytes());
+                }
+                (Err(_), true) => {}
+            }
+        }
+    })
+}
