@@ -12,6 +12,7 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Error::Format(_) | Error::NotSupported(_) => Errno::OPNOTSUPP,
         Error::Io(_) | Error::Journal(_) => Errno::IO,
         Error::NeedsRecovery | Error::ReadOnly => Errno::ROFS,
+        Error::InUse(_) => Errno::BUSY,
         Error::NoSpace => Errno::NOSPC,
         Error::QuotaExceeded => Errno::DQUOT,
         Error::Exists => Errno::EXIST,
