@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir, mkfs, mknod, mount, mv, rm, setfattr, stat, touch, tree, truncate, tune, umount, undo,
+    build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir,
+    mkfs, mknod, mount, mv, rm, setfattr, stat, touch, tree, truncate, tune, umount, undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
