@@ -29,4 +29,4 @@ pub use check::{look, repair};
 pub use finding::{Code, Finding, Severity, Subject};
 pub use judge::{Answers, Judge, Judgement};
 pub use report::{Census, Options, Outcome, PassFigures, Progress, Report};
-pub use store::{BeforeWrite, CheckError, Store, Traffic};
+pub use store::{CheckError, Store, Traffic};

@@ -1,4 +1,4 @@
-//! The volume's blocks as a check sees them: read from the device, repaired through an undo log.
+//! The volume's blocks as a check sees them: read from the device and repaired there.
 //!
 //! Everything takes `&self`: the look reads from many threads, and only the repair, which is one thread, writes.
 
@@ -33,18 +33,6 @@ pub enum CheckError {
         /// What was allowed, in bytes.
         limit: u64,
     },
-    /// The undo log could not be written.
-    #[error("undo file: {0}")]
-    Undo(String),
-}
-
-/// Told of every block before it is first overwritten: the undo file.
-pub trait BeforeWrite: Send + Sync {
-    /// `old` is what the block holds now. Block 0 is told whole, with what lies before the superblock.
-    ///
-    /// # Errors
-    /// The write is not done.
-    fn before_write(&mut self, block: BlockNo, old: &[u8]) -> Result<(), CheckError>;
 }
 
 /// Bytes moved between the device and a check.
@@ -61,7 +49,6 @@ pub struct Store {
     device: Arc<dyn Device>,
     geometry: Geometry,
     meta: Mutex<Meta>,
-    undo: Mutex<Option<Box<dyn BeforeWrite>>>,
     changed: AtomicBool,
     read: AtomicU64,
     written: AtomicU64,
@@ -110,18 +97,10 @@ impl Store {
             device,
             geometry,
             meta: Mutex::new(Meta { superblock, table }),
-            undo: Mutex::new(None),
             changed: AtomicBool::new(false),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
-    }
-
-    /// Saves blocks through `undo` before they are overwritten.
-    #[must_use]
-    pub fn with_undo(self, undo: Box<dyn BeforeWrite>) -> Self {
-        *self.undo.lock() = Some(undo);
-        self
     }
 
     /// Takes sizes and features from the superblock again, after a repair that changed them.
@@ -184,7 +163,7 @@ impl Store {
     /// Changes the superblock, seals it and writes the primary copy.
     ///
     /// # Errors
-    /// The undo log or the device failed.
+    /// The device failed.
     pub fn update_superblock(
         &self,
         change: impl FnOnce(&mut RawSuperblock),
@@ -201,7 +180,7 @@ impl Store {
     /// Changes a group's descriptor, seals it and writes its block of the primary table.
     ///
     /// # Errors
-    /// The undo log or the device failed.
+    /// The device failed.
     pub fn update_desc(
         &self,
         group: GroupNo,
@@ -271,20 +250,13 @@ impl Store {
     /// Overwrites one block with a repaired one.
     ///
     /// # Errors
-    /// The undo log or the device failed.
+    /// The device failed.
     pub fn write(&self, block: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
         assert_eq!(bytes.len(), self.geometry.block_len(), "blocks are written whole");
         self.write_bytes(self.geometry.byte_of(block), bytes)
     }
 
-    /// Overwrites bytes; the undo log gets the blocks that they lie in.
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), CheckError> {
-        let block = BlockNo(offset >> self.geometry.block_bits());
-        if let Some(undo) = &mut *self.undo.lock() {
-            let mut old = vec![0; self.geometry.block_len()];
-            self.device.read_at(self.geometry.byte_of(block), &mut old)?;
-            undo.before_write(block, &old)?;
-        }
         self.device.write_at(offset, bytes)?;
         self.written.fetch_add(bytes.len() as u64, Relaxed);
         self.changed.store(true, Relaxed);
@@ -317,7 +289,7 @@ impl Store {
     /// Seals the record of an inode and writes it.
     ///
     /// # Errors
-    /// The undo log or the device failed.
+    /// The device failed.
     pub fn write_inode(&self, inode: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
         let Some(offset) = self.inode_offset(inode) else { return Ok(()) };
         inode::seal(record, inode, &self.geometry);
