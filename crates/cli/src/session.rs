@@ -40,6 +40,16 @@ impl Session {
         Ok(())
     }
 
+    /// As [`Self::close`] for a command whose exit code says what it found: a reader that has gone changes nothing of that.
+    pub(crate) fn close_unheard(mut self, outcome: Result<(), Failure>) -> u8 {
+        let _ = self.out.flush();
+        if let Err(failure) = outcome {
+            failure.tell(&self.called);
+            self.code = self.code.max(failure.code());
+        }
+        self.code
+    }
+
     /// Ends the session with the outcome of its command; the exit code.
     pub(crate) fn close(mut self, outcome: Result<(), Failure>) -> u8 {
         let flushed = self.out.flush();

@@ -126,7 +126,7 @@ pub(crate) fn run_words(name: &'static str, as_twin: bool, words: Vec<OsString>)
         Ok(args) => {
             let mut session = Session::new(name, as_twin);
             let outcome = args.run(&mut session);
-            session.close(outcome)
+            session.close_unheard(outcome)
         }
         // Help is no error.
         Err(error) => match table::refuse(&error) {
