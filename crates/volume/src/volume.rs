@@ -60,6 +60,32 @@ pub(crate) enum Source {
     Live(Box<Live>),
 }
 
+/// Runs of a file's blocks.
+type Runs<'v> = Box<dyn Iterator<Item = Result<Mapping, Error>> + 'v>;
+
+impl path::Walk for Volume {
+    fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error> {
+        match self.inode(number) {
+            // On a live volume the file may go between two steps.
+            Err(Error::FreeInode(_)) if matches!(self.source, Source::Live(_)) => {
+                Err(Error::NotFound)
+            }
+            other => other,
+        }
+    }
+
+    fn lookup_in(&self, dir: &LoadedInode, name: &[u8]) -> Result<Found, Error> {
+        match &self.source {
+            Source::Cached(_) => dir::lookup(self, dir, name, self.on_broken_index),
+            Source::Live(_) => self.lookup(dir.number, name),
+        }
+    }
+
+    fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error> {
+        symlink::target(self, link)
+    }
+}
+
 /// What statfs tells of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StatFs {
@@ -241,9 +267,8 @@ impl Volume {
         &self,
         file: InodeNo,
     ) -> Result<impl Iterator<Item = Result<Mapping, Error>>, Error> {
-        let inode = self.inode(file)?;
+        let (inode, all) = self.runs(file, |_| FileBlock(u64::MAX))?;
         let end = inode.size.div_ceil(u64::from(self.geometry().block_size));
-        let all = self.extents_in(inode, FileBlock(0)..FileBlock(u64::MAX));
         Ok(all.filter_map(move |run| match run {
             Ok(run) if run.is_hole() && run.block.0 >= end => None,
             // The hole behind the last mapped run reaches to the format's end.
@@ -252,6 +277,22 @@ impl Volume {
             }
             other => Some(other),
         }))
+    }
+
+    /// A file and the runs of its blocks up to `end`; of a live volume as they are at one moment.
+    fn runs(
+        &self,
+        file: InodeNo,
+        end: impl Fn(&LoadedInode) -> FileBlock,
+    ) -> Result<(LoadedInode, Runs<'_>), Error> {
+        self.with_inode(file, |inode| {
+            let runs = self.extents_in(inode.clone(), FileBlock(0)..end(inode));
+            let runs: Runs<'_> = match &self.source {
+                Source::Cached(_) => Box::new(runs),
+                Source::Live(_) => Box::new(runs.collect::<Vec<_>>().into_iter()),
+            };
+            Ok((inode.clone(), runs))
+        })
     }
 
     /// The runs of a range of logical blocks, holes included.
@@ -267,12 +308,12 @@ impl Volume {
         &self,
         file: InodeNo,
     ) -> Result<impl Iterator<Item = Result<Range<u64>, Error>>, Error> {
-        let inode = self.inode(file)?;
+        let block_size = u64::from(self.geometry().block_size);
+        let (inode, runs) = self.runs(file, |inode| FileBlock(inode.size.div_ceil(block_size)))?;
         let (size, bits) = (inode.size, self.geometry().block_bits());
         let inline_len = if inode.is_inline() { data::inline_len(self, &inode)? } else { 0 };
         let inline = (inline_len > 0).then_some(Ok(0..inline_len));
-        let end = FileBlock(size.div_ceil(u64::from(self.geometry().block_size)));
-        let mapped = self.extents_in(inode, FileBlock(0)..end).filter_map(move |run| match run {
+        let mapped = runs.filter_map(move |run| match run {
             Ok(Mapping { block, len, target: mapping::Target::Written(_) }) => {
                 let end = (block.0 + len) << bits;
                 Some(Ok(block.0 << bits..end.min(size)))
@@ -334,7 +375,7 @@ impl Volume {
         path: &[u8],
         follow: Follow,
     ) -> Result<LoadedInode, Error> {
-        path::resolve(self, start, path, follow, self.on_broken_index)
+        path::resolve(self, start, path, follow)
     }
 
     /// A group's descriptor. Its checksum is right and its bitmaps and table lie on the volume.

@@ -1,11 +1,8 @@
 //! Paths: from names to inodes.
 
-use super::dir;
-use super::inode::{LoadedInode, load};
-use super::symlink;
+use super::dir::Found;
+use super::inode::LoadedInode;
 use crate::error::Error;
-use crate::open::BrokenIndex;
-use crate::source::MetadataRead;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 
@@ -23,24 +20,33 @@ pub enum Follow {
     No,
 }
 
+/// How paths are walked, one step after the other.
+pub(crate) trait Walk {
+    /// An inode in use.
+    fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error>;
+    /// What a name of a directory stands for.
+    fn lookup_in(&self, dir: &LoadedInode, name: &[u8]) -> Result<Found, Error>;
+    /// The target of a symbolic link.
+    fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error>;
+}
+
 /// The file of a path. Relative paths start at `start`, absolute ones and absolute links at the root.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::SymlinkLoop`], [`Error::NameTooLong`], and what reading
 /// directories and links may end in.
-pub fn resolve<S: MetadataRead>(
-    source: &S,
+pub(crate) fn resolve<W: Walk>(
+    walk: &W,
     start: InodeNo,
     path: &[u8],
     follow: Follow,
-    on_broken_index: BrokenIndex,
 ) -> Result<LoadedInode, Error> {
     if path.len() > MAX_PATH {
         return Err(Error::NameTooLong);
     }
     let mut links_left = MAX_LINKS;
     let first = if path.first() == Some(&b'/') { InodeNo::ROOT } else { start };
-    let mut at = load(source, first)?;
+    let mut at = walk.inode(first)?;
     // What is still to be walked, the next component last. A link's target is pushed in front of the rest.
     let mut rest = Vec::new();
     let mut must_be_dir = push_components(&mut rest, path);
@@ -49,8 +55,8 @@ pub fn resolve<S: MetadataRead>(
             at.as_dir()?;
             continue;
         }
-        let found = dir::lookup(source, &at, &name, on_broken_index)?;
-        let next = load(source, found.inode)?;
+        let found = walk.lookup_in(&at, &name)?;
+        let next = walk.inode(found.inode)?;
         let is_last = rest.is_empty();
         let is_followed = !is_last || must_be_dir || follow == Follow::Yes;
         if next.file_type() != FileType::Symlink || !is_followed {
@@ -58,7 +64,7 @@ pub fn resolve<S: MetadataRead>(
             continue;
         }
         links_left = links_left.checked_sub(1).ok_or(Error::SymlinkLoop)?;
-        let target = symlink::target(source, &next)?;
+        let target = walk.target(&next)?;
         if next.is_encrypted() || target.is_empty() {
             return Err(if target.is_empty() {
                 Error::NotFound
@@ -67,7 +73,7 @@ pub fn resolve<S: MetadataRead>(
             });
         }
         if target.first() == Some(&b'/') {
-            at = load(source, InodeNo::ROOT)?;
+            at = walk.inode(InodeNo::ROOT)?;
         }
         let is_dir = push_components(&mut rest, &target);
         must_be_dir |= is_last && is_dir;
