@@ -7,7 +7,7 @@ use extant_volume::ops::FallocateMode;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::{Caller, Fail, Server};
+use super::{Caller, Server};
 
 /// Bytes that are copied at once inside the volume.
 const COPY_STEP: usize = 1 << 20;
@@ -105,21 +105,6 @@ impl Server {
         let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let creator = self.creator(by, 0);
         self.with(|volume| Ok(volume.fallocate_by(file, mode, offset, len, &creator)?))
-    }
-
-    /// The next byte that is data, or a hole, from an offset on.
-    ///
-    /// # Errors
-    /// ENXIO behind the last one, and as [`Volume::seek_data`].
-    pub fn seek(&self, file: InodeNo, offset: u64, wants_data: bool) -> Result<u64, Errno> {
-        self.with(|volume| {
-            let found = if wants_data {
-                volume.seek_data(file, offset)?
-            } else {
-                volume.seek_hole(file, offset)?
-            };
-            found.ok_or(Fail::Errno(Errno::NXIO))
-        })
     }
 
     /// Copies from one file into another, or within one: how many bytes, fewer than asked for at the end of the source.

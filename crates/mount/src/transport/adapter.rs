@@ -34,8 +34,6 @@ const BACKGROUND: u16 = 64;
 const O_APPEND: i32 = 0o2000;
 const O_TRUNC: i32 = 0o1000;
 const O_NOATIME: i32 = 0o1_000_000;
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
 
 thread_local! {
     /// What is read before it is sent: one buffer for each event loop.
@@ -615,28 +613,10 @@ impl Filesystem for Adapter {
         reply_empty(done, reply);
     }
 
-    fn lseek(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        _: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let found = inode(node).and_then(|file| {
-            let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
-            match whence {
-                SEEK_DATA => self.server.seek(file, offset, true),
-                SEEK_HOLE => self.server.seek(file, offset, false),
-                _ => Err(Errno::INVAL),
-            }
-        });
-        // No file of ext4 is longer than 2^63 bytes.
-        match found.and_then(|at| i64::try_from(at).map_err(|_| Errno::OVERFLOW)) {
-            Ok(at) => reply.offset(at),
-            Err(errno) => reply.error(fuse_errno(errno)),
-        }
+    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
+        // The kernel asks without having written what its cache holds: a hole here may have data there. Without us it takes the
+        // whole file for data, which is never wrong.
+        reply.error(fuser::Errno::ENOSYS);
     }
 
     fn copy_file_range(
