@@ -28,7 +28,8 @@ fn a_tree_written_through_the_mount_is_the_same_afterwards() {
     }
     for kind in ["ext4", "ext3", "ext2"] {
         let scratch = Scratch::new();
-        let image = image(&scratch, &["-t", kind], "96M");
+        // Targets of symbolic links fit into one block.
+        let image = image(&scratch, &["-t", kind, "-b", "4096"], "96M");
         let source = scratch.join("source");
         tree::grow(&source, 11, &tree::Options::default()).expect("a tree");
         let expected = TreeSnapshot::of_dir(&source).expect("readable");
