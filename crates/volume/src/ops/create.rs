@@ -296,7 +296,12 @@ impl Volume {
         link.inode.size = target.len() as u64;
         let mut block = target.to_vec();
         block.resize(geometry.block_len(), 0);
-        Ok(self.device().write_at(geometry.byte_of(run.start), &block)?)
+        self.device().write_at(geometry.byte_of(run.start), &block)?;
+        if self.live()?.options.journal_async_commit {
+            // Such a commit flushes nothing before itself, and a link whose target is not there is no link.
+            self.device().flush()?;
+        }
+        Ok(())
     }
 }
 

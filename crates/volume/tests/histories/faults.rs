@@ -153,5 +153,5 @@ fn a_failing_device_loses_no_contents_that_were_acknowledged() {
 fn a_full_volume_says_so_and_stays_whole() {
     let profile = Profile { crowd: 400, ..Profile::all().steps(1500) };
     let rules = |kind: Kind| Rules { may_fill: true, ..kind.rules() };
-    on_volumes(&profile, 4 << 20, 300, rules, Env::stepped);
+    on_volumes(&volumes::all(), &profile, 4 << 20, 300, rules, Env::stepped);
 }

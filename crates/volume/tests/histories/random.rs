@@ -119,11 +119,12 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Histories of a profile on all kinds of volumes.
 fn on_every_volume(profile: &Profile, seed: u64, env: impl Fn(u64) -> Env) {
-    on_volumes(profile, SIZE, seed, |kind| kind.rules(), env);
+    on_volumes(&volumes::all(), profile, SIZE, seed, |kind| kind.rules(), env);
 }
 
 /// Histories on volumes of a size under rules of their own; a failure comes with the least history that still fails.
 pub(crate) fn on_volumes(
+    kinds: &[Kind],
     profile: &Profile,
     size: u64,
     seed: u64,
@@ -131,7 +132,7 @@ pub(crate) fn on_volumes(
     env: impl Fn(u64) -> Env,
 ) {
     let mut failed = Vec::new();
-    for (number, kind) in (0..).zip(volumes::all()) {
+    for (number, kind) in (0..).zip(kinds.iter().copied()) {
         let base = match fresh(kind, size) {
             Ok(base) => base,
             Err(why) => skip!("{why}"),
@@ -180,4 +181,15 @@ fn contents_are_what_the_model_says() {
 fn every_call_does_what_the_model_says_with_reopening() {
     let profile = Profile::all().with(&[(Family::Reopens, 2)]).steps(400);
     on_every_volume(&profile, 3000, Env::stepped);
+}
+
+#[test]
+fn crowded_directories_are_what_the_model_says() {
+    let named = ["ext4-1k", "ext2-1k", "no-dir-index", "large-dir", "inline-data", "casefold"];
+    let kinds: Vec<Kind> =
+        volumes::all().into_iter().filter(|kind| named.contains(&kind.name)).collect();
+    let families = [Family::Creates, Family::Renames, Family::Removals, Family::Looks];
+    let profile = Profile { crowd: 2000, ..Profile::names().only(&families) };
+    let profile = profile.with(&[(Family::Crowds, 6), (Family::Syncs, 1)]).steps(6000);
+    on_volumes(&kinds, &profile, SIZE, 4000, |kind| kind.rules(), Env::stepped);
 }
