@@ -1,6 +1,6 @@
 //! `extant mkfs`: a new file system, as mke2fs would make it.
 
-mod bad_blocks;
+pub mod bad_blocks;
 pub mod command;
 pub mod config;
 mod error;

@@ -13,7 +13,10 @@ const PIECE: u64 = 1 << 20;
 const PATTERNS: [u8; 4] = [0xaa, 0x55, 0xff, 0x00];
 
 /// Reads numbers of blocks, one a line. Blocks past the end are left out, as mke2fs does.
-pub(super) fn read_list(path: &Path, blocks: u64) -> Result<RunSet, MkfsError> {
+///
+/// # Errors
+/// The file cannot be read, or holds something else.
+pub fn read_list(path: &Path, blocks: u64) -> Result<RunSet, MkfsError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| MkfsError::Io { path: path.to_owned(), source })?;
     let mut bad = RunSet::new();
@@ -29,7 +32,10 @@ pub(super) fn read_list(path: &Path, blocks: u64) -> Result<RunSet, MkfsError> {
 }
 
 /// Tests every block by reading it.
-pub(super) fn by_reading(
+///
+/// # Errors
+/// None but what the device's own arithmetic refuses: a block that cannot be read is what is looked for.
+pub fn by_reading(
     device: &dyn Device,
     offset: u64,
     block_size: u32,

@@ -134,6 +134,17 @@ impl Offline {
         Ok(())
     }
 
+    /// Takes the clusters that blocks lie in, be they free or not. Blocks off the volume are passed over.
+    ///
+    /// # Errors
+    /// A bitmap cannot be read.
+    pub(super) fn claim_blocks(
+        &mut self,
+        blocks: impl IntoIterator<Item = Range<u64>>,
+    ) -> Result<(), OfflineError> {
+        self.set_blocks(blocks, true)
+    }
+
     /// Gives back the clusters that blocks lie in. Blocks off the volume are passed over.
     ///
     /// # Errors
@@ -141,6 +152,14 @@ impl Offline {
     pub fn free_blocks_of(
         &mut self,
         blocks: impl IntoIterator<Item = Range<u64>>,
+    ) -> Result<(), OfflineError> {
+        self.set_blocks(blocks, false)
+    }
+
+    fn set_blocks(
+        &mut self,
+        blocks: impl IntoIterator<Item = Range<u64>>,
+        is_taken: bool,
     ) -> Result<(), OfflineError> {
         let ratio = u64::from(self.geometry.blocks_per_cluster);
         for run in blocks {
@@ -151,7 +170,7 @@ impl Offline {
                 let end = run.end.min(start + u64::from(self.geometry.group_blocks(group)));
                 // A group has fewer than 2^32 clusters.
                 let bits = ((at - start) / ratio) as u32..(end - start).div_ceil(ratio) as u32;
-                self.set_clusters(group, bits, false)?;
+                self.set_clusters(group, bits, is_taken)?;
                 at = end;
             }
         }

@@ -179,6 +179,54 @@ impl Offline {
         Ok(())
     }
 
+    /// The blocks that the bad blocks inode lists.
+    ///
+    /// # Errors
+    /// The inode is broken, or the device failed.
+    pub fn bad_blocks(&self) -> Result<RunSet, OfflineError> {
+        let mut bad = RunSet::new();
+        let record = self.read_inode(InodeNo::BAD_BLOCKS)?;
+        let inode = Inode::decode(&record, InodeNo::BAD_BLOCKS, &self.geometry)?;
+        for run in self.read_map(InodeNo::BAD_BLOCKS, &inode)?.data() {
+            bad.insert(run);
+        }
+        Ok(bad)
+    }
+
+    /// Writes the list of bad blocks anew. Blocks that files or tables use stay in use by them too: the next check gives them
+    /// others.
+    ///
+    /// # Errors
+    /// More than indirect blocks can list, no room for those, or the device failed.
+    pub fn set_bad_blocks(&mut self, bad: &RunSet) -> Result<(), OfflineError> {
+        let number = InodeNo::BAD_BLOCKS;
+        let mut record = self.read_inode(number)?;
+        let mut inode = Inode::decode(&record, number, &self.geometry)?;
+        let old = self.read_map(number, &inode)?;
+        let gone: Vec<_> = old.all().flatten().filter(|block| !bad.contains(*block)).collect();
+        self.free_blocks_of(gone.into_iter().map(|block| block..block + 1))?;
+        self.claim_blocks(bad.iter())?;
+        let count = bad.count();
+        let needed = indirect_blocks([(FileBlock(0), count)], self.geometry.block_size)
+            .filter(|_| count <= IndirectMap::new(self.geometry.block_size).max_blocks())
+            .ok_or(super::MapError::Broken(number))?;
+        let nodes = self.take_nodes(self.geometry.first_data_block, needed)?;
+        let mut written = Vec::new();
+        let runs = logical_runs(&bad.iter().collect::<Vec<_>>());
+        inode.i_block = IndirectTree::new(self.geometry.block_size).write(
+            runs,
+            nodes.iter().copied(),
+            |block, bytes| written.push((block, bytes.to_vec())),
+        );
+        for (block, bytes) in written {
+            self.write(block, &bytes)?;
+        }
+        inode.size = count * u64::from(self.geometry.block_size);
+        self.set_space(&mut inode, count + needed);
+        inode.encode_into(&mut record, &self.geometry);
+        self.write_inode(number, &mut record)
+    }
+
     /// Where a journal should start: in the middle where files have extents, else as early as can be.
     ///
     /// # Errors

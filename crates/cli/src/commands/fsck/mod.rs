@@ -1,5 +1,6 @@
 //! `extant fsck`: checks and repairs a volume, as e2fsck does.
 
+mod bad_blocks;
 mod console;
 mod extended;
 mod progress;
@@ -67,7 +68,7 @@ pub(crate) struct Args {
     /// Look for the superblock with this block size only
     #[arg(short = 'B', value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Read all blocks and list the bad ones
+    /// Read all blocks and list the bad ones (twice, by writing: refused)
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
     /// Progress as numbers to this file descriptor; 0 draws a bar
@@ -152,8 +153,8 @@ impl Args {
         }
         session.out.flush()?;
         let extended = Extended::parse(&self.extended).map_err(|error| usage(&error))?;
-        let answering = self.answering()?;
         self.refuse_unbuilt(&extended)?;
+        let answering = self.answering()?;
         if self.debug {
             // A second subscriber in one process is refused; the first one serves as well.
             let _ = tracing_subscriber::fmt()
@@ -204,11 +205,11 @@ impl Args {
     }
 
     fn refuse_unbuilt(&self, extended: &Extended) -> Result<(), Failure> {
-        if self.check_blocks > 0 || self.keep {
-            return Err(refused("a search for bad blocks (-c, -k)"));
+        if self.check_blocks > 1 {
+            return Err(refused("a search for bad blocks by writing (-cc)"));
         }
-        if self.lists_bad_blocks() {
-            return Err(refused("a list of bad blocks (-l, -L)"));
+        if self.add_bad_blocks.is_some() && self.set_bad_blocks.is_some() {
+            return Err(usage("only one of the options -l and -L may be specified"));
         }
         if self.directories && extended.fixes_only {
             return Err(usage("-E fixes_only and -D are incompatible"));
@@ -269,6 +270,17 @@ impl Run<'_> {
         let env = Env::threads();
         let opened = self.open_device(image, answering)?;
         let console = Console::new(answering, self.args.json, self.image.clone());
+        let has_new_list = self.args.check_blocks > 0 || self.args.lists_bad_blocks();
+        if has_new_list {
+            // The volume is brought to where its inodes can be believed, then opened again.
+            match front::open(opened.device.clone(), &self.open_options(&env)?, &console) {
+                Ok(ready) => ready.close(Closing::Skipped, &console),
+                Err(error) => return self.not_opened(error, &console),
+            }
+            .map_err(|error| self.failed(&error))?;
+            bad_blocks::update(self.args, &opened.device, &console)
+                .map_err(|error| self.failed(&error))?;
+        }
         let ready = match front::open(opened.device.clone(), &self.open_options(&env)?, &console) {
             Ok(ready) => ready,
             Err(error) => return self.not_opened(error, &console),
@@ -286,6 +298,7 @@ impl Run<'_> {
         let now = env.now().seconds.max(0).cast_unsigned();
         let reason = needs_check(&superblock, now);
         let forced = self.args.force
+            || has_new_list
             || self.args.directories
             || self.extended.implies_force()
             || ready.needs_passes();

@@ -1,0 +1,152 @@
+//! `extant fsck` as a command: the corpora of damaged images by exit codes, and lists of bad blocks.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{EXTANT, extant, text};
+use extant_testkit::{
+    Scratch, TempImage, corpora, debugfs, e2fsck_fn, gunzip_sparse, is_root, skipped, tool,
+};
+
+/// Where our exit code is another than e2fsck 1.47.4's, and why.
+const OTHER_CODES: &[(&str, &str)] = &[(
+    "j_corrupt_sb_magic",
+    "-n: e2fsck gives up on the journal with 12; the rest of the volume can be looked at, which ends with 4",
+)];
+
+struct Row {
+    case: String,
+    options: Vec<String>,
+    exit_n: String,
+    exit_p: String,
+    exit_y: String,
+    exit_again: String,
+    deb_n: String,
+}
+
+fn rows(corpus: &Path) -> Vec<Row> {
+    let table = std::fs::read_to_string(corpus.join("expected.tsv")).expect("it has its table");
+    let mut lines = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let columns = lines.next().expect("a line of column names");
+    let at = |name: &str| columns.iter().position(|it| *it == name).expect("a known column");
+    lines
+        .map(|cells| {
+            let cell = |name| cells[at(name)].to_owned();
+            let options = cell("opts");
+            Row {
+                case: cell("case"),
+                options: options.split(' ').filter(|it| *it != "-").map(str::to_owned).collect(),
+                exit_n: cell("exit_n"),
+                exit_p: cell("exit_p"),
+                exit_y: cell("exit_y1"),
+                exit_again: cell("exit_y2"),
+                deb_n: cell("deb_n"),
+            }
+        })
+        .collect()
+}
+
+fn fsck(how: &str, options: &[String], image: &Path) -> String {
+    let output = Command::new(EXTANT).arg("fsck").arg(how).args(options).arg(image).output();
+    let output = output.expect("the binary was built");
+    let said = text(&output.stderr);
+    assert!(!said.contains("panicked"), "{}: {said}", image.display());
+    output.status.code().map_or("a signal".to_owned(), |code| code.to_string())
+}
+
+#[test]
+fn images_with_journals_end_with_the_codes_of_e2fsck() {
+    let Some(corpus) = corpora().map(|corpora| corpora.join("journal-images")) else {
+        return skipped("no corpora here");
+    };
+    let scratch = Scratch::new();
+    let mut wrong = Vec::new();
+    for row in rows(&corpus) {
+        let image = scratch.join(&row.case);
+        let packed = corpus.join(format!("{}.img.gz", row.case));
+        let unpack = || gunzip_sparse(&packed, &image).expect("unpacks");
+        let mut differs = |what: &str, found: &str, expected: &str| {
+            if found != expected && !OTHER_CODES.iter().any(|(case, _)| *case == row.case) {
+                wrong.push(format!("{} {what}: {found}, not {expected}", row.case));
+            }
+        };
+        unpack();
+        let fresh = scratch.join("fresh");
+        gunzip_sparse(&packed, &fresh).expect("unpacks");
+        differs("-fn", &fsck("-fn", &row.options, &image), &row.exit_n);
+        let same = Command::new("cmp").args([&image, &fresh]).status();
+        assert!(same.is_ok_and(|status| status.success()), "{}: -n wrote", row.case);
+        differs("-fp", &fsck("-fp", &row.options, &image), &row.exit_p);
+        unpack();
+        differs("-fy", &fsck("-fy", &row.options, &image), &row.exit_y);
+        differs("-fy again", &fsck("-fy", &row.options, &image), &row.exit_again);
+        if row.deb_n == "0"
+            && let Err(said) = e2fsck_fn(&image)
+        {
+            wrong.push(format!("{}: {said}", row.case));
+        }
+        std::fs::remove_file(&image).expect("it is there");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn listed(image: &Path) -> Vec<u64> {
+    let twin = tool("dumpe2fs").expect("asked for before");
+    let said = twin.text(["-b", image.to_str().expect("UTF-8")]).expect("dumpe2fs lists them");
+    said.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+#[test]
+fn lists_of_bad_blocks_are_kept_and_files_leave_those_blocks() {
+    if !is_root() || ["mke2fs", "e2fsck", "dumpe2fs", "debugfs"].iter().any(|it| tool(it).is_none())
+    {
+        return skipped("root and e2fsprogs are needed");
+    }
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    std::fs::create_dir(&source).expect("a directory");
+    std::fs::write(source.join("file"), vec![b'x'; 20_000]).expect("room");
+    let args = ["-t", "ext4", "-b", "1024", "-d", source.to_str().expect("UTF-8")];
+    let made = TempImage::by_mke2fs(32 << 20, &args).expect("mke2fs makes it");
+    let image = made.path();
+    let shown = debugfs(&image, "blocks /file").expect("it has blocks");
+    let used: u64 = shown.split_whitespace().next().and_then(|it| it.parse().ok()).expect("one");
+
+    let list = scratch.join("list");
+    let run = |options: &[&str]| {
+        let image = image.to_str().expect("UTF-8");
+        let words = ["fsck", "-fy"].iter().chain(options).copied().chain([image]);
+        extant(words).status.code()
+    };
+    let name = list.to_str().expect("UTF-8");
+    std::fs::write(&list, "30000\n30001\n99999999\n").expect("room");
+    assert_eq!(run(&["-l", name]), Some(0));
+    assert_eq!(listed(&image), [30_000, 30_001]);
+    e2fsck_fn(&image).expect("nothing to find");
+
+    std::fs::write(&list, format!("{used}\n")).expect("room");
+    assert_eq!(run(&["-L", name]), Some(1), "the file had to leave the block");
+    assert_eq!(listed(&image), [used]);
+    e2fsck_fn(&image).expect("nothing to find");
+    let kept = debugfs(&image, "cat /file").expect("it can be read");
+    assert_eq!(kept.trim_end(), "x".repeat(20_000));
+
+    assert_eq!(run(&["-c", "-k"]), Some(0));
+    assert_eq!(listed(&image), [used]);
+    assert_eq!(run(&["-c"]), Some(0), "every block can be read");
+    assert_eq!(listed(&image), []);
+    e2fsck_fn(&image).expect("nothing to find");
+    assert_eq!(run(&["-cc"]), Some(8));
+}
+
+/// What is refused is refused before anybody is asked for a terminal.
+#[test]
+fn refusals_name_the_option() {
+    for (options, named) in [(&["-cc"][..], "-cc"), (&["-E", "fragcheck"], "fragcheck")] {
+        let output = extant(["fsck"].iter().chain(options).copied().chain(["disk.img"]));
+        let said = text(&output.stderr);
+        assert!(said.contains(named) && !said.contains("terminal"), "{said}");
+    }
+}
