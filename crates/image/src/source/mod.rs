@@ -24,7 +24,6 @@ use std::str::FromStr;
 use builder::TreeBuilder;
 use dir::OutputDirectory;
 use tar::input::Input;
-use tar::spool::Incoming;
 use tar::{Flavor, archive_error};
 use unpack::Packing;
 
@@ -157,6 +156,9 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
     builder.finish()
 }
 
+/// Bytes that a pipe holds while it is read; the kernel allows everybody this much.
+const PIPE_SIZE: usize = 1 << 20;
+
 /// A plain archive that can be read by position stays where it is; any other is spooled.
 fn read_archive(
     builder: &mut TreeBuilder,
@@ -176,12 +178,12 @@ fn read_archive(
     // Standard input may stand in the middle of a file.
     let input = match seekable_from_start(&file, start.len(), is_seekable) {
         Some(size) if packing == Packing::Plain => Input::seekable(file, size),
-        _ if packing == Packing::Plain => {
-            Input::stream(Incoming::Pipe(start, file), spool).map_err(in_archive)?
-        }
         _ => {
+            // With little in the pipe both of its ends wait for each other most of the time. Not allowed, or no pipe: it stays
+            // as it is.
+            let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_SIZE);
             let unpacked = unpack::unpacked(packing, reader).map_err(in_archive)?;
-            Input::stream(Incoming::Reader(unpacked), spool).map_err(in_archive)?
+            Input::stream(unpacked, spool).map_err(in_archive)?
         }
     };
     tar::read(builder, &name_text, input, Flavor::Archive)

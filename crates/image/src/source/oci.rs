@@ -20,7 +20,6 @@ use sha2::{Sha256, Sha384, Sha512};
 use super::builder::TreeBuilder;
 use super::error::SourceError;
 use super::tar::input::Input;
-use super::tar::spool::Incoming;
 use super::tar::{self, Flavor, archive_error};
 use super::unpack::{self, Packing};
 
@@ -283,7 +282,7 @@ impl Layout {
             let unpacked = unpack::unpacked(packing, blob).map_err(in_layer)?;
             let unpacked =
                 Verified::new(unpacked, diff_id).map_err(|problem| self.error(problem))?;
-            Input::stream(Incoming::Reader(Box::new(unpacked)), spool).map_err(in_layer)?
+            Input::stream(Box::new(unpacked), spool).map_err(in_layer)?
         };
         tar::read(builder, &name, input, Flavor::Layer)
     }

@@ -1,12 +1,12 @@
 //! The bytes of an archive from front to back: headers are read, contents are left where they are.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::super::error::Flaw;
-use super::spool::{Incoming, Spool};
+use super::spool::Spool;
 
 /// The unit of the format.
 pub(in crate::source) const BLOCK: usize = 512;
@@ -50,8 +50,11 @@ impl Input {
     }
 
     /// A stream: it goes to an unlinked file in `directory`, unpacked.
-    pub(in crate::source) fn stream(incoming: Incoming, directory: &Path) -> Result<Self, Flaw> {
-        Ok(Self::new(Body::Spooled(Spool::start(incoming, directory)?)))
+    pub(in crate::source) fn stream(
+        reader: Box<dyn Read + Send>,
+        directory: &Path,
+    ) -> Result<Self, Flaw> {
+        Ok(Self::new(Body::Spooled(Spool::start(reader, directory)?)))
     }
 
     fn new(body: Body) -> Self {

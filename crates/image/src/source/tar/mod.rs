@@ -6,7 +6,7 @@
 mod header;
 pub(super) mod input;
 mod pax;
-pub(super) mod spool;
+mod spool;
 
 use header::{Header, more_sparse};
 use input::{BLOCK, Input};
