@@ -23,6 +23,7 @@ pub mod read;
 mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod torn;
 mod volume;
 pub mod write;
 

@@ -12,6 +12,7 @@ use crate::live::{Hooks, Live};
 use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
 use crate::read::group;
 use crate::source::Facts;
+use crate::torn;
 use crate::volume::{Source, Volume};
 use crate::write::orphans::{Orphans, clear_present};
 use extant_device::Device;
@@ -98,6 +99,10 @@ impl OpenOptions {
         }
         if device.is_read_only() {
             return Err(Error::ReadOnly);
+        }
+        if let Some(superblock) = torn::mended(&device, options.external_journal.as_deref())? {
+            device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+            device.flush()?;
         }
         let (raw, _) = self.find_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;

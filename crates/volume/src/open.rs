@@ -3,6 +3,7 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::source::Facts;
+use crate::torn;
 use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{Finish, Recovered, recover_volume};
@@ -10,6 +11,7 @@ use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, S
 use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, IncompatFeatures, Place};
 use std::sync::Arc;
 use std::time::Duration;
+use zerocopy::IntoBytes;
 
 /// Bytes of metadata blocks kept in memory, unless other is asked for.
 const DEFAULT_CACHE: u64 = 64 << 20;
@@ -135,6 +137,7 @@ impl OpenOptions {
     /// No ext2, ext3 or ext4; a feature that this code does not know, by name; a broken superblock; a volume that is larger
     /// than its device; a journal that cannot be replayed; or the device failed.
     pub fn open(&self, device: Arc<dyn Device>) -> Result<Volume, Error> {
+        let device = self.with_whole_superblock(device)?;
         let (raw, backup) = self.find_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
         check_size(&geometry, &*device)?;
@@ -161,6 +164,23 @@ impl OpenOptions {
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
         })
+    }
+
+    /// The device, or where its superblock was torn by power loss and the log will bring it home whole, one over it with a superblock
+    /// that finds the log.
+    fn with_whole_superblock(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+        let external = match &self.journal {
+            Journal::Replay => None,
+            Journal::ReplayExternal(journal) => Some(&**journal),
+            Journal::Ignore | Journal::Refuse => return Ok(device),
+        };
+        if self.superblock != SuperblockAt::Primary {
+            return Ok(device);
+        }
+        let Some(superblock) = torn::mended(&device, external)? else { return Ok(device) };
+        let overlay = OverlayDevice::new(device);
+        overlay.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+        Ok(Arc::new(overlay))
     }
 
     /// The superblock asked for, verified, and the group that it is a backup in.

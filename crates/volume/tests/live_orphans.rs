@@ -120,7 +120,7 @@ fn a_long_truncation_and_a_long_deletion_go_on_after_every_power_cut() {
             recorder.mark(3);
             volume.close().unwrap();
 
-            let sweep = Sweep { seed: number, prefixes: 2, subsets: 1, torn: 0 };
+            let sweep = Sweep { seed: number, prefixes: 2, subsets: 1, torn: 1 };
             let (mut seen, mut half_done) = ([0; 3], 0);
             for (turn, power_cut) in recorder.cuts(sweep).enumerate() {
                 if !power_cut.marks.contains(&1) {
