@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Make no file
     #[arg(short = 'c')]
     no_create: bool,
-    /// The moment: @SECONDS since 1970, or YYYY-MM-DD[ HH:MM[:SS]] in UTC, either with a fraction of a second
+    /// The moment: @SECONDS since 1970, or YYYY-MM-DD in UTC, with HH:MM or HH:MM:SS behind it; seconds may have a fraction
     #[arg(short = 'd', value_name = "TIME", allow_hyphen_values = true)]
     date: Option<String>,
     /// The image, spelled out: the operands are then paths inside it

@@ -79,7 +79,7 @@ pub(crate) struct Args {
     /// The old way to ask for sparse_super
     #[arg(short = 's', value_name = "0|1", hide = true)]
     sparse_super: Option<OsString>,
-    /// When it was last checked: now, or YYYYMMDD[HH[MM[SS]]] in UTC
+    /// When it was last checked: now, or YYYYMMDD in UTC, with HH, HHMM or HHMMSS behind it
     #[arg(short = 'T', value_name = "TIME")]
     last_check: Option<OsString>,
     /// The user who may use the reserved blocks

@@ -1,7 +1,7 @@
 //! Histories of calls on a file system, a model that says what each must give, and subjects that are held to it.
 //!
 //! A [`History`] is data: it can be generated from a seed ([`generate()`]), replayed on any [`Subject`], made smaller while it
-//! still fails ([`shrink`]), and printed. The [`Model`] is a POSIX tree in memory. [`Mounted`] is the subject behind system
+//! still fails ([`shrink()`]), and printed. The [`Model`] is a POSIX tree in memory. [`Mounted`] is the subject behind system
 //! calls, so the kernel's own ext4 is held to the model before any other file system is.
 //!
 //! Files are named by the number of the step that made them, so a step can be left out and the others keep their meaning:
