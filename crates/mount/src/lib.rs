@@ -1,9 +1,9 @@
 //! An ext4 volume mounted over FUSE.
 //!
 //! Three processes, of which two stay:
-//! - who calls [`supervise`] starts the server, waits until the volume is mounted, and stays outside: when the server ends, however
+//! - who calls [`supervise()`] starts the server, waits until the volume is mounted, and stays outside: when the server ends, however
 //!   it ends, it takes the mount away;
-//! - who calls [`serve`] is the server: it opens the image, mounts, restricts itself ([`sandbox`]), and only then reads the image's
+//! - who calls [`serve()`] is the server: it opens the image, mounts, restricts itself ([`sandbox`]), and only then reads the image's
 //!   first byte, recovers the journal and answers requests;
 //! - in the background the first caller of all has gone by then.
 //!
