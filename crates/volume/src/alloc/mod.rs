@@ -2,7 +2,7 @@
 //!
 //! The truth is on the volume: bitmaps and descriptors, changed through [`Edit`](crate::edit::Edit) by the functions of
 //! [`group`]. In memory there is what the volume does not know: clusters that are free there but must not be used yet
-//! ([`GroupState`]), and the volume-wide counts.
+//! (`GroupState`), and the volume-wide counts.
 //!
 //! The choice is plain: the first free run from the goal on. It is made one group after the other under that group's lock, so
 //! that operations in different groups never meet.
