@@ -5,7 +5,7 @@ use extant_device::{Device, MemoryDevice};
 use extant_ondisk::superblock::ErrorPolicy;
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place};
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, Error, LiveOptions, OpenOptions, RenameFlags, Volume};
 use std::sync::Arc;
 
 fn open(device: &Arc<dyn Device>, errors: Option<ErrorPolicy>) -> Volume {
@@ -71,6 +71,32 @@ fn corruption_is_told_recorded_and_answered_as_the_options_say() {
         assert_eq!(header["Last error err"], "EFSBADCRC");
         assert_eq!(header["First error time"], header["Last error time"]);
     }
+}
+
+#[test]
+fn a_name_that_the_link_count_does_not_know_of_stays() {
+    let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]).unwrap();
+    let path = image.path();
+    for request in ["write /dev/null one", "ln one two", "write /dev/null other"] {
+        let edited = debugfs.run(["-w", "-R", request, path.to_str().expect("UTF-8")]);
+        assert!(edited.status.success(), "{request}");
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let volume = open(&device, Some(ErrorPolicy::Continue));
+    let file = volume.lookup(InodeNo::ROOT, b"one").unwrap().inode;
+    volume.acquire(file).unwrap();
+    volume.unlink(InodeNo::ROOT, b"one").unwrap();
+    let is_corrupt = |answer: Result<(), Error>| matches!(answer, Err(Error::Format(_)));
+    assert!(is_corrupt(volume.unlink(InodeNo::ROOT, b"two")));
+    let flags = RenameFlags::default();
+    assert!(is_corrupt(volume.rename(InodeNo::ROOT, b"two", InodeNo::ROOT, b"new", flags)));
+    assert!(is_corrupt(volume.rename(InodeNo::ROOT, b"other", InodeNo::ROOT, b"two", flags)));
+    assert!(volume.lookup(InodeNo::ROOT, b"other").is_ok());
+    volume.release(file, 1).unwrap();
+    volume.close().unwrap();
+    assert_eq!(header(&image, &device)["First error inode #"], file.to_string());
 }
 
 /// The number of the mark in the MMP block, and a way to set it.

@@ -12,7 +12,7 @@ use crate::volume::Volume;
 use crate::write::{dir, orphans};
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
 use extant_ondisk::inode::{FileType, InodeFlags, MANY_LINKS};
-use extant_ondisk::{InodeNo, RoCompatFeatures};
+use extant_ondisk::{Flaw, InodeNo, Place, RoCompatFeatures};
 
 /// Links that a file may have, as the kernel has it.
 pub(super) const MAX_LINKS: u16 = 65_000;
@@ -65,6 +65,16 @@ pub(super) fn check_gives_names(dir: &LoadedInode) -> Result<(), Error> {
 pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
     if file.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(Error::NotPermitted(file.number));
+    }
+    Ok(())
+}
+
+/// Whether a name of the file may be taken away or given to another. A damaged volume has names that its files' link counts do
+/// not know of.
+pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
+    check_links_change(file)?;
+    if file.links == 0 {
+        return Err(Flaw::bad_value("i_links_count", file.links).at(Place::Inode(file.number)).into());
     }
     Ok(())
 }
@@ -184,7 +194,7 @@ impl Volume {
         if inode.is_dir() {
             return Err(Error::IsADirectory);
         }
-        check_links_change(&inode)?;
+        check_loses_name(&inode)?;
         let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
         dir::remove(&mut edit, &mut parent, name)?;
         touch(&edit, &mut parent);
@@ -217,7 +227,7 @@ impl Volume {
         let child = live.inodes.get(found.inode);
         let mut inode = child.write(self, LockAs::Child)?;
         inode.as_dir()?;
-        check_links_change(&inode)?;
+        check_loses_name(&inode)?;
         if !dir::is_empty(self, &inode)? {
             return Err(Error::NotEmpty);
         }

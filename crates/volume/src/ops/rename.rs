@@ -5,7 +5,7 @@
 
 use super::credits;
 use super::namespace::{
-    check_gives_names, check_links_change, check_own_name, check_project, check_takes_names,
+    check_gives_names, check_loses_name, check_own_name, check_project, check_takes_names,
     one_more_subdir, one_subdir_less, touch,
 };
 use crate::edit::{Edit, write_loaded};
@@ -274,12 +274,12 @@ impl Volume {
         (source, mut inode): (&Renamed, InodeWrite<'_>),
         replaced: Option<(&Renamed, InodeWrite<'_>)>,
     ) -> Result<(), Error> {
-        check_links_change(&inode)?;
+        check_loses_name(&inode)?;
         check_project(dirs.to(), &inode)?;
         let moves_dir = source.is_dir && dirs.to.is_some();
         if let Some((target, other)) = &replaced {
             check_gives_names(dirs.to())?;
-            check_links_change(other)?;
+            check_loses_name(other)?;
             match (source.is_dir, target.is_dir) {
                 (false, true) => return Err(Error::IsADirectory),
                 (true, false) => return Err(Error::NotADirectory),
@@ -310,7 +310,7 @@ impl Volume {
         drop(inode);
         store_dirs(&mut edit, dirs)?;
         let Some((target, mut other)) = replaced else { return Ok(()) };
-        other.inode.links = if target.is_dir { 0 } else { other.links.saturating_sub(1) };
+        other.inode.links = if target.is_dir { 0 } else { other.links - 1 };
         other.inode.ctime = edit.now();
         if other.links == 0 {
             return self.drop_file(edit, &target.file, other);
@@ -369,8 +369,8 @@ impl Volume {
         (target, mut other): (&Renamed, InodeWrite<'_>),
     ) -> Result<(), Error> {
         check_gives_names(dirs.to())?;
-        check_links_change(&inode)?;
-        check_links_change(&other)?;
+        check_loses_name(&inode)?;
+        check_loses_name(&other)?;
         check_project(dirs.to(), &inode)?;
         check_project(&dirs.from, &other)?;
         let crosses = dirs.to.is_some();
