@@ -17,7 +17,7 @@ use super::placement::{Mapping, dir_ranges, ea_ranges};
 use super::plan::Plan;
 use super::records::Recorder;
 use super::space::Piece;
-use crate::source::NodeId;
+use crate::source::{NodeId, ReadAhead};
 
 /// Bytes of a window of file data, and the multiple that windows are cut at.
 const WINDOW: u64 = 4 << 20;
@@ -168,6 +168,7 @@ struct Worker<'a, 'p> {
     /// The file of the last window.
     last_file: Option<(NodeId, Mapping<'p>)>,
     buffer: AlignedBuffer,
+    ahead: ReadAhead,
 }
 
 impl<'a, 'p> Worker<'a, 'p> {
@@ -179,7 +180,17 @@ impl<'a, 'p> Worker<'a, 'p> {
     ) -> Self {
         let buffer = AlignedBuffer::new(0, ALIGNMENT);
         let recorder = Recorder::new(plan);
-        Self { plan, device, failed, done, recorder, items: Vec::new(), last_file: None, buffer }
+        Self {
+            plan,
+            device,
+            failed,
+            done,
+            recorder,
+            items: Vec::new(),
+            last_file: None,
+            buffer,
+            ahead: ReadAhead::default(),
+        }
     }
 
     fn run(&mut self, job: &Job) -> Result<(), BuildError> {
@@ -278,7 +289,7 @@ impl<'a, 'p> Worker<'a, 'p> {
                 let offset = block.0 * demand.shape.block_size;
                 let bytes = window.clusters(part);
                 let len = (bytes.len() as u64).min(size - offset) as usize;
-                content.read_exact_at(&mut bytes[..len], offset)?;
+                content.read_with(&mut self.ahead, &mut bytes[..len], offset)?;
             }
             if let Some(content) = &content {
                 content.check_unchanged()?;

@@ -1,6 +1,7 @@
 //! The input of `extant build`: directories, tar archives and OCI layouts, laid over each other into one [`Tree`].
 
 mod acl;
+mod ahead;
 mod builder;
 mod dir;
 mod error;
@@ -27,11 +28,12 @@ use tar::input::Input;
 use tar::{Flavor, archive_error};
 use unpack::Packing;
 
+pub use ahead::ReadAhead;
 pub use error::{EntryName, Flaw, SourceError};
 pub use oci::Platform;
 pub use owner::{OwnerMap, Owners, parse_owner};
 pub use store::Content;
-pub use tree::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment, StoreId, Tree};
+pub use tree::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment, Tree};
 pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr, XattrSetId, Xattrs};
 
 /// One source of a build.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 
+use super::ahead::ReadAhead;
 use super::error::{EntryName, Flaw, SourceError};
 use super::tree::{NameRef, Names, NodeId, NodeKind, Tree, path_of};
 
@@ -20,6 +21,8 @@ pub(super) enum Store {
         /// As it was given, for messages.
         name: String,
         file: File,
+        /// A spool once more, to be read around the page cache.
+        direct: Option<File>,
     },
     Directory(HostTree),
 }
@@ -186,6 +189,40 @@ impl<'t> Content<'t> {
     /// # Panics
     /// If the range goes past the file's size.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let read = |bytes: &mut [u8], position| self.file().read_exact_at(bytes, position);
+        self.read_by(read, buffer, offset)
+    }
+
+    /// As [`Self::read_exact_at`], for one that reads many files in their order: small reads of a spool become large ones.
+    ///
+    /// # Errors
+    /// As [`Self::read_exact_at`].
+    ///
+    /// # Panics
+    /// As [`Self::read_exact_at`].
+    pub fn read_with(
+        &self,
+        ahead: &mut ReadAhead,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<(), SourceError> {
+        let store = self.tree.node(self.node).store;
+        match &self.tree.stores[usize::from(store)] {
+            Store::Archive { direct: Some(direct), .. } => {
+                let read = |bytes: &mut [u8], at| ahead.read_exact_at(store, direct, bytes, at);
+                self.read_by(read, buffer, offset)
+            }
+            _ => self.read_exact_at(buffer, offset),
+        }
+    }
+
+    /// `read` fills bytes from a position of [`Self::file`] on.
+    fn read_by(
+        &self,
+        mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<(), SourceError> {
         let size = self.tree.node(self.node).size();
         let end = offset.checked_add(buffer.len() as u64).filter(|&end| end <= size);
         let end = end.unwrap_or_else(|| {
@@ -203,9 +240,7 @@ impl<'t> Content<'t> {
             let range = |from: u64, to: u64| (from - offset) as usize..(to - offset) as usize;
             buffer[range(at, from)].fill(0);
             let position = segment.position + (from - segment.offset);
-            self.file()
-                .read_exact_at(&mut buffer[range(from, to)], position)
-                .map_err(|error| self.failed(error))?;
+            read(&mut buffer[range(from, to)], position).map_err(|error| self.failed(error))?;
             at = to;
         }
         buffer[(at - offset) as usize..].fill(0);

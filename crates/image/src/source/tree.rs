@@ -9,7 +9,6 @@
 //! - node numbers follow the order of arrival: archives as they are written, directories level by level with sorted
 //!   names, the root first. Walking [`Tree::nodes`] therefore reads each archive or spool from front to back.
 
-use std::fs::File;
 use std::ops::Range;
 
 use super::error::SourceError;
@@ -41,10 +40,6 @@ impl NodeId {
         self.0 as usize
     }
 }
-
-/// Number of a store: what holds file contents, in the order in which the sources were read.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct StoreId(pub u16);
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -367,20 +362,6 @@ impl Tree {
     /// Whether the whole file is data: one segment, or none because it is empty.
     pub fn is_dense(&self, id: NodeId) -> bool {
         self.node(id).map == 0
-    }
-
-    /// The store that holds a regular file's data.
-    pub fn store(&self, id: NodeId) -> StoreId {
-        StoreId(self.node(id).store)
-    }
-
-    /// The archive or spool behind a store, to be read by position ([`Segment::position`]) without opening single
-    /// files; `None` for a source directory.
-    pub fn store_file(&self, store: StoreId) -> Option<&File> {
-        match self.stores.get(usize::from(store.0))? {
-            Store::Archive { file, .. } => Some(file),
-            Store::Directory(_) => None,
-        }
     }
 
     /// Opens a regular file's contents for reading by position; in a source directory this opens the file.

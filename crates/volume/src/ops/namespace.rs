@@ -74,7 +74,9 @@ pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
 pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
     check_links_change(file)?;
     if file.links == 0 {
-        return Err(Flaw::bad_value("i_links_count", file.links).at(Place::Inode(file.number)).into());
+        return Err(Flaw::bad_value("i_links_count", file.links)
+            .at(Place::Inode(file.number))
+            .into());
     }
     Ok(())
 }

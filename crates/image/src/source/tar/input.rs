@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::super::error::Flaw;
+use super::super::store::Store;
 use super::spool::Spool;
 
 /// The unit of the format.
@@ -28,17 +29,24 @@ enum Body {
 }
 
 impl Body {
-    const fn file(&self) -> &File {
-        match self {
-            Self::Seekable { file, .. } | Self::Spooled(Spool { file, .. }) => file,
-        }
-    }
-
     /// How many bytes there are, waiting for `end` of them where they still come.
     fn size(&self, end: u64) -> Result<u64, Flaw> {
         match self {
             Self::Seekable { size, .. } => Ok(*size),
             Self::Spooled(spool) => spool.wait_for(end),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        loop {
+            let result = match self {
+                Self::Seekable { file, .. } => file.read_at(buffer, position),
+                Self::Spooled(spool) => spool.read_at(buffer, position),
+            };
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
         }
     }
 }
@@ -67,9 +75,14 @@ impl Input {
         self.position
     }
 
-    /// A second handle of the file that [`Self::data`] gives positions in.
-    pub(in crate::source) fn data_file(&self) -> io::Result<File> {
-        self.body.file().try_clone()
+    /// The file that [`Self::data`] gives positions in, as the store of the name.
+    pub(in crate::source) fn store(&self, name: &str) -> io::Result<Store> {
+        let (file, direct) = match &self.body {
+            Body::Seekable { file, .. } => (file, None),
+            Body::Spooled(spool) => (&spool.file, spool.direct.as_ref()),
+        };
+        let direct = direct.map(File::try_clone).transpose()?;
+        Ok(Store::Archive { name: name.to_owned(), file: file.try_clone()?, direct })
     }
 
     /// Reads the next block; `false` if the archive ends before it.
@@ -117,7 +130,10 @@ impl Input {
 
     /// After the end of the archive: waits for what follows, so that a packed stream's own checksum is looked at.
     pub(in crate::source) fn finish(self) -> Result<(), Flaw> {
-        self.body.size(u64::MAX).map(drop)
+        match &self.body {
+            Body::Seekable { .. } => Ok(()),
+            Body::Spooled(spool) => spool.finish(),
+        }
     }
 
     /// Fills the block as far as there are bytes.
@@ -159,18 +175,9 @@ impl Window {
             let most = usize::try_from(there).unwrap_or(usize::MAX).min(self.next_size);
             self.bytes.resize(most, 0);
             self.start = position;
-            let count = read_some_at(body.file(), &mut self.bytes, position).map_err(Flaw::Read)?;
+            let count = body.read_at(&mut self.bytes, position).map_err(Flaw::Read)?;
             self.bytes.truncate(count);
         }
         Ok(&self.bytes[(position - self.start) as usize..])
-    }
-}
-
-fn read_some_at(file: &File, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-    loop {
-        match file.read_at(buffer, position) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
     }
 }

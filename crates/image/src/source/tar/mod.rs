@@ -14,7 +14,6 @@ use pax::{Extended, Record, decimal, records};
 
 use super::builder::{Attributes, DataPlace, NewNode, TreeBuilder};
 use super::error::{EntryName, Flaw, SourceError};
-use super::store::Store;
 use super::tree::Segment;
 
 /// More than all extended attributes of an inode and a long sparse map need.
@@ -39,8 +38,8 @@ pub(super) fn read(
     flavor: Flavor,
 ) -> Result<(), SourceError> {
     let at_start = |flaw| archive_error(name, None, 0, flaw);
-    let file = input.data_file().map_err(|error| at_start(Flaw::Read(error)))?;
-    builder.add_store(Store::Archive { name: name.to_owned(), file }).map_err(at_start)?;
+    let store = input.store(name).map_err(|error| at_start(Flaw::Read(error)))?;
+    builder.add_store(store).map_err(at_start)?;
     let mut reader = Reader {
         builder,
         input: &mut input,
