@@ -37,5 +37,5 @@ pub use file::{AlignedBuffer, Direct, FileDevice, FileError, OpenOptions};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use partition::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
-pub use recorder::{Cut, Cuts, Event, Recorder, Survivors, Sweep};
+pub use recorder::{Cut, Cuts, Event, RecordedPart, Recorder, Survivors, Sweep};
 pub use slice::{SliceDevice, SliceError};

@@ -27,6 +27,7 @@ use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
 use crate::error::DeviceError;
 use crate::overlay::OverlayDevice;
 use crate::random::Random;
+use crate::slice::{SliceDevice, SliceError};
 use crate::sync::Mutex;
 
 /// One thing that happened to a recorded device.
@@ -45,20 +46,26 @@ pub enum Event {
     WriteZeroes(Range<u64>),
     /// A flush returned.
     Flush,
+    /// The flush of a part returned ([`Recorder::part`]): nothing outside is sure by it.
+    FlushOf(Range<u64>),
     /// The test noted something ([`Recorder::mark`]).
     Mark(u64),
 }
 
 impl Event {
     fn is_change(&self) -> bool {
-        !matches!(self, Self::Flush | Self::Mark(_))
+        !matches!(self, Self::Flush | Self::FlushOf(_) | Self::Mark(_))
+    }
+
+    fn is_flush(&self) -> bool {
+        matches!(self, Self::Flush | Self::FlushOf(_))
     }
 
     fn range(&self) -> Range<u64> {
         match self {
             Self::Write { offset, data } => *offset..*offset + data.len() as u64,
             Self::Discard(range) | Self::WriteZeroes(range) => range.clone(),
-            Self::Flush | Self::Mark(_) => 0..0,
+            Self::Flush | Self::FlushOf(_) | Self::Mark(_) => 0..0,
         }
     }
 }
@@ -162,6 +169,59 @@ impl Device for Recorder {
     }
 }
 
+/// A part of a recorded device that has a cache of its own, as one of two disks: see [`Recorder::part`].
+#[derive(Debug)]
+pub struct RecordedPart {
+    recorder: Arc<Recorder>,
+    part: SliceDevice,
+}
+
+impl Recorder {
+    /// A part of the device with a cache of its own: its flushes make sure what was changed in it, and nothing else.
+    ///
+    /// # Errors
+    /// The part reaches past the end of the device.
+    pub fn part(self: &Arc<Self>, range: Range<u64>) -> Result<RecordedPart, SliceError> {
+        let size = range.end.saturating_sub(range.start);
+        let part = SliceDevice::new(self.clone(), range.start, size)?;
+        Ok(RecordedPart { recorder: self.clone(), part })
+    }
+}
+
+impl Device for RecordedPart {
+    fn size(&self) -> u64 {
+        self.part.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        check_batch(self, batch)?;
+        run_batch(batch, |request| {
+            if matches!(request.kind, RequestKind::Flush) {
+                let range = self.part.start()..self.part.start() + self.part.size();
+                self.recorder.events.lock().push(Event::FlushOf(range));
+                return Ok(());
+            }
+            self.part.submit(std::slice::from_mut(request))
+        })
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        self.part.next_data(range)
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.part.sector_size()
+    }
+
+    fn discard_reads_zero(&self) -> bool {
+        true
+    }
+}
+
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder").field("base", &self.base).finish_non_exhaustive()
@@ -249,7 +309,7 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
     let mut plan = Vec::new();
     let mut start = 0;
     while start <= events.len() {
-        let flush = events[start..].iter().position(|event| *event == Event::Flush);
+        let flush = events[start..].iter().position(Event::is_flush);
         let end = flush.map_or(events.len(), |at| start + at);
         plan.push((start, Survivors::None));
         let changes: Vec<usize> = (start..end).filter(|at| events[*at].is_change()).collect();
@@ -259,7 +319,9 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
                 plan.push((at + 1, Survivors::All));
             }
         }
-        if changes.len() > 1 {
+        // Of two disks the other one may have more to lose.
+        let is_part = start > 0 && matches!(events[start - 1], Event::FlushOf(_));
+        if changes.len() > 1 || is_part {
             plan.extend((0..sweep.subsets).map(|_| (end, Survivors::Subset(random.draw()))));
         }
         let can_tear = |at: &usize| {
@@ -304,26 +366,36 @@ impl Medium {
         self.written_to = self.flushed_to;
     }
 
-    /// Moves the flushed state to the last flush before `events`.
-    fn go_to(&mut self, events: usize) {
+    /// Moves the flushed state on, as far as flushes before `events` have made all changes sure. Which of the later ones are sure
+    /// too.
+    fn go_to(&mut self, events: usize) -> Vec<bool> {
         assert!(events >= self.flushed_to, "cuts go forward");
-        let flush =
-            self.events[self.flushed_to..events].iter().rposition(|event| *event == Event::Flush);
-        let Some(flush) = flush else { return };
+        let mut sure = made_sure(&self.events[self.flushed_to..events]);
+        let unsure = sure.iter().position(|is_sure| !is_sure).unwrap_or(sure.len());
+        let flush = self.events[self.flushed_to..][..unsure].iter().rposition(Event::is_flush);
+        let Some(flush) = flush else { return sure };
         let flushed_to = self.flushed_to + flush + 1;
+        sure.drain(..=flush);
         let flushed = self.flushed.fork();
         apply_all(&flushed, &self.events[self.flushed_to..flushed_to]);
         (self.flushed, self.flushed_to) = (Arc::new(flushed), flushed_to);
         self.restart_written();
+        sure
     }
 
     /// The image after a cut. Cuts are asked for in the order of the history.
     fn after(&mut self, events: usize, survivors: Survivors) -> OverlayDevice {
-        self.go_to(events);
-        let since = &self.events[self.flushed_to..events];
+        let sure = self.go_to(events);
+        let since = self.events[self.flushed_to..events].iter().zip(sure);
+        let since = since.filter(|(event, _)| event.is_change());
         let image = OverlayDevice::new(self.flushed.clone());
         match survivors {
-            Survivors::None => image,
+            Survivors::None => {
+                for (event, _) in since.filter(|(_, is_sure)| *is_sure) {
+                    apply(&image, event, event.range());
+                }
+                image
+            }
             Survivors::All => {
                 if events < self.written_to {
                     self.restart_written();
@@ -336,8 +408,8 @@ impl Medium {
                 let mut random = Random::new(seed);
                 // Few or most of them: either extreme finds other bugs than the middle.
                 let eighths = 1 + random.below(7);
-                for event in since.iter().filter(|event| event.is_change()) {
-                    if random.below(8) < eighths {
+                for (event, is_sure) in since {
+                    if random.below(8) < eighths || is_sure {
                         apply(&image, event, event.range());
                     }
                 }
@@ -345,13 +417,41 @@ impl Medium {
             }
             Survivors::Torn(seed) => {
                 let mut random = Random::new(seed);
-                for event in since.iter().filter(|event| event.is_change()) {
-                    tear(&image, event, &mut random);
+                for (event, is_sure) in since {
+                    match is_sure {
+                        true => apply(&image, event, event.range()),
+                        false => tear(&image, event, &mut random),
+                    }
                 }
                 image
             }
         }
     }
+}
+
+/// Of each event whether it is no change, or one that a later flush has made sure.
+fn made_sure(events: &[Event]) -> Vec<bool> {
+    let mut flushed: Vec<Range<u64>> = Vec::new();
+    let mut sure: Vec<bool> = Vec::with_capacity(events.len());
+    for event in events.iter().rev() {
+        let range = event.range();
+        sure.push(match event {
+            Event::Flush => {
+                flushed.push(0..u64::MAX);
+                true
+            }
+            Event::FlushOf(part) => {
+                if !flushed.contains(part) {
+                    flushed.push(part.clone());
+                }
+                true
+            }
+            Event::Mark(_) => true,
+            _ => flushed.iter().any(|part| part.start <= range.start && range.end <= part.end),
+        });
+    }
+    sure.reverse();
+    sure
 }
 
 fn apply_all(image: &OverlayDevice, events: &[Event]) {
@@ -368,7 +468,7 @@ fn apply(image: &OverlayDevice, event: &Event, survives: Range<u64>) {
             image.write_at(survives.start, &data[part])
         }
         Event::Discard(_) | Event::WriteZeroes(_) => image.write_zeroes(survives),
-        Event::Flush | Event::Mark(_) => Ok(()),
+        Event::Flush | Event::FlushOf(_) | Event::Mark(_) => Ok(()),
     };
     result.expect("the base was read while it was recorded");
 }

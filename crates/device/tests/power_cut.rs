@@ -172,3 +172,25 @@ fn long_stretches_have_as_many_prefixes_as_asked() {
     let prefixes: Vec<usize> = recorder.cuts(sweep).map(|cut| cut.events).collect();
     assert_eq!(prefixes, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
 }
+
+/// Two disks: what one has flushed says nothing of the other.
+#[test]
+fn a_flush_of_a_part_makes_that_part_sure() {
+    let (_, recorder) = recorder(4096);
+    let recorder = Arc::new(recorder);
+    let (first, second) = (recorder.part(0..2048), recorder.part(2048..4096));
+    let (first, second) = (first.expect("it fits"), second.expect("it fits"));
+    second.write_at(0, b"b").expect("it fits");
+    first.write_at(0, b"a").expect("it fits");
+    first.flush().expect("flushed");
+    first.write_at(512, b"c").expect("it fits");
+    let seen = |recorder: &Recorder, from: usize| {
+        let cuts = recorder.cuts(Sweep { subsets: 64, ..Sweep::seeded(1) });
+        let cuts = cuts.filter(|cut| cut.events >= from).map(|cut| bytes(&cut.image));
+        cuts.map(|bytes| (bytes[0], bytes[512], bytes[2048])).collect::<BTreeSet<_>>()
+    };
+    let all = [(b'a', 0, 0), (b'a', 0, b'b'), (b'a', b'c', 0), (b'a', b'c', b'b')];
+    assert_eq!(seen(&recorder, 3), BTreeSet::from(all));
+    second.flush().expect("flushed");
+    assert_eq!(seen(&recorder, 5), BTreeSet::from([(b'a', 0, b'b'), (b'a', b'c', b'b')]));
+}

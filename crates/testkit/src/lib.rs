@@ -35,7 +35,10 @@ pub use scratch::{Scratch, TempImage, corpora, gunzip, gunzip_sparse, own_corpus
 pub use snapshot::{
     Digest, Entry, Kind, TreeSnapshot, assert_same_tree, content_digest, differences,
 };
-pub use tool::{Tool, debugfs, dumpe2fs_h, e2fsck_fn, e2fsck_is_silent, is_root, mke2fs, tool};
+pub use tool::{
+    Tool, debugfs, dumpe2fs_h, e2fsck_fn, e2fsck_is_silent, e2fsck_is_silent_with, is_root, mke2fs,
+    tool,
+};
 
 /// Names the running test as skipped, with the reason, past the test harness's capture of output.
 ///

@@ -90,7 +90,15 @@ pub fn e2fsck_fn(image: &Path) -> Result<(), String> {
 /// `e2fsck -fn IMAGE`: Ok when it has nothing to say but the names of its passes and the summary. Remarks that an extent tree
 /// could be narrower or shorter count as silence: the kernel leaves such trees too.
 pub fn e2fsck_is_silent(image: &Path) -> Result<(), String> {
-    let said = required("e2fsck")?.text([OsStr::new("-fn"), image.as_os_str()])?;
+    e2fsck_is_silent_with(image, None)
+}
+
+/// As [`e2fsck_is_silent`] for a volume whose journal has a device of its own.
+pub fn e2fsck_is_silent_with(image: &Path, journal: Option<&Path>) -> Result<(), String> {
+    let mut args = vec![OsStr::new("-fn")];
+    args.extend(journal.into_iter().flat_map(|journal| [OsStr::new("-j"), journal.as_os_str()]));
+    args.push(image.as_os_str());
+    let said = required("e2fsck")?.text(args)?;
     let is_usual = |line: &str| {
         let is_pass = line.starts_with("Pass ") && line.contains(": ");
         let is_summary = line.contains(" files (") && line.ends_with(" blocks");

@@ -233,6 +233,15 @@ impl<T, R: Rank> RwLock<T, R> {
         Some(WriteGuard { raw, _held: Held::trying::<R>(self.raw.address()) })
     }
 
+    /// Like [`RwLock::try_write`], where locks of the same rank with larger keys may be taken while this one is held.
+    pub fn try_write_keyed(&self, key: u64) -> Option<WriteGuard<'_, T>>
+    where
+        R: KeyedRank,
+    {
+        let raw = self.raw.try_write()?;
+        Some(WriteGuard { raw, _held: Held::trying_keyed::<R>(self.raw.address(), key) })
+    }
+
     /// The value, through the only reference to the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.raw.get_mut()

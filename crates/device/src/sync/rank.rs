@@ -62,6 +62,10 @@ mod unchecked {
             Self
         }
         #[inline(always)]
+        pub(crate) fn trying_keyed<R: Rank>(_: usize, _: u64) -> Self {
+            Self
+        }
+        #[inline(always)]
         pub(crate) fn assert_last(&self) {}
     }
 }
@@ -124,6 +128,11 @@ mod checked {
         /// After a lock was taken without waiting.
         pub(crate) fn trying<R: Rank>(address: usize) -> Self {
             Self::push(Entry { address, level: R::LEVEL, key: None, name: R::NAME })
+        }
+
+        /// The same for a lock with a key.
+        pub(crate) fn trying_keyed<R: Rank>(address: usize, key: u64) -> Self {
+            Self::push(Entry { address, level: R::LEVEL, key: Some(key), name: R::NAME })
         }
 
         fn push(entry: Entry) -> Self {

@@ -259,7 +259,31 @@ pub enum Call {
         default: bool,
         acl: Vec<AclEntry>,
     },
+    /// Sets these of [`flags`](super::flags), clears the others.
+    SetFlags {
+        file: FileId,
+        flags: u32,
+    },
+    SetProject {
+        file: FileId,
+        project: u32,
+    },
+    /// Flags and project.
+    Flags {
+        file: FileId,
+    },
+    /// What fiemap tells.
+    Extents {
+        file: FileId,
+    },
+    /// So many names more of a directory, from where the last such call has stopped.
+    ReadOn {
+        dir: FileId,
+        count: u64,
+    },
     StatFs,
+    /// Changes are held back, what is on the device is looked at, and they go on.
+    Freeze,
     /// Time passes: milliseconds.
     Wait {
         time: u64,
@@ -328,7 +352,13 @@ impl fmt::Debug for Call {
             Self::SetAcl { file, default, acl } => {
                 write!(f, "setacl {file:?} {} {acl:?}", if *default { "default" } else { "access" })
             }
+            Self::SetFlags { file, flags } => write!(f, "chattr {file:?} {flags:#x}"),
+            Self::SetProject { file, project } => write!(f, "set_project {file:?} {project}"),
+            Self::Flags { file } => write!(f, "lsattr {file:?}"),
+            Self::Extents { file } => write!(f, "fiemap {file:?}"),
+            Self::ReadOn { dir, count } => write!(f, "readdir {dir:?}, {count} more"),
             Self::StatFs => write!(f, "statfs"),
+            Self::Freeze => write!(f, "freeze and thaw"),
             Self::Wait { time } => write!(f, "wait {time} ms"),
             Self::Reopen => write!(f, "reopen"),
         }

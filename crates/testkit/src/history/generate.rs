@@ -1,6 +1,7 @@
 //! Random histories by a seed.
 
 use super::acl::{AclEntry, AclTag};
+use super::flags::{self, KEPT};
 use super::model::LOST_AND_FOUND;
 use super::{
     Answer, Call, Creator, Expected, Fallocate, FileId, History, Model, Moment, NodeKind,
@@ -42,6 +43,12 @@ pub enum Family {
     Reopens,
     /// Many names in one directory, and their removal.
     Crowds,
+    Flags,
+    Projects,
+    Extents,
+    /// Directories read in pieces.
+    Readings,
+    Freezes,
 }
 
 /// What histories are made of.
@@ -80,6 +87,8 @@ impl Profile {
             (StatFs, 1),
             (Waits, 3),
             (Crowds, 1),
+            (Readings, 8),
+            (Freezes, 1),
         ];
         Self {
             steps: 200,
@@ -94,21 +103,34 @@ impl Profile {
     /// Calls on names and attributes.
     pub fn attributes() -> Self {
         use Family::*;
-        Self::names().with(&[(Attributes, 25), (Xattrs, 40), (Acls, 15)])
+        Self::names().with(&[
+            (Attributes, 25),
+            (Xattrs, 40),
+            (Acls, 15),
+            (Flags, 12),
+            (Projects, 6),
+        ])
     }
 
     /// Calls on the content of files, and on enough names to have some.
     pub fn data() -> Self {
         use Family::*;
         let base = Self::names().only(&[Creates, Removals, TempFiles, Holds, Syncs, Waits]);
-        base.with(&[(Writes, 45), (Reads, 12), (Truncates, 12), (Fallocates, 20), (Seeks, 8)])
+        let calls = [(Writes, 45), (Reads, 12), (Truncates, 12), (Fallocates, 20), (Seeks, 8)];
+        base.with(&calls).with(&[(Extents, 5)])
     }
 
     /// Every call.
     pub fn all() -> Self {
         use Family::*;
         let data = [(Writes, 30), (Reads, 8), (Truncates, 8), (Fallocates, 12), (Seeks, 5)];
-        Self::attributes().with(&data)
+        Self::attributes().with(&data).with(&[(Extents, 4)])
+    }
+
+    /// With files made by others than root.
+    #[must_use]
+    pub fn by_anybody(self) -> Self {
+        Self { creators: true, ..self }
     }
 
     /// With more families.
@@ -170,6 +192,8 @@ impl Generator<'_> {
                     Answer::Written(self.model.writable(*offset, *len))
                 }
                 Call::StatFs => Answer::InodesUsed(0),
+                Call::Freeze => Answer::Differences(Vec::new()),
+                Call::ReadOn { dir, count } => self.model.names_to_come(*dir, *count),
                 _ => Answer::Done,
             };
             let only_looks = matches!(
@@ -179,6 +203,8 @@ impl Generator<'_> {
                     | Call::ReadLink { .. }
                     | Call::Stat { .. }
                     | Call::Read { .. }
+                    | Call::Flags { .. }
+                    | Call::Extents { .. }
                     | Call::SeekData { .. }
                     | Call::SeekHole { .. }
             );
@@ -280,6 +306,18 @@ impl Generator<'_> {
             }
             Family::Reopens => self.push(Call::Reopen),
             Family::Crowds => self.crowd(),
+            Family::Flags => self.flags(),
+            Family::Projects if self.model.rules.projects => {
+                let (file, project) = (self.any_file(), self.random.below(4) as u32 * 1000);
+                self.push(Call::SetProject { file, project });
+            }
+            Family::Projects => {}
+            Family::Extents => {
+                let file = self.regular();
+                self.push(Call::Extents { file });
+            }
+            Family::Readings => self.reading(),
+            Family::Freezes => self.push(Call::Freeze),
         }
     }
 
@@ -590,6 +628,51 @@ impl Generator<'_> {
             acl.clear();
         }
         self.push(Call::SetAcl { file, default, acl });
+    }
+
+    fn flags(&mut self) {
+        let kept = self.model.files().filter(|(id, file)| {
+            file.flags & KEPT != 0 && (!file.is_nameless(*id) || file.held > 0)
+        });
+        let kept = kept.map(|(id, _)| id).collect();
+        let chosen = self.pick(kept).filter(|_| self.random.below(3) > 0);
+        if let Some(file) = chosen {
+            // What must not be changed is in the way of most calls.
+            self.push(Call::SetFlags { file, flags: 0 });
+            return;
+        }
+        let file = self.of_kind(|kind| matches!(kind, Kind::File | Kind::Directory));
+        let file = file.unwrap_or(FileId::ROOT);
+        if self.random.below(4) == 0 {
+            self.push(Call::Flags { file });
+            return;
+        }
+        let is_dir = self.model.file(file).is_some_and(|file| file.is_dir());
+        let mut all = flags::SYNC | flags::NODUMP | flags::NOATIME;
+        if file != FileId::ROOT && self.random.below(3) == 0 {
+            all |= KEPT;
+        }
+        if is_dir || self.random.below(12) == 0 {
+            all |= flags::OF_DIRECTORIES;
+        }
+        if !self.model.rules.projects {
+            all &= !flags::PROJECT_INHERIT;
+        }
+        let flags = self.random.below(1 << 32) as u32 & all;
+        self.push(Call::SetFlags { file, flags });
+    }
+
+    /// Mostly of a directory that is being read.
+    fn reading(&mut self) {
+        let begun = self.model.files().filter(|(_, file)| file.reading.is_some());
+        let begun = begun.map(|(id, _)| id).collect();
+        let dir = match self.pick(begun).filter(|_| self.random.below(4) > 0) {
+            Some(dir) => dir,
+            None => self.dir(),
+        };
+        let most = if self.random.below(3) == 0 { 60 } else { 6 };
+        let count = 1 + self.random.below(most);
+        self.push(Call::ReadOn { dir, count });
     }
 
     fn crowd(&mut self) {

@@ -10,6 +10,7 @@
 mod acl;
 mod calls;
 mod content;
+pub mod flags;
 mod generate;
 mod model;
 mod mounted;
@@ -18,6 +19,7 @@ mod times;
 
 use rustix::io::Errno;
 use std::fmt;
+use std::ops::Range;
 
 pub use acl::{AclEntry, AclTag, from_xattr as acl_from_xattr, to_xattr as acl_to_xattr};
 pub use calls::{
@@ -62,6 +64,24 @@ pub enum Answer {
     Attributes(Attributes),
     /// Inodes in use.
     InodesUsed(u64),
+    /// Flags, and the project where it is told.
+    Flags {
+        /// Those of [`flags::ALL`] that are set.
+        flags: u32,
+        /// The project, where the subject tells it.
+        project: Option<u32>,
+    },
+    /// Ranges of bytes that have blocks, and whether these hold data.
+    Extents(Vec<(Range<u64>, bool)>),
+    /// Names of a directory as they came.
+    NamesRead {
+        /// Without `.` and `..`.
+        names: Vec<Vec<u8>>,
+        /// There are no more.
+        is_end: bool,
+    },
+    /// Where what is on the device differs from the tree.
+    Differences(Vec<String>),
 }
 
 /// What stat tells of a file.

@@ -1,13 +1,14 @@
 //! The subject behind system calls: a mounted directory.
 
 use super::acl::to_xattr;
+use super::flags;
 use super::{
     Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
     Subject, XattrHow, bytes_of,
 };
-use crate::Kind;
+use crate::{Kind, tool};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, IFlags, Mode, OFlags, RenameFlags, SeekFrom, Stat,
     Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ use std::time::{Duration, SystemTime};
 pub struct Mounted {
     root: PathBuf,
     held: HashMap<FileId, Vec<OwnedFd>>,
+    /// Where the reading of directories has stopped.
+    cookies: HashMap<FileId, u64>,
 }
 
 impl Mounted {
@@ -31,7 +34,7 @@ impl Mounted {
     pub fn new(root: &Path) -> Self {
         // The creator's umask is the step's.
         rustix::process::umask(Mode::empty());
-        Self { root: root.to_owned(), held: HashMap::new() }
+        Self { root: root.to_owned(), held: HashMap::new(), cookies: HashMap::new() }
     }
 
     /// Where a file is: by a name, else by a descriptor that holds it.
@@ -55,7 +58,45 @@ impl Mounted {
     }
 
     fn writable(&self, id: FileId, model: &Model) -> Result<OwnedFd, Errno> {
-        self.open(id, model, OFlags::RDWR)
+        let appends = model.file(id).is_some_and(|file| file.flags & flags::APPEND != 0);
+        let flags = if appends { OFlags::RDWR | OFlags::APPEND } else { OFlags::RDWR };
+        self.open(id, model, flags)
+    }
+
+    /// More names of a directory, from where the last call has stopped.
+    fn read_on(&mut self, id: FileId, count: u64, model: &Model) -> Result<Answer, Errno> {
+        let dir = self.open(id, model, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut cookie = self.cookies.remove(&id).unwrap_or(0);
+        rustix::fs::seek(&dir, SeekFrom::Start(cookie))?;
+        let mut names = Vec::new();
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = rustix::fs::RawDir::new(&dir, buffer.spare_capacity_mut());
+        while (names.len() as u64) < count {
+            let Some(entry) = entries.next() else {
+                return Ok(Answer::NamesRead { names, is_end: true });
+            };
+            let entry = entry?;
+            cookie = entry.next_entry_cookie();
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push(name.to_vec());
+            }
+        }
+        self.cookies.insert(id, cookie);
+        Ok(Answer::NamesRead { names, is_end: false })
+    }
+
+    /// Freezes and thaws, where there is a tool for it.
+    fn freeze(&self) -> Result<Answer, Errno> {
+        if let Some(fsfreeze) = tool("fsfreeze") {
+            for what in ["-f", "-u"] {
+                let done = fsfreeze.run([OsStr::new(what), self.root.as_os_str()]);
+                if !done.status.success() {
+                    return Ok(Answer::Differences(vec![format!("fsfreeze {what}: {done:?}")]));
+                }
+            }
+        }
+        Ok(Answer::Differences(Vec::new()))
     }
 
     /// A file with nothing delayed: the kernel (6.18) takes delayed data of block-mapped files for a hole.
@@ -261,6 +302,20 @@ impl Subject for Mounted {
                     self.set_xattr(*file, name, &to_xattr(acl), XattrHow::Any, model)?;
                 }
             }
+            Call::SetFlags { file, flags } => {
+                let file = self.open(*file, model, OFlags::RDONLY)?;
+                let others = rustix::fs::ioctl_getflags(&file)?.bits() & !flags::ALL;
+                rustix::fs::ioctl_setflags(&file, IFlags::from_bits_retain(others | flags))?;
+            }
+            Call::Flags { file } => {
+                let file = self.open(*file, model, OFlags::RDONLY)?;
+                let flags = rustix::fs::ioctl_getflags(&file)?.bits() & flags::ALL;
+                return Ok(Answer::Flags { flags, project: None });
+            }
+            // Where files belong to projects, or the blocks of files are asked for, the kernel is not the subject.
+            Call::SetProject { .. } | Call::Extents { .. } => return Err(Errno::NOSYS),
+            Call::ReadOn { dir, count } => return self.read_on(*dir, *count, model),
+            Call::Freeze => return self.freeze(),
             Call::StatFs => {
                 let found = rustix::fs::statvfs(&self.root)?;
                 return Ok(Answer::InodesUsed(found.f_files - found.f_ffree));

@@ -131,6 +131,21 @@ impl LiveInode {
         Ok(InodeWrite(state))
     }
 
+    /// Takes it for changes if nobody else has it; `None` where somebody does. Never waits, so the order does not matter.
+    pub(crate) fn try_write<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<Option<InodeWrite<'_>>, Error> {
+        let Some(mut state) = self.state.try_write_keyed(as_what.key(self.number)) else {
+            return Ok(None);
+        };
+        if state.is_none() {
+            *state = Some(inode::load(source, self.number)?);
+        }
+        Ok(Some(InodeWrite(state)))
+    }
+
     /// Another hold. The inode is locked, so it is not deleted meanwhile.
     pub(crate) fn hold(&self, _: &InodeRead<'_>) {
         self.holds.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! Renames.
 //!
-//! Renames between two directories take the volume's rename lock: as long as it is held, nobody's ancestors change, so that the
-//! directories can be locked from the top down and no directory is moved below itself.
+//! Renames of directories between two directories take the volume's rename lock: as long as it is held, nobody's ancestors change,
+//! so that the directories can be locked from the top down and no directory is moved below itself. Other files need no such
+//! care: their two directories are locked without waiting for one while the other is held.
 
 use super::credits;
 use super::namespace::{
@@ -33,6 +34,9 @@ bitflags::bitflags! {
         const EXCHANGE = 0x2;
     }
 }
+
+/// How often two directories are locked one after the other before the rename lock is waited for.
+const TRIES: u32 = 16;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -80,6 +84,14 @@ impl Renamed {
     }
 }
 
+/// How a rename ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Renames {
+    Done,
+    /// Nothing was done: a directory is to be moved, which takes more locks.
+    Directory,
+}
+
 /// Which of two directories is above the other, and what lies below it on the way.
 enum Kinship {
     /// The old name's, with the directory in it that leads to the new name's.
@@ -115,23 +127,51 @@ impl Volume {
     fn rename_once(&self, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<(), Error> {
         let live = self.live()?;
         let (from_dir, to_dir) = (live.inodes.get(from.dir), live.inodes.get(to.dir));
-        let _renames = (from.dir != to.dir).then(|| live.renames.lock());
+        if from.dir == to.dir {
+            let dirs = Dirs { from: from_dir.write(self, LockAs::Dir)?, to: None };
+            return self.rename_in(live, dirs, from, to, Some(&Kinship::None), flags).map(drop);
+        }
+        if let Some(dirs) = self.try_lock_dirs(&from_dir, &to_dir)?
+            && self.rename_in(live, dirs, from, to, None, flags)? == Renames::Done
+        {
+            return Ok(());
+        }
+        let _renames = live.renames.lock();
         let kinship = self.kinship(from.dir, to.dir)?;
-        let mut dirs = self.lock_dirs(&from_dir, &to_dir, from, to, &kinship)?;
+        let dirs = self.lock_dirs(&from_dir, &to_dir, from, to, &kinship)?;
+        self.rename_in(live, dirs, from, to, Some(&kinship), flags).map(drop)
+    }
+
+    /// Renames in locked directories. As long as it is not known how these are related, nothing is done that moves a directory.
+    fn rename_in(
+        &self,
+        live: &Live,
+        mut dirs: Dirs<'_>,
+        from: Name<'_>,
+        to: Name<'_>,
+        kinship: Option<&Kinship>,
+        flags: RenameFlags,
+    ) -> Result<Renames, Error> {
         dirs.from.as_dir()?;
         dirs.to().as_dir()?;
         check_own_name(from.name)?;
         check_own_name(to.name)?;
-        check_gives_names(&dirs.from)?;
-        check_takes_names(dirs.to())?;
         let (source, target) = self.find_both(live, &mut dirs, from, to)?;
         match &target {
             None if flags.contains(RenameFlags::EXCHANGE) => return Err(Error::NotFound),
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Error::Exists),
-            Some(target) if target.found.inode == source.found.inode => return Ok(()),
+            Some(target) if target.found.inode == source.found.inode => return Ok(Renames::Done),
             _ => {}
         }
-        check_apart(&source, target.as_ref(), &kinship, flags)?;
+        check_gives_names(&dirs.from)?;
+        check_takes_names(dirs.to())?;
+        match kinship {
+            Some(kinship) => check_apart(&source, target.as_ref(), kinship, flags)?,
+            None if source.is_dir || target.as_ref().is_some_and(|target| target.is_dir) => {
+                return Ok(Renames::Directory);
+            }
+            None => {}
+        }
         // Nobody is locked twice, whatever a broken volume says.
         for renamed in std::iter::once(&source).chain(&target) {
             if [from.dir, to.dir].contains(&renamed.found.inode) {
@@ -143,7 +183,8 @@ impl Volume {
             let (as_what, _) = source.key();
             let inode = source.file.write(self, as_what)?;
             source.check(&inode)?;
-            return self.move_to(dirs, from, to, (&source, inode), None);
+            self.move_to(dirs, from, to, (&source, inode), None)?;
+            return Ok(Renames::Done);
         };
         let (source_key, target_key) = (source.key(), target.key());
         let is_source_first =
@@ -158,9 +199,34 @@ impl Volume {
         source.check(&inode)?;
         target.check(&other)?;
         if flags.contains(RenameFlags::EXCHANGE) {
-            return self.exchange(dirs, from, to, (&source, inode), (&target, other));
+            self.exchange(dirs, from, to, (&source, inode), (&target, other))?;
+        } else {
+            self.move_to(dirs, from, to, (&source, inode), Some((&target, other)))?;
         }
-        self.move_to(dirs, from, to, (&source, inode), Some((&target, other)))
+        Ok(Renames::Done)
+    }
+
+    /// Locks two directories wherever they lie, without waiting for one while the other is held; `None` where others were in the
+    /// way again and again.
+    fn try_lock_dirs<'a>(
+        &self,
+        from_dir: &'a LiveInode,
+        to_dir: &'a LiveInode,
+    ) -> Result<Option<Dirs<'a>>, Error> {
+        for turn in 0..TRIES {
+            if turn % 2 == 0 {
+                let from = from_dir.write(self, LockAs::Dir)?;
+                if let Some(to) = to_dir.try_write(self, LockAs::SecondDir)? {
+                    return Ok(Some(Dirs { from, to: Some(to) }));
+                }
+            } else {
+                let to = to_dir.write(self, LockAs::Dir)?;
+                if let Some(from) = from_dir.try_write(self, LockAs::SecondDir)? {
+                    return Ok(Some(Dirs { from, to: Some(to) }));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Which of the directories is above the other. The rename lock is held, so that it stays so.
@@ -442,4 +508,37 @@ fn store_dirs(edit: &mut LiveEdit<'_>, mut dirs: Dirs<'_>) -> Result<(), Error> 
         write_loaded(edit, to)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Creator, LiveOptions, OpenOptions};
+    use extant_device::MemoryDevice;
+    use extant_device::env::Env;
+    use extant_testkit::{TempImage, skip};
+
+    /// Debug builds panic where a lock is taken twice.
+    #[test]
+    fn files_change_their_directory_while_others_rename_directories() {
+        let image = match TempImage::by_mke2fs(4 << 20, &["-t", "ext4"]) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
+        let options = LiveOptions::default();
+        let volume = OpenOptions::default().open_live(device, &Env::stepped(1), &options).unwrap();
+        let root = InodeNo::ROOT;
+        let dir = volume.mkdir(root, b"dir", 0o755, &Creator::ROOT).unwrap().number;
+        volume.create(root, b"file", 0o644, &Creator::ROOT).unwrap();
+        volume.create(dir, b"other", 0o644, &Creator::ROOT).unwrap();
+        {
+            let _renames = volume.live().unwrap().renames.lock();
+            volume.rename(root, b"file", dir, b"file", RenameFlags::empty()).unwrap();
+            volume.rename(dir, b"other", root, b"other", RenameFlags::empty()).unwrap();
+            volume.rename(root, b"other", dir, b"file", RenameFlags::EXCHANGE).unwrap();
+        }
+        volume.lookup(dir, b"file").unwrap();
+        volume.close().unwrap();
+    }
 }

@@ -147,6 +147,10 @@ impl Volume {
     /// [`Error::NotPermitted`] for an immutable file that stays so, [`Error::NotSupported`] for flags that the volume or the file
     /// cannot have or that mean another format of the file, and as [`Self::set_xattr`].
     pub fn set_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
+        self.noted(self.change_flags(file, flags))
+    }
+
+    fn change_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
         let live = self.live()?.inodes.get(file);
         let mut inode = live.write(self, LockAs::File)?;
         let new = self.flags_after(&inode, flags)?;
@@ -167,6 +171,9 @@ impl Volume {
             FileType::Regular => MODIFIABLE - OF_DIRECTORIES,
             _ => OF_OTHERS,
         };
+        if !(wanted & MODIFIABLE & !file.flags).difference(allowed).is_empty() {
+            return Err(Error::NotSupported("a flag of directories on another file"));
+        }
         let changed = (file.flags ^ wanted) & allowed;
         let visible = InodeFlags::EXTENTS | InodeFlags::JOURNAL_DATA;
         let reformatted = (file.flags ^ wanted) & visible;

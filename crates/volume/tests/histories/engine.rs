@@ -1,24 +1,25 @@
 //! The subject that is ours: a live volume.
 
 use crate::common;
-use extant_device::Device;
+use crate::devices::Devices;
 use extant_device::env::Env;
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
-use extant_ondisk::inode::{DeviceNumber, FileType};
+use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_testkit::history::{
     Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
-    Subject, XattrHow, acl_to_xattr, bytes_of,
+    Subject, XattrHow, acl_to_xattr, bytes_of, flags,
 };
-use extant_testkit::{Kind, TreeSnapshot};
+use extant_testkit::{Kind, TreeSnapshot, differences};
 use extant_volume::ops::FallocateMode;
+use extant_volume::read::mapping::Target;
 use extant_volume::{
-    AclKind, Error, LiveOptions, LoadedInode, OpenOptions, RenameFlags, SetAttributes, Volume,
-    XattrSet,
+    AclKind, Error, Follow, LiveOptions, LoadedInode, OpenOptions, RenameFlags, SetAttributes,
+    Volume, XattrSet,
 };
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,38 +29,38 @@ pub(crate) struct Engine {
     volume: Option<Arc<Volume>>,
     /// What the history's root is: the volume's, or a directory of its own.
     root: InodeNo,
-    device: Arc<dyn Device>,
+    devices: Devices,
     env: Env,
     options: LiveOptions,
     numbers: HashMap<FileId, InodeNo>,
+    /// Where the reading of directories has stopped.
+    cookies: HashMap<FileId, u64>,
     last_error: Option<Error>,
 }
 
 impl Engine {
-    pub(crate) fn open(
-        device: Arc<dyn Device>,
-        env: &Env,
-        options: LiveOptions,
-    ) -> Result<Self, Error> {
-        let volume = OpenOptions::default().open_live(device.clone(), env, &options)?;
-        Ok(Self::on(Arc::new(volume), InodeNo::ROOT, device, env, options))
+    pub(crate) fn open(devices: Devices, env: &Env, options: LiveOptions) -> Result<Self, Error> {
+        let options = devices.options(options);
+        let volume = OpenOptions::default().open_live(devices.volume.clone(), env, &options)?;
+        Ok(Self::on(Arc::new(volume), InodeNo::ROOT, devices, env, options))
     }
 
     /// A history in a directory of a volume that others use too.
     pub(crate) fn on(
         volume: Arc<Volume>,
         root: InodeNo,
-        device: Arc<dyn Device>,
+        devices: Devices,
         env: &Env,
         options: LiveOptions,
     ) -> Self {
         Self {
             volume: Some(volume),
             root,
-            device,
+            devices,
             env: env.clone(),
             options,
             numbers: HashMap::new(),
+            cookies: HashMap::new(),
             last_error: None,
         }
     }
@@ -99,7 +100,36 @@ impl Engine {
         self.numbers.insert(FileId(step.number), made.number);
     }
 
-    fn call(&mut self, step: &Step) -> Result<Answer, Error> {
+    /// More names of a directory, from where the last call has stopped.
+    fn read_on(&mut self, volume: &Volume, id: FileId, count: u64) -> Result<Answer, Error> {
+        let (dir, mut cookie) = (self.number(id), self.cookies.remove(&id).unwrap_or(0));
+        let mut entries = volume.read_dir(dir, cookie)?;
+        let mut names = Vec::new();
+        while (names.len() as u64) < count {
+            let Some(entry) = entries.next() else {
+                return Ok(Answer::NamesRead { names, is_end: true });
+            };
+            let entry = entry?;
+            cookie = entry.cookie;
+            if !matches!(&entry.name[..], b"." | b"..") {
+                names.push(entry.name);
+            }
+        }
+        self.cookies.insert(id, cookie);
+        Ok(Answer::NamesRead { names, is_end: false })
+    }
+
+    /// Of a frozen volume a copy of the device is a clean one, with the whole tree.
+    fn frozen(&self, model: &Model) -> Result<Vec<String>, Error> {
+        let copy = self.devices.open()?;
+        if copy.recovered().is_some() {
+            return Ok(vec!["there is something to recover".into()]);
+        }
+        let found = common::snapshot(&copy)?.without("lost+found");
+        Ok(differences(&model.snapshot(&found), &found))
+    }
+
+    fn call(&mut self, step: &Step, model: &Model) -> Result<Answer, Error> {
         let volume = self.volume.clone().expect("closed only to be opened again");
         match &step.call {
             Call::Create { dir, name, mode, creator } => {
@@ -225,6 +255,26 @@ impl Engine {
             }
             Call::Fsync { file } => volume.fsync(self.number(*file))?,
             Call::Fdatasync { file } => volume.fdatasync(self.number(*file))?,
+            Call::SetFlags { file, flags: wanted } => {
+                let file = self.number(*file);
+                let others = volume.inode(file)?.flags - settable();
+                volume.set_flags(file, others | InodeFlags::from_bits_retain(*wanted))?;
+            }
+            Call::SetProject { file, project } => {
+                volume.set_project(self.number(*file), *project, true)?;
+            }
+            Call::Flags { file } => {
+                let inode = volume.inode(self.number(*file))?;
+                return Ok(Answer::Flags { flags: flags_of(&inode), project: inode.project });
+            }
+            Call::Extents { file } => return extents(&volume, self.number(*file)),
+            Call::ReadOn { dir, count } => return self.read_on(&volume, *dir, *count),
+            Call::Freeze => {
+                volume.freeze()?;
+                let differences = self.frozen(model);
+                volume.thaw()?;
+                return Ok(Answer::Differences(differences?));
+            }
             Call::StatFs => {
                 let found = volume.stat_fs()?;
                 return Ok(Answer::InodesUsed(u64::from(found.inodes) - found.free_inodes));
@@ -234,7 +284,7 @@ impl Engine {
                 drop(volume);
                 self.end()?;
                 let opened = OpenOptions::default().open_live(
-                    self.device.clone(),
+                    self.devices.volume.clone(),
                     &self.env,
                     &self.options,
                 )?;
@@ -251,8 +301,8 @@ impl Subject for Engine {
         Moment { seconds: now.seconds, nanoseconds: now.nanoseconds }
     }
 
-    fn perform(&mut self, step: &Step, _: &Model) -> Result<Answer, Errno> {
-        let outcome = self.call(step);
+    fn perform(&mut self, step: &Step, model: &Model) -> Result<Answer, Errno> {
+        let outcome = self.call(step, model);
         if let Ok(Answer::NoOffset) = outcome {
             return Err(Errno::NXIO);
         }
@@ -270,6 +320,57 @@ impl Subject for Engine {
     fn last_error(&self) -> Option<String> {
         self.last_error.as_ref().map(ToString::to_string)
     }
+}
+
+/// The flags that histories set.
+fn settable() -> InodeFlags {
+    InodeFlags::from_bits_retain(flags::ALL)
+}
+
+/// Those of them that a file has.
+fn flags_of(inode: &LoadedInode) -> u32 {
+    (inode.flags & settable()).bits()
+}
+
+/// Whether the files of a tree have the flags and projects that the model says.
+pub(crate) fn check_flags(
+    volume: &Volume,
+    model: &Model,
+    paths: &BTreeMap<Vec<u8>, FileId>,
+) -> Result<(), String> {
+    for (path, id) in paths {
+        let expected = model.file(*id).expect("a path of the model leads to a file of it");
+        let shown = path.escape_ascii();
+        let found =
+            volume.resolve(path, Follow::No).map_err(|error| format!("{shown}: {error}"))?;
+        let (flags, project) = (flags_of(&found), found.project.unwrap_or(0));
+        if (flags, project) != (expected.flags, expected.project) {
+            return Err(format!(
+                "{shown}: flags {flags:#x} and project {project}, not {:#x} and {}",
+                expected.flags, expected.project
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The ranges of a file that have blocks; data in the inode count as such.
+fn extents(volume: &Volume, file: InodeNo) -> Result<Answer, Error> {
+    let inode = volume.inode(file)?;
+    if inode.is_inline() {
+        let data = (inode.size > 0).then_some((0..inode.size, true));
+        return Ok(Answer::Extents(data.into_iter().collect()));
+    }
+    let size = u64::from(volume.geometry().block_size);
+    let mut found = Vec::new();
+    for run in volume.extents(file)? {
+        let run = run?;
+        if !run.is_hole() {
+            let is_written = matches!(run.target, Target::Written(_));
+            found.push((run.block.0 * size..run.end().0 * size, is_written));
+        }
+    }
+    Ok(Answer::Extents(found))
 }
 
 fn by(creator: &Creator) -> extant_volume::Creator {
@@ -336,6 +437,7 @@ fn errno(error: &Error) -> Errno {
         Error::IsADirectory => Errno::ISDIR,
         Error::NameTooLong => Errno::NAMETOOLONG,
         Error::NoXattr => Errno::NODATA,
+        Error::CrossesBoundary => Errno::XDEV,
         Error::Io(_) | Error::Journal(_) => Errno::IO,
         _ => Errno::UCLEAN,
     }

@@ -1,18 +1,18 @@
 //! A device that fails at any request, and volumes that run full: nothing panics, a call that fails has done nothing, nothing
 //! is acknowledged after a failed commit, and what was acknowledged before is there when the volume is opened again.
 
+use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::power::{Failures, Recorded, recover};
-use crate::random::{SIZE, fresh, on_volumes, to_file};
+use crate::random::{SIZE, fresh, on_volumes};
 use crate::volumes::{self, Kind};
 use extant_device::env::Env;
 use extant_device::{
     Device, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
 };
 use extant_testkit::history::{History, Profile, Rules, generate, shrink};
-use extant_testkit::{e2fsck_fn, skip, tool};
+use extant_testkit::skip;
 use extant_volume::LiveOptions;
-use std::ffi::OsString;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -29,9 +29,10 @@ fn judge(
     with_e2fsck: bool,
 ) -> Result<bool, String> {
     let inner: Arc<dyn Device> = Arc::new(base.fork());
-    let faulty = Arc::new(FaultyDevice::new(inner.clone()));
+    let devices = Devices::of(kind, inner.clone());
+    let faulty = Arc::new(FaultyDevice::new(inner));
     let env = Env::stepped(3);
-    let mut engine = Engine::open(faulty.clone(), &env, LiveOptions::default())
+    let mut engine = Engine::open(Devices::of(kind, faulty.clone()), &env, LiveOptions::default())
         .map_err(|error| format!("open: {error}"))?;
     faulty.inject(fault.clone());
     let recorded =
@@ -41,28 +42,27 @@ fn judge(
     faulty.heal();
     if !kind.has_journal() {
         // What was lost on the way is lost; the volume says that it must be checked, and can be repaired.
-        return repaired(&*inner, was_met).map(|()| was_met);
+        return repaired(&devices, was_met).map(|()| was_met);
     }
-    let volume = recover(inner.clone()).map_err(|error| format!("not opened again: {error}"))?;
+    let volume = recover(&devices).map_err(|error| format!("not opened again: {error}"))?;
     recorded.judge(&recorded.marks, &volume)?;
     volume.close().map_err(|error| format!("not closed: {error}"))?;
     if with_e2fsck && was_met {
-        e2fsck_fn(&to_file(&*inner).path())?;
+        devices.to_files().is_clean()?;
     }
     Ok(was_met)
 }
 
 /// A volume without a journal after a failure: e2fsck knows that it was not closed, and what it repairs is whole.
-fn repaired(device: &dyn Device, was_met: bool) -> Result<(), String> {
-    let (image, e2fsck) = (to_file(device), tool("e2fsck").ok_or("no e2fsck here")?);
-    let path = image.path().into_os_string();
-    let preened = e2fsck.run([OsString::from("-p"), path.clone()]);
+fn repaired(devices: &Devices, was_met: bool) -> Result<(), String> {
+    let files = devices.to_files();
+    let preened = files.e2fsck("-p")?;
     let said = String::from_utf8_lossy(&preened.stdout);
     if was_met && !said.contains("not cleanly unmounted") {
         return Err(format!("e2fsck takes it for clean: {said}"));
     }
-    e2fsck.run([OsString::from("-fy"), path]);
-    e2fsck_fn(&image.path())
+    files.e2fsck("-fy")?;
+    files.is_clean()
 }
 
 fn fails(
@@ -79,7 +79,8 @@ fn fails(
 /// How many writes and flushes a history makes.
 fn requests(kind: Kind, base: &MemoryDevice, history: &History) -> Result<(u64, u64), String> {
     let recorder = Arc::new(Recorder::new(Arc::new(base.fork())));
-    let mut engine = Engine::open(recorder.clone(), &Env::stepped(3), LiveOptions::default())
+    let devices = Devices::of(kind, recorder.clone());
+    let mut engine = Engine::open(devices, &Env::stepped(3), LiveOptions::default())
         .map_err(|error| error.to_string())?;
     let opened = recorder.events().len();
     Recorded::replay(kind, &mut engine, history.clone(), Failures::None, |_| {})?;

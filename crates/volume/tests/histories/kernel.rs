@@ -13,8 +13,12 @@ fn fails(kind: Kind, rules: &Rules, history: &History) -> Option<String> {
     let image = kind.image(48 << 20).expect("mke2fs made one before");
     let mount = LoopMount::new(&image.path(), "").expect("the kernel mounts it");
     // Directories that are gone count as long as a file that was made in them is held.
-    let mut model =
-        Model::new(Rules { refusals_touch: true, counts_inodes: false, ..rules.clone() });
+    let mut model = Model::new(Rules {
+        tells_extents: false,
+        refusals_touch: true,
+        counts_inodes: false,
+        ..rules.clone()
+    });
     model.clock.lag = TICK;
     model.clock.whole_seconds = kind.old_inodes;
     let mut subject = Mounted::new(mount.path());

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod devices;
 mod engine;
 mod faults;
 mod kernel;

@@ -1,17 +1,16 @@
 //! Random histories on every kind of volume: call by call, then the whole tree as we, e2fsck and the kernel see it.
 
 use crate::common;
-use crate::engine::Engine;
+use crate::devices::Devices;
+use crate::engine::{Engine, check_flags};
 use crate::volumes::{self, Kind};
+use extant_device::MemoryDevice;
 use extant_device::env::Env;
-use extant_device::{Device, MemoryDevice};
 use extant_testkit::history::{
     Answer, Call, Family, History, Model, Profile, Rules, Step, generate, replay, shrink,
 };
-use extant_testkit::{
-    LoopMount, TempImage, TreeSnapshot, differences, e2fsck_is_silent, is_root, skip,
-};
-use extant_volume::{LiveOptions, Volume};
+use extant_testkit::{LoopMount, TreeSnapshot, differences, is_root, skip};
+use extant_volume::LiveOptions;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,24 +20,11 @@ pub(crate) const SIZE: u64 = 48 << 20;
 /// Failures that are made smaller before the others are only told.
 const SHOWN: usize = 4;
 
-/// A device as an image file, holes kept.
-pub(crate) fn to_file(device: &dyn Device) -> TempImage {
-    use std::os::unix::fs::FileExt;
-    let image = TempImage::of_size(device.size()).unwrap();
-    let file = std::fs::File::options().write(true).open(image.path()).unwrap();
-    let mut piece = vec![0; 1 << 16];
-    for at in (0..device.size()).step_by(piece.len()) {
-        let len = piece.len().min((device.size() - at) as usize);
-        device.read_at(at, &mut piece[..len]).unwrap();
-        if piece[..len].iter().any(|byte| *byte != 0) {
-            file.write_all_at(&piece[..len], at).unwrap();
-        }
-    }
-    image
-}
-
 /// A fresh volume of a kind, in memory.
 pub(crate) fn fresh(kind: Kind, size: u64) -> Result<MemoryDevice, String> {
+    if kind.external_journal {
+        return kind.with_journal(size);
+    }
     let image = kind.image(size)?;
     Ok(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()))
 }
@@ -72,23 +58,25 @@ fn judge(
     rules: &Rules,
     history: &History,
 ) -> Result<(), String> {
-    let device: Arc<dyn Device> = Arc::new(base.fork());
+    let devices = Devices::of(kind, Arc::new(base.fork()));
     let mut model = model_of(kind);
     model.rules = rules.clone();
-    let mut engine = Engine::open(device.clone(), env, LiveOptions::default())
+    let mut engine = Engine::open(devices.clone(), env, LiveOptions::default())
         .map_err(|error| format!("open: {error}"))?;
     replay(history, &mut model, &mut engine).map_err(|mismatch| mismatch.to_string())?;
     let live = engine.tree().map_err(|error| format!("live tree: {error}"))?;
     compare(&model, &live, "live tree")?;
     engine.close().map_err(|error| format!("close: {error}"))?;
-    let image = to_file(&*device);
-    e2fsck_is_silent(&image.path())?;
+    let files = devices.to_files();
+    files.is_silent()?;
     let model = closed(&model);
-    let again = Volume::open(device).and_then(|volume| common::snapshot(&volume));
-    let again = again.map_err(|error| format!("opened again: {error}"))?;
+    let wrong = |error| format!("opened again: {error}");
+    let reopened = devices.open().map_err(wrong)?;
+    let again = common::snapshot(&reopened).map_err(wrong)?;
     compare(&model, &again.without("lost+found"), "opened again")?;
+    check_flags(&reopened, &model, &model.outline().1)?;
     if with_kernel && kind.kernel && is_root() {
-        let mount = LoopMount::new(&image.path(), "ro")?;
+        let mount = LoopMount::new(&files.image.path(), "ro")?;
         let found = TreeSnapshot::of_dir(mount.path()).map_err(|error| error.to_string())?;
         compare(&model, &found.without("lost+found"), "kernel")?;
     }
@@ -159,12 +147,12 @@ pub(crate) fn on_volumes(
 
 #[test]
 fn names_are_what_the_model_says() {
-    on_every_volume(&volumes::names().steps(400), 1, Env::stepped);
+    on_every_volume(&volumes::names().by_anybody().steps(400), 1, Env::stepped);
 }
 
 #[test]
 fn attributes_are_what_the_model_says() {
-    on_every_volume(&Profile::attributes().steps(400), 1000, Env::stepped);
+    on_every_volume(&Profile::attributes().by_anybody().steps(400), 1000, Env::stepped);
 }
 
 #[test]
@@ -179,7 +167,7 @@ fn contents_are_what_the_model_says() {
 
 #[test]
 fn every_call_does_what_the_model_says_with_reopening() {
-    let profile = Profile::all().with(&[(Family::Reopens, 2)]).steps(400);
+    let profile = Profile::all().by_anybody().with(&[(Family::Reopens, 2)]).steps(400);
     on_every_volume(&profile, 3000, Env::stepped);
 }
 
@@ -188,7 +176,8 @@ fn crowded_directories_are_what_the_model_says() {
     let named = ["ext4-1k", "ext2-1k", "no-dir-index", "large-dir", "inline-data", "casefold"];
     let kinds: Vec<Kind> =
         volumes::all().into_iter().filter(|kind| named.contains(&kind.name)).collect();
-    let families = [Family::Creates, Family::Renames, Family::Removals, Family::Looks];
+    use Family::{Creates, Looks, Readings, Removals, Renames};
+    let families = [Creates, Renames, Removals, Looks, Readings];
     let profile = Profile { crowd: 2000, ..Profile::names().only(&families) };
     let profile = profile.with(&[(Family::Crowds, 6), (Family::Syncs, 1)]).steps(6000);
     on_volumes(&kinds, &profile, SIZE, 4000, |kind| kind.rules(), Env::stepped);

@@ -1,7 +1,15 @@
 //! The kinds of volumes that histories run on.
 
+use crate::devices::JOURNAL;
+use extant_device::{Device, MemoryDevice};
+use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::{CompatFeatures, GroupNo, Uuid};
 use extant_testkit::history::{Family, Profile, Rules};
 use extant_testkit::{TempImage, tool};
+use zerocopy::IntoBytes;
+
+const JOURNAL_UUID: &str = "0c4f2d83-7d5e-4b58-9a1c-3f2e1d0c9b8a";
 
 /// A kind of volume: what mke2fs is told, and what follows for the model.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +24,8 @@ pub(crate) struct Kind {
     pub(crate) ea_inode: bool,
     /// Inodes have no room for nanoseconds.
     pub(crate) old_inodes: bool,
+    /// The journal has a device of its own.
+    pub(crate) external_journal: bool,
 }
 
 const BASE: Kind = Kind {
@@ -27,6 +37,7 @@ const BASE: Kind = Kind {
     kernel: true,
     ea_inode: false,
     old_inodes: false,
+    external_journal: false,
 };
 
 /// Histories for each kind and profile: EXTANT_HISTORIES, else 1.
@@ -123,13 +134,20 @@ pub(crate) fn all() -> Vec<Kind> {
             kernel: false,
             ..large("casefold", &["-t", "ext4", "-b", "4096", "-J", "size=4", "-O", "casefold"])
         },
+        Kind {
+            // It would want a block device for the journal.
+            kernel: false,
+            external_journal: true,
+            ..small("external", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"])
+        },
     ]
 }
 
 impl Kind {
     /// Whether it has a journal.
     pub(crate) fn has_journal(&self) -> bool {
-        !self.args.contains(&"ext2") && !self.args.contains(&"^has_journal")
+        self.external_journal
+            || !self.args.contains(&"ext2") && !self.args.contains(&"^has_journal")
     }
 
     /// A fresh volume of so many bytes; the error is why there is none.
@@ -147,6 +165,35 @@ impl Kind {
             false => fixed.iter().chain(self.args).copied().collect(),
         };
         TempImage::by_mke2fs(bytes, &args)
+    }
+
+    /// A fresh volume of so many bytes with a journal on a device of its own, which follows it.
+    pub(crate) fn with_journal(&self, bytes: u64) -> Result<MemoryDevice, String> {
+        let args = ["-O", "journal_dev", "-b", "1024", "-U", JOURNAL_UUID];
+        let journal = TempImage::by_mke2fs(JOURNAL, &args)?;
+        let mut all = std::fs::read(self.image(bytes)?.path()).unwrap();
+        all.extend(std::fs::read(journal.path()).unwrap());
+        let device = MemoryDevice::from_bytes(&all);
+        // mke2fs takes block devices alone for journals, so volume and journal learn of each other here.
+        let mut bytes_of = [0; 1024];
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes_of).unwrap();
+        let mut volume = RawSuperblock::from_bytes(&bytes_of, GroupNo(0)).unwrap();
+        let mut features = volume.features();
+        features.compat.insert(CompatFeatures::HAS_JOURNAL);
+        volume.set_features(features);
+        device.read_at(bytes + SUPERBLOCK_OFFSET, &mut bytes_of).unwrap();
+        volume.s_journal_uuid = RawSuperblock::from_bytes(&bytes_of, GroupNo(0)).unwrap().s_uuid;
+        volume.seal();
+        device.write_at(SUPERBLOCK_OFFSET, volume.as_bytes()).unwrap();
+        let at = bytes + 2 * 1024;
+        device.read_at(at, &mut bytes_of).unwrap();
+        let raw = RawJournalSuperblock::from_bytes(&bytes_of).unwrap();
+        let mut journal = JournalSuperblock::decode(&raw).unwrap();
+        journal.users.push(Uuid(volume.s_uuid));
+        let mut raw = journal.encode();
+        raw.seal();
+        device.write_at(at, raw.as_bytes()).unwrap();
+        Ok(device)
     }
 
     /// What the model must know of it.
@@ -169,6 +216,8 @@ impl Kind {
             large_xattrs: self.ea_inode,
             wide_times: !self.old_inodes,
             refusals_touch: false,
+            projects: self.args.contains(&"quota,project"),
+            tells_extents: true,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{File, Model};
 use crate::Kind;
 use crate::history::acl::{AclEntry, AclTag, is_plain, mode_of, with_mode};
+use crate::history::flags;
 use crate::history::{Answer, Attributes, Call, Creator, FileId, RenameHow, Stamp, Step, bytes_of};
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ impl Model {
             }
             Call::Unlink { dir, name } | Call::RemoveDir { dir, name } => {
                 let file = self.get(*dir).entries[name];
+                self.forget_read(*dir, name);
                 self.take_name(file, *dir, name, now);
                 self.touch_content(*dir, now);
             }
@@ -88,9 +90,38 @@ impl Model {
                 self.touch(*file, now);
             }
             Call::SetAcl { file, default, acl } => {
+                let before = self.get(*file);
+                let known = if *default { &before.default_acl } else { &before.access_acl };
+                let is_same = known.is_empty() && acl.is_empty();
                 self.set_acl(*file, *default, acl);
                 self.touch(*file, now);
+                if is_same {
+                    self.get_mut(*file).ctime = Stamp::Unknown;
+                }
             }
+            Call::SetFlags { file, flags } => {
+                let is_same = self.get(*file).flags == *flags;
+                self.get_mut(*file).flags = *flags;
+                self.touch(*file, now);
+                if is_same {
+                    // Whether the time is set all the same is the file system's business.
+                    self.get_mut(*file).ctime = Stamp::Unknown;
+                }
+            }
+            Call::SetProject { file, project } => {
+                self.get_mut(*file).project = *project;
+                self.touch(*file, now);
+            }
+            Call::ReadOn { dir, count } => {
+                let Answer::NamesRead { names, is_end } = answer else {
+                    return Err(format!("no answer to this: {answer:?}"));
+                };
+                self.read_on(*dir, *count, names, *is_end)?;
+            }
+            Call::Freeze => match answer {
+                Answer::Differences(lines) if lines.is_empty() => {}
+                other => return Err(format!("{other:?}")),
+            },
             Call::StatFs => self.check_inodes(answer)?,
             Call::Reopen => {
                 let all: Vec<FileId> = self.files.keys().copied().collect();
@@ -105,6 +136,8 @@ impl Model {
             | Call::ReadLink { .. }
             | Call::Stat { .. }
             | Call::Read { .. }
+            | Call::Flags { .. }
+            | Call::Extents { .. }
             | Call::SeekData { .. }
             | Call::SeekHole { .. } => self.check_answer(&step.call, answer)?,
         }
@@ -141,6 +174,17 @@ impl Model {
             (Call::SeekHole { file, offset }, Answer::Offset(found)) => {
                 self.check_hole_at(*file, *offset, *found)
             }
+            (Call::Flags { file }, Answer::Flags { flags, project }) => {
+                let file = self.get(*file);
+                match *flags == file.flags && project.is_none_or(|found| found == file.project) {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "expected flags {:#x} and project {}, found {flags:#x} and {project:?}",
+                        file.flags, file.project
+                    )),
+                }
+            }
+            (Call::Extents { file }, Answer::Extents(found)) => self.check_extents(*file, found),
             (_, other) => Err(format!("no answer to this: {other:?}")),
         }
     }
@@ -190,6 +234,10 @@ impl Model {
         (file.uid, file.gid) = (creator.uid, creator.gid);
         if parent.mode & SETGID != 0 {
             file.gid = parent.gid;
+        }
+        file.flags = flags::inherited(parent.flags, file.kind);
+        if parent.flags & flags::PROJECT_INHERIT != 0 {
+            file.project = parent.project;
         }
         let special = match file.is_dir() {
             true => parent.mode & SETGID,
@@ -264,6 +312,7 @@ impl Model {
             }
         }
         if how != RenameHow::Exchange {
+            self.forget_read(dir, name);
             self.get_mut(dir).entries.remove(name);
         }
         self.get_mut(source).names.remove(&(dir, name.to_vec()));

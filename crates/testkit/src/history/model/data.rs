@@ -2,6 +2,7 @@
 
 use super::Model;
 use crate::history::{Call, Fallocate, FileId, Stamp, Step};
+use std::ops::Range;
 
 impl Model {
     pub(super) fn wrote(&mut self, now: u32, id: FileId, offset: u64, bytes: &[u8]) {
@@ -113,6 +114,32 @@ impl Model {
             true => Ok(()),
             false => Err(format!("data in the hole at {found} of {}", file.size)),
         }
+    }
+
+    /// Ranges come in order, and all that is not zero lies in one that holds data.
+    pub(super) fn check_extents(
+        &self,
+        id: FileId,
+        found: &[(Range<u64>, bool)],
+    ) -> Result<(), String> {
+        let is_in_order = found.windows(2).all(|pair| pair[0].0.end <= pair[1].0.start)
+            && found.iter().all(|(range, _)| range.start < range.end);
+        if !is_in_order {
+            return Err(format!("ranges out of order: {found:?}"));
+        }
+        let file = self.get(id);
+        let mut from = 0;
+        let written = found.iter().filter(|(_, is_written)| *is_written);
+        for range in
+            written.map(|(range, _)| range.clone()).chain(std::iter::once(u64::MAX..u64::MAX))
+        {
+            let hole = from..range.start.min(file.size);
+            if !hole.is_empty() && !file.content.is_zero(hole.clone()) {
+                return Err(format!("data in {hole:?}, where no block holds any: {found:?}"));
+            }
+            from = range.end;
+        }
+        Ok(())
     }
 
     /// Whether seeking data may end with "no more": all that follows is zeros.

@@ -2,6 +2,7 @@
 
 use super::{Expected, File, MAX_LINKS, MAX_NAME, Model};
 use crate::Kind;
+use crate::history::flags::{APPEND, IMMUTABLE, KEPT, OF_DIRECTORIES, PROJECT_INHERIT};
 use crate::history::{Answer, Call, Fallocate, FileId, RenameHow, Step, XattrHow};
 use rustix::io::Errno;
 
@@ -30,6 +31,7 @@ impl Model {
             | Call::Rename { .. }
             | Call::Write { .. }
             | Call::Truncate { .. }
+            | Call::SetProject { .. }
             | Call::Fallocate { .. } => self.rules.may_fill,
             Call::SetXattr { file, name, len, .. } => {
                 let file = self.get(*file);
@@ -67,6 +69,7 @@ impl Model {
                 } else if found.is_nameless(*dir) {
                     return None;
                 }
+                flagged(found, IMMUTABLE, &mut errors);
             }
             Call::Link { file, dir, name } => {
                 let linked = self.reachable(*file)?;
@@ -74,6 +77,8 @@ impl Model {
                 if linked.is_dir() {
                     errors.push(Errno::PERM);
                 }
+                flagged(linked, KEPT, &mut errors);
+                self.crosses(*dir, *file, &mut errors);
                 if linked.is_nameless(*file) && !linked.linkable {
                     errors.push(Errno::NOENT);
                 }
@@ -82,14 +87,16 @@ impl Model {
                 }
             }
             Call::Unlink { dir, name } => {
-                if let Some(found) = self.old_name(*dir, name, &mut errors)?
-                    && self.get(found).is_dir()
-                {
-                    errors.push(Errno::ISDIR);
+                if let Some(found) = self.old_name(*dir, name, &mut errors)? {
+                    self.loses_name(*dir, found, &mut errors);
+                    if self.get(found).is_dir() {
+                        errors.push(Errno::ISDIR);
+                    }
                 }
             }
             Call::RemoveDir { dir, name } => {
                 if let Some(found) = self.old_name(*dir, name, &mut errors)? {
+                    self.loses_name(*dir, found, &mut errors);
                     match self.get(found) {
                         file if !file.is_dir() => errors.push(Errno::NOTDIR),
                         file if !file.entries.is_empty() => errors.push(Errno::NOTEMPTY),
@@ -122,7 +129,13 @@ impl Model {
                 }
             }
             Call::Write { file, offset, len, .. } => {
+                let flags = self.reachable(*file)?.flags;
+                // Who may only append says nothing of the place.
+                if flags & APPEND != 0 && *offset != self.get(*file).size {
+                    return None;
+                }
                 self.regular(*file, &mut errors)?;
+                flagged(self.get(*file), IMMUTABLE, &mut errors);
                 if *len > 0 && *offset >= self.rules.max_size {
                     errors.push(Errno::FBIG);
                 }
@@ -130,12 +143,16 @@ impl Model {
             Call::Read { file, .. } => self.regular(*file, &mut errors)?,
             Call::Truncate { file, size } => {
                 self.regular(*file, &mut errors)?;
+                flagged(self.get(*file), KEPT, &mut errors);
                 if *size > self.rules.max_size {
                     errors.push(Errno::FBIG);
                 }
             }
             Call::Fallocate { file, how, offset, len } => {
                 self.regular(*file, &mut errors)?;
+                let is_plain = matches!(how, Fallocate::Allocate | Fallocate::KeepSize);
+                let bars = if is_plain { IMMUTABLE } else { KEPT };
+                flagged(self.get(*file), bars, &mut errors);
                 self.fallocate_errors(self.get(*file), *how, *offset, *len, &mut errors);
             }
             Call::SeekData { file, offset } | Call::SeekHole { file, offset } => {
@@ -152,15 +169,18 @@ impl Model {
                 }
             }
             Call::SetMode { file, .. } => {
-                if self.reachable(*file)?.kind == Kind::Symlink {
+                let file = self.reachable(*file)?;
+                if file.kind == Kind::Symlink {
                     return None;
                 }
+                flagged(file, KEPT, &mut errors);
             }
             Call::SetOwner { file, .. } | Call::SetTimes { file, .. } => {
-                self.reachable(*file)?;
+                flagged(self.reachable(*file)?, KEPT, &mut errors);
             }
             Call::SetXattr { file, name, how, .. } => {
                 let file = self.with_xattrs(*file, name)?;
+                flagged(file, KEPT, &mut errors);
                 match how {
                     XattrHow::Create if file.xattrs.contains_key(name) => errors.push(Errno::EXIST),
                     XattrHow::Replace if !file.xattrs.contains_key(name) => {
@@ -173,17 +193,49 @@ impl Model {
                 }
             }
             Call::RemoveXattr { file, name } => {
-                if !self.with_xattrs(*file, name)?.xattrs.contains_key(name) {
+                let file = self.with_xattrs(*file, name)?;
+                flagged(file, KEPT, &mut errors);
+                if !file.xattrs.contains_key(name) {
                     errors.push(Errno::NODATA);
                 }
             }
-            Call::SetAcl { file, default, .. } => match self.reachable(*file)?.kind {
-                Kind::Symlink => return None,
-                Kind::Directory => {}
-                _ if *default => errors.push(Errno::ACCESS),
-                _ => {}
-            },
-            Call::Sync | Call::StatFs | Call::Wait { .. } | Call::Reopen => {}
+            Call::SetAcl { file, default, .. } => {
+                let file = self.reachable(*file)?;
+                match file.kind {
+                    Kind::Symlink => return None,
+                    Kind::Directory => {}
+                    _ if *default => errors.push(Errno::ACCESS),
+                    _ => {}
+                }
+                flagged(file, KEPT, &mut errors);
+            }
+            Call::SetFlags { file, flags } => {
+                let file = self.flagged_kind(*file)?;
+                if !file.is_dir() && flags & OF_DIRECTORIES != 0 {
+                    errors.push(Errno::OPNOTSUPP);
+                }
+                if file.flags & flags & IMMUTABLE != 0 && file.flags != *flags {
+                    errors.push(Errno::PERM);
+                }
+            }
+            Call::SetProject { file, .. } => {
+                let file = self.reachable(*file).filter(|_| self.rules.projects)?;
+                flagged(file, KEPT, &mut errors);
+            }
+            Call::Flags { file } => drop(self.flagged_kind(*file)?),
+            Call::Extents { file } => {
+                let file = self.reachable(*file).filter(|_| self.rules.tells_extents)?;
+                if file.kind != Kind::File {
+                    return None;
+                }
+            }
+            Call::ReadOn { dir, .. } => {
+                let found = self.reachable(*dir)?;
+                if !found.is_dir() || found.is_nameless(*dir) {
+                    return None;
+                }
+            }
+            Call::Sync | Call::StatFs | Call::Freeze | Call::Wait { .. } | Call::Reopen => {}
         }
         Some(errors)
     }
@@ -192,6 +244,25 @@ impl Model {
     fn reachable(&self, id: FileId) -> Option<&File> {
         let file = self.file(id)?;
         (!file.is_nameless(id) || file.held > 0).then_some(file)
+    }
+
+    /// A file that is opened to see its flags.
+    fn flagged_kind(&self, id: FileId) -> Option<&File> {
+        self.reachable(id).filter(|file| matches!(file.kind, Kind::File | Kind::Directory))
+    }
+
+    /// A name of `file` in `dir` goes.
+    fn loses_name(&self, dir: FileId, file: FileId, errors: &mut Vec<Errno>) {
+        flagged(self.get(dir), KEPT, errors);
+        flagged(self.get(file), KEPT, errors);
+    }
+
+    /// A directory that passes its project on takes no files of others.
+    fn crosses(&self, dir: FileId, file: FileId, errors: &mut Vec<Errno>) {
+        let dir = self.get(dir);
+        if dir.flags & PROJECT_INHERIT != 0 && dir.project != self.get(file).project {
+            errors.push(Errno::XDEV);
+        }
     }
 
     /// A file in the place of a directory: a path through a symbolic link would go on elsewhere.
@@ -224,6 +295,7 @@ impl Model {
         } else if found.entries.contains_key(name) {
             errors.push(Errno::EXIST);
         }
+        flagged(found, IMMUTABLE, errors);
         if name.len() > MAX_NAME {
             errors.push(Errno::NAMETOOLONG);
         }
@@ -279,10 +351,21 @@ impl Model {
             _ => {}
         }
         let Some(source) = source else { return Some(()) };
+        if target != Some(source) {
+            self.loses_name(dir, source, errors);
+            flagged(into, IMMUTABLE, errors);
+            self.crosses(to_dir, source, errors);
+        }
         if self.is_within(to_dir, source) {
             errors.push(Errno::INVAL);
         }
         let Some(target) = target else { return Some(()) };
+        if target != source {
+            self.loses_name(to_dir, target, errors);
+            if how == RenameHow::Exchange {
+                self.crosses(dir, target, errors);
+            }
+        }
         if self.is_within(dir, target) {
             errors.push(if how == RenameHow::Exchange { Errno::INVAL } else { Errno::NOTEMPTY });
         }
@@ -359,5 +442,12 @@ impl Model {
             }
             other => Err(format!("expected {all} bytes written, found {other:?}")),
         }
+    }
+}
+
+/// Refuses what flags bar.
+fn flagged(file: &File, bars: u32, errors: &mut Vec<Errno>) {
+    if file.flags & bars != 0 {
+        errors.push(Errno::PERM);
     }
 }

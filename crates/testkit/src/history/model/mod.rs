@@ -7,11 +7,13 @@
 mod apply;
 mod data;
 mod expect;
+mod reading;
 mod tree;
 
 use super::acl::AclEntry;
 use super::{Clock, Content, FileId, Stamp};
 use crate::Kind;
+use reading::Reading;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +46,10 @@ pub struct Rules {
     pub wide_times: bool,
     /// A call that is refused may set times all the same: the kernel's fallocate does.
     pub refusals_touch: bool,
+    /// Files belong to projects.
+    pub projects: bool,
+    /// The subject tells which ranges have blocks.
+    pub tells_extents: bool,
 }
 
 impl Default for Rules {
@@ -59,6 +65,8 @@ impl Default for Rules {
             large_xattrs: false,
             wide_times: true,
             refusals_touch: false,
+            projects: false,
+            tells_extents: true,
         }
     }
 }
@@ -92,6 +100,11 @@ pub struct File {
     pub ctime: Stamp,
     /// The last step that changed it in any way.
     pub changed: u32,
+    /// Those of [`flags::ALL`](super::flags::ALL) that are set.
+    pub flags: u32,
+    pub project: u32,
+    /// How far a directory was read in pieces.
+    pub reading: Option<Reading>,
 }
 
 /// Whether a step succeeds.
@@ -201,6 +214,9 @@ impl File {
             mtime: Stamp::Unknown,
             ctime: Stamp::Unknown,
             changed: 0,
+            flags: 0,
+            project: 0,
+            reading: None,
         }
     }
 

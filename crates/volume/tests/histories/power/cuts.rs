@@ -1,13 +1,14 @@
 //! Every cut of recorded histories, recovered by us and by e2fsck.
 
 use super::judge::{OPENED, Recorded, recover};
-use crate::random::{SIZE, fresh, to_file};
+use crate::devices::Devices;
+use crate::random::{SIZE, fresh};
 use crate::volumes::{self, Kind};
-use extant_device::{Cut, Device, MemoryDevice, OverlayDevice, Sweep};
-use extant_testkit::history::{Family, History, Profile, generate, shrink};
-use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
+use extant_device::{Cut, MemoryDevice, OverlayDevice, Sweep};
+use extant_testkit::history::{Family, History, Profile, Rules, Step, generate, shrink};
+use extant_testkit::{LoopMount, TempImage, is_root, skip};
 use extant_volume::{DataMode, LiveOptions, Volume};
-use std::ffi::OsString;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,38 +22,41 @@ struct Effort {
     kernel_every: usize,
 }
 
+/// The devices of a cut, to be changed.
+fn devices_of(kind: Kind, cut: &Cut) -> Devices {
+    Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))))
+}
+
 /// Recovers a cut by our journal and judges it; the state that was found.
 fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, String> {
-    let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::new(cut.image.fork())));
-    let volume = recover(device.clone()).map_err(|error| format!("not opened: {error}"))?;
+    let devices = devices_of(recorded.kind, cut);
+    let volume = recover(&devices).map_err(|error| format!("not opened: {error}"))?;
     let state = recorded.judge(&cut.marks, &volume)?;
     volume.close().map_err(|error| format!("not closed: {error}"))?;
     if with_e2fsck {
-        e2fsck_fn(&to_file(&*device).path())?;
+        devices.to_files().is_clean()?;
     }
     Ok(state)
 }
 
 /// Recovers a cut by e2fsck and judges it.
 fn theirs(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
-    let image = to_file(&cut.image);
-    let e2fsck = tool("e2fsck").ok_or("no e2fsck here")?;
-    let args = [OsString::from("-fy"), image.path().into()];
-    let output = e2fsck.run(args);
+    let files = devices_of(recorded.kind, cut).to_files();
+    let output = files.e2fsck("-fy")?;
     if output.status.code().is_none_or(|code| code > 1) {
         return Err(format!("e2fsck: {}", String::from_utf8_lossy(&output.stdout)));
     }
-    judge_file(recorded, cut, &image).map_err(|what| {
+    judge_file(recorded, cut, &files.image).map_err(|what| {
         format!("after e2fsck: {what}\n{}", String::from_utf8_lossy(&output.stdout))
     })
 }
 
 /// Has a cut recovered by a kernel mount and judges it.
 fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
-    let image = to_file(&cut.image);
-    LoopMount::new(&image.path(), "")?.unmount()?;
-    e2fsck_fn(&image.path())?;
-    judge_file(recorded, cut, &image).map_err(|what| format!("after a kernel mount: {what}"))
+    let files = devices_of(recorded.kind, cut).to_files();
+    LoopMount::new(&files.image.path(), "")?.unmount()?;
+    files.is_clean()?;
+    judge_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
 }
 
 fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
@@ -151,12 +155,12 @@ fn committed(profile: Profile) -> Profile {
 #[test]
 fn calls_on_names_survive_power_loss_whole() {
     let kinds = ["ext4-1k", "ext3-4k", "uninit-bg", "no-checksums", "inline-data", "orphan-file"];
-    every_cut(&committed(volumes::names()), &kinds, DataMode::Ordered, 10);
+    every_cut(&committed(volumes::names().by_anybody()), &kinds, DataMode::Ordered, 10);
 }
 
 #[test]
 fn calls_on_attributes_survive_power_loss_whole() {
-    let profile = committed(Profile::attributes());
+    let profile = committed(Profile::attributes().by_anybody());
     every_cut(&profile, &["ext4-1k", "ext3-4k", "ea-inode", "inline-data"], DataMode::Ordered, 40);
 }
 
@@ -170,12 +174,64 @@ fn contents_survive_power_loss_and_nothing_stale_is_shown() {
     }
 }
 
+/// The calls of a history by their first words.
+fn kinds_of_calls(history: &History) -> impl Iterator<Item = String> {
+    let word = |step: &Step| format!("{:?}", step.call).split(' ').next().unwrap_or("").to_owned();
+    history.steps.iter().map(word)
+}
+
+#[test]
+fn every_call_survives_power_loss_in_every_mode() {
+    let profile = Profile { crowd: 10, farthest: 2 << 20, ..Profile::all().by_anybody() };
+    let profile = profile.with(&[(Family::Syncs, 10), (Family::Freezes, 2)]).steps(150);
+    let kinds = ["ext4-1k", "external", "meta-bg"];
+    let modes = [(DataMode::Ordered, 140), (DataMode::Writeback, 150), (DataMode::Journal, 160)];
+    let mut seen = BTreeSet::new();
+    for (mode, seed) in modes {
+        every_cut(&profile, &kinds, mode, seed);
+        for seed in seed..seed + kinds.len() as u64 {
+            seen.extend(kinds_of_calls(&generate(seed, &profile, &Rules::default())));
+        }
+    }
+    let changing = [
+        "create",
+        "mknod",
+        "mkdir",
+        "symlink",
+        "tmpfile",
+        "link",
+        "unlink",
+        "rmdir",
+        "rename",
+        "hold",
+        "release",
+        "write",
+        "truncate",
+        "fallocate",
+        "fsync",
+        "fdatasync",
+        "sync",
+        "chmod",
+        "chown",
+        "utimes",
+        "setxattr",
+        "removexattr",
+        "setacl",
+        "chattr",
+        "freeze",
+    ];
+    for call in changing {
+        assert!(seen.contains(call), "no {call} in any history");
+    }
+}
+
 #[test]
 fn other_ways_to_commit_survive_power_loss_too() {
     let checksums = LiveOptions { journal_checksum: true, ..with_data(DataMode::Ordered) };
     every_cut_with(&committed(Profile::all()), &["no-checksums"], &checksums, 110);
     let asynchronous = LiveOptions { journal_async_commit: true, ..with_data(DataMode::Writeback) };
     every_cut_with(&committed(Profile::names()), &["ext4-1k", "no-checksums"], &asynchronous, 120);
+    every_cut_with(&committed(Profile::all()), &["external"], &asynchronous, 125);
 }
 
 /// The judge itself: without flushes a power cut may break a volume, and that is noticed.

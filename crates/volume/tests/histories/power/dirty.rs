@@ -2,6 +2,7 @@
 
 use super::judge::recover;
 use crate::common;
+use crate::devices::Devices;
 use crate::random::{closed, model_of};
 use crate::volumes;
 use extant_device::Device;
@@ -21,7 +22,12 @@ fn what_the_kernel_left_dirty_is_recovered_and_goes_on() {
             Err(why) => skip!("{why}"),
         };
         let history = generate(seed, &Profile::all().steps(250), &kind.rules());
-        let rules = Rules { refusals_touch: true, counts_inodes: false, ..kind.rules() };
+        let rules = Rules {
+            tells_extents: false,
+            refusals_touch: true,
+            counts_inodes: false,
+            ..kind.rules()
+        };
         let mut model = model_of(kind);
         model.rules = rules;
         model.clock.lag = 500_000_000;
@@ -36,7 +42,8 @@ fn what_the_kernel_left_dirty_is_recovered_and_goes_on() {
         let device: Arc<dyn Device> =
             Arc::new(extant_device::OpenOptions::new().write(true).open(dirty.path()).unwrap());
         let what = format!("{}, seed {seed}", kind.name);
-        let volume = recover(device).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let devices = Devices { volume: device, journal: None };
+        let volume = recover(&devices).unwrap_or_else(|error| panic!("{what}: {error}"));
         let found = common::snapshot(&volume).unwrap().without("lost+found");
         let model = closed(&model);
         let lines = differences(&model.snapshot(&found), &found);

@@ -1,7 +1,8 @@
 //! What a recovered volume may show.
 
 use crate::common;
-use crate::engine::Engine;
+use crate::devices::Devices;
+use crate::engine::{Engine, check_flags};
 use crate::random::model_of;
 use crate::volumes::Kind;
 use extant_device::env::Env;
@@ -33,6 +34,7 @@ struct Sure {
 
 /// A history that ran, and what it made sure when.
 pub(crate) struct Recorded {
+    pub(crate) kind: Kind,
     history: History,
     /// What was marked, in order.
     pub(crate) marks: Vec<u64>,
@@ -63,15 +65,15 @@ fn changed_range(step: &Step) -> Option<(FileId, Range<u64>)> {
 }
 
 fn is_sync(step: &Step) -> bool {
-    matches!(step.call, Call::Sync | Call::Fsync { .. } | Call::Fdatasync { .. })
+    matches!(step.call, Call::Sync | Call::Freeze | Call::Fsync { .. } | Call::Fdatasync { .. })
 }
 
 /// How a recovered volume was judged.
 pub(crate) type Verdict = Result<usize, String>;
 
 /// Fills the free blocks of a volume with a pattern.
-pub(crate) fn fill_free_blocks(device: &MemoryDevice) -> Result<(), Error> {
-    let volume = Volume::open(Arc::new(device.fork()))?;
+fn fill_free_blocks(devices: &Devices) -> Result<(), Error> {
+    let volume = devices.open()?;
     let geometry = volume.geometry();
     let block_size = geometry.block_size as usize;
     let stale = STALE.repeat(block_size / STALE.len());
@@ -81,7 +83,7 @@ pub(crate) fn fill_free_blocks(device: &MemoryDevice) -> Result<(), Error> {
         for at in 0..u64::from(geometry.group_blocks(group)) {
             let cluster = (at / u64::from(geometry.blocks_per_cluster)) as usize;
             if bitmap[cluster / 8] & 1 << (cluster % 8) == 0 {
-                device.write_at((start.0 + at) * block_size as u64, &stale)?;
+                devices.volume.write_at((start.0 + at) * block_size as u64, &stale)?;
             }
         }
     }
@@ -97,12 +99,12 @@ impl Recorded {
         history: History,
         seed: u64,
     ) -> Result<(Self, Arc<Recorder>), String> {
-        let base = base.fork();
-        fill_free_blocks(&base).map_err(|error| error.to_string())?;
-        let recorder = Arc::new(Recorder::new(Arc::new(base)));
+        let base = Arc::new(base.fork());
+        fill_free_blocks(&Devices::of(kind, base.clone())).map_err(|error| error.to_string())?;
+        let recorder = Arc::new(Recorder::new(base));
         let env = Env::stepped(seed);
-        let mut engine =
-            Engine::open(recorder.clone(), &env, options).map_err(|error| error.to_string())?;
+        let mut engine = Engine::open(Devices::recorded(kind, &recorder), &env, options)
+            .map_err(|error| error.to_string())?;
         recorder.mark(OPENED);
         let recorded =
             Self::replay(kind, &mut engine, history, Failures::None, |mark| recorder.mark(mark))?;
@@ -119,6 +121,7 @@ impl Recorded {
     ) -> Result<Self, String> {
         let mut model = model_of(kind);
         let mut recorded = Self {
+            kind,
             states: vec![model.clone()],
             outlines: Vec::new(),
             sure: HashMap::new(),
@@ -157,7 +160,7 @@ impl Recorded {
             }
             if let Some(sure) = recorded.made_sure(at + 1, &step) {
                 if let Some(before) = &latched
-                    && matches!(step.call, Call::Sync)
+                    && matches!(step.call, Call::Sync | Call::Freeze)
                 {
                     return Err(format!("{step:?} was acknowledged after {before:?} had failed"));
                 }
@@ -172,7 +175,7 @@ impl Recorded {
     /// What a step that returned at state `now` made sure.
     fn made_sure(&self, now: usize, step: &Step) -> Option<Sure> {
         match &step.call {
-            Call::Sync | Call::Reopen => Some(Sure { least: now, content: None }),
+            Call::Sync | Call::Freeze | Call::Reopen => Some(Sure { least: now, content: None }),
             Call::Fsync { file } => {
                 let changed = self.states[now].file(*file)?.changed;
                 let before = self.history.steps.iter().take_while(|step| step.number <= changed);
@@ -224,7 +227,9 @@ impl Recorded {
                 }
                 continue;
             }
-            match self.check_contents(state, last, sure, volume) {
+            let is_right = check_flags(volume, &self.states[state], &self.outlines[state].1)
+                .and_then(|()| self.check_contents(state, last, sure, volume));
+            match is_right {
                 Ok(()) => return Ok(state),
                 Err(what) => wrong_content.push(format!("as after step {state}: {what}")),
             }
@@ -348,7 +353,8 @@ impl Recorded {
 }
 
 /// Opens what a cut left for changes, which recovers it.
-pub(crate) fn recover(device: Arc<dyn Device>) -> Result<Volume, Error> {
+pub(crate) fn recover(devices: &Devices) -> Result<Volume, Error> {
     let options = OpenOptions { superblock: SuperblockAt::Primary, ..OpenOptions::default() };
-    options.open_live(device, &Env::stepped(1), &LiveOptions::default())
+    let live = devices.options(LiveOptions::default());
+    options.open_live(devices.volume.clone(), &Env::stepped(1), &live)
 }
