@@ -137,7 +137,9 @@ fn flags_change_as_chattr_may_change_them() {
     let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &BY).unwrap().number;
     let set = |inode, flags: InodeFlags| volume.set_flags(inode, flags | InodeFlags::EXTENTS);
 
-    let flags = set(file, InodeFlags::NODUMP | InodeFlags::TOPDIR | InodeFlags::INDEX).unwrap();
+    let of_directories = set(file, InodeFlags::NODUMP | InodeFlags::TOPDIR);
+    assert!(matches!(of_directories, Err(Error::NotSupported(_))), "{of_directories:?}");
+    let flags = set(file, InodeFlags::NODUMP | InodeFlags::INDEX).unwrap();
     assert_eq!(flags, InodeFlags::NODUMP | InodeFlags::EXTENTS, "no more than a file may have");
     assert!(matches!(
         volume.set_flags(file, flags - InodeFlags::EXTENTS),
