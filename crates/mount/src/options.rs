@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_volume::DataMode;
+use extant_volume::{AllocatorKind, DataMode};
 use rustix::mount::MountFlags;
 
 /// Seconds between commits that `commit=0` stands for (ext4(5)).
@@ -95,6 +95,12 @@ pub struct MountOptions {
     pub resuid: Option<u32>,
     /// Which group may.
     pub resgid: Option<u32>,
+    /// Who finds free blocks (`mballoc`, `nomballoc`).
+    pub allocator: AllocatorKind,
+    /// Blocks of a stripe (`stripe=`).
+    pub stripe: Option<u32>,
+    /// The device is told of blocks that were freed (`discard`).
+    pub discard: bool,
     /// Event loops.
     pub threads: Option<usize>,
     /// Only the flags of a mount that is there are changed.
@@ -129,6 +135,9 @@ impl Default for MountOptions {
             minixdf: false,
             resuid: None,
             resgid: None,
+            allocator: AllocatorKind::default(),
+            stripe: None,
+            discard: false,
             threads: None,
             remount: false,
             said_rw: false,
@@ -145,7 +154,6 @@ const NOT_BUILT: &[&str] = &[
     "delalloc",
     "dioread_lock",
     "dioread_nolock",
-    "discard",
     "extents",
     "fc_debug_force",
     "fc_debug_max_replay",
@@ -164,7 +172,6 @@ const NOT_BUILT: &[&str] = &[
     "max_batch_time",
     "max_dir_size_kb",
     "mb_optimize_scan",
-    "mballoc",
     "min_batch_time",
     "noauto_da_alloc",
     "noblock_validity",
@@ -178,7 +185,6 @@ const NOT_BUILT: &[&str] = &[
     "prjquota",
     "quota",
     "sb",
-    "stripe",
     "test_dummy_encryption",
     "usrjquota",
     "usrquota",
@@ -196,13 +202,11 @@ const ALREADY_SO: &[&str] = &[
     "default_permissions",
     "diratime",
     "nodelalloc",
-    "nodiscard",
     "nogrpid",
     "noinit_itable",
     "noiversion",
     "nolazytime",
     "nomand",
-    "nomballoc",
     "noquota",
     "silent",
     "symfollow",
@@ -283,7 +287,12 @@ impl MountOptions {
             "nouser_xattr" => self.user_xattr = false,
             "bsddf" => self.minixdf = false,
             "minixdf" => self.minixdf = true,
-            "data" | "commit" | "errors" | "journal_path" | "resuid" | "resgid" | "threads" => {
+            "mballoc" => self.allocator = AllocatorKind::MultiBlock,
+            "nomballoc" => self.allocator = AllocatorKind::Plain,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
+            "data" | "commit" | "errors" | "journal_path" | "resuid" | "resgid" | "stripe"
+            | "threads" => {
                 return Err(bad_value(name, "needs a value"));
             }
             _ => return Err(OptionError::Unknown(name.to_owned())),
@@ -314,6 +323,7 @@ impl MountOptions {
             ("journal_path", _) => self.journal_path = Some(value.into()),
             ("resuid", _) => self.resuid = Some(number()?),
             ("resgid", _) => self.resgid = Some(number()?),
+            ("stripe", _) => self.stripe = Some(number()?),
             ("threads", _) => match number()? {
                 0 => return Err(bad_value(option, "at least 1")),
                 threads => self.threads = Some(threads as usize),
@@ -390,6 +400,15 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options, Ok(expected));
+        let options = parsed("nomballoc,stripe=16,discard");
+        let expected = MountOptions {
+            allocator: AllocatorKind::Plain,
+            stripe: Some(16),
+            discard: true,
+            ..MountOptions::default()
+        };
+        assert_eq!(options, Ok(expected));
+        assert_eq!(parsed("nomballoc,discard,mballoc,nodiscard"), Ok(MountOptions::default()));
     }
 
     #[test]
@@ -412,7 +431,8 @@ mod tests {
         let unknown = |name: &str| Err(OptionError::Unknown(name.to_owned()));
         assert_eq!(parsed("rw,fast"), unknown("fast"));
         assert_eq!(parsed("fast=1"), unknown("fast=1"));
-        assert_eq!(parsed("stripe=16"), Err(OptionError::NotBuilt("stripe=16".to_owned())));
+        assert_eq!(parsed("stripe=wide"), Err(bad_value("stripe=wide", "not a number")));
+        assert_eq!(parsed("stripe"), Err(bad_value("stripe", "needs a value")));
         assert_eq!(parsed("delalloc"), Err(OptionError::NotBuilt("delalloc".to_owned())));
         assert_eq!(parsed("ro=1"), Err(bad_value("ro=1", "takes no value")));
         assert_eq!(parsed("commit=soon"), Err(bad_value("commit=soon", "not a number")));

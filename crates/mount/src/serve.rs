@@ -148,6 +148,9 @@ fn open_volume(
         journal_async_commit: options.journal_async_commit,
         errors: options.errors,
         external_journal: journal,
+        allocator: options.allocator,
+        stripe: options.stripe,
+        discard: options.discard,
         ..LiveOptions::default()
     };
     open.open_live(device, env, &live)

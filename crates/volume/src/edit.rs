@@ -14,7 +14,7 @@ use extant_ondisk::inode::{
 use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, InodeNo, xattr};
+use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo, xattr};
 use zerocopy::FromBytes;
 
 /// What blocks are wanted for.
@@ -37,6 +37,18 @@ pub struct AllocationRequest {
     pub goal: Option<BlockNo>,
     /// How many, at least one. Fewer may be given, never none.
     pub count: u64,
+    /// Which part of a file's contents they are for: a file that grows gets more set aside behind them. `None` where just this
+    /// is wanted.
+    pub part: Option<FilePart>,
+}
+
+/// A place in a file's contents.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FilePart {
+    /// The block that the first one given is for.
+    pub at: FileBlock,
+    /// Bytes that the file has when its contents are written.
+    pub file_size: u64,
 }
 
 /// A run of physical blocks: whole clusters.

@@ -28,7 +28,9 @@ mod volume;
 pub mod write;
 
 pub use error::Error;
-pub use open::{BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt};
+pub use open::{
+    AllocatorKind, BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt,
+};
 pub use ops::{Creator, LiveReadDir, RenameFlags, SetAttributes};
 pub use read::dir::{DirEntry, Found, ReadDir};
 pub use read::inode::LoadedInode;

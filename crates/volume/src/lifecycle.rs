@@ -1,6 +1,6 @@
 //! A live volume opened and closed: what is refused, recovery, and what the superblock says meanwhile.
 
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, AllocatorOptions};
 use crate::cache::BlockCache;
 use crate::edit::change_superblock;
 use crate::error::Error;
@@ -29,6 +29,8 @@ use extant_ondisk::{
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
+/// The part of the memory that buddies may take.
+const BUDDY_SHARE: u64 = 8;
 /// Bytes that an inode in memory takes, about.
 const INODE_BYTES: u64 = 512;
 
@@ -77,6 +79,24 @@ fn default_data_mode(superblock: &Superblock) -> DataMode {
         mode if mode == both => DataMode::Writeback,
         mode if mode == DefaultMountOptions::DATA_JOURNAL => DataMode::Journal,
         _ => DataMode::Ordered,
+    }
+}
+
+/// How the allocator works on this volume.
+fn allocator_options(
+    superblock: &Superblock,
+    geometry: &Geometry,
+    options: &LiveOptions,
+) -> AllocatorOptions {
+    let per_cluster = u64::from(geometry.blocks_per_cluster);
+    let stripe = u64::from(options.stripe.unwrap_or(superblock.raid_stripe_width)) / per_cluster;
+    AllocatorOptions {
+        kind: options.allocator,
+        longest_run: 1,
+        // Longer than a group is no stripe to a run.
+        stripe: u32::try_from(stripe).unwrap_or(0) % geometry.clusters_per_group,
+        kept_clusters: superblock.reserved_blocks / per_cluster,
+        memory: options.memory / BUDDY_SHARE,
     }
 }
 
@@ -160,7 +180,7 @@ impl OpenOptions {
             &geometry,
             superblock.free_blocks / u64::from(geometry.blocks_per_cluster),
             u64::from(superblock.free_inodes),
-            superblock.reserved_blocks,
+            allocator_options(&superblock, &geometry, options),
         ));
         let journal = extant_journal::Journal::open(
             device.clone(),
@@ -174,7 +194,11 @@ impl OpenOptions {
                 async_commit: options.journal_async_commit,
                 memory: options.memory,
             },
-            Arc::new(Hooks { allocator: allocator.clone(), status: status.clone() }),
+            Arc::new(Hooks {
+                allocator: allocator.clone(),
+                status: status.clone(),
+                discards: options.discard.then(|| (device.clone(), geometry.clone())),
+            }),
         )?;
         let raw = mark_mounted(&*device, env, has_log)?;
         let geometry = Geometry::new(&raw)?;
@@ -283,6 +307,7 @@ impl Volume {
             Source::Cached(_) => Ok(()),
             Source::Live(live) => {
                 self.record_errors(live)?;
+                live.allocator.discard_windows(|inode| live.inodes.is_held(inode));
                 Ok(live.journal.sync()?)
             }
         }

@@ -91,6 +91,17 @@ pub enum DataMode {
     Journal,
 }
 
+/// Who finds free blocks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AllocatorKind {
+    /// The multi-block allocator (`mballoc`): whole runs, near the goal or where they fit, and space kept in front of files
+    /// that grow.
+    #[default]
+    MultiBlock,
+    /// The plain one (`nomballoc`): a block (with bigalloc a cluster) at a time, the first that is free from the goal on.
+    Plain,
+}
+
 /// How a volume is opened for changes.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
@@ -110,6 +121,12 @@ pub struct LiveOptions {
     pub errors: Option<ErrorPolicy>,
     /// The journal's own device, where the volume has an external one.
     pub external_journal: Option<Arc<dyn Device>>,
+    /// Who finds free blocks (`mballoc`, `nomballoc`).
+    pub allocator: AllocatorKind,
+    /// Blocks of a stripe that large runs are aligned to (`stripe=`); else what the superblock says, 0 or 1 for none.
+    pub stripe: Option<u32>,
+    /// The device is told of blocks that were freed, once that is committed (`discard`).
+    pub discard: bool,
 }
 
 impl Default for LiveOptions {
@@ -125,6 +142,9 @@ impl Default for LiveOptions {
             memory: journal.memory,
             errors: None,
             external_journal: None,
+            allocator: AllocatorKind::default(),
+            stripe: None,
+            discard: false,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on. [`ScratchEdit::write_out`] gives an
 //! image that e2fsck judges.
 
-use crate::alloc::{Allocator, InodeRequest};
+use crate::alloc::{Allocator, AllocatorOptions, Budget, InodeRequest};
 use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
+use crate::open::AllocatorKind;
 use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
@@ -37,7 +38,18 @@ impl ScratchEdit {
         let (geometry, superblock) = (volume.geometry(), volume.superblock());
         let free_clusters = superblock.free_blocks / u64::from(geometry.blocks_per_cluster);
         let free_inodes = u64::from(superblock.free_inodes);
-        let allocator = Arc::new(Allocator::new(geometry, free_clusters, free_inodes, 0));
+        let allocator = Arc::new(Allocator::new(
+            geometry,
+            free_clusters,
+            free_inodes,
+            AllocatorOptions {
+                kind: AllocatorKind::Plain,
+                longest_run: u32::MAX,
+                stripe: 0,
+                kept_clusters: 0,
+                memory: 1 << 20,
+            },
+        ));
         // Small times of deletion look like numbers of orphans.
         let time = Timestamp::new(1_700_000_000, 0);
         Self {
@@ -143,13 +155,13 @@ impl Edit for ScratchEdit {
         let per_cluster = u64::from(self.volume.geometry().blocks_per_cluster);
         let most = self.longest_run.saturating_mul(per_cluster);
         let request = AllocationRequest { count: request.count.min(most), ..request };
-        self.allocator.clone().allocate(self, request, true)
+        self.allocator.clone().allocate(self, request, Budget::Free { is_privileged: true })
     }
 
     fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
         let allocator = self.allocator.clone();
         allocator.free(self, Tid(0), run)?;
-        allocator.committed(Tid(0));
+        allocator.committed(Tid(0), |_| ());
         if purpose == Purpose::Metadata {
             for block in run.start.0..run.start.0 + run.count {
                 self.changed.remove(&BlockNo(block));

@@ -117,9 +117,9 @@ fn a_frozen_volume_is_clean_and_goes_on_when_it_thaws() {
     volume.freeze().unwrap();
     assert!(matches!(volume.freeze(), Err(Error::Invalid(_))));
     let before = std::fs::read(image.path()).unwrap();
+    volume.lookup(InodeNo::ROOT, b"before").unwrap();
     let late = thread::scope(|scope| {
         let late = scope.spawn(|| volume.create(InodeNo::ROOT, b"late", 0o644, &by).is_ok());
-        volume.lookup(InodeNo::ROOT, b"before").unwrap();
         let copy = TempImage::of_size(0).unwrap();
         std::fs::write(copy.path(), &before).unwrap();
         e2fsck_fn(&copy.path()).unwrap();

@@ -32,6 +32,7 @@ fn all_space_is_given_out_and_taken_back_as_e2fsck_sees_it() {
             purpose: Purpose::Data,
             goal: Some(BlockNo(9000)),
             count: 1000,
+            part: None,
         };
         let mut runs = Vec::new();
         let full = loop {

@@ -43,6 +43,7 @@ fn mapping_history(options: &[&str], seed: u8, longest_run: u64) {
                     purpose: Purpose::Data,
                     goal: None,
                     count,
+                    part: None,
                 };
                 match mapping::allocate(&mut edit, &mut file, FileBlock(at), request, state) {
                     Ok(run) => {
@@ -200,8 +201,13 @@ fn a_file_ends_before_block_2_to_the_32_less_one() {
         let image = Image::new(&["-t", "ext4", "-b", block_size], "24M");
         let mut edit = image.edit();
         let mut file = named(&edit, "file");
-        let request =
-            AllocationRequest { inode: file.number, purpose: Purpose::Data, goal: None, count: 5 };
+        let request = AllocationRequest {
+            inode: file.number,
+            purpose: Purpose::Data,
+            goal: None,
+            count: 5,
+            part: None,
+        };
         let state = mapping::State::Written;
         let last = FileBlock(MAX_FILE_BLOCKS - 1);
         let run = mapping::allocate(&mut edit, &mut file, last, request, state).unwrap();

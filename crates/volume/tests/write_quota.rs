@@ -24,8 +24,13 @@ const ALL: &str = "quotatype=usrquota:grpquota:prjquota";
 fn extend(edit: &mut ScratchEdit, file: &mut LoadedInode, count: u64) -> Result<(), Error> {
     let block_size = u64::from(edit.geometry().block_size);
     let at = FileBlock(file.size.div_ceil(block_size));
-    let request =
-        AllocationRequest { inode: file.number, purpose: Purpose::Data, goal: None, count };
+    let request = AllocationRequest {
+        inode: file.number,
+        purpose: Purpose::Data,
+        goal: None,
+        count,
+        part: None,
+    };
     let run = mapping::allocate(edit, file, at, request, State::Written)?;
     file.inode.size = (at.0 + run.count) * block_size;
     write_inode(edit, file.number, &file.inode)

@@ -51,6 +51,7 @@ fn shift_history(options: &[&str], seed: u8, longest_run: u64) {
                     purpose: Purpose::Data,
                     goal: None,
                     count,
+                    part: None,
                 };
                 let run =
                     mapping::allocate(&mut edit, &mut file, FileBlock(at), request, state).unwrap();
@@ -120,8 +121,13 @@ fn a_full_volume_refuses_and_keeps_what_it_had() {
         let mut edit = image.edit();
         edit.longest_run = 1;
         let mut file = named(&edit, "file");
-        let request =
-            AllocationRequest { inode: file.number, purpose: Purpose::Data, goal: None, count: 1 };
+        let request = AllocationRequest {
+            inode: file.number,
+            purpose: Purpose::Data,
+            goal: None,
+            count: 1,
+            part: None,
+        };
         let mut at = 0;
         // Every other block, so that the map grows as fast as it can.
         let error = loop {

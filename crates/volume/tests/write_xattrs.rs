@@ -226,6 +226,7 @@ fn each_refusal_changes_nothing() {
         purpose: Purpose::Data,
         goal: None,
         count: edit.free_clusters() - 20,
+        part: None,
     };
     let mut runs = Vec::new();
     while edit.free_clusters() > 20 {

@@ -33,6 +33,21 @@ pub mod thread {
         std::thread::scope(work)
     }
 
+    /// A small number that no other thread has, for choosing one of several shards.
+    pub fn number() -> usize {
+        use std::cell::Cell;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        std::thread_local! {
+            static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        NUMBER.get().unwrap_or_else(|| {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            NUMBER.set(Some(number));
+            number
+        })
+    }
+
     /// Gives other threads a moment.
     pub(crate) fn nap() {
         std::thread::sleep(Duration::from_millis(1));

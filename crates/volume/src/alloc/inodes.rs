@@ -1,15 +1,17 @@
 //! In which group a new inode goes: pure functions over what descriptors say.
 //!
-//! Files lie with their directory. Directories whose siblings have nothing to do with them are spread over groups that have
-//! room; others stay near their parent as long as its group is not crowded.
+//! Files lie with their directory. Directories whose siblings have nothing to do with them are spread over flex groups that
+//! have room; others stay near their parent as long as its flex group is not crowded. (M. Orlov's way, for flex groups.)
 
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::{Geometry, GroupNo};
 
-/// Groups that are looked at for a spread directory before any with a free inode will do.
-pub(crate) const SPREAD_LOOKS: u32 = 64;
+/// Flex groups that are looked at for a directory before any with a free inode will do.
+pub(crate) const LOOKS: u32 = 8;
+/// Groups of them at most: without flex groups each is one of its own.
+pub(crate) const GROUPS: u32 = 128;
 
-/// Averages of the volume, which a group is held against.
+/// Averages of the volume, which a flex group is held against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Averages {
     /// Free inodes a group.
@@ -18,19 +20,44 @@ pub(crate) struct Averages {
     pub free_clusters: u32,
 }
 
-/// Whether a group takes another directory that is spread: at least as empty as the average.
-pub(crate) fn is_roomy(desc: &GroupDesc, averages: Averages) -> bool {
-    desc.free_inodes > 0
-        && desc.free_inodes >= averages.free_inodes
-        && desc.free_clusters >= averages.free_clusters
+/// What the groups of a flex group have together.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Summary {
+    /// Groups that were counted.
+    pub groups: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// Free clusters.
+    pub free_clusters: u64,
 }
 
-/// Whether a group takes another directory beside its parent: inodes and blocks for its files are left.
-pub(crate) fn is_uncrowded(desc: &GroupDesc, averages: Averages, geometry: &Geometry) -> bool {
-    desc.free_inodes > 0
-        && desc.free_inodes >= averages.free_inodes.saturating_sub(geometry.inodes_per_group / 4)
-        && desc.free_clusters
-            >= averages.free_clusters.saturating_sub(geometry.clusters_per_group / 4)
+impl Summary {
+    /// Counts another group.
+    pub(crate) fn add(&mut self, desc: &GroupDesc) {
+        self.groups += 1;
+        self.free_inodes += u64::from(desc.free_inodes);
+        self.free_clusters += u64::from(desc.free_clusters);
+    }
+
+    /// Whether a directory that is spread goes here: at least as empty as the average.
+    pub(crate) fn is_roomy(&self, averages: Averages) -> bool {
+        self.has(averages.free_inodes, averages.free_clusters)
+    }
+
+    /// Whether a directory goes here because its parent does: inodes and blocks for its files are left.
+    pub(crate) fn is_uncrowded(&self, averages: Averages, geometry: &Geometry) -> bool {
+        self.has(
+            averages.free_inodes.saturating_sub(geometry.inodes_per_group / 4),
+            averages.free_clusters.saturating_sub(geometry.clusters_per_group / 4),
+        )
+    }
+
+    /// Whether each group has so much, on average.
+    fn has(&self, free_inodes: u32, free_clusters: u32) -> bool {
+        self.free_inodes > 0
+            && self.free_inodes >= self.groups * u64::from(free_inodes)
+            && self.free_clusters >= self.groups * u64::from(free_clusters)
+    }
 }
 
 /// All groups, each once, from one on.
@@ -41,11 +68,36 @@ pub(crate) fn from_group(start: GroupNo, count: u32) -> impl Iterator<Item = Gro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alloc::testing;
 
     #[test]
     fn every_group_comes_once_from_the_first_on() {
         let all: Vec<u32> = from_group(GroupNo(2), 4).map(|group| group.0).collect();
         assert_eq!(all, [2, 3, 0, 1]);
         assert_eq!(from_group(GroupNo(0), 1).count(), 1);
+    }
+
+    #[test]
+    fn a_flex_group_is_roomy_when_its_groups_are_as_empty_as_others() {
+        let averages = Averages { free_inodes: 100, free_clusters: 1000 };
+        let summary =
+            |free_inodes, free_clusters| Summary { groups: 4, free_inodes, free_clusters };
+        assert!(summary(400, 4000).is_roomy(averages));
+        assert!(!summary(399, 4000).is_roomy(averages));
+        assert!(!summary(400, 3999).is_roomy(averages));
+        assert!(!summary(0, 4000).is_roomy(Averages { free_inodes: 0, ..averages }));
+    }
+
+    #[test]
+    fn a_flex_group_is_uncrowded_with_a_quarter_of_a_group_less_than_others() {
+        let geometry = testing::geometry(64);
+        let quarters = (geometry.inodes_per_group / 4, geometry.clusters_per_group / 4);
+        let averages = Averages { free_inodes: quarters.0 * 2, free_clusters: quarters.1 * 2 };
+        let (free_inodes, free_clusters) = (u64::from(quarters.0), u64::from(quarters.1));
+        let summary = Summary { groups: 1, free_inodes, free_clusters };
+        assert!(summary.is_uncrowded(averages, &geometry));
+        assert!(
+            !Summary { free_inodes: free_inodes - 1, ..summary }.is_uncrowded(averages, &geometry)
+        );
     }
 }

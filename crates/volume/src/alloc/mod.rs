@@ -2,17 +2,28 @@
 //!
 //! The truth is on the volume: bitmaps and descriptors, changed through [`Edit`](crate::edit::Edit) by the functions of
 //! [`group`]. In memory there is what the volume does not know: clusters that are free there but must not be used yet
-//! (`GroupState`), and the volume-wide counts.
+//! ([`aside`]), a [`buddy`] for groups that were looked at, an [`index`] of all groups by what they have, the
+//! [`windows`] of files that grow, and the volume-wide counts.
 //!
-//! The choice is plain: the first free run from the goal on. It is made one group after the other under that group's lock, so
-//! that operations in different groups never meet.
+//! The door is [`Allocator`]: [`Allocator::claim`] finds a run and sets it aside, [`Allocator::take`] marks it as in use,
+//! [`Allocator::free`] gives blocks back. Each group has its lock, so that operations in different groups never meet.
 
+mod allocator;
+mod aside;
+mod buddy;
 pub(crate) mod group;
+mod index;
+mod inode_search;
 pub(crate) mod inodes;
-mod pending;
+mod memory;
+mod policy;
+mod search;
+#[cfg(test)]
+mod testing;
+mod windows;
 
+pub(crate) use allocator::{Allocator, AllocatorOptions, Budget, Claim, run_of};
 use extant_ondisk::InodeNo;
-pub(crate) use pending::{Allocator, Claim};
 
 /// A wish for an inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,7 +1,7 @@
 //! One operation that changes the volume: a journal handle, the allocator, and the frames.
 
 use super::Live;
-use crate::alloc::InodeRequest;
+use crate::alloc::{Budget, InodeRequest};
 use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
 use crate::open::DataMode;
@@ -165,7 +165,8 @@ impl Edit for LiveEdit<'_> {
     }
 
     fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
-        self.live.allocator.allocate(self, request, self.is_privileged)
+        let budget = Budget::Free { is_privileged: self.is_privileged };
+        self.live.allocator.allocate(self, request, budget)
     }
 
     fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {

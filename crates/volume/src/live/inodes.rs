@@ -260,6 +260,11 @@ impl InodeCache {
         new
     }
 
+    /// Whether somebody holds an inode.
+    pub(crate) fn is_held(&self, number: InodeNo) -> bool {
+        self.shard(number).inodes.get(&number.0).is_some_and(|inode| inode.is_held())
+    }
+
     /// The numbers of all inodes that somebody holds.
     pub(crate) fn held(&self) -> Vec<InodeNo> {
         let mut held = Vec::new();

@@ -6,7 +6,7 @@ pub(crate) mod mmp;
 pub(crate) mod ranks;
 pub(crate) mod status;
 
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, run_of};
 use crate::error::Error;
 use crate::live::inodes::InodeCache;
 use crate::live::ranks::{OrphanLock, QuotaLock, RenameLock};
@@ -15,10 +15,10 @@ use crate::source::{BlockKind, Facts};
 use crate::volume::Volume;
 use crate::write::orphans::Orphans;
 use edit::LiveEdit;
-use extant_device::DeviceError;
 use extant_device::env::{Env, Worker};
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
+use extant_device::{Device, DeviceError};
 use extant_journal::{FlushOrdered, Frame, Journal};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
@@ -59,6 +59,8 @@ pub(crate) struct Live {
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) status: Arc<Status>,
+    /// The device that is told what was freed.
+    pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
 
 impl FlushOrdered for Hooks {
@@ -68,7 +70,15 @@ impl FlushOrdered for Hooks {
     }
 
     fn committed(&self, tid: Tid) {
-        self.allocator.committed(tid);
+        self.allocator.committed(tid, |piece| {
+            let Some((device, geometry)) = &self.discards else { return };
+            let run = run_of(geometry, piece);
+            let start = geometry.byte_of(run.start);
+            let end = start + run.count * u64::from(geometry.block_size);
+            if let Err(error) = device.discard(start..end) {
+                tracing::warn!(%error, start = run.start.0, count = run.count, "blocks were not discarded");
+            }
+        });
     }
 }
 

@@ -12,8 +12,14 @@ extant_device::lock_ranks! {
     pub OrphanLock = 280;
     /// The quota files.
     pub QuotaLock = 290;
+    /// A shard of the windows in front of files that grow.
+    pub WindowLock = 292;
+    /// The windows that small files of one thread share.
+    pub SharedWindowLock = 294;
     /// A group's bitmaps and descriptor, and what must not be given out yet. The key is the group.
     pub GroupLock = 300, keyed;
+    /// The groups whose buddies are in memory.
+    pub LoadedLock = 305;
     /// What the running transactions have freed.
     pub FreedLock = 310;
     /// A shard of the cache of inodes. Held for moments; no other lock is taken meanwhile.

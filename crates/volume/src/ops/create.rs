@@ -291,7 +291,7 @@ impl Volume {
         let geometry = self.geometry();
         set_empty_map(geometry, link);
         let (inode, purpose) = (link.number, Purpose::Data);
-        let request = AllocationRequest { inode, purpose, goal: None, count: 1 };
+        let request = AllocationRequest { inode, purpose, goal: None, count: 1, part: None };
         let run = mapping::allocate(edit, link, FileBlock(0), request, State::Written)?;
         link.inode.size = target.len() as u64;
         let mut block = target.to_vec();

@@ -35,6 +35,7 @@ impl Volume {
         if !file.let_go(count) {
             return Ok(());
         }
+        live.allocator.discard_window(inode);
         let load = || inode::load_any(self, inode);
         let locked = match file.write_with(LockAs::File, load) {
             Err(Error::FreeInode(_)) => return Ok(()),
@@ -106,6 +107,7 @@ impl Volume {
     /// Deletes a file: its blocks, its attributes, its inode.
     fn delete(&self, mut edit: LiveEdit<'_>, mut inode: InodeWrite<'_>) -> Result<(), Error> {
         let (number, file_type) = (inode.number, inode.file_type());
+        self.live()?.allocator.discard_window(number);
         if has_blocks(self, &inode) {
             let rest = self.delete_credits(&inode);
             self.remove_to_end(&mut edit, &mut inode, FileBlock(0), rest)?;

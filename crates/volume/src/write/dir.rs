@@ -248,8 +248,13 @@ fn append<E: Edit>(
     if at.0 >= MAX_FILE_BLOCKS || (!has_large_dir && size >= MAX_DIR_SIZE) {
         return Err(Error::NoSpace);
     }
-    let request =
-        AllocationRequest { inode: dir.number, purpose: Purpose::Metadata, goal, count: 1 };
+    let request = AllocationRequest {
+        inode: dir.number,
+        purpose: Purpose::Metadata,
+        goal,
+        count: 1,
+        part: None,
+    };
     let place = mapping::allocate(edit, dir, at, request, mapping::State::Written)?;
     dir.inode.size = size;
     Ok(place.start)

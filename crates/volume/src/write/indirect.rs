@@ -111,6 +111,7 @@ fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<Bloc
         purpose: Purpose::Metadata,
         goal: Some(goal),
         count: 1,
+        part: None,
     };
     let block = edit.allocate(request)?.start;
     if u32::try_from(block.0).is_err() {

@@ -1,7 +1,7 @@
 //! Where a file's blocks lie: giving it blocks and taking them away, through extent trees and indirect maps.
 
 use super::{extents, indirect, space};
-use crate::edit::{AllocationRequest, Edit, Purpose, Run, default_goal};
+use crate::edit::{AllocationRequest, Edit, FilePart, Purpose, Run, default_goal};
 use crate::error::Error;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
@@ -129,8 +129,25 @@ pub fn plan<S: MetadataRead>(
         end -= end % per_cluster;
     }
     let most = end - at.0;
-    let request = AllocationRequest { goal: Some(goal), count: skipped + most, ..request };
+    let part = request.part.or_else(|| grown(source.geometry(), file, at, request, state));
+    let request = AllocationRequest { goal: Some(goal), count: skipped + most, part, ..request };
     Ok(Plan::Fresh { request, skipped, most })
+}
+
+/// What the allocator is told of contents that are written now. Preallocation says itself how much it wants.
+fn grown(
+    geometry: &Geometry,
+    file: &LoadedInode,
+    at: FileBlock,
+    request: AllocationRequest,
+    state: State,
+) -> Option<FilePart> {
+    if request.purpose != Purpose::Data || state == State::Unwritten {
+        return None;
+    }
+    let end = (at.0 + request.count).saturating_mul(u64::from(geometry.block_size));
+    let first = at.0 - at.0 % u64::from(geometry.blocks_per_cluster);
+    Some(FilePart { at: FileBlock(first), file_size: file.size.max(end) })
 }
 
 /// Maps a run that was planned, and counts it and what was taken for it.

@@ -343,6 +343,7 @@ impl QuotaFile {
                     purpose: Purpose::Metadata,
                     goal: None,
                     count: 1,
+                    part: None,
                 };
                 let run = mapping::allocate(edit, &mut self.inode, at, request, State::Written)?;
                 edit.create(run.start, BlockKind::Contents, |_| ())?;

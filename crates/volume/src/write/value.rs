@@ -60,6 +60,7 @@ fn write<E: EditInodes>(edit: &mut E, file: &mut LoadedInode, value: &[u8]) -> R
             purpose: Purpose::Metadata,
             goal: None,
             count: (end - at) as u64,
+            part: None,
         };
         let run = mapping::allocate(edit, file, FileBlock(at as u64), request, State::Written)?;
         for (block, bytes) in

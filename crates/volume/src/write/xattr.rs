@@ -291,6 +291,7 @@ fn take_what_is_new<E: EditInodes>(
             purpose: Purpose::Metadata,
             goal: Some(default_goal(edit, file.number)?),
             count: 1,
+            part: None,
         };
         Some(edit.allocate(request)?)
     } else {

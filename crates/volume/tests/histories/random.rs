@@ -6,11 +6,12 @@ use crate::engine::{Engine, check_flags};
 use crate::volumes::{self, Kind};
 use extant_device::MemoryDevice;
 use extant_device::env::Env;
+use extant_ondisk::CompatFeatures;
 use extant_testkit::history::{
     Answer, Call, Family, History, Model, Profile, Rules, Step, generate, replay, shrink,
 };
 use extant_testkit::{LoopMount, TreeSnapshot, differences, is_root, skip};
-use extant_volume::LiveOptions;
+use extant_volume::{AllocatorKind, DataMode, LiveOptions, Volume};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -56,12 +57,13 @@ fn judge(
     env: &Env,
     with_kernel: bool,
     rules: &Rules,
+    options: &LiveOptions,
     history: &History,
 ) -> Result<(), String> {
     let devices = Devices::of(kind, Arc::new(base.fork()));
     let mut model = model_of(kind);
     model.rules = rules.clone();
-    let mut engine = Engine::open(devices.clone(), env, LiveOptions::default())
+    let mut engine = Engine::open(devices.clone(), env, options.clone())
         .map_err(|error| format!("open: {error}"))?;
     replay(history, &mut model, &mut engine).map_err(|mismatch| mismatch.to_string())?;
     let live = engine.tree().map_err(|error| format!("live tree: {error}"))?;
@@ -90,10 +92,12 @@ fn fails(
     env: &Env,
     with_kernel: bool,
     rules: &Rules,
+    options: &LiveOptions,
     history: &History,
 ) -> Option<String> {
-    let judged =
-        catch_unwind(AssertUnwindSafe(|| judge(kind, base, env, with_kernel, rules, history)));
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        judge(kind, base, env, with_kernel, rules, options, history)
+    }));
     match judged {
         Ok(outcome) => outcome.err(),
         Err(panic) => Some(format!("panic: {}", said(&*panic))),
@@ -103,6 +107,29 @@ fn fails(
 fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+}
+
+/// Options by a number: each allocator in each data mode, as far as the volume has it.
+fn options_of(has_journal: bool, number: u64) -> LiveOptions {
+    let modes = [DataMode::Ordered, DataMode::Writeback, DataMode::Journal];
+    let allocators = [AllocatorKind::MultiBlock, AllocatorKind::Plain];
+    // A history's seed goes up with the kind of volume: each combination comes to each of them sooner or later.
+    let data = modes[(number / 2 % 3) as usize];
+    LiveOptions {
+        data: has_journal.then_some(data),
+        allocator: allocators[(number % 2) as usize],
+        ..LiveOptions::default()
+    }
+}
+
+/// Whether there is one: a small volume has none, whatever mke2fs was told.
+fn has_journal(base: &MemoryDevice) -> bool {
+    let volume = Volume::open(Arc::new(base.fork())).expect("a fresh volume is opened");
+    volume.geometry().has_compat(CompatFeatures::HAS_JOURNAL)
+}
+
+fn named(options: &LiveOptions) -> String {
+    format!("{:?} {:?}", options.allocator, options.data)
 }
 
 /// Histories of a profile on all kinds of volumes.
@@ -129,17 +156,22 @@ pub(crate) fn on_volumes(
         for round in 0..volumes::rounds() {
             let seed = seed + number + 1000 * round;
             let history = generate(seed, profile, &rules);
+            let options = options_of(has_journal(&base), seed + round);
             let run = |with_kernel, history: &History| {
-                fails(kind, &base, &env(seed), with_kernel, &rules, history)
+                fails(kind, &base, &env(seed), with_kernel, &rules, &options, history)
             };
             let Some(what) = run(round % 8 == 0, &history) else { continue };
             if failed.len() >= SHOWN {
-                failed.push(format!("{}, seed {seed}: {what}", kind.name));
+                failed.push(format!("{}, {}, seed {seed}: {what}", kind.name, named(&options)));
                 continue;
             }
             let least = shrink(&history, 400, |history| run(false, history).is_some());
             let now = run(false, &least).unwrap_or_else(|| "passes when replayed".into());
-            failed.push(format!("{}, seed {seed}: {what}\nleast:\n{least:?}{now}", kind.name));
+            let options = named(&options);
+            failed.push(format!(
+                "{}, {options}, seed {seed}: {what}\nleast:\n{least:?}{now}",
+                kind.name
+            ));
         }
     }
     assert!(failed.is_empty(), "{} failures\n{}", failed.len(), failed.join("\n\n"));

@@ -191,6 +191,7 @@ impl Volume {
                 purpose: Purpose::Data,
                 goal,
                 count: mapping.len.min(blocks.end.0 - at.0),
+                part: None,
             };
             let before = fillers.last().map(|last| (last.at, last.run));
             let (run, claim) = match self.rest_of_cluster(before, at, request.count) {

@@ -153,6 +153,7 @@ impl Volume {
                     purpose: Purpose::Data,
                     goal: None,
                     count,
+                    part: None,
                 };
                 let run = mapping::allocate(edit, file, first, request, State::Written)?;
                 (run.start, run.count, true)

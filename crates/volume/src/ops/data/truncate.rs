@@ -59,6 +59,7 @@ impl Volume {
 
     /// Moves the end of a file with blocks.
     fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Creator) -> Result<(), Error> {
+        self.live()?.allocator.discard_window(file.number);
         let edges = self.behind_end(file, size)?;
         let is_journalled = self.is_journalled(file);
         if !is_journalled {

@@ -3,7 +3,7 @@
 use super::super::{Creator, credits};
 use super::range::{ZEROS, max_size, touched};
 use super::{check_writable, set_size, touch};
-use crate::alloc::Claim;
+use crate::alloc::{Budget, Claim};
 use crate::edit::{AllocationRequest, Edit, Purpose, Run, write_inode, write_loaded};
 use crate::error::Error;
 use crate::live::Live;
@@ -208,6 +208,7 @@ impl Volume {
                         purpose: Purpose::Data,
                         goal,
                         count: len,
+                        part: None,
                     };
                     let before = round.segments.last().map(Segment::placed);
                     let (run, claim) = match self.rest_of_cluster(before, FileBlock(at), len) {
@@ -260,7 +261,8 @@ impl Volume {
         match plan {
             Plan::Shared(_) => Ok(None),
             Plan::Fresh { request, .. } => {
-                live.allocator.claim(self, *request, by.is_privileged).map(Some)
+                let budget = Budget::Free { is_privileged: by.is_privileged };
+                live.allocator.claim(self, *request, budget).map(Some)
             }
         }
     }
@@ -450,6 +452,7 @@ impl Volume {
                 purpose: Purpose::Data,
                 goal: None,
                 count: 1,
+                part: None,
             };
             let plan = mapping::plan(self, &changed, FileBlock(0), request, State::Written)?;
             let claim = self.claim(live, &plan, by)?;

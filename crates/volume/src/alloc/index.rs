@@ -1,0 +1,239 @@
+//! Groups by the order of their largest free chunk: one is chosen by looking at a few words, however many there are.
+//!
+//! What is not known yet is taken for empty: the first look at a group's descriptor or bitmap corrects it. So nothing of the
+//! groups is read when the volume is opened, and each group disappoints once at most.
+
+use extant_device::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use extant_ondisk::GroupNo;
+use std::ops::Range;
+
+/// Bits of a word.
+const WORD: u32 = u64::BITS;
+
+/// A set of groups: bits, and above them levels of bits that say where there are any. Changed without a lock: a reader may miss
+/// a group that is added at this moment, nothing else.
+#[derive(Debug)]
+pub(crate) struct GroupSet {
+    /// The lowest first; the last one is a single word.
+    levels: Vec<Box<[AtomicU64]>>,
+}
+
+impl GroupSet {
+    /// A set for so many groups, with all of them or none.
+    pub(crate) fn new(groups: u32, is_full: bool) -> Self {
+        let mut levels = Vec::new();
+        let mut bits = groups.max(1);
+        loop {
+            let words = bits.div_ceil(WORD);
+            let word = |at: u32| {
+                let left = bits - at * WORD;
+                let all = if left >= WORD { u64::MAX } else { (1 << left) - 1 };
+                AtomicU64::new(if is_full { all } else { 0 })
+            };
+            levels.push((0..words).map(word).collect());
+            if words == 1 {
+                return Self { levels };
+            }
+            bits = words;
+        }
+    }
+
+    /// Adds a group.
+    pub(crate) fn insert(&self, group: GroupNo) {
+        self.mark(0, group.0);
+    }
+
+    /// Sets a bit of a level, and those above it.
+    fn mark(&self, from: usize, mut at: u32) {
+        for level in &self.levels[from..] {
+            level[(at / WORD) as usize].fetch_or(1 << (at % WORD), Ordering::SeqCst);
+            at /= WORD;
+        }
+    }
+
+    /// Takes a group out.
+    pub(crate) fn remove(&self, group: GroupNo) {
+        let mut at = group.0;
+        for (number, level) in self.levels.iter().enumerate() {
+            let bit = 1 << (at % WORD);
+            let left = level[(at / WORD) as usize].fetch_and(!bit, Ordering::SeqCst) & !bit;
+            if number > 0 && self.levels[number - 1][at as usize].load(Ordering::SeqCst) != 0 {
+                // Somebody has added a group below meanwhile.
+                self.mark(number, at);
+                return;
+            }
+            if left != 0 {
+                return;
+            }
+            at /= WORD;
+        }
+    }
+
+    /// The first group of a range.
+    pub(crate) fn next_in(&self, groups: Range<u32>) -> Option<GroupNo> {
+        let (mut number, mut at) = (0, groups.start);
+        // Up until there is something, down to it; further on where it went at this moment.
+        loop {
+            let word = self.levels.get(number)?.get((at / WORD) as usize)?.load(Ordering::SeqCst);
+            let rest = word & u64::MAX << (at % WORD);
+            if rest == 0 {
+                at = at / WORD + 1;
+                number += 1;
+                continue;
+            }
+            at = at / WORD * WORD + rest.trailing_zeros();
+            if number == 0 {
+                return Some(GroupNo(at)).filter(|group| group.0 < groups.end);
+            }
+            number -= 1;
+            at *= WORD;
+        }
+    }
+
+    /// Whether a group is in it.
+    #[cfg(test)]
+    fn contains(&self, group: GroupNo) -> bool {
+        self.next_in(group.0..group.0 + 1).is_some()
+    }
+}
+
+/// The groups by the order of their largest free chunk, as far as it is known.
+#[derive(Debug)]
+pub(crate) struct OrderIndex {
+    /// For each group the order and one; 0 for a full group.
+    orders: Box<[AtomicU8]>,
+    /// The groups of each order.
+    sets: Vec<GroupSet>,
+}
+
+impl OrderIndex {
+    /// An index of groups that are all taken for empty: their largest chunk is of order `largest`.
+    pub(crate) fn new(groups: u32, largest: u32) -> Self {
+        // At most 19.
+        let stored = largest as u8 + 1;
+        Self {
+            orders: (0..groups).map(|_| AtomicU8::new(stored)).collect(),
+            sets: (0..=largest).map(|order| GroupSet::new(groups, order == largest)).collect(),
+        }
+    }
+
+    /// The order of an empty group.
+    pub(crate) fn top(&self) -> u32 {
+        // At most 20 sets.
+        self.sets.len() as u32 - 1
+    }
+
+    /// The order that a group is filed under.
+    pub(crate) fn order(&self, group: GroupNo) -> Option<u32> {
+        let stored = self.orders.get(group.0 as usize)?.load(Ordering::Relaxed);
+        u32::from(stored).checked_sub(1)
+    }
+
+    /// Files a group anew. The caller holds its lock.
+    pub(crate) fn set(&self, group: GroupNo, order: Option<u32>) {
+        let Some(slot) = self.orders.get(group.0 as usize) else { return };
+        let order = order.map(|order| order.min(self.top()));
+        // At most 20.
+        let stored = order.map_or(0, |order| order as u8 + 1);
+        let before = slot.load(Ordering::Relaxed);
+        if before == stored {
+            return;
+        }
+        slot.store(stored, Ordering::Relaxed);
+        // In before out, so that nobody misses it.
+        if let Some(order) = order {
+            self.sets[order as usize].insert(group);
+        }
+        if let Some(order) = u32::from(before).checked_sub(1) {
+            self.sets[order as usize].remove(group);
+        }
+    }
+
+    /// A group has a free chunk of this order, perhaps a larger one. The caller holds its lock.
+    pub(crate) fn raise(&self, group: GroupNo, order: u32) {
+        if self.order(group).is_none_or(|known| known < order) {
+            self.set(group, Some(order));
+        }
+    }
+
+    /// The first group of a range whose order lies in `orders`.
+    pub(crate) fn next_in(&self, orders: Range<u32>, groups: Range<u32>) -> Option<GroupNo> {
+        let mut end = groups.end;
+        let mut first = None;
+        for set in &self.sets[(orders.start as usize).min(self.sets.len())..]
+            [..(orders.end.min(self.top() + 1).saturating_sub(orders.start)) as usize]
+        {
+            if let Some(found) = set.next_in(groups.start..end) {
+                (first, end) = (Some(found), found.0);
+            }
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn a_set_finds_what_was_put_in(
+            groups in prop_oneof![1_u32..200, 4_000_u32..10_000],
+            is_full in any::<bool>(),
+            changes in prop::collection::vec((any::<u32>(), any::<bool>()), 0..100),
+            from in any::<u32>(),
+        ) {
+            let set = GroupSet::new(groups, is_full);
+            let mut model: BTreeSet<u32> = BTreeSet::new();
+            if is_full {
+                model.extend(0..groups);
+            }
+            for (group, adds) in changes {
+                let group = group % groups;
+                if adds {
+                    set.insert(GroupNo(group));
+                    model.insert(group);
+                } else {
+                    set.remove(GroupNo(group));
+                    model.remove(&group);
+                }
+                prop_assert_eq!(set.contains(GroupNo(group)), adds);
+            }
+            let from = from % groups;
+            let next = model.range(from..).next().map(|group| GroupNo(*group));
+            prop_assert_eq!(set.next_in(from..groups), next);
+            let near = next.filter(|group| group.0 < from + 10);
+            prop_assert_eq!(set.next_in(from..from + 10), near);
+        }
+    }
+
+    #[test]
+    fn a_set_that_was_emptied_is_empty_on_all_levels() {
+        let set = GroupSet::new(10_000, true);
+        for group in 0..10_000 {
+            set.remove(GroupNo(group));
+        }
+        assert_eq!(set.next_in(0..10_000), None);
+        assert!(set.levels.iter().flatten().all(|word| word.load(Ordering::Relaxed) == 0));
+        set.insert(GroupNo(9_999));
+        assert_eq!(set.next_in(0..10_000), Some(GroupNo(9_999)));
+    }
+
+    #[test]
+    fn the_nearest_group_of_any_order_asked_for_is_found() {
+        let index = OrderIndex::new(1000, 15);
+        assert_eq!(index.next_in(9..16, 5..1000), Some(GroupNo(5)));
+        for group in 0..1000 {
+            index.set(GroupNo(group), (group > 0).then_some(group % 8));
+        }
+        assert_eq!(index.next_in(9..16, 0..1000), None);
+        assert_eq!(index.next_in(6..16, 0..1000), Some(GroupNo(6)));
+        assert_eq!(index.next_in(6..16, 7..1000), Some(GroupNo(7)));
+        assert_eq!(index.next_in(0..1, 0..1000), Some(GroupNo(8)));
+        index.raise(GroupNo(0), 3);
+        index.raise(GroupNo(7), 3);
+        assert_eq!((index.order(GroupNo(0)), index.order(GroupNo(7))), (Some(3), Some(7)));
+    }
+}

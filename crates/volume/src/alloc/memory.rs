@@ -1,0 +1,52 @@
+//! How much memory buddies take, and which of them go when it is too much.
+
+use crate::live::ranks::LoadedLock;
+use extant_device::sync::Mutex;
+use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_ondisk::GroupNo;
+use std::collections::VecDeque;
+
+/// Groups that are thought of when memory is short.
+const LOOKS: usize = 8;
+
+/// The account of buddies in memory: their bytes, the limit, and the groups that have one in the order in which they are
+/// thought of being given up.
+#[derive(Debug)]
+pub(super) struct BuddyMemory {
+    bytes: AtomicU64,
+    limit: u64,
+    queue: Mutex<VecDeque<GroupNo>, LoadedLock>,
+}
+
+impl BuddyMemory {
+    pub(super) fn new(limit: u64) -> Self {
+        Self { bytes: AtomicU64::new(0), limit, queue: Mutex::default() }
+    }
+
+    /// A group has a buddy now. The groups whose buddies should go: [`Self::removed`] or [`Self::stays`] is called for each.
+    pub(super) fn added(&self, group: GroupNo, bytes: u64) -> Vec<GroupNo> {
+        let used = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut queue = self.queue.lock();
+        queue.push_back(group);
+        if used <= self.limit {
+            return Vec::new();
+        }
+        let looks = LOOKS.min(queue.len() - 1);
+        queue.drain(..looks).collect()
+    }
+
+    /// A group's buddy is gone.
+    pub(super) fn removed(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A group's buddy is in use.
+    pub(super) fn stays(&self, group: GroupNo) {
+        self.queue.lock().push_back(group);
+    }
+
+    /// Whether there is no need to give up more.
+    pub(super) fn is_enough(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) <= self.limit
+    }
+}
