@@ -71,6 +71,10 @@ pub struct MountOptions {
     pub allow_other: Option<bool>,
     /// What happens to file data (`data=`).
     pub data: Option<DataMode>,
+    /// Data written into holes wait in memory for their blocks. `None`: as the volume's defaults say.
+    pub delalloc: Option<bool>,
+    /// Data of files that replace others are written early.
+    pub auto_da_alloc: bool,
     /// Age of the oldest change at a commit (`commit=`).
     pub commit: Duration,
     /// The device is flushed where the order of writes counts.
@@ -123,6 +127,8 @@ impl Default for MountOptions {
             nosymfollow: false,
             allow_other: None,
             data: None,
+            delalloc: None,
+            auto_da_alloc: true,
             commit: DEFAULT_COMMIT,
             barriers: true,
             journal_checksum: false,
@@ -151,7 +157,6 @@ const NOT_BUILT: &[&str] = &[
     "bsdgroups",
     "dax",
     "debug",
-    "delalloc",
     "dioread_lock",
     "dioread_nolock",
     "extents",
@@ -173,7 +178,6 @@ const NOT_BUILT: &[&str] = &[
     "max_dir_size_kb",
     "mb_optimize_scan",
     "min_batch_time",
-    "noauto_da_alloc",
     "noblock_validity",
     "noextents",
     "nombcache",
@@ -197,11 +201,9 @@ const FOR_OTHERS: &[&str] =
 /// What is so anyhow. Each says how this version does it already, none asks for anything.
 const ALREADY_SO: &[&str] = &[
     "async",
-    "auto_da_alloc", // data are written when they are written, and before what shows them
     "block_validity",
     "default_permissions",
     "diratime",
-    "nodelalloc",
     "nogrpid",
     "noinit_itable",
     "noiversion",
@@ -277,6 +279,10 @@ impl MountOptions {
             "remount" => self.remount = true,
             "barrier" => self.barriers = true,
             "nobarrier" => self.barriers = false,
+            "delalloc" => self.delalloc = Some(true),
+            "nodelalloc" => self.delalloc = Some(false),
+            "auto_da_alloc" => self.auto_da_alloc = true,
+            "noauto_da_alloc" => self.auto_da_alloc = false,
             "journal_checksum" => self.journal_checksum = true,
             "nojournal_checksum" => self.journal_checksum = false,
             "journal_async_commit" => self.journal_async_commit = true,
@@ -313,6 +319,9 @@ impl MountOptions {
                     seconds => Duration::from_secs(u64::from(seconds)),
                 };
             }
+            ("auto_da_alloc", "0") => self.auto_da_alloc = false,
+            ("auto_da_alloc", "1") => self.auto_da_alloc = true,
+            ("auto_da_alloc", _) => return Err(bad_value(option, "0 or 1")),
             ("barrier", "0") => self.barriers = false,
             ("barrier", "1") => self.barriers = true,
             ("barrier", _) => return Err(bad_value(option, "0 or 1")),
@@ -342,6 +351,9 @@ impl MountOptions {
         // A volume's default may be data=journal or data=ordered too: then the engine refuses.
         if self.data == Some(DataMode::Ordered) && self.journal_async_commit {
             return Err(OptionError::Conflict("data=ordered", "journal_async_commit"));
+        }
+        if self.data == Some(DataMode::Journal) && self.delalloc == Some(true) {
+            return Err(OptionError::Conflict("data=journal", "delalloc"));
         }
         if self.norecovery && !self.read_only {
             return Err(OptionError::Conflict("norecovery", "rw"));
@@ -433,7 +445,7 @@ mod tests {
         assert_eq!(parsed("fast=1"), unknown("fast=1"));
         assert_eq!(parsed("stripe=wide"), Err(bad_value("stripe=wide", "not a number")));
         assert_eq!(parsed("stripe"), Err(bad_value("stripe", "needs a value")));
-        assert_eq!(parsed("delalloc"), Err(OptionError::NotBuilt("delalloc".to_owned())));
+        assert_eq!(parsed("lazytime"), Err(OptionError::NotBuilt("lazytime".to_owned())));
         assert_eq!(parsed("ro=1"), Err(bad_value("ro=1", "takes no value")));
         assert_eq!(parsed("commit=soon"), Err(bad_value("commit=soon", "not a number")));
         assert_eq!(

@@ -142,6 +142,10 @@ fn open_volume(
     }
     let live = LiveOptions {
         data: options.data,
+        delalloc: options.delalloc,
+        auto_da_alloc: options.auto_da_alloc,
+        // The kernel's cache has delayed them before.
+        dirty_expire: options.commit,
         commit_interval: options.commit,
         barriers: options.barriers,
         journal_checksum: options.journal_checksum,

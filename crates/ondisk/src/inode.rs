@@ -221,11 +221,15 @@ impl Inode {
 
     /// Space in use in bytes: data, indirect blocks or extent nodes, the block of extended attributes.
     pub fn space(&self, geometry: &Geometry) -> u64 {
+        // 48 bits of count and 16 of unit.
+        self.blocks.saturating_mul(self.space_unit(geometry))
+    }
+
+    /// Bytes that [`Self::blocks`] counts in: sectors, or blocks of the volume.
+    pub fn space_unit(&self, geometry: &Geometry) -> u64 {
         let is_in_blocks = self.flags.contains(InodeFlags::HUGE_FILE)
             && geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
-        let unit = if is_in_blocks { u64::from(geometry.block_size) } else { SECTOR };
-        // 48 bits of count and 16 of unit.
-        self.blocks.saturating_mul(unit)
+        if is_in_blocks { u64::from(geometry.block_size) } else { SECTOR }
     }
 
     /// The number of a device file.

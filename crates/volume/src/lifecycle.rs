@@ -4,6 +4,7 @@ use crate::alloc::{Allocator, AllocatorOptions};
 use crate::cache::BlockCache;
 use crate::edit::change_superblock;
 use crate::error::Error;
+use crate::live::delay::{self, Delays};
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::InodeCache;
 use crate::live::mmp::MmpMark;
@@ -66,10 +67,19 @@ fn check_options(options: &LiveOptions, geometry: &Geometry, data: DataMode) -> 
     if !has_journal && (options.journal_async_commit || options.journal_checksum) {
         return Err(Error::Options("options of a journal, and the volume has none"));
     }
+    if data == DataMode::Journal && options.delalloc == Some(true) {
+        return Err(Error::Options("delalloc cannot go with data=journal"));
+    }
     if data == DataMode::Ordered && options.journal_async_commit {
         return Err(Error::Options("journal_async_commit cannot go with data=ordered"));
     }
     Ok(())
+}
+
+/// Whether data are delayed.
+fn delays(options: &LiveOptions, superblock: &Superblock, data: DataMode) -> bool {
+    let default = !superblock.default_mount_opts.contains(DefaultMountOptions::NO_DELALLOC);
+    data != DataMode::Journal && options.delalloc.unwrap_or(default)
 }
 
 /// The data mode that holds unless another is asked for.
@@ -143,10 +153,8 @@ impl OpenOptions {
                 return Err(error);
             }
         };
-        if let Source::Live(live) = &mut volume.source {
-            let (kept, world) = (mark.clone(), env.clone());
-            live.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
-        }
+        let (kept, world) = (mark.clone(), env.clone());
+        volume.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
         Ok(volume)
     }
 
@@ -215,21 +223,23 @@ impl OpenOptions {
             closes_clean: state.contains(State::CLEAN),
             allocator,
             inodes: InodeCache::new(inodes),
+            delays: Delays::new(delays(options, &superblock, data), options.memory),
             renames: Mutex::default(),
             orphans: Mutex::default(),
             quotas: Mutex::default(),
             status,
             is_frozen: AtomicBool::new(false),
-            mmp: None,
             generations: AtomicU64::new(first_generation),
         };
-        let volume = Volume {
+        let mut volume = Volume {
+            writer: None,
+            mmp: None,
             device,
             raw_superblock: raw,
             superblock,
             facts,
             backup: None,
-            source: Source::Live(Box::new(live)),
+            source: Source::Live(Arc::new(live)),
             recovered,
             on_broken_index: self.on_broken_index,
         };
@@ -240,6 +250,7 @@ impl OpenOptions {
             volume.live()?.allocator.set_counts(clusters, inodes);
         }
         volume.finish_orphans()?;
+        volume.start_writer();
         Ok(volume)
     }
 }
@@ -306,10 +317,29 @@ impl Volume {
         match &self.source {
             Source::Cached(_) => Ok(()),
             Source::Live(live) => {
-                self.record_errors(live)?;
+                self.write_back_all(live);
                 live.allocator.discard_windows(|inode| live.inodes.is_held(inode));
-                Ok(live.journal.sync()?)
+                live.delays.take_lost()?;
+                self.commit_all()
             }
+        }
+    }
+
+    /// Commits everything that was changed so far and waits for it, but for delayed data.
+    pub(crate) fn commit_all(&self) -> Result<(), Error> {
+        let Source::Live(live) = &self.source else { return Ok(()) };
+        self.record_errors(live)?;
+        Ok(live.journal.sync()?)
+    }
+
+    /// Starts the background writer, where data are delayed.
+    fn start_writer(&mut self) {
+        let Source::Live(live) = &self.source else { return };
+        if live.delays.is_on {
+            let work = delay::writer(self.twin(), Arc::downgrade(live));
+            let writer = live.env.spawn("writeback", work);
+            live.delays.set_writer(writer.waker());
+            self.writer = Some(writer);
         }
     }
 
@@ -320,6 +350,10 @@ impl Volume {
     /// [`Error::Invalid`] where it is frozen already; the journal was stopped by an earlier failure, or now.
     pub fn freeze(&self) -> Result<(), Error> {
         let live = self.writable()?;
+        if live.is_frozen.load(Ordering::Acquire) {
+            return Err(Error::Invalid("the volume is frozen already"));
+        }
+        self.write_back_all(live);
         if live.is_frozen.swap(true, Ordering::AcqRel) {
             return Err(Error::Invalid("the volume is frozen already"));
         }
@@ -356,17 +390,26 @@ impl Volume {
         if !self.is_read_only() {
             self.let_go_of_all()?;
         }
+        if let Source::Live(live) = &self.source {
+            self.write_back_all(live);
+        }
+        // It holds what is live no more once it has stopped.
+        self.writer = None;
         self.store_counts(true)?;
+        let mmp = self.mmp.take();
         match std::mem::replace(&mut self.source, Source::Cached(BlockCache::new(0, 1))) {
             Source::Cached(_) => Ok(()),
             Source::Live(live) => {
-                let Live { journal, env, mmp, .. } = *live;
+                let live = Arc::into_inner(live).expect("the background writer has stopped");
+                let lost = live.delays.take_lost();
+                let Live { journal, env, .. } = live;
                 let closed = journal.close();
                 if let Some((worker, mark)) = mmp {
                     worker.stop();
                     mark.give_back(&env)?;
                 }
-                Ok(closed?)
+                closed?;
+                lost
             }
         }
     }
@@ -385,7 +428,8 @@ impl Volume {
         drop(orphans);
         change_superblock(&mut edit, |raw| {
             let mut superblock = Superblock::decode(raw);
-            superblock.free_blocks = live.allocator.free_clusters() * per_cluster;
+            let reserved = live.allocator.reserved_clusters();
+            superblock.free_blocks = (live.allocator.free_clusters() + reserved) * per_cluster;
             // At most the volume's inodes.
             superblock.free_inodes = live.allocator.free_inodes() as u32;
             superblock.write_time = now;

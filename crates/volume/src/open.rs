@@ -16,6 +16,11 @@ use zerocopy::IntoBytes;
 /// Bytes of metadata blocks kept in memory, unless other is asked for.
 const DEFAULT_CACHE: u64 = 64 << 20;
 
+/// Memory of a live volume, unless other is asked for.
+const DEFAULT_MEMORY: u64 = 256 << 20;
+/// Age of delayed data when they are written: the kernel's default.
+const DIRTY_EXPIRE: Duration = Duration::from_secs(30);
+
 /// Which superblock a volume is opened by.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum SuperblockAt {
@@ -115,7 +120,16 @@ pub struct LiveOptions {
     pub journal_checksum: bool,
     /// The commit block is not held back until the log is on the medium (`journal_async_commit`).
     pub journal_async_commit: bool,
-    /// Bytes of memory for metadata, about.
+    /// Data written into holes wait in memory for their blocks (`delalloc`), or not (`nodelalloc`). `None`: they do, unless data
+    /// go through the journal, or the superblock's default options say no.
+    pub delalloc: Option<bool>,
+    /// Delayed data are written at this age at the latest, and then with the next commit durable. The kernel's
+    /// `dirty_expire_centisecs`: `commit_interval` says nothing of data that have no blocks yet.
+    pub dirty_expire: Duration,
+    /// Delayed data of a file that is renamed over another, or was emptied to be written anew, are written early (`auto_da_alloc`).
+    pub auto_da_alloc: bool,
+    /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes for each block group are enough;
+    /// with less than there is to do, calls wait for the device.
     pub memory: u64,
     /// What to do when an error is met (`errors=`); else what the superblock says.
     pub errors: Option<ErrorPolicy>,
@@ -130,7 +144,7 @@ pub struct LiveOptions {
 }
 
 impl Default for LiveOptions {
-    /// As the kernel mounts, with 64 MiB of memory.
+    /// As the kernel mounts, with 256 MiB of memory.
     fn default() -> Self {
         let journal = extant_journal::Options::default();
         Self {
@@ -139,7 +153,10 @@ impl Default for LiveOptions {
             barriers: journal.barriers,
             journal_checksum: journal.checksum,
             journal_async_commit: journal.async_commit,
-            memory: journal.memory,
+            delalloc: None,
+            dirty_expire: DIRTY_EXPIRE,
+            auto_da_alloc: true,
+            memory: DEFAULT_MEMORY,
             errors: None,
             external_journal: None,
             allocator: AllocatorKind::default(),
@@ -175,6 +192,8 @@ impl OpenOptions {
         let facts = Facts::new(opened.geometry, &superblock)?;
         let cache = BlockCache::new(self.cache_size, facts.geometry.block_size);
         Ok(Volume {
+            writer: None,
+            mmp: None,
             device: opened.device,
             raw_superblock: opened.raw,
             superblock,

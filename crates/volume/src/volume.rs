@@ -3,7 +3,9 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::live::Live;
+use crate::live::delay::Delayed;
 use crate::live::inodes::LockAs;
+use crate::live::mmp::MmpMark;
 use crate::open::{BrokenIndex, OpenOptions};
 use crate::read::dir::{self, Found};
 use crate::read::inode::{self, LoadedInode};
@@ -12,6 +14,7 @@ use crate::read::path::{self, Follow};
 use crate::read::xattr::{self, AclKind, XattrInfo};
 use crate::read::{data, group, symlink};
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
+use extant_device::env::Worker;
 use extant_device::{Device, Request};
 use extant_journal::Recovered;
 use extant_ondisk::acl::Acl;
@@ -40,6 +43,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct Volume {
+    /// Who writes delayed data in the background. It goes first: what it does under way is done then.
+    pub(crate) writer: Option<Worker>,
+    /// The mark of multiple-mount protection, and who keeps it alive.
+    pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) raw_superblock: RawSuperblock,
     pub(crate) superblock: Superblock,
@@ -57,7 +64,7 @@ pub(crate) enum Source {
     /// The device, through a cache: the volume is only read.
     Cached(BlockCache),
     /// The journal's frames: the volume is being changed.
-    Live(Box<Live>),
+    Live(Arc<Live>),
 }
 
 /// Runs of a file's blocks.
@@ -189,7 +196,52 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSuchInode`], [`Error::FreeInode`], a broken inode, or the device failed.
     pub fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error> {
-        self.with_inode(number, |inode| Ok(inode.clone()))
+        self.with_file(number, |inode, delayed| Ok(self.seen(inode, delayed)))
+    }
+
+    /// An inode as it is seen: with the size and the space of data that are delayed.
+    pub(crate) fn seen(&self, inode: &LoadedInode, delayed: &Delayed) -> LoadedInode {
+        let mut seen = inode.clone();
+        if !delayed.is_empty() {
+            let bytes = delayed.data_reserved() * self.geometry().cluster_size();
+            seen.inode.size = delayed.size(inode.size);
+            seen.inode.blocks =
+                seen.blocks.saturating_add(bytes / inode.space_unit(self.geometry()));
+        }
+        seen
+    }
+
+    /// Reads with a file that nobody changes meanwhile, and its delayed data.
+    pub(crate) fn with_file<R>(
+        &self,
+        number: InodeNo,
+        read: impl FnOnce(&LoadedInode, &Delayed) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        match &self.source {
+            Source::Cached(_) => read(&inode::load(self, number)?, &Delayed::default()),
+            Source::Live(live) => {
+                let inode = live.inodes.get(number);
+                let result =
+                    inode.read(self, LockAs::Dir).and_then(|inode| read(&inode, inode.delayed()));
+                self.noted(result)
+            }
+        }
+    }
+
+    /// What the background writer of a live volume works with: the volume, but for what is live.
+    pub(crate) fn twin(&self) -> Self {
+        Self {
+            writer: None,
+            mmp: None,
+            device: self.device.clone(),
+            raw_superblock: self.raw_superblock,
+            superblock: self.superblock.clone(),
+            facts: self.facts.clone(),
+            backup: self.backup,
+            source: Source::Cached(BlockCache::new(0, 1)),
+            recovered: None,
+            on_broken_index: self.on_broken_index,
+        }
     }
 
     /// Reads with an inode that nobody changes meanwhile.
@@ -198,14 +250,7 @@ impl Volume {
         number: InodeNo,
         read: impl FnOnce(&LoadedInode) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        match &self.source {
-            Source::Cached(_) => read(&inode::load(self, number)?),
-            Source::Live(live) => {
-                let inode = live.inodes.get(number);
-                let result = inode.read(self, LockAs::Dir).and_then(|inode| read(&inode));
-                self.noted(result)
-            }
-        }
+        self.with_file(number, |inode, _| read(inode))
     }
 
     /// An inode in use or not, orphans and deleted ones too; one that was never used is [`Error::FreeInode`].
@@ -230,14 +275,30 @@ impl Volume {
     /// # Errors
     /// [`Error::IsADirectory`], [`Error::WrongFileType`], [`Error::Encrypted`], a broken map, or the device failed.
     pub fn read(&self, file: InodeNo, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.with_inode(file, |file| self.read_loaded(file, offset, buffer))
+        self.with_file(file, |file, delayed| match delayed.is_empty() {
+            true => self.read_stored(file, offset, buffer),
+            false => self.read_delayed(file, delayed, offset, buffer),
+        })
     }
 
-    /// Like [`Self::read`] with an inode that was loaded before.
+    /// Like [`Self::read`] with an inode that was loaded before. On a live volume the file is read as it is now.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub fn read_loaded(
+        &self,
+        file: &LoadedInode,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Error> {
+        match &self.source {
+            Source::Cached(_) => self.read_stored(file, offset, buffer),
+            Source::Live(_) => self.read(file.number, offset, buffer),
+        }
+    }
+
+    /// Reads what a file has on the volume.
+    fn read_stored(
         &self,
         file: &LoadedInode,
         offset: u64,
@@ -285,6 +346,10 @@ impl Volume {
         file: InodeNo,
         end: impl Fn(&LoadedInode) -> FileBlock,
     ) -> Result<(LoadedInode, Runs<'_>), Error> {
+        if let Source::Live(live) = &self.source {
+            // Delayed data have no blocks yet.
+            self.write_back_file(live, &live.inodes.get(file));
+        }
         self.with_inode(file, |inode| {
             let runs = self.extents_in(inode.clone(), FileBlock(0)..end(inode));
             let runs: Runs<'_> = match &self.source {

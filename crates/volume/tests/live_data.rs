@@ -29,9 +29,12 @@ impl Image {
     }
 
     fn open_live(&self, data: Option<DataMode>) -> Volume {
-        let options = LiveOptions { data, ..LiveOptions::default() };
+        self.open_with(&LiveOptions { data, ..LiveOptions::default() })
+    }
+
+    fn open_with(&self, options: &LiveOptions) -> Volume {
         let open = OpenOptions::default();
-        open.open_live(self.device.clone(), &Env::threads(), &options).unwrap()
+        open.open_live(self.device.clone(), &Env::threads(), options).unwrap()
     }
 
     /// The image as a file again.
@@ -200,6 +203,8 @@ fn history(options: &[&str], data: Option<DataMode>, seed: u8, steps: u32, size:
             at = data;
         }
     }
+    volume.sync().unwrap();
+    assert_eq!(volume.reserved_space(), 0, "{place}");
     let stat = volume.stat_fs().unwrap();
     volume.close().unwrap();
     let path = image.stored();
@@ -287,7 +292,7 @@ fn sequential_writers_get_few_extents() {
     assert_eq!(volume.write(large, 0, &vec![9; 20 << 20]).unwrap(), 20 << 20);
     for file in [small, large] {
         let count = volume.extents(file).unwrap().count();
-        assert!(count <= 3, "{count} extents");
+        assert!(count <= 4, "{count} extents");
     }
     volume.close().unwrap();
     e2fsck_fn(&image.stored()).unwrap();
@@ -388,7 +393,9 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
         skip!("mke2fs is not installed");
     }
     let image = Image::new(8 << 20, &["-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=1"]);
-    let volume = image.open_live(None);
+    // Delayed data leave some blocks that were promised to their map.
+    let options = LiveOptions { delalloc: Some(false), ..LiveOptions::default() };
+    let volume = image.open_with(&options);
     let make = |name: &str| {
         volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
     };

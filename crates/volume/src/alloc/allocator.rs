@@ -69,8 +69,10 @@ pub(crate) struct Allocator {
     /// How many groups a search may try for each order, see [`super::search`].
     pub(super) patience: [AtomicU8; ORDERS],
     freed: [Mutex<Vec<Freed>, FreedLock>; SHARDS],
-    /// Free clusters of all groups, less those that are claimed.
+    /// Free clusters of all groups, less those that are claimed or reserved.
     free_clusters: AtomicU64,
+    /// Clusters promised to data that wait for their blocks. As many are free, not waiting for a commit, and not claimed.
+    reserved_clusters: AtomicU64,
     /// Those of them that wait for a commit.
     pending_clusters: AtomicU64,
     pub(super) free_inodes: AtomicU64,
@@ -92,6 +94,11 @@ impl Claim {
     pub(crate) fn run(&self) -> Run {
         self.run
     }
+
+    /// How many clusters.
+    pub(crate) fn clusters(&self) -> u64 {
+        u64::from(self.piece.len())
+    }
 }
 
 impl Drop for Claim {
@@ -111,6 +118,11 @@ pub(crate) enum Budget {
     Free {
         /// Whether those who ask are.
         is_privileged: bool,
+    },
+    /// A promise ([`Allocator::reserve`]), which has at least so many clusters left, one or more.
+    Reserved {
+        /// How many are taken at most.
+        clusters: u64,
     },
 }
 
@@ -134,6 +146,7 @@ impl Allocator {
             patience: std::array::from_fn(|_| AtomicU8::new(super::search::MOST_TRIES)),
             freed: std::array::from_fn(|_| Mutex::default()),
             free_clusters: AtomicU64::new(free_clusters),
+            reserved_clusters: AtomicU64::new(0),
             pending_clusters: AtomicU64::new(0),
             free_inodes: AtomicU64::new(free_inodes),
             next_spread: AtomicU32::new(0),
@@ -146,7 +159,7 @@ impl Allocator {
         self.free_inodes.store(free_inodes, Ordering::Relaxed);
     }
 
-    /// Free clusters, those that wait for a commit included, those that are claimed not.
+    /// Free clusters, those that wait for a commit included, those that are claimed or reserved not.
     pub(crate) fn free_clusters(&self) -> u64 {
         self.free_clusters.load(Ordering::Relaxed)
     }
@@ -159,6 +172,31 @@ impl Allocator {
     /// Whether a commit would free something.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending_clusters.load(Ordering::Relaxed) > 0
+    }
+
+    /// Clusters that are promised to data that wait for their blocks.
+    pub(crate) fn reserved_clusters(&self) -> u64 {
+        self.reserved_clusters.load(Ordering::Relaxed)
+    }
+
+    /// Promises clusters: whoever has the promise finds as many, whatever others take meanwhile ([`Budget::Reserved`]).
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: there are not as many, or some of them wait for a commit. Nothing is promised then.
+    pub(crate) fn reserve(&self, clusters: u64, is_privileged: bool) -> Result<(), Error> {
+        if clusters == 0 {
+            return Ok(());
+        }
+        self.count_off(clusters, clusters, is_privileged)?;
+        self.reserved_clusters.fetch_add(clusters, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives a promise back.
+    pub(crate) fn unreserve(&self, clusters: u64) {
+        let before = self.reserved_clusters.fetch_sub(clusters, Ordering::Relaxed);
+        assert!(before >= clusters, "{clusters} clusters given back, {before} promised");
+        self.count_back(clusters);
     }
 
     /// Takes at most `most` off the volume's count, at least `least`. Clusters that wait for a commit do not count: nobody would
@@ -192,6 +230,7 @@ impl Allocator {
     fn draw(&self, budget: Budget, most: u64) -> Result<u64, Error> {
         match budget {
             Budget::Free { is_privileged } => self.count_off(1, most, is_privileged),
+            Budget::Reserved { clusters } => Ok(most.min(clusters)),
         }
     }
 
@@ -199,6 +238,9 @@ impl Allocator {
     fn settle(&self, budget: Budget, drawn: u64, found: u64) {
         match budget {
             Budget::Free { .. } => self.count_back(drawn - found),
+            Budget::Reserved { .. } => {
+                self.reserved_clusters.fetch_sub(found, Ordering::Relaxed);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::open::DataMode;
 use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
-use crate::write::quota::{self, Owners};
+use crate::write::quota::{self, Owners, Promised};
 use extant_journal::{Handle, JournalError};
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
@@ -26,6 +26,8 @@ pub(crate) struct LiveEdit<'v> {
     handle: Option<Handle<'v>>,
     now: Timestamp,
     is_privileged: bool,
+    /// Clusters that were promised to the operation: it takes these before others.
+    reserved: u64,
     /// The quota files' lock is held.
     is_charging: bool,
 }
@@ -41,6 +43,7 @@ impl<'v> LiveEdit<'v> {
             handle,
             now: live.now(volume.geometry()),
             is_privileged: false,
+            reserved: 0,
             is_charging: false,
         })
     }
@@ -49,6 +52,17 @@ impl<'v> LiveEdit<'v> {
     pub(crate) fn privileged(mut self, is_privileged: bool) -> Self {
         self.is_privileged = is_privileged;
         self
+    }
+
+    /// The operation has a promise of so many clusters.
+    pub(crate) fn with_reserved(mut self, clusters: u64) -> Self {
+        self.reserved = clusters;
+        self
+    }
+
+    /// What is left of the promise.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
     }
 
     fn handle(&self) -> Result<&Handle<'v>, Error> {
@@ -85,21 +99,23 @@ impl<'v> LiveEdit<'v> {
 
     /// Counts all that a file uses for other owners from now on; the inode is not changed.
     pub(crate) fn transfer(&mut self, file: &LoadedInode, to: Owners) -> Result<(), Error> {
-        self.with_quotas(|edit| quota::transfer(edit, file, to, edit.limits(Limits::Judged)))
+        self.with_quotas(|edit, promised| {
+            quota::transfer_beside(edit, promised, file, to, edit.limits(Limits::Judged))
+        })
     }
 
     /// Runs a change of the quota files under their lock, where the volume has any.
     fn with_quotas(
         &mut self,
-        change: impl FnOnce(&mut Self) -> Result<(), Error>,
+        change: impl FnOnce(&mut Self, &Promised) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // A quota file that grows is itself charged to nobody.
         if !self.volume.has_quotas() || self.is_charging {
             return Ok(());
         }
-        let _quotas = self.live.quotas.lock();
+        let promised = self.live.quotas.lock();
         self.is_charging = true;
-        let changed = change(self);
+        let changed = change(self, &promised);
         self.is_charging = false;
         changed
     }
@@ -165,8 +181,16 @@ impl Edit for LiveEdit<'_> {
     }
 
     fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
-        let budget = Budget::Free { is_privileged: self.is_privileged };
-        self.live.allocator.allocate(self, request, budget)
+        let allocator = &self.live.allocator;
+        if self.reserved == 0 {
+            let budget = Budget::Free { is_privileged: self.is_privileged };
+            return allocator.allocate(self, request, budget);
+        }
+        let per_cluster = u64::from(self.geometry().blocks_per_cluster);
+        let budget = Budget::Reserved { clusters: self.reserved };
+        let run = allocator.allocate(self, request, budget)?;
+        self.reserved -= run.count.div_ceil(per_cluster);
+        Ok(run)
     }
 
     fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
@@ -186,7 +210,9 @@ impl Edit for LiveEdit<'_> {
     }
 
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
-        self.with_quotas(|edit| quota::charge(edit, file, usage, edit.limits(limits)))
+        self.with_quotas(|edit, promised| {
+            quota::charge_beside(edit, promised, file, usage, edit.limits(limits))
+        })
     }
 }
 

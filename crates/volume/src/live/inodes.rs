@@ -1,9 +1,11 @@
 //! Inodes in memory: one [`LiveInode`] for each number, with its lock.
 //!
 //! What an operation changes it writes to the inode's record in the same handle, so a cached inode is never newer than its
-//! record, and may be given up whenever nobody has it.
+//! record, and may be given up whenever nobody has it. Delayed data are the exception: the file's times are stored when they are
+//! written, and the inode stays until then ([`Delayed`]).
 
-use super::ranks::{InodeCacheLock, InodeLock};
+use super::delay::Delayed;
+use super::ranks::{InodeCacheLock, InodeLock, LostLock};
 use crate::error::Error;
 use crate::hash::ByWord;
 use crate::read::inode::{self, LoadedInode};
@@ -45,7 +47,7 @@ impl LockAs {
 pub(crate) struct LiveInode {
     number: InodeNo,
     /// `None` before it was loaded, and after it was freed.
-    state: RwLock<Option<LoadedInode>, InodeLock>,
+    state: RwLock<Option<Box<State>>, InodeLock>,
     /// Who has taken hold of it ([`Volume::acquire`](crate::Volume::acquire)).
     holds: AtomicU64,
     /// Changes of more than its times so far; one more than there were, since nobody knows what was before.
@@ -54,13 +56,31 @@ pub(crate) struct LiveInode {
     synced: AtomicU64,
     /// It was made without a name; told under its lock.
     may_be_named: AtomicBool,
+    /// It was emptied to be written anew; told under its lock.
+    is_replaced: AtomicBool,
+    /// Why delayed data were lost, until somebody who waits for them is told.
+    lost: Mutex<Option<Error>, LostLock>,
+}
+
+/// What an inode's lock guards.
+#[derive(Debug)]
+struct State {
+    /// As the record has it, but for times that delayed data changed.
+    inode: LoadedInode,
+    delayed: Delayed,
+}
+
+impl State {
+    fn new(inode: LoadedInode) -> Box<Self> {
+        Box::new(Self { inode, delayed: Delayed::default() })
+    }
 }
 
 /// An inode locked for reading.
-pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<LoadedInode>>);
+pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<Box<State>>>);
 
 /// An inode locked for changes.
-pub(crate) struct InodeWrite<'a>(WriteGuard<'a, Option<LoadedInode>>);
+pub(crate) struct InodeWrite<'a>(WriteGuard<'a, Option<Box<State>>>);
 
 /// A guard is made only of a loaded inode, and nobody unloads it under its lock but [`InodeWrite::set_freed`].
 const LOADED: &str = "a locked inode is loaded";
@@ -68,26 +88,45 @@ const LOADED: &str = "a locked inode is loaded";
 impl Deref for InodeRead<'_> {
     type Target = LoadedInode;
     fn deref(&self) -> &LoadedInode {
-        self.0.as_ref().expect(LOADED)
+        &self.0.as_ref().expect(LOADED).inode
+    }
+}
+
+impl InodeRead<'_> {
+    /// Data that wait for their blocks.
+    pub(crate) fn delayed(&self) -> &Delayed {
+        &self.0.as_ref().expect(LOADED).delayed
     }
 }
 
 impl Deref for InodeWrite<'_> {
     type Target = LoadedInode;
     fn deref(&self) -> &LoadedInode {
-        self.0.as_ref().expect(LOADED)
+        &self.0.as_ref().expect(LOADED).inode
     }
 }
 
 impl DerefMut for InodeWrite<'_> {
     fn deref_mut(&mut self) -> &mut LoadedInode {
-        self.0.as_mut().expect(LOADED)
+        &mut self.0.as_mut().expect(LOADED).inode
     }
 }
 
 impl InodeWrite<'_> {
-    /// The inode is no more: whoever waits for the lock finds nothing.
+    /// Data that wait for their blocks.
+    pub(crate) fn delayed(&self) -> &Delayed {
+        &self.0.as_ref().expect(LOADED).delayed
+    }
+
+    /// The inode and the data that wait for their blocks.
+    pub(crate) fn parts(&mut self) -> (&mut LoadedInode, &mut Delayed) {
+        let state = self.0.as_mut().expect(LOADED);
+        (&mut state.inode, &mut state.delayed)
+    }
+
+    /// The inode is no more: whoever waits for the lock finds nothing. It has no delayed data.
     pub(crate) fn set_freed(mut self) {
+        debug_assert!(self.delayed().is_empty(), "data of inode {} are forgotten", self.number);
         *self.0 = None;
     }
 }
@@ -126,7 +165,7 @@ impl LiveInode {
     ) -> Result<InodeWrite<'_>, Error> {
         let mut state = self.state.write_keyed(as_what.key(self.number));
         if state.is_none() {
-            *state = Some(load()?);
+            *state = Some(State::new(load()?));
         }
         Ok(InodeWrite(state))
     }
@@ -141,9 +180,40 @@ impl LiveInode {
             return Ok(None);
         };
         if state.is_none() {
-            *state = Some(inode::load(source, self.number)?);
+            *state = Some(State::new(inode::load(source, self.number)?));
         }
         Ok(Some(InodeWrite(state)))
+    }
+
+    /// As [`Self::write`]; `None` where the inode is not in memory.
+    pub(crate) fn write_if_loaded(&self, as_what: LockAs) -> Option<InodeWrite<'_>> {
+        let state = self.state.write_keyed(as_what.key(self.number));
+        state.is_some().then_some(InodeWrite(state))
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> InodeNo {
+        self.number
+    }
+
+    /// Whether the file was emptied and has not been written to the device since. Told under its lock.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Says so.
+    pub(crate) fn set_replaced(&self, is_replaced: bool) {
+        self.is_replaced.store(is_replaced, Ordering::Relaxed);
+    }
+
+    /// Delayed data were lost: the next one who waits for them is told.
+    pub(crate) fn set_lost(&self, why: Error) {
+        self.lost.lock().get_or_insert(why);
+    }
+
+    /// Tells once why delayed data were lost.
+    pub(crate) fn take_lost(&self) -> Result<(), Error> {
+        self.lost.lock().take().map_or(Ok(()), Err)
     }
 
     /// Another hold. The inode is locked, so it is not deleted meanwhile.
@@ -254,6 +324,8 @@ impl InodeCache {
             changes: AtomicU64::new(1),
             synced: AtomicU64::new(0),
             may_be_named: AtomicBool::new(false),
+            is_replaced: AtomicBool::new(false),
+            lost: Mutex::default(),
         });
         shard.inodes.insert(number.0, new.clone());
         shard.queue.push_back(number.0);

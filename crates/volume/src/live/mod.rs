@@ -1,5 +1,6 @@
 //! A volume that is being changed: the journal and its frames, the allocator, inodes in memory.
 
+pub(crate) mod delay;
 pub(crate) mod edit;
 pub(crate) mod inodes;
 pub(crate) mod mmp;
@@ -14,8 +15,10 @@ use crate::open::{DataMode, LiveOptions};
 use crate::source::{BlockKind, Facts};
 use crate::volume::Volume;
 use crate::write::orphans::Orphans;
+use crate::write::quota::Promised;
+use delay::Delays;
 use edit::LiveEdit;
-use extant_device::env::{Env, Worker};
+use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_device::{Device, DeviceError};
@@ -24,7 +27,6 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
-use mmp::MmpMark;
 use status::Status;
 
 /// What a volume has beyond a reader's when it is being changed.
@@ -39,17 +41,17 @@ pub(crate) struct Live {
     pub(crate) closes_clean: bool,
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeCache,
+    /// Data that wait for their blocks.
+    pub(crate) delays: Delays,
     /// Held by renames of directories between directories.
     pub(crate) renames: Mutex<(), RenameLock>,
     /// Inodes to be finished after power loss.
     pub(crate) orphans: Mutex<Orphans, OrphanLock>,
-    /// Held while quotas are counted.
-    pub(crate) quotas: Mutex<(), QuotaLock>,
+    /// Held while quotas are counted: what owners were promised beside.
+    pub(crate) quotas: Mutex<Promised, QuotaLock>,
     pub(crate) status: Arc<Status>,
     /// Changes are held back.
     pub(crate) is_frozen: AtomicBool,
-    /// The mark of multiple-mount protection, and who keeps it alive.
-    pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,
     /// The next inode's generation is made of it.
     pub(crate) generations: AtomicU64,
 }
@@ -151,15 +153,26 @@ impl Volume {
         LiveEdit::start(self, live, credits)
     }
 
+    /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are taken, so that who waits keeps nobody
+    /// from reading.
+    pub(crate) fn wait_for_thaw(&self, live: &Live) -> Result<(), Error> {
+        drop(live.journal.start(0)?);
+        Ok(())
+    }
+
     /// Runs an operation, and once more after a commit if it finds no space while freed space waits for one. The operation has
     /// let its handle go when it returns.
     pub(crate) fn with_space<R>(
         &self,
         mut operation: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let result = operation();
         let live = self.live()?;
-        if matches!(result, Err(Error::NoSpace)) && live.allocator.has_pending() {
+        self.wait_for_thaw(live)?;
+        let result = operation();
+        let is_promised = live.allocator.reserved_clusters() > 0;
+        if matches!(result, Err(Error::NoSpace)) && (is_promised || live.allocator.has_pending()) {
+            // Delayed data need less than they were promised.
+            self.write_back_all(live);
             live.journal.sync()?;
             return self.noted(operation());
         }

@@ -24,6 +24,12 @@ extant_device::lock_ranks! {
     pub FreedLock = 310;
     /// A shard of the cache of inodes. Held for moments; no other lock is taken meanwhile.
     pub InodeCacheLock = 400;
+    /// The files that have delayed data.
+    pub DelayListLock = 402;
+    /// How much memory delayed data take. Waited under, with no other lock held.
+    pub DelayedMemoryLock = 404;
+    /// Why a file's delayed data were lost.
+    pub LostLock = 406;
     /// What the volume knows of its own errors.
     pub StatusLock = 410;
 }

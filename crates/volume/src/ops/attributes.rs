@@ -40,10 +40,15 @@ impl Volume {
     /// [`Error::ReadOnly`], something broken on the way, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         self.with_space(|| {
-            let inode = self.live()?.inodes.get(file);
-            let mut inode = inode.write(self, LockAs::File)?;
+            let live = self.live()?;
+            let file = live.inodes.get(file);
+            let mut inode = file.write(self, LockAs::File)?;
             if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-                return Err(Error::NotPermitted(file));
+                return Err(Error::NotPermitted(inode.number));
+            }
+            if set.uid.is_some() || set.gid.is_some() {
+                // Space is promised to owners.
+                self.write_back(live, &file, &mut inode);
             }
             let credits = credits::INODE + 2 * credits::XATTR_BLOCK + 2 * credits::quotas(self);
             // Who changes owners is one whom limits do not bind.
@@ -73,8 +78,8 @@ impl Volume {
             changed.inode.mtime = stored(set.mtime).unwrap_or(changed.mtime);
             changed.inode.ctime = stored(set.ctime).unwrap_or(edit.now());
             write_loaded(&mut edit, &changed)?;
-            *inode = changed.clone();
-            Ok(changed)
+            *inode = changed;
+            Ok(self.seen(&inode, inode.delayed()))
         })
     }
 }

@@ -22,7 +22,7 @@ impl Volume {
         let file = live.inodes.get(inode);
         let locked = file.read(self, LockAs::File)?;
         file.hold(&locked);
-        Ok(locked.clone())
+        Ok(self.seen(&locked, locked.delayed()))
     }
 
     /// Gives `count` holds of an inode back. With the last one a file without links goes.
@@ -108,6 +108,8 @@ impl Volume {
     fn delete(&self, mut edit: LiveEdit<'_>, mut inode: InodeWrite<'_>) -> Result<(), Error> {
         let (number, file_type) = (inode.number, inode.file_type());
         self.live()?.allocator.discard_window(number);
+        let (loaded, delayed) = inode.parts();
+        self.drop_delayed(self.live()?, loaded, delayed, 0);
         if has_blocks(self, &inode) {
             let rest = self.delete_credits(&inode);
             self.remove_to_end(&mut edit, &mut inode, FileBlock(0), rest)?;

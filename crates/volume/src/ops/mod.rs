@@ -6,7 +6,7 @@
 mod attributes;
 mod create;
 pub(crate) mod credits;
-mod data;
+pub(crate) mod data;
 mod delete;
 mod namespace;
 mod new_inode;

@@ -171,7 +171,7 @@ impl Volume {
             inode.inode.links += 1;
             inode.inode.ctime = edit.now();
             write_loaded(&mut edit, &inode)?;
-            Ok(inode.clone())
+            Ok(self.seen(&inode, inode.delayed()))
         })
     }
 
@@ -185,6 +185,7 @@ impl Volume {
 
     fn unlink_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         let live = self.live()?;
+        self.wait_for_thaw(live)?;
         let parent = live.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;
         parent.as_dir()?;
@@ -220,6 +221,7 @@ impl Volume {
 
     fn rmdir_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         let live = self.live()?;
+        self.wait_for_thaw(live)?;
         let parent = live.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;
         parent.as_dir()?;

@@ -355,6 +355,11 @@ impl Volume {
         } else if moves_dir {
             self.check_takes_subdir(dirs.to())?;
         }
+        let live = self.live()?;
+        if replaced.is_some() && live.options.auto_da_alloc {
+            // Whoever sees the new file under the name sees its data.
+            self.write_back(live, &source.file, &mut inode);
+        }
         let credits = credits::insert_name(dirs.to())
             + 2 * credits::REMOVE_NAME
             + 2 * credits::INODE

@@ -241,9 +241,14 @@ impl Volume {
         mut change: impl FnMut(&mut LiveEdit<'_>, &mut LoadedInode) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.with_space(|| {
-            let live = self.live()?.inodes.get(file);
-            let mut inode = live.write(self, LockAs::File)?;
+            let live = self.live()?;
+            let shared = live.inodes.get(file);
+            let mut inode = shared.write(self, LockAs::File)?;
             check_changeable(&inode)?;
+            if self.has_quotas() {
+                // The owners may change, to whom space is promised.
+                self.write_back(live, &shared, &mut inode);
+            }
             let mut edit = self.edit(credits)?.privileged(is_privileged);
             change(&mut edit, &mut inode)?;
             inode.inode.ctime = edit.now();

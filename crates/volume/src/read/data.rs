@@ -88,7 +88,8 @@ fn read_inline<S: MetadataRead>(
     Ok(())
 }
 
-fn read_blocks<S: MetadataRead>(
+/// Reads a file's blocks, whatever its size.
+pub(crate) fn read_blocks<S: MetadataRead>(
     source: &S,
     inode: &LoadedInode,
     offset: u64,

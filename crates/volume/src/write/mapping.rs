@@ -189,7 +189,7 @@ fn limit(geometry: &Geometry, is_extent_mapped: bool) -> u64 {
 }
 
 /// Whether any block of the cluster that `at` lies in is mapped.
-fn has_blocks_in_cluster<S: MetadataRead>(
+pub(crate) fn has_blocks_in_cluster<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,

@@ -14,6 +14,8 @@ use extant_ondisk::quota::{
     QuotaRecord, QuotaTree, RECORDS_PER_LEAF, RawQuotaLeafHeader, slots,
 };
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Who is charged for a file.
@@ -53,6 +55,20 @@ pub fn charge<E: Edit>(
     usage: Usage,
     limits: Limits,
 ) -> Result<(), Error> {
+    charge_beside(edit, &Promised::default(), file, usage, limits)
+}
+
+/// As [`charge`], where some space is promised already: limits hold for both together.
+///
+/// # Errors
+/// As [`charge`].
+pub fn charge_beside<E: Edit>(
+    edit: &mut E,
+    promised: &Promised,
+    file: &LoadedInode,
+    usage: Usage,
+    limits: Limits,
+) -> Result<(), Error> {
     if usage.is_none() || is_exempt(edit, file) {
         return Ok(());
     }
@@ -60,7 +76,7 @@ pub fn charge<E: Edit>(
     let changes =
         files(edit).map(|(kind, number)| Change { kind, number, id: owners.id(kind), usage });
     let changes: Vec<_> = changes.collect();
-    apply(edit, &changes, limits)
+    apply(edit, promised, &changes, limits)
 }
 
 /// Moves all that a file uses, its inode included, to other owners. The inode is not changed.
@@ -69,6 +85,20 @@ pub fn charge<E: Edit>(
 /// As [`charge`].
 pub fn transfer<E: Edit>(
     edit: &mut E,
+    file: &LoadedInode,
+    to: Owners,
+    limits: Limits,
+) -> Result<(), Error> {
+    transfer_beside(edit, &Promised::default(), file, to, limits)
+}
+
+/// As [`transfer`], where some space is promised already.
+///
+/// # Errors
+/// As [`charge`].
+pub fn transfer_beside<E: Edit>(
+    edit: &mut E,
+    promised: &Promised,
     file: &LoadedInode,
     to: Owners,
     limits: Limits,
@@ -85,7 +115,7 @@ pub fn transfer<E: Edit>(
         changes.push(Change { kind, number, id: to.id(kind), usage });
         changes.push(Change { kind, number, id: from.id(kind), usage: usage.reversed() });
     }
-    apply(edit, &changes, limits)
+    apply(edit, promised, &changes, limits)
 }
 
 /// The record of an id; `None` when nothing was ever counted for it, or the volume keeps no such quota.
@@ -128,6 +158,65 @@ pub fn set_limits<E: Edit>(
     file.write_record(edit, found, &record)
 }
 
+/// Space that owners were promised and do not use yet: bytes, in memory only.
+#[derive(Debug, Default)]
+pub struct Promised(HashMap<(QuotaKind, u32), u64>);
+
+impl Promised {
+    /// What one id was promised.
+    fn to(&self, kind: QuotaKind, id: u32) -> u64 {
+        self.0.get(&(kind, id)).copied().unwrap_or(0)
+    }
+
+    /// Promises bytes to the owners of a file, if their limits allow it with what they use and were promised.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is promised then.
+    pub fn promise<S: MetadataRead>(
+        &mut self,
+        source: &S,
+        file: &LoadedInode,
+        bytes: u64,
+        now: i64,
+    ) -> Result<(), Error> {
+        if is_exempt(source, file) {
+            return Ok(());
+        }
+        let owners = Owners::of(&file.inode);
+        let usage = Usage { space: i64::try_from(bytes).unwrap_or(i64::MAX), inodes: 0 };
+        for (kind, _) in files(source) {
+            let id = owners.id(kind);
+            let Some(mut record) = record(source, kind, id)? else { continue };
+            let beside = self.to(kind, id).saturating_add(bytes);
+            record.space = record.space.saturating_add(beside);
+            if is_exceeded(&record, usage, now) {
+                return Err(Error::QuotaExceeded);
+            }
+        }
+        for kind in QuotaKind::ALL {
+            *self.0.entry((kind, owners.id(kind))).or_default() += bytes;
+        }
+        Ok(())
+    }
+
+    /// Takes a promise back.
+    pub fn take_back(&mut self, owners: Owners, bytes: u64) {
+        for kind in QuotaKind::ALL {
+            if let Entry::Occupied(mut entry) = self.0.entry((kind, owners.id(kind))) {
+                *entry.get_mut() = entry.get().saturating_sub(bytes);
+                if *entry.get() == 0 {
+                    entry.remove();
+                }
+            }
+        }
+    }
+
+    /// Whether nothing is promised.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// The quota files of the volume.
 fn files<S: MetadataRead>(source: &S) -> impl Iterator<Item = (QuotaKind, InodeNo)> + use<S> {
     let facts = source.facts();
@@ -153,7 +242,12 @@ struct Change {
 }
 
 /// All changes or none. Records are added, then judged, then written.
-fn apply<E: Edit>(edit: &mut E, changes: &[Change], limits: Limits) -> Result<(), Error> {
+fn apply<E: Edit>(
+    edit: &mut E,
+    promised: &Promised,
+    changes: &[Change],
+    limits: Limits,
+) -> Result<(), Error> {
     let now = edit.now().seconds;
     let mut planned = Vec::with_capacity(changes.len());
     for change in changes {
@@ -162,7 +256,11 @@ fn apply<E: Edit>(edit: &mut E, changes: &[Change], limits: Limits) -> Result<()
         let mut record = found.record;
         record.space = record.space.saturating_add_signed(change.usage.space);
         record.inodes = record.inodes.saturating_add_signed(change.usage.inodes);
-        if limits == Limits::Judged && is_exceeded(&record, change.usage, now) {
+        let used = QuotaRecord {
+            space: record.space.saturating_add(promised.to(change.kind, change.id)),
+            ..record
+        };
+        if limits == Limits::Judged && is_exceeded(&used, change.usage, now) {
             return Err(Error::QuotaExceeded);
         }
         settle(&mut record, &file.header, now);

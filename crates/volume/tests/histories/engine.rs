@@ -15,8 +15,8 @@ use extant_testkit::{Kind, TreeSnapshot, differences};
 use extant_volume::ops::FallocateMode;
 use extant_volume::read::mapping::Target;
 use extant_volume::{
-    AclKind, Error, Follow, LiveOptions, LoadedInode, OpenOptions, RenameFlags, SetAttributes,
-    Volume, XattrSet,
+    AclKind, DataMode, Error, Follow, LiveOptions, LoadedInode, OpenOptions, RenameFlags,
+    SetAttributes, Volume, XattrSet,
 };
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -67,6 +67,11 @@ impl Engine {
 
     pub(crate) fn volume(&self) -> &Volume {
         self.volume.as_ref().expect("closed only to be opened again")
+    }
+
+    /// Whether data wait in memory for their blocks.
+    pub(crate) fn delays(&self) -> bool {
+        self.options.delalloc != Some(false) && self.options.data != Some(DataMode::Journal)
     }
 
     /// The tree that the live volume shows.
@@ -221,7 +226,13 @@ impl Engine {
                 bytes.truncate(count);
                 return Ok(Answer::Bytes(bytes));
             }
-            Call::Sync => volume.sync()?,
+            Call::Sync => {
+                volume.sync()?;
+                if self.env.is_stepped() {
+                    // Nobody else writes.
+                    assert_eq!(volume.reserved_space(), 0, "promised after all was written");
+                }
+            }
             Call::SetXattr { file, name, seed, len, how } => {
                 let how = match how {
                     XattrHow::Any => XattrSet::Any,

@@ -20,6 +20,11 @@ use std::sync::Arc;
 /// Failures that a history is run with, spread over its requests.
 const PLACES: u64 = 12;
 
+/// Data are not delayed: the call that writes them is the one that fails.
+fn at_once() -> LiveOptions {
+    LiveOptions { delalloc: Some(false), ..LiveOptions::default() }
+}
+
 /// Runs a history with a failure to come, heals the device, opens the volume again and judges it.
 fn judge(
     kind: Kind,
@@ -32,7 +37,7 @@ fn judge(
     let devices = Devices::of(kind, inner.clone());
     let faulty = Arc::new(FaultyDevice::new(inner));
     let env = Env::stepped(3);
-    let mut engine = Engine::open(Devices::of(kind, faulty.clone()), &env, LiveOptions::default())
+    let mut engine = Engine::open(Devices::of(kind, faulty.clone()), &env, at_once())
         .map_err(|error| format!("open: {error}"))?;
     faulty.inject(fault.clone());
     let recorded =
@@ -80,8 +85,8 @@ fn fails(
 fn requests(kind: Kind, base: &MemoryDevice, history: &History) -> Result<(u64, u64), String> {
     let recorder = Arc::new(Recorder::new(Arc::new(base.fork())));
     let devices = Devices::of(kind, recorder.clone());
-    let mut engine = Engine::open(devices, &Env::stepped(3), LiveOptions::default())
-        .map_err(|error| error.to_string())?;
+    let mut engine =
+        Engine::open(devices, &Env::stepped(3), at_once()).map_err(|error| error.to_string())?;
     let opened = recorder.events().len();
     Recorded::replay(kind, &mut engine, history.clone(), Failures::None, |_| {})?;
     drop(engine);

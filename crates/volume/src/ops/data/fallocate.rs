@@ -2,7 +2,7 @@
 
 use super::super::{Creator, credits};
 use super::range::{max_size, touched, whole, zero_in_frames};
-use super::write::take_and_place;
+use super::round::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
 use crate::alloc::Claim;
 use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
@@ -97,6 +97,7 @@ impl Volume {
             }
             let end = offset.checked_add(length).ok_or(Error::FileTooLarge)?;
             file.set_unsynced();
+            self.write_back(live, &file, &mut inode);
             if inode.is_inline() {
                 if mode == FallocateMode::PunchHole {
                     return self.punch_inline(&mut inode, offset..end, by);
@@ -198,7 +199,7 @@ impl Volume {
                 Some(run) => (run, None),
                 None => {
                     let plan = mapping::plan(self, file, at, request, State::Unwritten)?;
-                    let claim = self.claim(live, &plan, by)?;
+                    let claim = claim_for(&plan, |request| self.claim(live, request, by))?;
                     (plan.run(claim.as_ref().map(Claim::run)), claim)
                 }
             };

@@ -2,7 +2,7 @@
 
 use super::super::{Creator, credits};
 use super::range::{touched, zero_in_frames};
-use super::write::set_state;
+use super::round::set_state;
 use super::{set_size, touch};
 use crate::edit::{AllocationRequest, Edit, Purpose, write_inode};
 use crate::error::Error;

@@ -2,20 +2,24 @@
 //!
 //! Data are on the device before the metadata that show them are changed. New blocks are set aside in memory ([`Claim`]), filled
 //! while nothing of the volume says that they are in use, and mapped in one operation then: what fails half way, or is cut off
-//! by power loss, leaves nothing mapped. Blocks that hold data are overwritten where they are. Where data are journalled
+//! by power loss, leaves nothing mapped. With delayed allocation (the default) data written into holes wait in memory first
+//! (`live::delay`). Blocks that hold data are overwritten where they are. Where data are journalled
 //! (`data=journal`, or the file's flag) they go through frames in the same operation as the map, and are read from there.
 //!
 //! [`Claim`]: crate::alloc::Claim
 
+mod delayed;
 mod fallocate;
 mod journalled;
 mod range;
+mod round;
 mod seek;
 mod sync;
 mod truncate;
 mod write;
 
 pub use fallocate::FallocateMode;
+pub(crate) use round::Round;
 
 use super::Creator;
 use crate::edit::{Edit, change_superblock, superblock};

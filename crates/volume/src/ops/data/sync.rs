@@ -12,9 +12,29 @@ impl Volume {
     /// # Errors
     /// The journal was stopped by an earlier failure, or now; no such file.
     pub fn fsync(&self, file: InodeNo) -> Result<(), Error> {
-        self.with_inode(file, |_: &LoadedInode| Ok(()))?;
+        let Source::Live(live) = &self.source else {
+            return self.with_inode(file, |_: &LoadedInode| Ok(()));
+        };
+        let inode = live.inodes.get(file);
+        self.write_back_file(live, &inode);
+        drop(inode.read(self, LockAs::File)?);
+        inode.take_lost()?;
         // Data were on the device before the change of the inode, and every commit flushes it.
-        self.sync()
+        self.commit_all()
+    }
+
+    /// Tells that somebody who may have written closes the file: delayed data of a file that was emptied before are written, so
+    /// that soon after there is either its old or its new content (`auto_da_alloc`).
+    ///
+    /// # Errors
+    /// Once, why data of the file were lost earlier.
+    pub fn closed(&self, file: InodeNo) -> Result<(), Error> {
+        let Source::Live(live) = &self.source else { return Ok(()) };
+        let inode = live.inodes.get(file);
+        if inode.is_replaced() {
+            self.write_back_file(live, &inode);
+        }
+        inode.take_lost()
     }
 
     /// As [`Self::fsync`], but for times: where only blocks that the file had were overwritten the journal is not waited for.
@@ -24,11 +44,13 @@ impl Volume {
     pub fn fdatasync(&self, file: InodeNo) -> Result<(), Error> {
         let Source::Live(live) = &self.source else { return Ok(()) };
         let inode = live.inodes.get(file);
+        self.write_back_file(live, &inode);
         let locked = inode.read(self, LockAs::File)?;
+        inode.take_lost()?;
         let unsynced = inode.unsynced(&locked);
         drop(locked);
         if let Some(changes) = unsynced {
-            self.sync()?;
+            self.commit_all()?;
             inode.set_synced(changes);
             return Ok(());
         }

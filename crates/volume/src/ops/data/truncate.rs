@@ -6,8 +6,9 @@ use super::range::{Edges, max_size, zero_in_frames};
 use super::{check_writable, set_size, touch};
 use crate::edit::write_inode;
 use crate::error::Error;
+use crate::live::Live;
 use crate::live::edit::LiveEdit;
-use crate::live::inodes::LockAs;
+use crate::live::inodes::{InodeWrite, LockAs};
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::map;
 use crate::volume::Volume;
@@ -53,8 +54,29 @@ impl Volume {
             if size > max_size(self.geometry(), &inode) {
                 return Err(Error::FileTooLarge);
             }
+            if size == 0 && inode.delayed().size(inode.size) > 0 {
+                file.set_replaced(live.options.auto_da_alloc);
+            }
+            self.cut_delayed(live, &mut inode, size);
+            // The rest has its blocks before the size is set.
+            let is_replaced = file.is_replaced();
+            self.write_back(live, &file, &mut inode);
+            file.set_replaced(is_replaced);
             self.set_end(&mut inode, size, by)
         })
+    }
+
+    /// Drops delayed data behind a new end.
+    fn cut_delayed(&self, live: &Live, file: &mut InodeWrite<'_>, size: u64) {
+        let geometry = self.geometry();
+        let block_size = u64::from(geometry.block_size);
+        let (inode, delayed) = file.parts();
+        if delayed.is_empty() || delayed.end() <= size {
+            return;
+        }
+        delayed.zero(size..size.next_multiple_of(block_size), geometry);
+        delayed.cut_size(size);
+        self.drop_delayed(live, inode, delayed, size.div_ceil(block_size));
     }
 
     /// Moves the end of a file with blocks.

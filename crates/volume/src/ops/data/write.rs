@@ -1,63 +1,34 @@
 //! Writing: rounds of blocks set aside, filled, and mapped.
 
 use super::super::{Creator, credits};
+use super::delayed::Delaying;
 use super::range::{ZEROS, max_size, touched};
+use super::round::{Round, Was, claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
-use crate::alloc::{Budget, Claim};
-use crate::edit::{AllocationRequest, Edit, Purpose, Run, write_inode, write_loaded};
+use crate::alloc::Claim;
+use crate::edit::{AllocationRequest, Purpose, write_inode, write_loaded};
 use crate::error::Error;
 use crate::live::Live;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::{LiveInode, LockAs};
+use crate::live::delay::memory::Admission;
+use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::read::inode::LoadedInode;
-use crate::read::mapping::{Target, map};
 use crate::volume::Volume;
 use crate::write::inline;
-use crate::write::mapping::{self, Plan, State};
+use crate::write::mapping::{self, State};
 use extant_device::Request;
+use extant_device::sync::Arc;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+use extant_ondisk::{FileBlock, InodeNo};
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Runs that one round maps at most.
-const RUNS_OF_ROUND: usize = 64;
-
-/// A run of blocks that a round writes.
-struct Segment {
-    blocks: Range<u64>,
-    start: BlockNo,
-    state: Was,
-}
-
-impl Segment {
-    /// Its first block in the file, and its run.
-    fn placed(&self) -> (FileBlock, Run) {
-        let count = self.blocks.end - self.blocks.start;
-        (FileBlock(self.blocks.start), Run { start: self.start, count })
-    }
-}
-
-/// What the blocks were before.
-enum Was {
-    /// In use, and holding data.
-    Written,
-    /// In use, reading as zeros.
-    Unwritten,
-    /// A hole. The clusters are set aside, unless the file had them.
-    Hole(Option<Claim>),
-}
-
-/// Blocks that are written together.
-struct Round {
-    segments: Vec<Segment>,
-    credits: u32,
-}
-
-impl Round {
-    fn end(&self) -> u64 {
-        self.segments.last().map_or(0, |segment| segment.blocks.end)
-    }
+/// How far a write came.
+struct Written {
+    /// Where it begins; a write at the end knows it under the file's lock.
+    offset: Option<u64>,
+    done: usize,
+    /// The file wants every write durable (flag S).
+    is_sync: bool,
 }
 
 impl Volume {
@@ -108,50 +79,95 @@ impl Volume {
         by: &Creator,
     ) -> Result<(u64, usize), Error> {
         let live = self.writable()?;
-        let file = live.inodes.get(file);
-        let mut inode = file.write(self, LockAs::File)?;
-        check_writable(&inode)?;
-        let offset = offset.unwrap_or(inode.size);
-        if inode.flags.contains(InodeFlags::APPEND) && offset < inode.size {
-            return Err(Error::NotPermitted(inode.number));
+        self.wait_for_thaw(live)?;
+        let shared = live.inodes.get(file);
+        if let Some(offset) = offset
+            && self.overwrite(live, &shared, offset, bytes, by)?
+        {
+            return Ok((offset, bytes.len()));
+        }
+        let mut written = Written { offset, done: 0, is_sync: false };
+        let outcome = self.write_all(live, &shared, &mut written, bytes, by);
+        // What other files' data were promised beyond their need is there once these have their places.
+        let outcome = match outcome {
+            Err(Error::NoSpace) if live.allocator.reserved_clusters() > 0 => {
+                self.write_back_all(live);
+                self.write_all(live, &shared, &mut written, bytes, by)
+            }
+            other => other,
+        };
+        match outcome {
+            Err(Error::NoSpace | Error::QuotaExceeded) if written.done > 0 => {}
+            outcome => outcome?,
+        }
+        if written.is_sync {
+            self.fsync(file)?;
+        }
+        Ok((written.offset.unwrap_or(0), written.done))
+    }
+
+    /// Writes what is left of the bytes. `written` says how far it came, however it ends.
+    fn write_all(
+        &self,
+        live: &Live,
+        shared: &Arc<LiveInode>,
+        written: &mut Written,
+        bytes: &[u8],
+        by: &Creator,
+    ) -> Result<(), Error> {
+        // Before the lock: who waits for memory holds none.
+        let mut admission = self.admit(live, bytes.len() as u64);
+        let mut file = shared.write(self, LockAs::File)?;
+        check_writable(&file)?;
+        written.is_sync = file.flags.contains(InodeFlags::SYNC);
+        let size = file.delayed().size(file.size);
+        let offset = *written.offset.get_or_insert(size);
+        if file.flags.contains(InodeFlags::APPEND) && offset + (written.done as u64) < size {
+            return Err(Error::NotPermitted(file.number));
         }
         if bytes.is_empty() {
-            return Ok((offset, 0));
+            return Ok(());
         }
-        let room = max_size(self.geometry(), &inode).saturating_sub(offset);
+        let room = max_size(self.geometry(), &file).saturating_sub(offset);
         if room == 0 {
             return Err(Error::FileTooLarge);
         }
         // At most the length of a slice.
         let bytes = &bytes[..room.min(bytes.len() as u64) as usize];
-        let is_in_frames = inode.is_inline() || self.is_journalled(&inode);
-        if is_in_frames || offset + bytes.len() as u64 > inode.size {
-            file.set_unsynced();
+        let is_in_frames = file.is_inline() || self.is_journalled(&file);
+        if is_in_frames || offset + bytes.len() as u64 > size {
+            shared.set_unsynced();
         }
-        let mut done = 0;
         let mut has_waited = false;
-        while done < bytes.len() {
-            let (at, rest) = (offset + done as u64, &bytes[done..]);
-            match self.write_round(live, &file, &mut inode, at, rest, by) {
-                Ok(count) => done += count,
+        let mut outcome = Ok(());
+        while written.done < bytes.len() {
+            let (at, rest) = (offset + written.done as u64, &bytes[written.done..]);
+            match self.write_some(live, shared, &mut file, admission.as_mut(), at, rest, by) {
+                Ok(count) => written.done += count,
                 // Space that was freed may be used after a commit; no handle is held here.
                 Err(Error::NoSpace) if !has_waited && live.allocator.has_pending() => {
                     has_waited = true;
-                    live.journal.sync()?;
+                    outcome = live.journal.sync().map_err(Error::from);
                 }
-                Err(Error::NoSpace | Error::QuotaExceeded) if done > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) => outcome = Err(error),
+            }
+            if outcome.is_err() {
+                break;
             }
         }
-        Ok((offset, done))
+        let (_, delayed) = file.parts();
+        self.note_delayed(live, shared, delayed);
+        outcome
     }
 
     /// Writes some of the bytes, from the first on; how many.
-    fn write_round(
+    #[expect(clippy::too_many_arguments, reason = "what a write is, and what it may use")]
+    fn write_some(
         &self,
         live: &Live,
         shared: &LiveInode,
-        file: &mut LoadedInode,
+        file: &mut InodeWrite<'_>,
+        admission: Option<&mut Admission<'_>>,
         offset: u64,
         bytes: &[u8],
         by: &Creator,
@@ -165,106 +181,24 @@ impl Volume {
         if self.is_journalled(file) {
             return self.write_journalled(file, offset, bytes, by);
         }
+        let bytes = match self.delay_some(live, shared, file, admission, offset, bytes, by)? {
+            Delaying::Done(count) => return Ok(count),
+            Delaying::AtOnce(count) => &bytes[..count],
+        };
         let wanted = touched(self.geometry(), &(offset..offset + bytes.len() as u64));
-        let round = self.plan_round(live, file, wanted.start.0..wanted.end.0, by)?;
+        let mut round = Round::new(self);
+        self.plan_blocks(live, file, wanted.start.0..wanted.end.0, &mut round, |request| {
+            self.claim(live, request, by)
+        })?;
         if round.segments.iter().any(|segment| !matches!(segment.state, Was::Written)) {
             shared.set_unsynced();
         }
-        let end = (offset + bytes.len() as u64).min(round.end() << self.geometry().block_bits());
+        let round_end = round.range().end << self.geometry().block_bits();
+        let end = (offset + bytes.len() as u64).min(round_end);
         // At most the length of the slice.
         let bytes = &bytes[..(end - offset) as usize];
         self.fill(file, &round, offset, bytes)?;
         self.finish_round(live, file, round, offset..end, by)
-    }
-
-    /// Finds the runs that a range of blocks lies in, and sets space aside for its holes.
-    fn plan_round(
-        &self,
-        live: &Live,
-        file: &LoadedInode,
-        blocks: Range<u64>,
-        by: &Creator,
-    ) -> Result<Round, Error> {
-        let most_credits = live.journal.max_credits() / 2;
-        let mut round = Round {
-            segments: Vec::new(),
-            credits: credits::INODE + credits::SUPERBLOCK + credits::quotas(self),
-        };
-        let mut goal = None;
-        let mut at = blocks.start;
-        while at < blocks.end && round.segments.len() < RUNS_OF_ROUND {
-            let mapping = map(self, file, FileBlock(at))?;
-            let mut len = mapping.len.min(blocks.end - at);
-            let cost = credits::map_run(self.geometry(), file, len);
-            if !round.segments.is_empty() && round.credits + cost > most_credits {
-                break;
-            }
-            let (start, state) = match mapping.target {
-                Target::Written(start) => (start, Was::Written),
-                Target::Unwritten(start) => (start, Was::Unwritten),
-                Target::Hole => {
-                    let request = AllocationRequest {
-                        inode: file.number,
-                        purpose: Purpose::Data,
-                        goal,
-                        count: len,
-                        part: None,
-                    };
-                    let before = round.segments.last().map(Segment::placed);
-                    let (run, claim) = match self.rest_of_cluster(before, FileBlock(at), len) {
-                        Some(run) => (run, None),
-                        None => {
-                            let state = State::Written;
-                            let plan = mapping::plan(self, file, FileBlock(at), request, state)?;
-                            let claim = match self.claim(live, &plan, by) {
-                                Err(Error::NoSpace) if !round.segments.is_empty() => break,
-                                other => other?,
-                            };
-                            (plan.run(claim.as_ref().map(Claim::run)), claim)
-                        }
-                    };
-                    len = run.count;
-                    goal = run.start.checked_add(run.count);
-                    (run.start, Was::Hole(claim))
-                }
-            };
-            if !matches!(state, Was::Written) {
-                round.credits += cost;
-            }
-            round.segments.push(Segment { blocks: at..at + len, start, state });
-            at += len;
-        }
-        Ok(round)
-    }
-
-    /// With bigalloc: where a hole goes on in the last cluster of the run before it, which the map does not know of yet.
-    pub(super) fn rest_of_cluster(
-        &self,
-        before: Option<(FileBlock, Run)>,
-        at: FileBlock,
-        most: u64,
-    ) -> Option<Run> {
-        let skipped = at.0 % u64::from(self.geometry().blocks_per_cluster);
-        let (start, run) = before.filter(|_| skipped > 0)?;
-        let left = u64::from(self.geometry().blocks_per_cluster) - skipped;
-        let follows = start.0 + run.count == at.0;
-        follows.then(|| Run { start: BlockNo(run.start.0 + run.count), count: left.min(most) })
-    }
-
-    /// Sets aside what a plan needs.
-    pub(super) fn claim(
-        &self,
-        live: &Live,
-        plan: &Plan,
-        by: &Creator,
-    ) -> Result<Option<Claim>, Error> {
-        match plan {
-            Plan::Shared(_) => Ok(None),
-            Plan::Fresh { request, .. } => {
-                let budget = Budget::Free { is_privileged: by.is_privileged };
-                live.allocator.claim(self, *request, budget).map(Some)
-            }
-        }
     }
 
     /// Writes the data of a round, and zeros around them in blocks that held none.
@@ -308,35 +242,14 @@ impl Volume {
         range: Range<u64>,
         by: &Creator,
     ) -> Result<usize, Error> {
-        let mut edit = self.edit(round.credits)?.privileged(by.is_privileged);
+        let mut edit = self.edit(round.credits())?.privileged(by.is_privileged);
         let mut covered = range.end;
-        let mut failure = None;
-        for segment in round.segments {
-            let start = segment.blocks.start << self.geometry().block_bits();
-            let mapped = match segment.state {
-                Was::Written => Ok(()),
-                Was::Unwritten => {
-                    let blocks = FileBlock(segment.blocks.start)..FileBlock(segment.blocks.end);
-                    self.set_written(&mut edit, file, blocks)
-                }
-                Was::Hole(claim) => {
-                    let count = segment.blocks.end - segment.blocks.start;
-                    let run = Run { start: segment.start, count };
-                    let at = FileBlock(segment.blocks.start);
-                    take_and_place(live, &mut edit, file, at, run, claim, State::Written)
-                }
-            };
-            if let Err(error) = mapped {
-                covered = covered.min(start.max(range.start));
-                failure = Some(error);
-                break;
+        if let Err((from, error)) = self.place_segments(live, &mut edit, file, round.segments) {
+            covered = covered.min(from.max(range.start));
+            if covered == range.start {
+                write_inode(&mut edit, file.number, &file.inode)?;
+                return Err(error);
             }
-        }
-        if let Some(error) = failure
-            && covered == range.start
-        {
-            write_inode(&mut edit, file.number, &file.inode)?;
-            return Err(error);
         }
         touch(&edit, file, by);
         let size = file.size.max(covered);
@@ -344,49 +257,6 @@ impl Volume {
         write_inode(&mut edit, file.number, &file.inode)?;
         // A part of the slice's length.
         Ok((covered - range.start) as usize)
-    }
-
-    /// Marks unwritten blocks that were filled as written. Where the tree has no room for the parts of an extent, and the volume none
-    /// for the tree, the rest of the extent is filled with zeros and all of it marked: what was preallocated can always be written.
-    fn set_written(
-        &self,
-        edit: &mut LiveEdit<'_>,
-        file: &mut LoadedInode,
-        blocks: Range<FileBlock>,
-    ) -> Result<(), Error> {
-        let mut next = Some(blocks.start);
-        while let Some(from) = next {
-            let range = from..blocks.end;
-            match mapping::set_state_step(edit, file, range.clone(), State::Written) {
-                Ok(after) => next = after,
-                Err(Error::NoSpace) => {
-                    let Some(extent) = mapping::unwritten_extent(self, file, from)? else {
-                        return Err(Error::NoSpace);
-                    };
-                    let end = blocks.end.min(extent.end());
-                    self.zero_run(extent.start, from.0 - extent.block.0)?;
-                    let behind = BlockNo(extent.start.0 + (end.0 - extent.block.0));
-                    self.zero_run(behind, extent.end().0 - end.0)?;
-                    set_state(edit, file, extent.block..extent.end(), State::Written)?;
-                    next = (end < blocks.end).then_some(end);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes zeros to a run of blocks on the device.
-    fn zero_run(&self, start: BlockNo, count: u64) -> Result<(), Error> {
-        let geometry = self.geometry();
-        let from = geometry.byte_of(start);
-        let to = from + count * u64::from(geometry.block_size);
-        for at in (from..to).step_by(ZEROS.len()) {
-            // At most the length of a slice.
-            let length = (to - at).min(ZEROS.len() as u64) as usize;
-            self.device.write_at(at, &ZEROS[..length])?;
-        }
-        Ok(())
     }
 
     /// Writes into an inline file in its inode. False when there is no room for it.
@@ -455,7 +325,7 @@ impl Volume {
                 part: None,
             };
             let plan = mapping::plan(self, &changed, FileBlock(0), request, State::Written)?;
-            let claim = self.claim(live, &plan, by)?;
+            let claim = claim_for(&plan, |request| self.claim(live, request, by))?;
             let run = plan.run(claim.as_ref().map(Claim::run));
             let mut block = contents;
             block.resize(self.geometry().block_len(), 0);
@@ -468,37 +338,4 @@ impl Volume {
         *file = changed;
         Ok(())
     }
-}
-
-/// Takes what was set aside and maps a run of it. A failed call has given it back.
-pub(super) fn take_and_place(
-    live: &Live,
-    edit: &mut LiveEdit<'_>,
-    file: &mut LoadedInode,
-    at: FileBlock,
-    run: Run,
-    claim: Option<Claim>,
-    state: State,
-) -> Result<(), Error> {
-    let taken = claim.map(|claim| live.allocator.take(edit, claim)).transpose()?;
-    mapping::place(edit, file, at, run, taken, state).or_else(|error| {
-        if let Some(taken) = taken {
-            edit.free(taken, Purpose::Data)?;
-        }
-        Err(error)
-    })
-}
-
-/// Marks mapped blocks of a range in one operation.
-pub(super) fn set_state(
-    edit: &mut LiveEdit<'_>,
-    file: &mut LoadedInode,
-    blocks: Range<FileBlock>,
-    state: State,
-) -> Result<(), Error> {
-    let mut next = Some(blocks.start);
-    while let Some(from) = next {
-        next = mapping::set_state_step(edit, file, from..blocks.end, state)?;
-    }
-    Ok(())
 }

@@ -226,6 +226,15 @@ fn every_call_survives_power_loss_in_every_mode() {
 }
 
 #[test]
+fn contents_that_are_not_delayed_survive_power_loss_too() {
+    let kinds = ["ext4-1k", "ext3-4k", "bigalloc"];
+    for (mode, seed) in [(DataMode::Ordered, 75), (DataMode::Writeback, 85)] {
+        let options = LiveOptions { delalloc: Some(false), ..with_data(mode) };
+        every_cut_with(&committed(Profile::data()), &kinds, &options, seed);
+    }
+}
+
+#[test]
 fn other_ways_to_commit_survive_power_loss_too() {
     let checksums = LiveOptions { journal_checksum: true, ..with_data(DataMode::Ordered) };
     every_cut_with(&committed(Profile::all()), &["no-checksums"], &checksums, 110);

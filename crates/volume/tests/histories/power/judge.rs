@@ -10,7 +10,8 @@ use extant_device::{Device, MemoryDevice, Recorder};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::history::{Call, Expected, Fallocate, FileId, History, Model, Step, advance};
-use extant_testkit::{TreeSnapshot, differences};
+
+use extant_testkit::{Entry, TreeSnapshot, differences};
 use extant_volume::{Error, LiveOptions, OpenOptions, SuperblockAt, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -42,6 +43,8 @@ pub(crate) struct Recorded {
     states: Vec<Model>,
     outlines: Vec<(TreeSnapshot, BTreeMap<Vec<u8>, FileId>)>,
     sure: HashMap<usize, Sure>,
+    /// Written data may be on the volume later than the calls that follow.
+    delays: bool,
     /// Ranges that calls were to change when the device failed: they may have got anywhere.
     broken_off: Vec<(FileId, Range<u64>)>,
 }
@@ -61,6 +64,13 @@ fn changed_range(step: &Step) -> Option<(FileId, Range<u64>)> {
         Call::Truncate { file, size } => Some((file, size..u64::MAX)),
         Call::Fallocate { file, offset, .. } => Some((file, offset..u64::MAX)),
         _ => None,
+    }
+}
+
+/// Delayed data are judged with the contents.
+fn forget_size(entry: &mut Entry) {
+    if entry.kind == extant_testkit::Kind::File {
+        entry.size = 0;
     }
 }
 
@@ -127,6 +137,7 @@ impl Recorded {
             sure: HashMap::new(),
             marks: Vec::new(),
             broken_off: Vec::new(),
+            delays: engine.delays(),
             history,
         };
         let mut latched = None;
@@ -169,6 +180,9 @@ impl Recorded {
             }
         }
         recorded.outlines = recorded.states.iter().map(Model::outline).collect();
+        for (tree, _) in recorded.outlines.iter_mut().filter(|_| recorded.delays) {
+            tree.entries.values_mut().for_each(forget_size);
+        }
         Ok(recorded)
     }
 
@@ -193,22 +207,22 @@ impl Recorded {
     pub(crate) fn judge(&self, marks: &[u64], volume: &Volume) -> Verdict {
         let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
         let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
-        let (mut least, mut sure) = (0, BTreeMap::new());
+        let (mut least, mut written, mut sure) = (0, 0, BTreeMap::new());
         for mark in marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 1) {
             let made = self.sure[&((*mark / 2) as usize)];
             least = least.max(made.least);
-            if let Some((file, state)) = made.content {
-                sure.insert(file, state);
+            match made.content {
+                Some((file, state)) => drop(sure.insert(file, state)),
+                None => written = written.max(made.least),
             }
         }
-        self.judge_between(least, last, &sure, volume)
+        self.judge_between((least, written, last), &sure, volume)
     }
 
-    /// As [`Self::judge`] with the states that are possible.
-    pub(crate) fn judge_between(
+    /// As [`Self::judge`] with the states that are possible, and the one whose data are all written.
+    fn judge_between(
         &self,
-        least: usize,
-        last: usize,
+        (least, written, last): (usize, usize, usize),
         sure: &BTreeMap<FileId, usize>,
         volume: &Volume,
     ) -> Verdict {
@@ -216,6 +230,9 @@ impl Recorded {
         let found = tree.without("lost+found").map(|entry| {
             entry.content = None;
             entry.mtime = (0, 0);
+            if self.delays {
+                forget_size(entry);
+            }
         });
         let mut nearest: Option<(usize, Vec<String>)> = None;
         let mut wrong_content = Vec::new();
@@ -228,7 +245,7 @@ impl Recorded {
                 continue;
             }
             let is_right = check_flags(volume, &self.states[state], &self.outlines[state].1)
-                .and_then(|()| self.check_contents(state, last, sure, volume));
+                .and_then(|()| self.check_contents(state, (written, last), sure, volume));
             match is_right {
                 Ok(()) => return Ok(state),
                 Err(what) => wrong_content.push(format!("as after step {state}: {what}")),
@@ -273,10 +290,39 @@ impl Recorded {
             && lines.iter().all(|line| line.contains(": size: expected"))
     }
 
+    /// The last state up to `state` that another call than a write has left a file in: it has no delayed data then.
+    fn settled(&self, id: FileId, state: usize) -> usize {
+        let mut steps = self.history.steps[..state.min(self.history.steps.len())].iter();
+        let is_cut = |step: &Step| {
+            !matches!(step.call, Call::Write { .. })
+                && changed_range(step).is_some_and(|(file, _)| file == id)
+        };
+        steps.rposition(is_cut).map_or(0, |at| at + 1)
+    }
+
+    /// A file ends where it did at one of the states, or where the data of a write ended that were written before those of another.
+    fn check_size(
+        &self,
+        id: FileId,
+        state: usize,
+        states: Range<usize>,
+        size: u64,
+    ) -> Result<(), String> {
+        let of = |state: usize| self.states.get(state)?.file(id).map(|file| file.size);
+        // A file that was made later begins empty.
+        let first = of(states.start).unwrap_or(0);
+        let least = first.min(of(state + 1).unwrap_or(first));
+        let most = states.clone().filter_map(of).max().unwrap_or(0);
+        if size < least || size > most {
+            return Err(format!("its size is {size}, not in {least}..={most} ({states:?})"));
+        }
+        Ok(())
+    }
+
     fn check_contents(
         &self,
         state: usize,
-        last: usize,
+        (written, last): (usize, usize),
         sure: &BTreeMap<FileId, usize>,
         volume: &Volume,
     ) -> Result<(), String> {
@@ -290,7 +336,13 @@ impl Recorded {
             let inode = volume
                 .resolve(path, extant_volume::Follow::No)
                 .map_err(|error| format!("{}: {error}", path.escape_ascii()))?;
-            let first = sure.get(id).map_or(state, |sure| state.max(*sure));
+            let sure = sure.get(id).map_or(written, |sure| written.max(*sure));
+            let first =
+                if self.delays { sure.max(self.settled(*id, state)) } else { sure.max(state) };
+            if self.delays {
+                self.check_size(*id, state, first..last + 1, inode.size)
+                    .map_err(|what| format!("{} ({id:?}): {what}", path.escape_ascii()))?;
+            }
             self.check_content(*id, state, first, last, volume, inode.number)
                 .map_err(|what| format!("{} ({id:?}): {what}", path.escape_ascii()))?;
         }

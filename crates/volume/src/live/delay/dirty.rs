@@ -1,0 +1,326 @@
+//! Data of one file that wait for their blocks.
+
+use extant_device::AlignedBuffer;
+use extant_ondisk::Geometry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Bytes of the largest piece that grows from smaller writes; a write's own piece may be longer.
+const PIECE: usize = 256 << 10;
+/// Direct requests want addresses that are multiples of this at most.
+const ALIGNMENT: usize = 4096;
+
+/// Data of a file in blocks that its map knows as holes. They are zeros where nothing was written.
+///
+/// Guarded by the inode's lock. Whoever maps a block of the file looks here first: a block is mapped or delayed, never both.
+#[derive(Debug, Default)]
+pub(crate) struct Delayed {
+    /// By their first block; they do not overlap.
+    pieces: BTreeMap<u64, Piece>,
+    /// Runs of blocks that lie together.
+    runs: u64,
+    /// Where the data end, in bytes of the file. The file reaches at least as far.
+    size: u64,
+    blocks: u64,
+    /// Bytes of memory.
+    memory: u64,
+    /// With bigalloc: the logical clusters that are promised, those whose first block of the file is delayed.
+    clusters: BTreeSet<u64>,
+    /// Clusters promised for the blocks.
+    pub(super) data_reserved: u64,
+    /// Clusters promised for what the map may grow by.
+    pub(super) map_reserved: u64,
+    /// Bytes promised to the file's owners.
+    pub(super) quota: u64,
+    /// When they are to be written, on the environment's clock; `None` while nobody knows of them.
+    pub(super) due: Option<Duration>,
+}
+
+/// Data of blocks that follow each other.
+#[derive(Debug)]
+struct Piece {
+    buffer: AlignedBuffer,
+    /// Bytes at its start that are no longer data.
+    skipped: usize,
+    /// Where its data end.
+    end: usize,
+}
+
+impl Piece {
+    fn new(capacity: usize, len: usize) -> Self {
+        let alignment = ALIGNMENT.min(capacity.next_power_of_two());
+        Self { buffer: AlignedBuffer::new(capacity, alignment), skipped: 0, end: len }
+    }
+
+    fn len(&self) -> usize {
+        self.end - self.skipped
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.skipped..self.end]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.skipped..self.end]
+    }
+
+    fn memory(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+}
+
+/// Part of a range of bytes: data that are delayed, or what the file has on the volume.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Part<'d> {
+    /// Delayed bytes.
+    Delayed(&'d [u8]),
+    /// So many bytes of the file.
+    Stored(u64),
+}
+
+impl Delayed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Where the file ends: its inode says `stored`.
+    pub(crate) fn size(&self, stored: u64) -> u64 {
+        self.size.max(stored)
+    }
+
+    /// Where the delayed data end.
+    pub(crate) fn end(&self) -> u64 {
+        self.size
+    }
+
+    /// The file ends at `size` at the latest, as far as delayed data say.
+    pub(crate) fn cut_size(&mut self, size: u64) {
+        self.size = self.size.min(size);
+    }
+
+    /// Blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Runs of blocks.
+    pub(crate) fn runs_count(&self) -> u64 {
+        self.runs
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Clusters promised for the data.
+    pub(crate) fn data_reserved(&self) -> u64 {
+        self.data_reserved
+    }
+
+    /// Whether a block is delayed.
+    pub(crate) fn contains(&self, block: u64, geometry: &Geometry) -> bool {
+        self.at(block, geometry.block_len()).is_some()
+    }
+
+    /// The first delayed block at or behind `block`.
+    pub(crate) fn next(&self, block: u64, geometry: &Geometry) -> Option<u64> {
+        if self.contains(block, geometry) {
+            return Some(block);
+        }
+        self.pieces.range(block..).next().map(|(start, _)| *start)
+    }
+
+    /// Whether a range of blocks has a delayed one.
+    pub(crate) fn overlaps(&self, blocks: &Range<u64>, geometry: &Geometry) -> bool {
+        !self.is_empty() && self.next(blocks.start, geometry).is_some_and(|next| next < blocks.end)
+    }
+
+    /// The piece that a block lies in, and its first block.
+    fn at(&self, block: u64, block_len: usize) -> Option<(u64, &Piece)> {
+        let (start, piece) = self.pieces.range(..=block).next_back()?;
+        (block - start < (piece.len() / block_len) as u64).then_some((*start, piece))
+    }
+
+    /// The runs of delayed blocks in the order of the file.
+    pub(crate) fn runs(&self, geometry: &Geometry) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (start, piece) in &self.pieces {
+            let end = start + (piece.len() / geometry.block_len()) as u64;
+            match runs.last_mut() {
+                Some(last) if last.end == *start => last.end = end,
+                _ => runs.push(*start..end),
+            }
+        }
+        runs
+    }
+
+    /// The bytes of delayed blocks, piece by piece; they are all delayed.
+    pub(crate) fn slices(
+        &self,
+        blocks: &Range<u64>,
+        geometry: &Geometry,
+    ) -> impl Iterator<Item = &[u8]> {
+        let bytes = blocks.start << geometry.block_bits()..blocks.end << geometry.block_bits();
+        self.parts(bytes, geometry).into_iter().filter_map(|part| match part {
+            Part::Delayed(bytes) => Some(bytes),
+            Part::Stored(_) => None,
+        })
+    }
+
+    /// A range of bytes, in parts that are delayed and parts that are not.
+    pub(crate) fn parts(&self, bytes: Range<u64>, geometry: &Geometry) -> Vec<Part<'_>> {
+        let bits = geometry.block_bits();
+        let mut parts = Vec::new();
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let block = at >> bits;
+            let Some((start, piece)) = self.at(block, geometry.block_len()) else {
+                let next = self.pieces.range(block..).next().map_or(u64::MAX, |(next, _)| *next);
+                let end = bytes.end.min(next.saturating_mul(1 << bits));
+                parts.push(Part::Stored(end - at));
+                at = end;
+                continue;
+            };
+            // Within the piece.
+            let from = (at - (start << bits)) as usize;
+            let len =
+                (piece.len() - from).min(usize::try_from(bytes.end - at).unwrap_or(usize::MAX));
+            parts.push(Part::Delayed(&piece.bytes()[from..from + len]));
+            at += len as u64;
+        }
+        parts
+    }
+
+    /// Blocks that were holes are delayed from now on, as zeros.
+    pub(crate) fn insert(&mut self, blocks: Range<u64>, geometry: &Geometry) {
+        let block_len = geometry.block_len();
+        let joins = |block: Option<u64>| block.is_some_and(|block| self.contains(block, geometry));
+        let (before, behind) = (joins(blocks.start.checked_sub(1)), joins(Some(blocks.end)));
+        self.runs = self.runs + 1 - u64::from(before) - u64::from(behind);
+        self.blocks += blocks.end - blocks.start;
+        let mut start = blocks.start;
+        let mut room = block_len;
+        if before && let Some((first, piece)) = self.pieces.range_mut(..start).next_back() {
+            debug_assert_eq!(first + (piece.len() / block_len) as u64, start, "the piece before");
+            // Room that an earlier write left: it holds zeros.
+            let spare = (piece.buffer.len() - piece.end) / block_len;
+            let taken = (blocks.end - start).min(spare as u64);
+            piece.end += taken as usize * block_len;
+            start += taken;
+            room = (piece.buffer.len() * 2).min(PIECE);
+        }
+        if start < blocks.end {
+            let len = (blocks.end - start) as usize * block_len;
+            // A file that is written from its start on gets ever longer pieces.
+            let free = self.pieces.range(start..).next().map_or(u64::MAX, |(next, _)| next - start);
+            let free = usize::try_from(free).unwrap_or(usize::MAX).saturating_mul(block_len);
+            let piece = Piece::new(len.max(room.min(free)), len);
+            self.memory += piece.memory();
+            self.pieces.insert(start, piece);
+        }
+    }
+
+    /// Writes over delayed blocks: as many of the bytes as lie in one piece.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8], geometry: &Geometry) -> usize {
+        let bits = geometry.block_bits();
+        let block = offset >> bits;
+        let Some((start, piece)) = self.pieces.range_mut(..=block).next_back() else { return 0 };
+        let from = usize::try_from(offset - (start << bits)).unwrap_or(usize::MAX);
+        if from >= piece.len() {
+            return 0;
+        }
+        let count = bytes.len().min(piece.len() - from);
+        piece.bytes_mut()[from..from + count].copy_from_slice(&bytes[..count]);
+        self.size = self.size.max(offset + count as u64);
+        count
+    }
+
+    /// Sets delayed bytes of a range within a block to zeros.
+    pub(crate) fn zero(&mut self, bytes: Range<u64>, geometry: &Geometry) {
+        let bits = geometry.block_bits();
+        let block = bytes.start >> bits;
+        if let Some((start, piece)) = self.pieces.range_mut(..=block).next_back() {
+            let from = usize::try_from(bytes.start - (start << bits)).unwrap_or(usize::MAX);
+            let to = usize::try_from(bytes.end - (start << bits)).unwrap_or(usize::MAX);
+            if from < piece.len() {
+                let to = to.min(piece.len());
+                piece.bytes_mut()[from..to].fill(0);
+            }
+        }
+    }
+
+    /// Blocks are delayed no more.
+    pub(crate) fn remove(&mut self, blocks: Range<u64>, geometry: &Geometry) {
+        let block_len = geometry.block_len();
+        let touched: Vec<u64> = self
+            .pieces
+            .range(..blocks.end)
+            .rev()
+            .take_while(|(start, piece)| **start + (piece.len() / block_len) as u64 > blocks.start)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in touched {
+            let Some(mut piece) = self.pieces.remove(&start) else { continue };
+            let end = start + (piece.len() / block_len) as u64;
+            // Within the piece, so it fits.
+            let kept_before = blocks.start.saturating_sub(start) as usize * block_len;
+            let kept_behind = end.saturating_sub(blocks.end) as usize * block_len;
+            self.blocks -= ((piece.len() - kept_before - kept_behind) / block_len) as u64;
+            if kept_before > 0 && kept_behind > 0 {
+                let mut rest = Piece::new(kept_behind, kept_behind);
+                let from = piece.len() - kept_behind;
+                rest.bytes_mut().copy_from_slice(&piece.bytes()[from..]);
+                self.memory += rest.memory();
+                self.pieces.insert(blocks.end, rest);
+            } else if kept_behind > 0 {
+                piece.skipped = piece.end - kept_behind;
+                self.pieces.insert(blocks.end, piece);
+                continue;
+            }
+            if kept_before > 0 {
+                // What is cut off reads as zeros should the piece grow again.
+                let (from, to) = (piece.skipped + kept_before, piece.end);
+                piece.buffer[from..to].fill(0);
+                piece.end = from;
+                self.pieces.insert(start, piece);
+                continue;
+            }
+            self.memory -= piece.memory();
+        }
+        self.runs = self.runs(geometry).len() as u64;
+        if self.pieces.is_empty() {
+            self.size = 0;
+        }
+    }
+
+    /// With bigalloc: whether the logical cluster is promised.
+    pub(super) fn has_cluster(&self, cluster: u64) -> bool {
+        self.clusters.contains(&cluster)
+    }
+
+    /// A logical cluster is promised from now on.
+    pub(super) fn add_cluster(&mut self, cluster: u64) {
+        self.clusters.insert(cluster);
+    }
+
+    /// Logical clusters that are not promised any more: of a range those that `is_gone` names.
+    pub(super) fn remove_clusters(
+        &mut self,
+        range: Range<u64>,
+        is_gone: impl Fn(&Self, u64) -> bool,
+    ) {
+        let gone: Vec<u64> = self.clusters.range(range).copied().collect();
+        for cluster in gone {
+            if is_gone(self, cluster) {
+                self.clusters.remove(&cluster);
+            }
+        }
+    }
+
+    /// With bigalloc: how many logical clusters are promised.
+    pub(super) fn clusters_count(&self) -> u64 {
+        self.clusters.len() as u64
+    }
+}

@@ -1,0 +1,121 @@
+//! The memory that delayed data take.
+//!
+//! One limit holds for a live volume ([`LiveOptions::memory`](crate::LiveOptions::memory)). Frames of metadata take at most half of
+//! it, and inodes an eighth; delayed data take what is left by those, between an eighth and half. Whoever would delay more waits,
+//! with no lock held, until data were written; nobody fails.
+
+use crate::live::ranks::DelayedMemoryLock;
+use extant_device::env::Env;
+use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::{Condvar, Mutex};
+
+/// Bytes that delayed data take and may take.
+#[derive(Debug)]
+pub(crate) struct DelayedMemory {
+    /// The volume's limit.
+    all: u64,
+    /// What delayed data may take now.
+    limit: AtomicU64,
+    used: Mutex<Used, DelayedMemoryLock>,
+    given_back: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    /// Delayed, or admitted and not yet delayed.
+    bytes: u64,
+    waiting: u64,
+}
+
+/// Bytes that somebody may delay. What is left of them is given back when it goes.
+#[derive(Debug)]
+pub(crate) struct Admission<'m> {
+    memory: &'m DelayedMemory,
+    bytes: u64,
+}
+
+impl Admission<'_> {
+    /// So many bytes are delayed now.
+    pub(crate) fn spend(&mut self, bytes: u64) {
+        let short = bytes.saturating_sub(self.bytes);
+        if short > 0 {
+            self.memory.used.lock().bytes += short;
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        self.memory.give_back(self.bytes);
+    }
+}
+
+impl DelayedMemory {
+    pub(crate) fn new(all: u64) -> Self {
+        Self {
+            all,
+            limit: AtomicU64::new(all / 2),
+            used: Mutex::default(),
+            given_back: Condvar::new(),
+        }
+    }
+
+    /// The largest write that is worth delaying: a longer one would push out all others.
+    pub(crate) fn largest(&self) -> u64 {
+        self.all / 16
+    }
+
+    /// Frames take so many bytes now: delayed data may take the rest, within bounds.
+    pub(crate) fn set_frames(&self, frames: u64) {
+        let left = (self.all - self.all / 8).saturating_sub(frames);
+        self.limit.store(left.clamp(self.all / 8, self.all / 2), Ordering::Relaxed);
+    }
+
+    /// Whether data should be written: half of what is allowed is delayed, or somebody waits.
+    pub(crate) fn is_short(&self) -> bool {
+        let used = self.used.lock();
+        used.waiting > 0 || used.bytes > self.limit.load(Ordering::Relaxed) / 2
+    }
+
+    /// Waits until so many bytes may be delayed. No lock is held; `wake` calls for somebody who writes.
+    pub(crate) fn admit(&self, env: &Env, bytes: u64, wake: impl Fn()) -> Admission<'_> {
+        let mut used = self.used.lock();
+        let is_over =
+            |used: &Used| used.bytes > 0 && used.bytes + bytes > self.limit.load(Ordering::Relaxed);
+        if is_over(&used) {
+            used.waiting += 1;
+            drop(used);
+            wake();
+            used = self.used.lock();
+            env.wait_while(&self.given_back, &mut used, |used| is_over(used));
+            used.waiting -= 1;
+        }
+        used.bytes += bytes;
+        Admission { memory: self, bytes }
+    }
+
+    /// So many bytes are free again.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mut used = self.used.lock();
+        debug_assert!(used.bytes >= bytes, "{bytes} bytes given back of {}", used.bytes);
+        used.bytes = used.bytes.saturating_sub(bytes);
+        let has_waiting = used.waiting > 0;
+        drop(used);
+        if has_waiting {
+            self.given_back.notify_all();
+        }
+    }
+
+    /// Delayed data took `before` bytes and take `after` now.
+    pub(crate) fn changed(&self, before: u64, after: u64) {
+        if after > before {
+            self.used.lock().bytes += after - before;
+        } else {
+            self.give_back(before - after);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Delayed allocation: data written into holes stay in memory, and get their blocks when they are written to the device.
+//!
+//! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for the data, what the map may grow
+//! by at worst, and the owners' quotas. So it is the call that fails for want of space, never the writing later, and what turns out
+//! not to be needed is given back. Data go to the device file by file and in the file's order, each run as one request for space
+//! ([`writeback`]), when somebody waits for them, when they are old, or when they take too much memory ([`memory`]).
+//!
+//! A file's size on the volume grows when the data up to it are written: after power loss a file ends where its data do.
+
+mod dirty;
+pub(crate) mod memory;
+mod reserve;
+mod writeback;
+
+pub(crate) use dirty::{Delayed, Part};
+pub(crate) use writeback::writer;
+
+use crate::error::Error;
+use crate::live::inodes::LiveInode;
+use crate::live::ranks::{DelayListLock, LostLock};
+use crate::volume::{Source, Volume};
+use extant_device::env::Waker;
+use extant_device::sync::{Arc, Mutex};
+use extant_ondisk::InodeNo;
+use memory::DelayedMemory;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The delayed data of a volume.
+#[derive(Debug)]
+pub(crate) struct Delays {
+    /// Whether data are delayed at all.
+    pub(crate) is_on: bool,
+    pub(crate) memory: DelayedMemory,
+    /// The files that have delayed data, by the time when these are to be written. Kept in step under the files' locks.
+    files: Mutex<BTreeMap<(Duration, InodeNo), Arc<LiveInode>>, DelayListLock>,
+    /// Why data of any file were lost, until somebody who waits for all is told.
+    lost: Mutex<Option<Error>, LostLock>,
+    waker: Mutex<Option<Waker>, LostLock>,
+}
+
+impl Delays {
+    /// No data yet; delayed ones take their part of `memory` bytes.
+    pub(crate) fn new(is_on: bool, memory: u64) -> Self {
+        Self {
+            is_on,
+            memory: DelayedMemory::new(memory),
+            files: Mutex::default(),
+            lost: Mutex::default(),
+            waker: Mutex::default(),
+        }
+    }
+
+    /// Who writes in the background.
+    pub(crate) fn set_writer(&self, waker: Waker) {
+        *self.waker.lock() = Some(waker);
+    }
+
+    /// Makes the background writer look.
+    pub(crate) fn wake_writer(&self) {
+        let waker = self.waker.lock().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A file has delayed data, to be written at that time. Its lock is held.
+    fn add(&self, due: Duration, file: &Arc<LiveInode>) {
+        let mut files = self.files.lock();
+        files.insert((due, file.number()), file.clone());
+        let is_first = files.keys().next().is_some_and(|key| key.1 == file.number());
+        drop(files);
+        if is_first {
+            self.wake_writer();
+        }
+    }
+
+    /// A file has no delayed data any more. Its lock is held.
+    fn remove(&self, due: Duration, number: InodeNo) {
+        let file = self.files.lock().remove(&(due, number));
+        // Dropped without the list's lock.
+        drop(file);
+    }
+
+    /// The file whose data are to be written first, and when.
+    fn first(&self) -> Option<(Duration, Arc<LiveInode>)> {
+        let files = self.files.lock();
+        files.first_key_value().map(|((due, _), file)| (*due, file.clone()))
+    }
+
+    /// All files that have delayed data.
+    fn all(&self) -> Vec<Arc<LiveInode>> {
+        self.files.lock().values().cloned().collect()
+    }
+
+    /// Data were lost: the next one who waits for all is told.
+    fn set_lost(&self, why: Error) {
+        self.lost.lock().get_or_insert(why);
+    }
+
+    /// Tells once why data were lost.
+    pub(crate) fn take_lost(&self) -> Result<(), Error> {
+        self.lost.lock().take().map_or(Ok(()), Err)
+    }
+}
+
+impl Volume {
+    /// Bytes that are promised to delayed data and what their maps may grow by: not among the free ones. 0 after [`Self::sync`],
+    /// unless somebody goes on writing.
+    pub fn reserved_space(&self) -> u64 {
+        match &self.source {
+            Source::Cached(_) => 0,
+            Source::Live(live) => {
+                live.allocator.reserved_clusters() * self.geometry().cluster_size()
+            }
+        }
+    }
+}

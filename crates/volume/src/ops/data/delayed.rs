@@ -1,0 +1,222 @@
+//! Writes into holes, kept in memory until they get their blocks; reads that see them; and writes over blocks that hold data, which
+//! change nothing of the file but its times.
+
+use super::super::{Creator, credits};
+use super::range::touched;
+use super::{SETGID_EXECUTABLE, SETUID, check_writable, touch};
+use crate::edit::write_inode;
+use crate::error::Error;
+use crate::live::Live;
+use crate::live::delay::memory::Admission;
+use crate::live::delay::{Delayed, Part};
+use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::read::data;
+use crate::read::inode::LoadedInode;
+use crate::read::mapping::{Target, map};
+use crate::volume::Volume;
+use extant_device::Request;
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::{FileBlock, Geometry};
+use std::ops::Range;
+
+/// What became of the first bytes of a write.
+pub(super) enum Delaying {
+    /// So many are delayed.
+    Done(usize),
+    /// So many must be written at once.
+    AtOnce(usize),
+}
+
+/// Memory that a write may take at most beyond its bytes: blocks that it does not fill, and room for what follows.
+fn beyond(geometry: &Geometry) -> u64 {
+    4 * u64::from(geometry.block_size)
+}
+
+impl Volume {
+    /// Waits until a write of so many bytes may be delayed; `None` where it is written at once.
+    pub(super) fn admit<'l>(&self, live: &'l Live, bytes: u64) -> Option<Admission<'l>> {
+        let memory = &live.delays.memory;
+        let is_delayed = live.delays.is_on && bytes > 0 && bytes <= memory.largest();
+        is_delayed.then(|| {
+            let wanted = bytes + beyond(self.geometry());
+            memory.admit(&live.env, wanted, || live.delays.wake_writer())
+        })
+    }
+
+    /// Delays the first bytes of a write where they fall on a hole or on delayed data.
+    #[expect(clippy::too_many_arguments, reason = "what a write is, and what it may use")]
+    pub(super) fn delay_some(
+        &self,
+        live: &Live,
+        shared: &LiveInode,
+        file: &mut InodeWrite<'_>,
+        admission: Option<&mut Admission<'_>>,
+        offset: u64,
+        bytes: &[u8],
+        by: &Creator,
+    ) -> Result<Delaying, Error> {
+        let geometry = self.geometry();
+        let bits = geometry.block_bits();
+        let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));
+        let blocks = blocks.start.0..blocks.end.0;
+        let next = file.delayed().next(blocks.start, geometry);
+        if next == Some(blocks.start) {
+            self.wait_for_thaw(live)?;
+            self.touch_delayed(live, file, by)?;
+            shared.set_unsynced();
+            let (_, delayed) = file.parts();
+            return Ok(Delaying::Done(delayed.write(offset, bytes, geometry)));
+        }
+        // Delayed data and what the map knows take turns.
+        let end = blocks.end.min(next.unwrap_or(u64::MAX));
+        let until = |end: u64| ((end << bits) - offset).min(bytes.len() as u64) as usize;
+        let Some(admission) = admission else { return Ok(Delaying::AtOnce(until(end))) };
+        let run = map(self, file, FileBlock(blocks.start))?;
+        let end = end.min(run.end().0);
+        if !run.is_hole() {
+            return Ok(Delaying::AtOnce(until(end)));
+        }
+        self.wait_for_thaw(live)?;
+        let (inode, delayed) = file.parts();
+        match self.reserve(live, inode, delayed, &(blocks.start..end), by) {
+            Ok(()) => {}
+            // What is written at once needs no more than it needs.
+            Err(Error::NoSpace) => return Ok(Delaying::AtOnce(until(end))),
+            Err(error) => return Err(error),
+        }
+        if delayed.end() <= inode.size {
+            // Once delayed data lie behind the stored end, what is between reads as zeros.
+            let gap = self.gap(inode, offset)?;
+            self.zero_on_device(&gap)?;
+        }
+        let before = delayed.memory();
+        delayed.insert(blocks.start..end, geometry);
+        admission.spend(delayed.memory() - before);
+        let mut done = 0;
+        let count = until(end);
+        while done < count {
+            done += delayed.write(offset + done as u64, &bytes[done..count], geometry);
+        }
+        shared.set_unsynced();
+        self.touch_delayed(live, file, by)?;
+        Ok(Delaying::Done(count))
+    }
+
+    /// The file's data change now. The times are stored with the data; what a program may run as changes at once.
+    fn touch_delayed(
+        &self,
+        live: &Live,
+        file: &mut LoadedInode,
+        by: &Creator,
+    ) -> Result<(), Error> {
+        let now = live.now(self.geometry());
+        (file.inode.mtime, file.inode.ctime) = (now, now);
+        let loses_ids =
+            file.mode & SETUID != 0 || file.mode & SETGID_EXECUTABLE == SETGID_EXECUTABLE;
+        if by.is_privileged || !loses_ids {
+            return Ok(());
+        }
+        let mut edit = self.edit(credits::INODE)?;
+        touch(&edit, file, by);
+        write_inode(&mut edit, file.number, &file.inode)
+    }
+
+    /// Reads a file of which some data are delayed.
+    pub(crate) fn read_delayed(
+        &self,
+        file: &LoadedInode,
+        delayed: &Delayed,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Error> {
+        let left = delayed.size(file.size).saturating_sub(offset);
+        // At most the buffer's length.
+        let count = left.min(buffer.len() as u64) as usize;
+        let mut at = offset;
+        let mut rest = &mut buffer[..count];
+        for part in delayed.parts(offset..offset + count as u64, self.geometry()) {
+            match part {
+                Part::Delayed(bytes) => {
+                    let (piece, behind) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+                    piece.copy_from_slice(bytes);
+                    at += bytes.len() as u64;
+                    rest = behind;
+                }
+                Part::Stored(len) => {
+                    // A part of the buffer.
+                    let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len as usize);
+                    data::read_blocks(self, file, at, piece)?;
+                    at += len;
+                    rest = behind;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Writes over blocks that hold data, all of them in the file: nobody waits for such a write but who changes the file. False
+    /// where it is another kind of write.
+    pub(super) fn overwrite(
+        &self,
+        live: &Live,
+        shared: &LiveInode,
+        offset: u64,
+        bytes: &[u8],
+        by: &Creator,
+    ) -> Result<bool, Error> {
+        let file = shared.read(self, LockAs::File)?;
+        check_writable(&file)?;
+        let end = offset.checked_add(bytes.len() as u64).ok_or(Error::FileTooLarge)?;
+        if bytes.is_empty()
+            || end > file.size
+            || file.is_inline()
+            || self.is_journalled(&file)
+            || file.flags.intersects(InodeFlags::APPEND | InodeFlags::SYNC)
+        {
+            return Ok(false);
+        }
+        let blocks = touched(self.geometry(), &(offset..end));
+        if file.delayed().overlaps(&(blocks.start.0..blocks.end.0), self.geometry()) {
+            return Ok(false);
+        }
+        let Some(mut batch) = self.in_place(&file, offset..end, bytes)? else { return Ok(false) };
+        self.wait_for_thaw(live)?;
+        self.device.submit(&mut batch)?;
+        drop(file);
+        // The file may be another by now: its times are all that is touched.
+        match shared.write(self, LockAs::File) {
+            Ok(mut file) => {
+                let mut edit = self.edit(credits::INODE)?;
+                touch(&edit, &mut file, by);
+                write_inode(&mut edit, file.number, &file.inode)?;
+            }
+            Err(Error::FreeInode(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// The requests that write bytes where the file has them; `None` where not all of them lie in blocks that hold data.
+    fn in_place<'b>(
+        &self,
+        file: &LoadedInode,
+        range: Range<u64>,
+        bytes: &'b [u8],
+    ) -> Result<Option<Vec<Request<'b>>>, Error> {
+        let geometry = self.geometry();
+        let bits = geometry.block_bits();
+        let mut batch = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let run = map(self, file, FileBlock(at >> bits))?;
+            let Target::Written(start) = run.target else { return Ok(None) };
+            let end = range.end.min(run.end().0.saturating_mul(1 << bits));
+            let place = geometry.byte_of(start) + (at - (run.block.0 << bits));
+            // Parts of the slice.
+            let part = (at - range.start) as usize..(end - range.start) as usize;
+            batch.push(Request::write(place, &bytes[part]));
+            at = end;
+        }
+        Ok(Some(batch))
+    }
+}

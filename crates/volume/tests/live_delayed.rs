@@ -1,0 +1,254 @@
+//! Delayed allocation seen from outside: when data are written, what they are promised, and what becomes of them when that fails.
+
+mod common;
+
+use extant_device::env::Env;
+use extant_device::{
+    Device, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
+};
+use extant_ondisk::InodeNo;
+use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
+use extant_volume::ops::FallocateMode;
+use extant_volume::{
+    Creator, DataMode, Error, LiveOptions, OpenOptions, RenameFlags, Target, Volume,
+};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+fn image(size: u64, options: &[&str]) -> Result<Arc<MemoryDevice>, String> {
+    tool("mke2fs").ok_or("mke2fs is not installed")?;
+    let image = TempImage::by_mke2fs(size, options)?;
+    Ok(Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap())))
+}
+
+fn open(device: Arc<dyn Device>, env: &Env, options: &LiveOptions) -> Volume {
+    OpenOptions::default().open_live(device, env, options).unwrap()
+}
+
+fn create(volume: &Volume, name: &str) -> InodeNo {
+    volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+}
+
+fn check(device: &dyn Device) {
+    let image = TempImage::of_size(device.size()).unwrap();
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    std::fs::write(image.path(), bytes).unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// Writes to the device that hold file data of a fill byte.
+fn data_writes(recorder: &Recorder, fill: u8) -> usize {
+    let holds = |event: &&Event| match event {
+        Event::Write { data, .. } => data.iter().filter(|byte| **byte == fill).count() > 500,
+        _ => false,
+    };
+    recorder.events().iter().filter(holds).count()
+}
+
+#[test]
+fn data_are_seen_at_once_and_written_when_they_are_old() {
+    let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let recorder = Arc::new(Recorder::new(device));
+    let env = Env::stepped(1);
+    let volume = open(recorder.clone(), &env, &LiveOptions::default());
+    let file = create(&volume, "file");
+    volume.sync().unwrap();
+    let free = volume.stat_fs().unwrap().free_blocks;
+    assert_eq!(volume.write(file, 300, &[7; 5000]).unwrap(), 5000);
+    let seen = volume.inode(file).unwrap();
+    assert_eq!((seen.size, seen.blocks), (5300, 12));
+    assert!(volume.stat_fs().unwrap().free_blocks <= free - 6);
+    let mut bytes = [1; 6000];
+    assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 5300);
+    assert!(bytes[..300].iter().all(|byte| *byte == 0));
+    assert!(bytes[300..5300].iter().all(|byte| *byte == 7));
+    assert_eq!(volume.seek_data(file, 0).unwrap(), Some(0));
+    env.advance(Duration::from_secs(29));
+    assert_eq!(data_writes(&recorder, 7), 0, "a commit writes no delayed data");
+    env.advance(Duration::from_secs(2));
+    assert_eq!(data_writes(&recorder, 7), 1, "one request");
+    assert_eq!(volume.reserved_space(), 0);
+    assert_eq!(volume.stat_fs().unwrap().free_blocks, free - 6);
+    volume.close().unwrap();
+}
+
+#[test]
+fn data_of_a_removed_file_are_never_written() {
+    let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let recorder = Arc::new(Recorder::new(device.clone()));
+    let volume = open(recorder.clone(), &Env::stepped(1), &LiveOptions::default());
+    let (gone, cut) = (create(&volume, "gone"), create(&volume, "cut"));
+    volume.write(gone, 0, &[5; 20_000]).unwrap();
+    volume.write(cut, 0, &[6; 20_000]).unwrap();
+    volume.unlink(ROOT, b"gone").unwrap();
+    volume.truncate(cut, 0).unwrap();
+    assert_eq!(volume.reserved_space(), 0);
+    volume.close().unwrap();
+    assert_eq!((data_writes(&recorder, 5), data_writes(&recorder, 6)), (0, 0));
+    check(&*device);
+}
+
+/// Whoever renames a file over another one, or empties it and writes it anew, finds the old or the new content after power loss.
+#[test]
+fn replacing_a_file_writes_its_data_early() {
+    let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    for (auto_da_alloc, expected) in [(true, 1), (false, 0)] {
+        let recorder = Arc::new(Recorder::new(Arc::new(device.fork())));
+        let options = LiveOptions { auto_da_alloc, ..LiveOptions::default() };
+        let volume = open(recorder.clone(), &Env::stepped(1), &options);
+        let (old, new) = (create(&volume, "old"), create(&volume, "new"));
+        volume.write(old, 0, &[3; 9000]).unwrap();
+        volume.write(new, 0, &[4; 9000]).unwrap();
+        volume.rename(ROOT, b"new", ROOT, b"old", RenameFlags::empty()).unwrap();
+        assert_eq!(data_writes(&recorder, 4), expected, "by rename");
+        volume.sync().unwrap();
+        volume.truncate(new, 0).unwrap();
+        volume.write(new, 0, &[9; 9000]).unwrap();
+        assert_eq!(data_writes(&recorder, 9), 0);
+        volume.closed(new).unwrap();
+        assert_eq!(data_writes(&recorder, 9), expected, "by truncation");
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn options_of_data_that_do_not_go_together_are_refused() {
+    let device = match image(16 << 20, &["-t", "ext4"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let options = LiveOptions {
+        data: Some(DataMode::Journal),
+        delalloc: Some(true),
+        ..LiveOptions::default()
+    };
+    let refused = OpenOptions::default().open_live(device.clone(), &Env::stepped(1), &options);
+    assert!(matches!(refused, Err(Error::Options(_))), "{refused:?}");
+    // Journalled data wait for nothing.
+    let options = LiveOptions { data: Some(DataMode::Journal), ..LiveOptions::default() };
+    let volume = open(device, &Env::stepped(1), &options);
+    volume.write(create(&volume, "file"), 0, &[1; 9000]).unwrap();
+    assert_eq!(volume.reserved_space(), 0);
+    volume.close().unwrap();
+}
+
+/// What a call has taken is there until the end, whatever others write meanwhile; and space that was promised too much comes back.
+#[test]
+fn a_volume_that_runs_full_keeps_what_it_took() {
+    for options in [
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],
+        &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "bigalloc", "-C", "16384"],
+        &["-t", "ext2", "-b", "1024"],
+    ] {
+        let device = match image(8 << 20, options) {
+            Ok(device) => device,
+            Err(why) => skip!("{why}"),
+        };
+        let volume = open(device.clone(), &Env::threads(), &LiveOptions::default());
+        let files: Vec<InodeNo> =
+            (0..8).map(|index| create(&volume, &format!("file{index}"))).collect();
+        // Every second block of each file in turn, so that the maps grow.
+        let mut written = vec![Vec::new(); files.len()];
+        'all: for at in (0..).map(|turn| turn * 2048_u64) {
+            for (index, file) in files.iter().enumerate() {
+                match volume.write(*file, at, &[index as u8 + 1; 1024]) {
+                    Ok(count) => {
+                        assert_eq!(count, 1024);
+                        written[index].push(at);
+                    }
+                    Err(Error::NoSpace) => break 'all,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        volume.sync().unwrap();
+        assert_eq!(volume.reserved_space(), 0, "{options:?}");
+        let left = volume.stat_fs().unwrap();
+        let per_cluster = volume.geometry().blocks_per_cluster;
+        assert!(left.available_blocks < 200 * u64::from(per_cluster), "{options:?}: {left:?}");
+        volume.close().unwrap();
+        let volume = Volume::open(device.clone()).unwrap();
+        for (index, file) in files.iter().enumerate() {
+            for at in &written[index] {
+                let mut bytes = [0; 1024];
+                assert_eq!(volume.read(*file, *at, &mut bytes).unwrap(), 1024);
+                assert_eq!(bytes, [index as u8 + 1; 1024], "{options:?}: {index} at {at}");
+            }
+        }
+        check(&*device);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_told_once_and_leaves_nothing_promised() {
+    let base = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let inner: Arc<dyn Device> = base;
+    let faulty = Arc::new(FaultyDevice::new(inner.clone()));
+    let env = Env::stepped(1);
+    let volume = open(faulty.clone(), &env, &LiveOptions::default());
+    let (lost, kept) = (create(&volume, "lost"), create(&volume, "kept"));
+    volume.sync().unwrap();
+    let free = volume.stat_fs().unwrap().free_blocks;
+    volume.write(lost, 0, &[7; 30_000]).unwrap();
+    let broken = Effect::Error(io::ErrorKind::Other);
+    faulty.inject(Fault::new(broken).on(Operation::Write).times(1));
+    env.advance(Duration::from_secs(31));
+    assert!(faulty.faults_met() > 0, "the background writer has not met the failure");
+    assert_eq!(volume.reserved_space(), 0);
+    assert_eq!(volume.stat_fs().unwrap().free_blocks, free);
+    assert!(matches!(volume.fsync(lost), Err(Error::Io(_))));
+    volume.fsync(lost).unwrap();
+    assert!(matches!(volume.sync(), Err(Error::Io(_))), "who waits for all is told too");
+    volume.write(kept, 0, &[8; 30_000]).unwrap();
+    volume.write(lost, 0, &[9; 3000]).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.inode(lost).unwrap().size, 3000);
+    volume.close().unwrap();
+    check(&*inner);
+}
+
+#[test]
+fn calls_on_ranges_see_delayed_data() {
+    let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let volume = open(device.clone(), &Env::stepped(1), &LiveOptions::default());
+    let file = create(&volume, "file");
+    volume.write(file, 0, &[1; 8192]).unwrap();
+    volume.write(file, 20_480, &[2; 4096]).unwrap();
+    assert_eq!(volume.seek_hole(file, 0).unwrap(), Some(8192));
+    assert_eq!(volume.seek_data(file, 8192).unwrap(), Some(20_480));
+    volume.fallocate(file, FallocateMode::PunchHole, 1024, 1024).unwrap();
+    volume.fallocate(file, FallocateMode::CollapseRange, 0, 1024).unwrap();
+    volume.write(file, 30_000, &[3; 10]).unwrap();
+    let runs: Vec<_> = volume.extents(file).unwrap().map(|run| run.unwrap().target).collect();
+    assert_eq!(runs.iter().filter(|target| matches!(target, Target::Written(_))).count(), 3);
+    let mut bytes = vec![9; 40_000];
+    assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 30_010);
+    let expected = |at: usize| match at {
+        1024..7168 => 1,
+        19_456..23_552 => 2,
+        30_000..30_010 => 3,
+        _ => 0,
+    };
+    assert!((0..30_010).all(|at| bytes[at] == expected(at)));
+    volume.close().unwrap();
+    check(&*device);
+}
