@@ -3,8 +3,7 @@
 use crate::failure::Failure;
 
 /// Name, what it will do, exit code until then.
-const LATER: [(&str, &str, u8); 2] =
-    [("lab", "running experiments", 1), ("resize", "growing and shrinking a volume", 1)];
+const LATER: [(&str, &str, u8); 1] = [("resize", "growing and shrinking a volume", 1)];
 
 /// The refusal of a command that is not there yet.
 pub(crate) fn refusal(command: &str) -> Option<Failure> {

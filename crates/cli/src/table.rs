@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir,
-    mkfs, mknod, mount, mv, rm, setfattr, stat, touch, tree, truncate, tune, umount, undo,
+    build, cat, chmod, completions, cp, export, find, frag, fsck, info, lab, ln, ls, man, map,
+    mkdir, mkfs, mknod, mount, mv, rm, setfattr, stat, touch, tree, truncate, tune, umount, undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -65,6 +65,7 @@ pub(crate) enum Command {
     Info(info::Args),
     Frag(frag::Args),
     Map(map::Args),
+    Lab(lab::Args),
     Man(man::Args),
     Completions(completions::Args),
 }
@@ -102,6 +103,7 @@ impl Command {
             Self::Info(_) => "info",
             Self::Frag(_) => "frag",
             Self::Map(_) => "map",
+            Self::Lab(_) => "lab",
             Self::Man(_) => "man",
             Self::Completions(_) => "completions",
         }
@@ -138,6 +140,7 @@ impl Command {
             Self::Info(args) => args.run(session),
             Self::Frag(args) => args.run(session),
             Self::Map(args) => args.run(session),
+            Self::Lab(args) => args.run(session),
             Self::Man(args) => args.run(session),
             Self::Completions(args) => args.run(session),
         }

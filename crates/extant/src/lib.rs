@@ -42,7 +42,7 @@ mod path;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extant_device::env::Env;
-pub use extant_device::{Device, FileDevice, MemoryDevice};
+pub use extant_device::{AlignedBuffer, Device, FileDevice, MemoryDevice};
 pub use extant_image::mkfs::MkfsError;
 pub use extant_ondisk::InodeNo;
 pub use extant_ondisk::acl::{Acl, AclEntry, Subject};

@@ -1,0 +1,77 @@
+//! The Flexible File System Benchmark: profiles of FFSB 5 and 6, and an engine that runs them on any [`Files`].
+//!
+//! What the format and the program do is taken from its documentation and from watching it. Where it has a known defect ours
+//! does what is documented; each such place says so.
+
+mod names;
+mod operate;
+mod outcome;
+pub mod profile;
+mod run;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use outcome::{Counts, Group, Measured, Outcome, Times};
+pub use profile::Profile;
+pub use run::run;
+
+#[cfg(doc)]
+use crate::files::Files;
+
+/// Why a run ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A call failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Call {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What came of it.
+        source: io::Error,
+    },
+    /// A call did less than it should.
+    #[error("{} ended while it was read", path.display())]
+    Short {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An operation wants more of a file than there is.
+    #[error("{operation} wants {wanted} bytes of {}, which has {size}", path.display())]
+    TooSmall {
+        /// The operation's name.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Its size, in bytes.
+        size: u64,
+        /// What a larger file would have.
+        wanted: u64,
+    },
+    /// An operation finds no file.
+    #[error("{operation}: no file is left in {}", path.display())]
+    NoFile {
+        /// The operation's name.
+        operation: &'static str,
+        /// Where files were looked for.
+        path: PathBuf,
+    },
+    /// The machine has no room for another thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// The profile's command did not do its work.
+    #[error("callout {command:?}: {what}")]
+    Callout {
+        /// The command.
+        command: String,
+        /// How it ended.
+        what: String,
+    },
+}
+
+/// An error of a call, told with what it was about.
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> RunError + 'a {
+    move |source| RunError::Call { what, path: path.to_owned(), source }
+}

@@ -1,0 +1,497 @@
+//! Text in, [`Profile`] out. Lines become nested sections; sections become values, with the line of whatever is wrong.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{
+    Ageing, Call, FileSet, Fill, Operation, Profile, ReadOrder, Reading, Sizes, Start, Stats,
+    ThreadGroup, Writing,
+};
+
+mod lines;
+
+use lines::{Kind, Section};
+
+/// A profile that cannot be run.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("line {line}: {flaw}")]
+pub struct ProfileError {
+    /// Counted from 1. What is missing is told at its section's first line.
+    pub line: usize,
+    /// What is wrong there.
+    pub flaw: Flaw,
+}
+
+/// What is wrong with a profile.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Neither `key = value` nor a section nor a list item.
+    #[error("{0:?} is neither a key with a value nor a section")]
+    Line(String),
+    /// A section of another name, or one that has no place there.
+    #[error("there is no section [{0}] here")]
+    Section(String),
+    /// `[end]` of nothing.
+    #[error("[end] without a section")]
+    End,
+    /// A section that the file's end cuts off.
+    #[error("the section has no [end]")]
+    Open,
+    /// A key that there is not.
+    #[error("there is no key {0} here")]
+    Key(String),
+    /// A value that does not fit its key.
+    #[error("{key} = {value:?}: {expected} is expected")]
+    Value {
+        /// The key.
+        key: String,
+        /// What it has.
+        value: String,
+        /// What it should have.
+        expected: &'static str,
+    },
+    /// A key that must be there.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// Two settings that rule each other out.
+    #[error("{0} and {1} do not go together")]
+    Conflict(&'static str, &'static str),
+    /// A setting that another one needs.
+    #[error("{needed} is missing, which {by} needs")]
+    Needs {
+        /// What is missing.
+        needed: &'static str,
+        /// What needs it.
+        by: &'static str,
+    },
+    /// A reference to a file system that is not described, or only later.
+    #[error("no [filesystem] before this has the location {0}")]
+    NoSuchLocation(String),
+    /// A binding to a file system that is not described.
+    #[error("bindfs: no [filesystem] has the location or number {0}")]
+    NoSuchFileSystem(String),
+    /// An operation that ageing has no use for.
+    #[error("an ageing group cannot {0}")]
+    CannotAge(&'static str),
+    /// Nothing to work on, or nobody to do it.
+    #[error("the profile has no [{0}]")]
+    NoSection(&'static str),
+}
+
+impl Flaw {
+    fn at(self, line: usize) -> ProfileError {
+        ProfileError { line, flaw: self }
+    }
+}
+
+const GLOBAL_KEYS: &[&str] = &[
+    "time",
+    "directio",
+    "alignio",
+    "bufferio",
+    "bufferedio",
+    "verbose",
+    "callout",
+    "num_filesystems",
+    "num_threadgroups",
+    "fill",
+    "seed",
+];
+
+const FILESYSTEM_KEYS: &[&str] = &[
+    "location",
+    "clone",
+    "num_files",
+    "num_dirs",
+    "min_filesize",
+    "max_filesize",
+    "size_weight",
+    "init_size",
+    "init_util",
+    "create_blocksize",
+    "reuse",
+    "agefs",
+    "desired_util",
+    "age_blocksize",
+];
+
+const GROUP_KEYS: &[&str] = &[
+    "num_threads",
+    "bindfs",
+    "op_delay",
+    "read_size",
+    "read_blocksize",
+    "read_random",
+    "read_skip",
+    "read_skipsize",
+    "write_size",
+    "write_blocksize",
+    "write_random",
+    "fsync_file",
+    "meta_weight",
+];
+
+const STATS_KEYS: &[&str] = &["enable_stats", "enable_range", "ignore", "msec_range"];
+
+/// The keys of which a file set follows one.
+const START_KEYS: [&str; 3] = ["num_files", "init_size", "init_util"];
+
+/// How many bytes a file set is written with at a time, unless the profile says it.
+const DEFAULT_BLOCK: u64 = 4096;
+
+/// The most bytes of one call: every thread has memory for them.
+const MAX_BLOCK: u64 = 1 << 30;
+
+impl FromStr for Profile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
+        let root = lines::sections(text)?;
+        root.check_keys(|key| GLOBAL_KEYS.contains(&key))?;
+        let mut warnings = Vec::new();
+        let filesystems = file_sets(&root, &mut warnings)?;
+        if filesystems.is_empty() {
+            return Err(Flaw::NoSection("filesystem").at(1));
+        }
+        let groups = root.children(Kind::ThreadGroup);
+        let thread_groups = groups
+            .map(|section| thread_group(section, &filesystems))
+            .collect::<Result<Vec<_>, _>>()?;
+        let time = root.number("time")?;
+        if time.is_none() {
+            warnings.push("no time is given: the files are made, and nothing is measured".into());
+        }
+        if thread_groups.is_empty() && time.unwrap_or(0) > 0 {
+            return Err(Flaw::NoSection("threadgroup").at(1));
+        }
+        for (key, count) in
+            [("num_filesystems", filesystems.len()), ("num_threadgroups", thread_groups.len())]
+        {
+            if let Some(said) = root.number(key)?.filter(|said| *said as usize != count) {
+                warnings.push(format!("{key} is {said}, but {count} are described"));
+            }
+        }
+        for key in ["bufferio", "bufferedio", "verbose"] {
+            if root.flag(key)? {
+                warnings.push(format!("{key} has no effect, as in FFSB"));
+            }
+        }
+        let direct_io = root.flag("directio")?;
+        Ok(Self {
+            time: Duration::from_secs(u64::from(time.unwrap_or(0))),
+            direct_io,
+            align_io: root.flag("alignio")? || direct_io,
+            callout: root.text("callout").map(|(_, text)| text.to_owned()),
+            fill: root.parsed("fill", "zero, random or pattern", fill)?.unwrap_or_default(),
+            seed: root.parsed("seed", "a whole number", |text| text.parse().ok())?,
+            filesystems,
+            thread_groups,
+            warnings,
+        })
+    }
+}
+
+fn fill(text: &str) -> Option<Fill> {
+    match text {
+        "zero" => Some(Fill::Zero),
+        "random" => Some(Fill::Random),
+        "pattern" => Some(Fill::Pattern),
+        _ => None,
+    }
+}
+
+/// All `[filesystem]` sections. One takes what it does not say from the one that it clones; in the older form, which numbers
+/// the sections, from the one before it.
+fn file_sets(root: &Section, warnings: &mut Vec<String>) -> Result<Vec<FileSet>, ProfileError> {
+    let mut whole: Vec<Section> = Vec::new();
+    let mut sets = Vec::new();
+    for own in root.children(Kind::FileSystem) {
+        own.check_keys(|key| FILESYSTEM_KEYS.contains(&key))?;
+        let base = match own.text("clone") {
+            Some((line, location)) => {
+                let is_meant =
+                    |set: &&Section| set.text("location").is_some_and(|(_, text)| text == location);
+                let found = whole.iter().find(is_meant);
+                Some(found.ok_or_else(|| Flaw::NoSuchLocation(location.into()).at(line))?)
+            }
+            None if own.is_numbered => whole.last(),
+            None => None,
+        };
+        let section = base.map_or_else(|| own.clone(), |base| inherited(own, base));
+        sets.push(file_set(&section, warnings)?);
+        whole.push(section);
+    }
+    Ok(sets)
+}
+
+/// The section's own settings, and the base's where it has none.
+fn inherited(own: &Section, base: &Section) -> Section {
+    let mut whole = own.clone();
+    let starts_itself = START_KEYS.iter().any(|key| own.text(key).is_some());
+    for item in &base.items {
+        let is_own = own.items.iter().any(|other| other.key == item.key)
+            || (starts_itself && START_KEYS.contains(&item.key.as_str()))
+            || matches!(item.key.as_str(), "location" | "clone");
+        if !is_own {
+            whole.items.push(item.clone());
+        }
+    }
+    if own.sections.is_empty() {
+        whole.sections.clone_from(&base.sections);
+    }
+    whole
+}
+
+fn file_set(section: &Section, warnings: &mut Vec<String>) -> Result<FileSet, ProfileError> {
+    let (_, location) =
+        section.text("location").ok_or(Flaw::Missing("location").at(section.line))?;
+    let reuse = section.flag("reuse")?;
+    let ageing = ageing(section, warnings)?;
+    if reuse && ageing.is_some() {
+        return Err(Flaw::Conflict("reuse", "agefs").at(section.line));
+    }
+    Ok(FileSet {
+        location: PathBuf::from(location),
+        start: start(section)?,
+        dirs: section.number("num_dirs")?.unwrap_or(0),
+        sizes: sizes(section)?,
+        create_block: section.block("create_blocksize")?.unwrap_or(DEFAULT_BLOCK),
+        reuse,
+        ageing,
+    })
+}
+
+fn start(section: &Section) -> Result<Start, ProfileError> {
+    let files = section.number("num_files")?.unwrap_or(0);
+    let bytes = section.size("init_size")?.filter(|bytes| *bytes > 0);
+    let used = section.share("init_util")?.filter(|used| *used > 0.0);
+    let conflict = |one, other| Err(Flaw::Conflict(one, other).at(section.line));
+    match (files, bytes, used) {
+        (_, Some(_), Some(_)) => conflict("init_size", "init_util"),
+        (1.., Some(_), _) => conflict("num_files", "init_size"),
+        (1.., _, Some(_)) => conflict("num_files", "init_util"),
+        (_, Some(bytes), _) => Ok(Start::Bytes(bytes)),
+        (_, _, Some(used)) => Ok(Start::Utilization(used)),
+        (files, None, None) => Ok(Start::Files(files)),
+    }
+}
+
+fn sizes(section: &Section) -> Result<Sizes, ProfileError> {
+    let mut weighted = Vec::new();
+    for item in section.list("size_weight") {
+        let expected = "a size and a weight";
+        let [bytes, weight] = item.words() else { return Err(item.wrong(expected)) };
+        let parsed = size(bytes).zip(weight.parse::<u32>().ok());
+        weighted.push(parsed.ok_or_else(|| item.wrong(expected))?);
+    }
+    if !weighted.is_empty() {
+        if weighted.iter().all(|(_, weight)| *weight == 0) {
+            let flaw = Flaw::Needs { needed: "a weight above zero", by: "size_weight" };
+            return Err(flaw.at(section.line));
+        }
+        return Ok(Sizes::Weighted(weighted));
+    }
+    let min = section.size("min_filesize")?.unwrap_or(0);
+    let max = section.size("max_filesize")?.unwrap_or(min);
+    if max < min {
+        return Err(Flaw::Conflict("min_filesize", "a smaller max_filesize").at(section.line));
+    }
+    Ok(Sizes::Uniform { min, max })
+}
+
+fn ageing(section: &Section, warnings: &mut Vec<String>) -> Result<Option<Ageing>, ProfileError> {
+    let mut groups = section.children(Kind::ThreadGroup);
+    let group = groups.next();
+    if let Some(second) = groups.next() {
+        return Err(Flaw::Section("threadgroup".into()).at(second.line));
+    }
+    if !section.flag("agefs")? {
+        if let Some(group) = group {
+            warnings.push(format!("line {}: without agefs the group does nothing", group.line));
+        }
+        return Ok(None);
+    }
+    let needs = |needed| Flaw::Needs { needed, by: "agefs" }.at(section.line);
+    let raw = group.ok_or_else(|| needs("a nested [threadgroup]"))?;
+    let group = thread_group(raw, &[])?;
+    if group.stats.is_some() {
+        warnings.push(format!("line {}: calls of an ageing group are not timed", raw.line));
+    }
+    let drawn = Operation::ALL.into_iter().zip(group.weights).filter(|(_, weight)| *weight > 0);
+    if let Some((operation, _)) = drawn.into_iter().find(|(operation, _)| !operation.ages()) {
+        return Err(Flaw::CannotAge(operation.name()).at(raw.line));
+    }
+    let utilization = section.share("desired_util")?.ok_or_else(|| needs("desired_util"))?;
+    if section.size("age_blocksize")?.is_some() {
+        let line = section.line;
+        warnings
+            .push(format!("line {line}: age_blocksize has no effect: the first files are empty"));
+    }
+    Ok(Some(Ageing { group, utilization }))
+}
+
+fn thread_group(section: &Section, sets: &[FileSet]) -> Result<ThreadGroup, ProfileError> {
+    let weight_of = |key: &str| key.strip_suffix("_weight").is_some_and(is_operation);
+    section.check_keys(|key| GROUP_KEYS.contains(&key) || weight_of(key))?;
+    let mut weights = [0; Operation::ALL.len()];
+    for (weight, operation) in weights.iter_mut().zip(Operation::ALL) {
+        *weight = section.number(&format!("{}_weight", operation.name()))?.unwrap_or(0);
+        if operation == Operation::Meta {
+            *weight = section.number("meta_weight")?.unwrap_or(*weight);
+        }
+    }
+    let threads = section.number("num_threads")?.filter(|threads| *threads > 0);
+    let group = ThreadGroup {
+        threads: threads.ok_or(Flaw::Missing("num_threads").at(section.line))?,
+        bound: section.text("bindfs").map(|(line, text)| bound(text, sets, line)).transpose()?,
+        delay: Duration::from_millis(u64::from(section.number("op_delay")?.unwrap_or(0))),
+        read: Reading {
+            size: section.size("read_size")?.unwrap_or(0),
+            block: section.block("read_blocksize")?.unwrap_or(0),
+            order: read_order(section)?,
+        },
+        write: Writing {
+            size: section.size("write_size")?.unwrap_or(0),
+            block: section.block("write_blocksize")?.unwrap_or(0),
+            is_random: section.flag("write_random")?,
+            fsync: section.flag("fsync_file")?,
+        },
+        weights,
+        stats: stats(section)?,
+    };
+    check_sizes(&group).map_err(|flaw| flaw.at(section.line))?;
+    Ok(group)
+}
+
+fn is_operation(name: &str) -> bool {
+    Operation::ALL.iter().any(|operation| operation.name() == name)
+}
+
+fn bound(text: &str, sets: &[FileSet], line: usize) -> Result<usize, ProfileError> {
+    let by_place = sets.iter().position(|set| set.location.as_os_str() == text);
+    let by_number = || text.parse().ok().filter(|number| *number < sets.len());
+    by_place.or_else(by_number).ok_or_else(|| Flaw::NoSuchFileSystem(text.into()).at(line))
+}
+
+fn read_order(section: &Section) -> Result<ReadOrder, ProfileError> {
+    let skip = section.size("read_skipsize")?.unwrap_or(0);
+    match (section.flag("read_random")?, section.flag("read_skip")?) {
+        (true, true) => Err(Flaw::Conflict("read_random", "read_skip").at(section.line)),
+        (true, false) => Ok(ReadOrder::Random),
+        (false, true) if skip == 0 => {
+            Err(Flaw::Needs { needed: "read_skipsize", by: "read_skip" }.at(section.line))
+        }
+        (false, true) => Ok(ReadOrder::Strided(skip)),
+        (false, false) => Ok(ReadOrder::Sequential),
+    }
+}
+
+/// Whether there is a size for every operation that is drawn.
+fn check_sizes(group: &ThreadGroup) -> Result<(), Flaw> {
+    if group.total_weight() == 0 {
+        return Err(Flaw::Needs { needed: "a weight above zero", by: "[threadgroup]" });
+    }
+    for (operation, weight) in Operation::ALL.into_iter().zip(group.weights) {
+        let by = operation.name();
+        let needed = match () {
+            () if weight == 0 => continue,
+            () if operation.reads() && group.read.block == 0 => "read_blocksize",
+            () if operation == Operation::Read && group.read.size == 0 => "read_size",
+            () if operation.writes() && group.write.block == 0 => "write_blocksize",
+            () if operation.writes_a_part() && group.write.size == 0 => "write_size",
+            () => continue,
+        };
+        return Err(Flaw::Needs { needed, by });
+    }
+    Ok(())
+}
+
+fn stats(group: &Section) -> Result<Option<Stats>, ProfileError> {
+    let mut stats = Stats::default();
+    let mut is_enabled = false;
+    for section in group.children(Kind::Stats) {
+        section.check_keys(|key| STATS_KEYS.contains(&key))?;
+        is_enabled |= section.flag("enable_stats")?;
+        for item in section.list("ignore") {
+            let call = Call::ALL.into_iter().find(|call| item.words() == [call.name()]);
+            stats.ignored.push(call.ok_or_else(|| item.wrong("a system call's name"))?);
+        }
+        let mut ranges = Vec::new();
+        for item in section.list("msec_range") {
+            let expected = "two numbers of milliseconds, the smaller first";
+            let [from, to] = item.words() else { return Err(item.wrong(expected)) };
+            let range = real(from).zip(real(to)).filter(|(from, to)| from <= to);
+            ranges.push(range.ok_or_else(|| item.wrong(expected))?);
+        }
+        if section.flag("enable_range")? {
+            stats.ranges = ranges;
+        }
+    }
+    Ok(is_enabled.then_some(stats))
+}
+
+impl Section {
+    /// The section's own line of what is wrong with a value.
+    fn parsed<T>(
+        &self,
+        key: &str,
+        expected: &'static str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, ProfileError> {
+        let Some((line, text)) = self.text(key) else { return Ok(None) };
+        // All blanks of a line are ignored.
+        let dense: String = text.split_whitespace().collect();
+        let wrong = || Flaw::Value { key: key.into(), value: text.into(), expected }.at(line);
+        parse(&dense).map(Some).ok_or_else(wrong)
+    }
+
+    fn flag(&self, key: &str) -> Result<bool, ProfileError> {
+        let flag = self.parsed(key, "0 or 1", |text| match text {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        })?;
+        Ok(flag.unwrap_or(false))
+    }
+
+    fn number(&self, key: &str) -> Result<Option<u32>, ProfileError> {
+        self.parsed(key, "a whole number below 2^32", |text| text.parse().ok())
+    }
+
+    fn size(&self, key: &str) -> Result<Option<u64>, ProfileError> {
+        self.parsed(key, "a size (with k, m or g)", size)
+    }
+
+    fn block(&self, key: &str) -> Result<Option<u64>, ProfileError> {
+        let block = |text: &str| size(text).filter(|size| (1..=MAX_BLOCK).contains(size));
+        self.parsed(key, "a size from 1 to 1g", block)
+    }
+
+    fn share(&self, key: &str) -> Result<Option<f64>, ProfileError> {
+        let share = |text: &str| real(text).filter(|share| (0.0..=1.0).contains(share));
+        self.parsed(key, "a number from 0 to 1", share)
+    }
+}
+
+fn real(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
+
+/// Bytes: a decimal number with an optional unit of 1024. (FFSB takes a unit that it does not know for zero.)
+fn size(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" | "kb" => 10,
+        "m" | "mb" => 20,
+        "g" | "gb" => 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,256 @@
+//! What experiments do to a file system, wherever it is: mounted, or a volume of our own in this process.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Permissions of files and directories that are made.
+const PERMISSIONS: u32 = 0o700;
+
+/// A file system. Paths are absolute and inside it.
+pub trait Files: Send + Sync {
+    /// Opens a file that there is, or makes it.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn OpenFile>>;
+    /// Takes a file's name away.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Makes a directory.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Takes an empty directory away.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Takes a directory and all below it away.
+    fn remove_tree(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file or directory another name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Bytes of a file, by its path.
+    fn size(&self, path: &Path) -> io::Result<u64>;
+    /// Names in a directory and whether each is a directory, in any order.
+    fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>>;
+    /// How much there is and how much of it is free.
+    fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Puts everything on the disk.
+    fn sync(&self, path: &Path) -> io::Result<()>;
+}
+
+/// An open file; it is closed when it is dropped.
+pub trait OpenFile: Send {
+    /// Reads some bytes at a place; fewer than asked for at the end only.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all bytes at a place.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes all bytes at the end, of a file opened with [`Intent::Append`].
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Bytes of the file.
+    fn size(&self) -> io::Result<u64>;
+    /// Puts the file on the disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Access {
+    /// What for.
+    pub intent: Intent,
+    /// Around the page cache: memory, places and lengths are multiples of the disk's sectors then.
+    pub direct: bool,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Intent {
+    /// Reading.
+    Read,
+    /// Writing in place.
+    Write,
+    /// Writing from the start on; it is made if it is missing and emptied if it is not.
+    Create,
+    /// Writing at the end.
+    Append,
+}
+
+/// Space of a file system, in bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Space {
+    /// All of it.
+    pub total: u64,
+    /// What nobody uses.
+    pub free: u64,
+}
+
+impl Space {
+    /// What is in use, in bytes.
+    pub const fn used(self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
+
+    /// What is in use, as a share of all.
+    pub fn utilization(self) -> f64 {
+        if self.total == 0 { 0.0 } else { self.used() as f64 / self.total as f64 }
+    }
+}
+
+/// What is mounted on this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mounted;
+
+impl Files for Mounted {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn OpenFile>> {
+        let mut options = fs::OpenOptions::new();
+        match access.intent {
+            Intent::Read => options.read(true),
+            Intent::Write => options.write(true),
+            Intent::Create => options.write(true).create(true).truncate(true).mode(PERMISSIONS),
+            Intent::Append => options.append(true),
+        };
+        if access.direct {
+            options.custom_flags(OFlags::DIRECT.bits() as i32);
+        }
+        Ok(Box::new(options.open(path)?))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        fs::symlink_metadata(path).map(|found| found.len())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
+        let named = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry?;
+            Ok((PathBuf::from(entry.file_name()), entry.file_type()?.is_dir()))
+        };
+        fs::read_dir(path)?.map(named).collect()
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let found = rustix::fs::statvfs(path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Ok(Space { total: bytes(found.f_blocks), free: bytes(found.f_bfree) })
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(fs::File::open(path)?)?)
+    }
+}
+
+impl OpenFile for fs::File {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.metadata().map(|found| found.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+/// A volume in this process. It never uses a page cache of file contents: direct access is how it always is.
+impl Files for extant::FileSystem {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn OpenFile>> {
+        let options = extant::OpenOptions::new();
+        let options = match access.intent {
+            Intent::Read => options.read(true),
+            Intent::Write => options.write(true),
+            Intent::Create => {
+                options.write(true).create(true).truncate(true).mode(PERMISSIONS as u16)
+            }
+            Intent::Append => options.append(true),
+        };
+        Ok(Box::new(options.open(self, path)?))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        Ok(Self::remove_file(self, path)?)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        Ok(Self::create_dir(self, path)?)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        Ok(Self::remove_dir(self, path)?)
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        Ok(self.remove_dir_all(path)?)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Ok(Self::rename(self, from, to)?)
+    }
+
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        Ok(self.symlink_metadata(path)?.len())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
+        let named = |entry: Result<extant::DirEntry, extant::Error>| {
+            let entry = entry?;
+            Ok((PathBuf::from(entry.file_name()), entry.metadata()?.is_dir()))
+        };
+        self.read_dir(path)?.map(named).collect()
+    }
+
+    fn space(&self, _: &Path) -> io::Result<Space> {
+        let found = self.stat_fs().map_err(io::Error::other)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(u64::from(found.block_size));
+        Ok(Space { total: bytes(found.blocks), free: bytes(found.free_blocks) })
+    }
+
+    fn sync(&self, _: &Path) -> io::Result<()> {
+        Self::sync(self).map_err(io::Error::other)
+    }
+}
+
+impl OpenFile for extant::File {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(Self::read_at(self, bytes, offset)?)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        Ok(self.write_all_at(bytes, offset)?)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(self.sync_all()?)
+    }
+}
