@@ -5,12 +5,11 @@ use crate::finding::{Code, Finding, Severity};
 use crate::judge::{Judge, Judgement};
 use crate::report::Outcome;
 use crate::store::CheckError;
-use extant_device::Device;
 use extant_journal::offline::{JournalShape, Offline, backup_superblock};
 use extant_layout::tables::default_journal_blocks;
-use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
+use extant_ondisk::mmp::{Mmp, MmpSequence};
 use extant_ondisk::superblock::{RawSuperblock, State, Superblock};
-use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures};
+use extant_ondisk::{CompatFeatures, Geometry, GroupNo};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// `s_max_mnt_count`: mounts are not counted.
@@ -83,7 +82,7 @@ impl Ready {
             renew_backups(&mut volume)?;
         }
         if facts.mmp_claimed {
-            release_mmp(&*device, volume.geometry(), &volume.raw, now)?;
+            release_mmp(&volume, now)?;
         }
         Ok(outcomes)
     }
@@ -235,24 +234,10 @@ fn same_places(one: &[u8], other: &[u8], index: u32, geometry: &Geometry) -> boo
 }
 
 /// Nobody has the volume open any more.
-fn release_mmp(
-    device: &dyn Device,
-    geometry: &Geometry,
-    raw: &RawSuperblock,
-    now: u64,
-) -> Result<(), CheckError> {
-    let block = BlockNo(raw.s_mmp_block.get());
-    if !raw.features().incompat.contains(IncompatFeatures::MMP) || !geometry.contains(block, 1) {
-        return Ok(());
-    }
-    let mut bytes = vec![0; geometry.block_len()];
-    device.read_at(geometry.byte_of(block), &mut bytes)?;
-    let mut stored = RawMmp::from_bytes(&bytes, block)?;
-    let mut mmp = Mmp::decode(&stored);
+fn release_mmp(volume: &Offline, now: u64) -> Result<(), CheckError> {
+    let Some(block) = volume.mmp_block() else { return Ok(()) };
+    let raw = volume.read_mmp(block)?;
+    let mut mmp = Mmp::decode(&raw);
     (mmp.sequence, mmp.time) = (MmpSequence::Clean, now);
-    mmp.encode_into(&mut stored);
-    stored.seal(geometry);
-    bytes[..size_of::<RawMmp>()].copy_from_slice(stored.as_bytes());
-    device.write_at(geometry.byte_of(block), &bytes)?;
-    Ok(device.flush()?)
+    Ok(volume.write_mmp(block, raw, &mmp)?)
 }

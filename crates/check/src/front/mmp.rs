@@ -7,7 +7,7 @@ use extant_device::sync::{Condvar, Mutex};
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
 use std::time::Duration;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 /// Seconds between updates where the superblock says none, from mmp.rst.
 const DEFAULT_INTERVAL: u64 = 5;
@@ -33,7 +33,7 @@ impl Front<'_> {
             }
             return Ok(());
         }
-        let raw = self.read_mmp(block)?;
+        let raw = self.volume.read_mmp(block)?;
         match raw.verify(block, self.volume.geometry()) {
             Ok(()) => {}
             Err(FormatError::Corrupt { flaw: Flaw::Magic { found, .. }, .. }) => {
@@ -64,10 +64,6 @@ impl Front<'_> {
         Ok(())
     }
 
-    fn read_mmp(&self, block: BlockNo) -> Result<RawMmp, CheckError> {
-        Ok(RawMmp::from_bytes(&self.read(block)?, block)?)
-    }
-
     fn renew_mmp(
         &mut self,
         finding: Finding,
@@ -95,7 +91,7 @@ impl Front<'_> {
         }
         for _ in 0..seconds {
             self.sleep(Duration::from_secs(1));
-            let now = Mmp::decode(&self.read_mmp(block)?);
+            let now = Mmp::decode(&self.volume.read_mmp(block)?);
             if now.sequence != before.sequence {
                 return Err(OpenError::InUse(format!(
                     "MMP: the volume is in use on {} (device {})",
@@ -120,30 +116,13 @@ impl Front<'_> {
         raw: RawMmp,
         sequence: MmpSequence,
     ) -> Result<(), CheckError> {
-        let bytes = encode(self, block, raw, sequence, self.now())?;
-        self.volume.write(block, &bytes)?;
-        Ok(self.volume.device().flush()?)
+        let mut mmp = Mmp::decode(&raw);
+        (mmp.sequence, mmp.time) = (sequence, self.now());
+        if mmp.check_interval == 0 {
+            mmp.check_interval = self.volume.raw.s_mmp_interval.get();
+        }
+        Ok(self.volume.write_mmp(block, raw, &mmp)?)
     }
-}
-
-fn encode(
-    front: &Front<'_>,
-    block: BlockNo,
-    mut raw: RawMmp,
-    sequence: MmpSequence,
-    now: u64,
-) -> Result<Vec<u8>, CheckError> {
-    let interval = front.volume.raw.s_mmp_interval.get();
-    let mut mmp = Mmp::decode(&raw);
-    (mmp.sequence, mmp.time) = (sequence, now);
-    if mmp.check_interval == 0 {
-        mmp.check_interval = interval;
-    }
-    mmp.encode_into(&mut raw);
-    raw.seal(front.volume.geometry());
-    let mut bytes = front.read(block)?;
-    bytes[..size_of::<RawMmp>()].copy_from_slice(raw.as_bytes());
-    Ok(bytes)
 }
 
 fn shown(name: &[u8]) -> String {

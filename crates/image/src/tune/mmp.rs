@@ -6,7 +6,6 @@ use extant_device::Device;
 use extant_journal::offline::Offline;
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, IncompatFeatures};
-use zerocopy::IntoBytes;
 
 use super::error::TuneError;
 use super::{Request, Tune};
@@ -16,22 +15,6 @@ use crate::mkfs::identity::cut;
 /// Seconds between updates where nothing else is said, from mmp.rst.
 const DEFAULT_INTERVAL: u16 = 5;
 
-/// The MMP block, where the volume has one.
-fn block_of(volume: &Offline) -> Option<BlockNo> {
-    let block = BlockNo(volume.raw.s_mmp_block.get());
-    let has_mmp = volume.raw.features().incompat.contains(IncompatFeatures::MMP);
-    (has_mmp && volume.geometry().contains(block, 1)).then_some(block)
-}
-
-fn store(volume: &Offline, block: BlockNo, mmp: &Mmp, raw: &mut RawMmp) -> Result<(), TuneError> {
-    mmp.encode_into(raw);
-    raw.seal(volume.geometry());
-    let mut bytes = vec![0; volume.geometry().block_len()];
-    bytes[..size_of::<RawMmp>()].copy_from_slice(raw.as_bytes());
-    volume.write(block, &bytes)?;
-    Ok(volume.device().flush()?)
-}
-
 /// Says in the MMP block that the volume is worked on. Who waits there is not waited for: the volume is in use, or was not
 /// closed, and then a check is due.
 pub(super) fn claim(
@@ -40,13 +23,13 @@ pub(super) fn claim(
     now: u64,
     dialogue: &mut dyn Dialogue,
 ) -> Result<(), TuneError> {
-    let Some(block) = block_of(volume) else {
+    let Some(block) = volume.mmp_block() else {
         return match request.extended.clear_mmp {
             true => Err(TuneError::invalid("clear_mmp: the volume has no mmp feature")),
             false => Ok(()),
         };
     };
-    let mut raw = RawMmp::from_bytes(&volume.read(block)?, block)?;
+    let raw = volume.read_mmp(block)?;
     let mut mmp = Mmp::decode(&raw);
     if request.extended.clear_mmp {
         dialogue.say("Resetting the MMP block\n");
@@ -62,25 +45,25 @@ pub(super) fn claim(
         }
     }
     (mmp.sequence, mmp.time) = (MmpSequence::Fsck, now);
-    store(volume, block, &mmp, &mut raw)
+    Ok(volume.write_mmp(block, raw, &mmp)?)
 }
 
 /// Nobody works on the volume any more.
 pub(super) fn release(device: &Arc<dyn Device>, now: u64) -> Result<(), TuneError> {
     let volume = Offline::open(device.clone())?;
-    let Some(block) = block_of(&volume) else { return Ok(()) };
-    let mut raw = RawMmp::from_bytes(&volume.read(block)?, block)?;
+    let Some(block) = volume.mmp_block() else { return Ok(()) };
+    let raw = volume.read_mmp(block)?;
     let mut mmp = Mmp::decode(&raw);
     (mmp.sequence, mmp.time) = (MmpSequence::Clean, now);
-    store(&volume, block, &mmp, &mut raw)
+    Ok(volume.write_mmp(block, raw, &mmp)?)
 }
 
 /// Seals the block anew, after checksums changed.
 pub(super) fn reseal(volume: &Offline) -> Result<(), TuneError> {
-    let Some(block) = block_of(volume) else { return Ok(()) };
-    let mut raw = RawMmp::from_bytes(&volume.read(block)?, block)?;
+    let Some(block) = volume.mmp_block() else { return Ok(()) };
+    let raw = volume.read_mmp(block)?;
     let mmp = Mmp::decode(&raw);
-    store(volume, block, &mmp, &mut raw)
+    Ok(volume.write_mmp(block, raw, &mmp)?)
 }
 
 impl Tune<'_> {
@@ -106,10 +89,10 @@ impl Tune<'_> {
             raw.s_mmp_block.set(block.0);
             raw.s_mmp_interval.set(interval);
         })?;
-        let mut raw = RawMmp::from_bytes(&[0; 1024], block)?;
+        let raw = RawMmp::from_bytes(&[0; 1024], block)?;
         let mut mmp = Mmp::new(interval, self.now);
         mmp.node_name = cut(rustix::system::uname().nodename().to_bytes());
-        store(&self.volume, block, &mmp, &mut raw)?;
+        self.volume.write_mmp(block, raw, &mmp)?;
         self.say(&format!(
             "Multiple mount protection has been enabled with update interval {interval}s."
         ));
@@ -117,7 +100,7 @@ impl Tune<'_> {
     }
 
     pub(super) fn remove_mmp(&mut self) -> Result<(), TuneError> {
-        if let Some(block) = block_of(&self.volume) {
+        if let Some(block) = self.volume.mmp_block() {
             self.volume.free_blocks_of(std::iter::once(block.0..block.0 + 1))?;
         }
         self.change(|raw| {

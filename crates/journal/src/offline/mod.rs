@@ -7,6 +7,7 @@
 mod alloc;
 mod files;
 mod map;
+mod mmp;
 
 pub use alloc::NoSpace;
 pub use files::{JournalShape, NewFile, back_up_journal};
