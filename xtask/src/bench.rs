@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: ours and a peer in the same run, as interleaved pairs; medians and the ratio.
 
 mod cases;
+mod check;
 mod live;
 mod run;
 
@@ -72,10 +73,13 @@ impl Bench {
         let cases: Vec<Case> = cases::all().into_iter().chain(live::all()).collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<14} {}", case.name, case.what));
+            check::names().for_each(|(name, what)| println!("{name:<14} {what}"));
             return Ok(ExitCode::SUCCESS);
         }
-        if let Some(name) = self.cases.iter().find(|name| !cases.iter().any(|it| it.name == **name))
-        {
+        let is_known = |name: &&String| {
+            cases.iter().any(|it| it.name == **name) || check::names().any(|(it, _)| it == **name)
+        };
+        if let Some(name) = self.cases.iter().find(|name| !is_known(name)) {
             return Err(format!("no case is called {name:?}; see --list").into());
         }
         let dir = self.dir.clone().unwrap_or_else(|| machine::target_dir().join("bench"));
@@ -102,6 +106,10 @@ impl Bench {
                 }
             });
             println!("{}", rows[rows.len() - 1]);
+        }
+        check::run(&setting, &self.cases, self.rounds.max(1))?;
+        if rows.is_empty() {
+            return Ok(ExitCode::SUCCESS);
         }
         println!(
             "\n| case | what | ours, s | peer, s | ours / peer | bar | memory | CPU s, ours / peer |"

@@ -140,25 +140,26 @@ fn hard_links(setting: &Setting) -> Result<Pair, Failure> {
 }
 
 /// An archive of `copies` trees with `files` empty files each: links to the first tree's, after it.
-fn write_pool(out: &mut impl Write, files: u64, copies: u64) -> Result<(), Failure> {
+pub(super) fn write_pool(out: &mut impl Write, files: u64, copies: u64) -> Result<(), Failure> {
     for copy in 0..copies {
         for file in 0..files {
             let path =
                 |copy| format!("{copy:02}/{:03}/{:02}/{file:06}", file % 456, file / 456 % 20);
             let target = (copy > 0).then(|| path(0));
-            out.write_all(&ustar_header(&path(copy), target.as_deref()))?;
+            out.write_all(&ustar_header(&path(copy), target.as_deref(), 0))?;
         }
     }
     out.write_all(&[0; 1024])?;
     Ok(out.flush()?)
 }
 
-/// A header of an empty file, or of a hard link.
-fn ustar_header(path: &str, link_to: Option<&str>) -> [u8; 512] {
+/// A header of a file of so many bytes, or of a hard link.
+pub(super) fn ustar_header(path: &str, link_to: Option<&str>, size: usize) -> [u8; 512] {
     let mut header = [0; 512];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, path.as_bytes());
     put(100, b"0000644\x000000000\x000000000\x0000000000000\x0014000000000\x00        ");
+    put(124, format!("{size:011o}").as_bytes());
     put(156, if link_to.is_some() { b"1" } else { b"0" });
     put(157, link_to.unwrap_or_default().as_bytes());
     put(257, b"ustar\x0000");
@@ -225,7 +226,7 @@ pub(super) fn pair(ours: Side, theirs: Option<Side>, input: String) -> Pair {
 }
 
 /// The tree that was named, or one with the shape of a /usr: 150,000 entries and 5 GB.
-fn usr_like(setting: &Setting) -> Result<(PathBuf, String), Failure> {
+pub(super) fn usr_like(setting: &Setting) -> Result<(PathBuf, String), Failure> {
     if let Some(tree) = &setting.tree {
         return Ok((tree.clone(), tree.display().to_string()));
     }
