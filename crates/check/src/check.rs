@@ -7,9 +7,9 @@ use crate::report::{Census, Options, Outcome, PassFigures, Report};
 use crate::store::{CheckError, Store};
 use crate::tables::{BlockTable, Budget, DirBlock, DirTable, EaInodes, InodeTable, XattrBlocks};
 use extant_device::sync::Mutex;
-use extant_ondisk::group_desc::GroupDesc;
+use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{State, Superblock};
-use extant_ondisk::{Geometry, InodeNo};
+use extant_ondisk::{Geometry, GroupNo, InodeNo};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What one round knows.
@@ -38,6 +38,8 @@ pub(crate) struct Check<'a> {
     pub(crate) has_bad_inodes: bool,
     /// The bad blocks.
     pub(crate) bad: extant_layout::RunSet,
+    /// Groups whose high-water mark could be lower.
+    pub(crate) loose_marks: Mutex<Vec<(GroupNo, u32)>>,
     outcomes: Mutex<Vec<Outcome>>,
     restart: AtomicBool,
     repairs: AtomicU64,
@@ -73,6 +75,7 @@ impl<'a> Check<'a> {
             lost_found: std::sync::atomic::AtomicU32::new(0),
             has_bad_inodes: false,
             bad: extant_layout::RunSet::new(),
+            loose_marks: Mutex::default(),
             outcomes: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
@@ -239,8 +242,14 @@ impl<'a> Check<'a> {
             passes: self.passes,
             census: self.census,
             memory: self.budget.peak(),
+            loose_marks: {
+                let mut marks = self.loose_marks.into_inner();
+                marks.sort_unstable();
+                marks
+            },
             changed: self.store.is_changed(),
             errors_left: false,
+            found_errors: false,
         }
     }
 }
@@ -261,7 +270,26 @@ pub fn look(store: &Store, options: &Options) -> Result<Report, CheckError> {
         .collect();
     report.errors_left =
         report.outcomes.iter().any(|outcome| outcome.finding.code.row().severity > Severity::Note);
+    report.found_errors = report.outcomes.iter().any(|it| it.finding.code.is_correction());
     Ok(report)
+}
+
+/// Establishes the high-water marks of a sound volume as far down as its inodes allow (document 004). No finding: a mark that
+/// stands too high costs time and nothing else.
+fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
+    let per_group = store.geometry().inodes_per_group;
+    let mut used = marks.iter().map(|(_, used)| *used);
+    store.update_descs(marks.iter().map(|(group, _)| *group), |_, desc| {
+        let used = used.next().unwrap_or(per_group);
+        desc.itable_unused = per_group.saturating_sub(used);
+        if used == 0 {
+            desc.flags |= GroupFlags::INODE_UNINIT;
+        }
+    })?;
+    if !marks.is_empty() {
+        store.flush()?;
+    }
+    Ok(())
 }
 
 /// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
@@ -279,6 +307,7 @@ pub fn repair(
     judge: &dyn Judge,
 ) -> Result<Report, CheckError> {
     let mut report = look(store, options)?;
+    let found_errors = report.found_errors;
     if !judge.may_repair() {
         return Ok(report);
     }
@@ -315,7 +344,11 @@ pub fn repair(
         }
     }
     report.outcomes = outcomes;
+    report.found_errors = found_errors;
     report.changed = store.is_changed();
+    if !report.errors_left {
+        lower_marks(store, &report.loose_marks)?;
+    }
     if report.changed {
         let is_clean = store.superblock().state.contains(State::CLEAN);
         if !report.errors_left && !is_clean {

@@ -69,6 +69,40 @@ macro_rules! findings {
 
 include!("table.rs");
 
+impl Code {
+    /// Whether its repair is told by the exit code "errors corrected". As e2fsck has it, work that was asked for corrects
+    /// nothing, and neither do descriptors put right before the passes, since what they say is judged there once more.
+    pub fn is_correction(self) -> bool {
+        !matches!(
+            self,
+            Self::GroupDescChecksum
+                | Self::LastGroupUninit
+                | Self::MapToExtents
+                | Self::SharedBlocks
+                | Self::SharedBlocksDone
+                | Self::DirectoryOptimized
+        )
+    }
+
+    /// Whether the exit code "errors left" says that a check which repairs nothing met it. e2fsck tells of the others and
+    /// goes on with what stands in the backup, or with the value that the field should have.
+    pub fn counts_when_left(self) -> bool {
+        let is_passed_over = matches!(
+            self,
+            Self::SuperblockInvalid
+                | Self::GroupDescChecksum
+                | Self::ExtraIsizeBad
+                | Self::HurdFiletype
+                | Self::ChecksumFeaturesBoth
+                | Self::SpecialImmutable
+                | Self::TimeBeyond
+                | Self::FileTypeMissing
+                | Self::LostFoundNotDirectory
+        );
+        self.row().severity > Severity::Note && !is_passed_over
+    }
+}
+
 /// The facts of a finding. Unused ones stay at their default.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Subject {

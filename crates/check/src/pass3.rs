@@ -53,18 +53,20 @@ impl Check<'_> {
             if dir.has(DirFlags::CONNECTED) {
                 break;
             }
-            // Marked now: a way that comes back here is a circle.
-            dir.set(DirFlags::CONNECTED);
-            way.push(at);
+            dir.set(DirFlags::VISITED);
+            way.push(dir);
             let parent = dir.parent();
-            let closes = way.contains(&parent);
-            let is_lost =
-                parent.0 == 0 || !self.inodes.is_used(parent) || self.dirs.get(parent).is_none();
-            if is_lost || closes {
+            let above = self.dirs.get(parent).filter(|_| self.inodes.is_used(parent));
+            // A way that comes back to where it was is a circle.
+            if parent.0 == 0 || above.is_none_or(|above| above.has(DirFlags::VISITED)) {
                 self.connect_directory(at)?;
                 break;
             }
             at = parent;
+        }
+        for dir in way {
+            dir.unset(DirFlags::VISITED);
+            dir.set(DirFlags::CONNECTED);
         }
         Ok(())
     }

@@ -219,6 +219,8 @@ impl Check<'_> {
                     self.store
                         .update_desc(group, |desc| desc.itable_unused = per_group - highest)?;
                 }
+            } else if mark.is_some_and(|mark| mark > highest) {
+                self.loose_marks.lock().push((group, highest));
             }
         }
         if !self.geometry.contains(desc.inode_bitmap, 1) {

@@ -27,6 +27,8 @@ pub struct Options {
     pub bmap_to_extent: bool,
     /// Holes and unused space of directories' and inodes' are left alone: extent trees are not made shorter (`-E no_optimize_extents`).
     pub keep_extents: bool,
+    /// Names of casefolded directories must be UTF-8 even where the volume is not strict about it (`-E check_encoding`).
+    pub check_encoding: bool,
     /// Told how far the check is.
     pub progress: Option<Arc<Progress>>,
     /// The clock for times and for what a repair stamps.
@@ -43,6 +45,7 @@ impl Default for Options {
             unshare_blocks: false,
             bmap_to_extent: false,
             keep_extents: false,
+            check_encoding: false,
             progress: None,
             env: Env::threads(),
         }
@@ -148,6 +151,10 @@ pub struct Report {
     pub census: Census,
     /// Bytes that the tables took at most.
     pub memory: u64,
+    /// Whether the first look found an error: where it did not, what a repair then does is work that was asked for.
+    pub found_errors: bool,
+    /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
+    pub(crate) loose_marks: Vec<(extant_ondisk::GroupNo, u32)>,
     /// Whether anything was written.
     pub changed: bool,
     /// Whether something is left that is worse than a note.

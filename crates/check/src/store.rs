@@ -192,16 +192,39 @@ impl Store {
             let mut meta = self.meta.lock();
             let mut desc = decode_desc(&meta.table, group, geometry);
             change(&mut desc);
-            let at = desc_range(group, geometry);
-            let stored = &mut meta.table[at];
-            let mut raw = RawGroupDesc::from_bytes(stored, group, geometry)?;
-            desc.encode_into(&mut raw);
-            raw.write_to(stored, geometry);
-            group_desc::seal(stored, group, geometry);
+            put_desc(&mut meta.table, group, &desc, geometry)?;
             let at = index as usize * geometry.block_len();
             meta.table[at..at + geometry.block_len()].to_vec()
         };
         self.write(geometry.desc_block(index), &block)
+    }
+
+    /// Changes the descriptors of some groups, in ascending order, and writes each block of the primary table once.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn update_descs(
+        &self,
+        groups: impl IntoIterator<Item = GroupNo>,
+        mut change: impl FnMut(GroupNo, &mut GroupDesc),
+    ) -> Result<(), CheckError> {
+        let geometry = &self.geometry;
+        let mut touched = std::collections::BTreeSet::new();
+        let table = {
+            let mut meta = self.meta.lock();
+            for group in groups {
+                let mut desc = decode_desc(&meta.table, group, geometry);
+                change(group, &mut desc);
+                put_desc(&mut meta.table, group, &desc, geometry)?;
+                touched.insert(geometry.desc_place(group).0);
+            }
+            meta.table.clone()
+        };
+        for index in touched {
+            let at = index as usize * geometry.block_len();
+            self.write(geometry.desc_block(index), &table[at..at + geometry.block_len()])?;
+        }
+        Ok(())
     }
 
     /// One block.
@@ -309,6 +332,20 @@ fn desc_range(group: GroupNo, geometry: &Geometry) -> Range<usize> {
     let (index, at) = geometry.desc_place(group);
     let start = index as usize * geometry.block_len() + at;
     start..start + usize::from(geometry.desc_size)
+}
+
+fn put_desc(
+    table: &mut [u8],
+    group: GroupNo,
+    desc: &GroupDesc,
+    geometry: &Geometry,
+) -> Result<(), FormatError> {
+    let stored = &mut table[desc_range(group, geometry)];
+    let mut raw = RawGroupDesc::from_bytes(stored, group, geometry)?;
+    desc.encode_into(&mut raw);
+    raw.write_to(stored, geometry);
+    group_desc::seal(stored, group, geometry);
+    Ok(())
 }
 
 fn decode_desc(table: &[u8], group: GroupNo, geometry: &Geometry) -> GroupDesc {

@@ -14,7 +14,7 @@ findings! {
     /// Descriptors cannot be reserved at the start and lie in their groups.
     ResizeInodeWithMetaBg: 0, Damage, "Resize_inode and meta_bg features are enabled. Those features are not compatible. Resize inode should be disabled.", "Fix", true;
     /// The Hurd reads no types in entries.
-    HurdFiletype: 0, Note, "The Hurd does not support the filetype feature.", "Clear", true;
+    HurdFiletype: 0, Damage, "The Hurd does not support the filetype feature.", "Clear", true;
     /// The volume is older than UUIDs.
     UuidMissing: 0, Note, "Filesystem did not have a UUID; generating one.", "Fix", true;
     /// The size of extra fields that every inode has, or should have, cannot be.
@@ -27,6 +27,10 @@ findings! {
     ReservedBlocksTooMany: 0, Damage, "{found} blocks are reserved: more than half of the volume.", "Fix", true;
     /// Orphans are said to be in a file that the volume does not have.
     OrphanPresentWithoutFile: 0, Safe, "Feature orphan_present is set but filesystem does not have an orphan file.", "Clear", true;
+    /// The file of orphans cannot be one.
+    OrphanFileInvalid: 0, Safe, "The orphan file (inode {inode}) is invalid: {detail}.", "Fix", true;
+    /// A block of the file of orphans is none, or names inodes that nobody is to finish.
+    OrphanBlockInvalid: 0, Safe, "Orphan file (inode {inode}) block #{file_block} ({block}) is not clean: {detail}.", "Clear", true;
     /// The MMP block lies off the volume.
     MmpBlockInvalid: 0, Safe, "Superblock has invalid MMP block {block}.", "Clear", true;
     /// The MMP block is none.
@@ -237,10 +241,12 @@ findings! {
     /// The orphan file's inode is none.
     /// A file that claims blocks that something else claims too.
     MultiplyClaimed: 1, Damage, "Multiply-claimed block(s) in inode {inode}: {detail}.", "Clone multiply-claimed blocks", true;
+    /// Files share blocks, which the volume allows, and are to have blocks of their own.
+    SharedBlocks: 1, Note, "Inode {inode} shares block(s): {detail}.", "Clone shared blocks", true;
     /// A file that claims blocks that something else claims too, not to be cloned.
     MultiplyClaimedDelete: 1, Damage, "Inode {inode} has multiply-claimed blocks.", "Delete file", true;
     /// There was no room to clone.
-    CloneFailed: 1, Damage, "Couldn't clone file {inode}: {detail}.", "", true;
+    CloneFailed: 1, Damage, "Couldn't clone file (inode {inode}): {detail}.", "", true;
 
     // Pass 2: directories.
     /// An entry names an inode that cannot be.

@@ -2,33 +2,10 @@
 
 mod common;
 
-use common::{Walker, findings, look, open, repair_with, tree_sha};
-use extant_check::{Answers, CheckError, Store};
+use common::{Walker, findings, fsck, open, tree_sha};
+use extant_check::{Answers, Store};
 use extant_testkit::{TempImage, corpora, e2fsck_fn, skip};
 use std::path::Path;
-
-/// Images whose damage lies before the passes: journals, superblocks, descriptors, orphans, quota inode numbers. The passes must
-/// not fail on them; what becomes of them is told where all of fsck is tested.
-const BEFORE_THE_PASSES: &[&str] = &[
-    "f_bad_local_jnl",
-    "f_badjour_encrypted",
-    "f_badjourblks",
-    "f_clear_orphan_file",
-    "f_extra_journal",
-    "f_hurd",
-    "f_jnl_32bit",
-    "f_jnl_64bit",
-    "f_jnl_errno",
-    "f_miss_blk_bmap",
-    "f_miss_journal",
-    "f_orphan_indirect_inode",
-    "f_orphquot",
-    "f_quota_invalid_inum",
-    "f_resize_inode_meta_bg",
-    "f_sb_extra_isize",
-    "f_uninit_last_uninit",
-    "f_zero_group",
-];
 
 /// Where our tree is another, and as good.
 const OTHER_CHOICES: &[(&str, &str)] = &[
@@ -55,7 +32,6 @@ struct Row {
     options: String,
     exit_y: String,
     exit_n: String,
-    exit_p: String,
     tree_sha: String,
     /// What the e2fsck of this machine says of what e2fsck 1.47.4 repaired.
     deb_n: String,
@@ -68,7 +44,6 @@ fn rows(corpus: &Path) -> Vec<Row> {
     let columns: Vec<&str> = lines.next().expect("a line of column names").split('\t').collect();
     let at =
         |name: &str| columns.iter().position(|column| *column == name).expect("a known column");
-    let exit_p = at("exit_p");
     let (case, options, exit_n, exit_y, tree, deb_n) =
         (at("case"), at("opts"), at("exit_n"), at("exit_y1"), at("tree_sha"), at("deb_n"));
     lines
@@ -78,7 +53,6 @@ fn rows(corpus: &Path) -> Vec<Row> {
                 case: cells[case].into(),
                 options: cells[options].into(),
                 exit_n: cells[exit_n].into(),
-                exit_p: cells[exit_p].into(),
                 exit_y: cells[exit_y].into(),
                 tree_sha: cells[tree].into(),
                 deb_n: cells[deb_n].into(),
@@ -101,7 +75,7 @@ fn images_of_the_corpus_are_repaired() {
         }
         let image =
             TempImage::gunzipped(&corpus.join(format!("{}.img.gz", row.case))).expect("unpacks");
-        let before = match look(&image.path()) {
+        let before = match fsck(&image.path(), &common::options(), Answers::No) {
             Ok(report) => report,
             Err(error) => {
                 unopened += 1;
@@ -112,7 +86,7 @@ fn images_of_the_corpus_are_repaired() {
             }
         };
         let is_healthy = row.exit_y == "0" && row.exit_n == "0" && row.options == "-";
-        if is_healthy && !before.outcomes.is_empty() {
+        if is_healthy && before.errors_left {
             wrong.push(format!("{}: healthy, but found\n{}", row.case, findings(&before)));
         }
         let options = extant_check::Options {
@@ -121,17 +95,14 @@ fn images_of_the_corpus_are_repaired() {
             bmap_to_extent: row.options.contains("bmap2extent"),
             ..common::options()
         };
-        let report = match repair_with(&image.path(), &options) {
+        let report = match fsck(&image.path(), &options, Answers::Yes) {
             Ok(report) => report,
             Err(error) => {
                 wrong.push(format!("{}: {error}", row.case));
                 continue;
             }
         };
-        let after = look(&image.path()).expect("still opens");
-        if BEFORE_THE_PASSES.contains(&row.case.as_str()) {
-            continue;
-        }
+        let after = fsck(&image.path(), &common::options(), Answers::No).expect("still opens");
         let mut flaws = Vec::new();
         if after.errors_left && row.exit_y != "4" {
             flaws.push(format!("left:\n{}", findings(&after)));
@@ -158,39 +129,6 @@ fn images_of_the_corpus_are_repaired() {
         }
     }
     println!("{repaired} silent, {same} same trees, {unopened} not opened");
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-/// What preening may repair, and where it stops.
-#[test]
-fn preening_stops_where_e2fsck_does() {
-    let Some(corpus) = corpora().map(|corpora| corpora.join("fsck-images")) else {
-        skip!("no corpora here");
-    };
-    let mut wrong = Vec::new();
-    for row in rows(&corpus) {
-        if BEFORE_THE_PASSES.contains(&row.case.as_str()) || row.options != "-" {
-            continue;
-        }
-        let packed = corpus.join(format!("{}.img.gz", row.case));
-        let image = TempImage::gunzipped(&packed).expect("unpacks");
-        let Ok(mut store) = Store::open(open(&image.path(), true)) else { continue };
-        let stopped = match extant_check::repair(&mut store, &common::options(), &Answers::Preen) {
-            Ok(report) => report.errors_left,
-            Err(CheckError::Stopped) => true,
-            Err(error) => panic!("{}: {error}", row.case),
-        };
-        if stopped != (row.exit_p == "4") && matches!(row.exit_p.as_str(), "0" | "1" | "4") {
-            let report = TempImage::gunzipped(&packed).map(|image| look(&image.path()));
-            let found = report.expect("unpacks").expect("looks");
-            wrong.push(format!(
-                "{}: e2fsck -p exits {}\n{}",
-                row.case,
-                row.exit_p,
-                findings(&found)
-            ));
-        }
-    }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 

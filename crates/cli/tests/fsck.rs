@@ -10,11 +10,23 @@ use extant_testkit::{
     Scratch, TempImage, corpora, debugfs, e2fsck_fn, gunzip_sparse, is_root, skipped, tool,
 };
 
-/// Where our exit code is another than e2fsck 1.47.4's, and why.
-const OTHER_CODES: &[(&str, &str)] = &[(
-    "j_corrupt_sb_magic",
-    "-n: e2fsck gives up on the journal with 12; the rest of the volume can be looked at, which ends with 4",
-)];
+/// Where our exit code is another than e2fsck 1.47.4's, with which option, and why.
+const OTHER_CODES: &[(&str, &str, &str)] = &[
+    ("f_badcluster", "-fy again", "e2fsck has to correct its own repair; ours is whole"),
+    ("f_holedir4", "-fy again", "e2fsck has to correct its own repair; ours is whole"),
+];
+
+/// With -n e2fsck ends with 12 where it gives up (a journal, a directory to be salvaged) or where a write failed that it was
+/// not to do, and it may hang. What can be looked at is looked at here: the end is 4 for errors, 0 for none.
+fn is_no_answer(how: &str, expected: &str, found: &str) -> bool {
+    how == "-fn" && matches!(expected, "12" | "timeout") && matches!(found, "0" | "4")
+}
+
+/// Where e2fsck 1.47.0 finds something in what 1.47.4 calls repaired or healthy, or what nobody can repair.
+const NOT_JUDGED: &[(&str, &str)] = &[
+    ("f_crashdisk", "there is no volume to be found"),
+    ("f_ea_inode_fast_symlink", "1.47.0 objects to a link that is healthy for 1.47.4"),
+];
 
 struct Row {
     case: String,
@@ -56,20 +68,27 @@ fn fsck(how: &str, options: &[String], image: &Path) -> String {
     output.status.code().map_or("a signal".to_owned(), |code| code.to_string())
 }
 
-#[test]
-fn images_with_journals_end_with_the_codes_of_e2fsck() {
-    let Some(corpus) = corpora().map(|corpora| corpora.join("journal-images")) else {
+/// Runs -fn, -fp, -fy and -fy again on each image of a corpus: the exit codes are e2fsck's, -n writes nothing, and e2fsck
+/// finds nothing in what -y repaired.
+fn compare_with_e2fsck(corpus: &str) {
+    let Some(corpus) = corpora().map(|corpora| corpora.join(corpus)) else {
         return skipped("no corpora here");
     };
     let scratch = Scratch::new();
+    let only = std::env::var("EXTANT_CASE").ok();
     let mut wrong = Vec::new();
     for row in rows(&corpus) {
+        if only.as_ref().is_some_and(|only| *only != row.case) {
+            continue;
+        }
         let image = scratch.join(&row.case);
         let packed = corpus.join(format!("{}.img.gz", row.case));
         let unpack = || gunzip_sparse(&packed, &image).expect("unpacks");
-        let mut differs = |what: &str, found: &str, expected: &str| {
-            if found != expected && !OTHER_CODES.iter().any(|(case, _)| *case == row.case) {
-                wrong.push(format!("{} {what}: {found}, not {expected}", row.case));
+        let mut differs = |how: &str, found: &str, expected: &str| {
+            let is_argued =
+                OTHER_CODES.iter().any(|(case, which, _)| *case == row.case && *which == how);
+            if found != expected && !is_argued && !is_no_answer(how, expected, found) {
+                wrong.push(format!("{} {how}: {found}, not {expected}", row.case));
             }
         };
         unpack();
@@ -82,7 +101,8 @@ fn images_with_journals_end_with_the_codes_of_e2fsck() {
         unpack();
         differs("-fy", &fsck("-fy", &row.options, &image), &row.exit_y);
         differs("-fy again", &fsck("-fy", &row.options, &image), &row.exit_again);
-        if row.deb_n == "0"
+        if !NOT_JUDGED.iter().any(|(case, _)| *case == row.case)
+            && row.deb_n == "0"
             && let Err(said) = e2fsck_fn(&image)
         {
             wrong.push(format!("{}: {said}", row.case));
@@ -90,6 +110,16 @@ fn images_with_journals_end_with_the_codes_of_e2fsck() {
         std::fs::remove_file(&image).expect("it is there");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn images_with_journals_end_with_the_codes_of_e2fsck() {
+    compare_with_e2fsck("journal-images");
+}
+
+#[test]
+fn damaged_images_end_with_the_codes_of_e2fsck() {
+    compare_with_e2fsck("fsck-images");
 }
 
 fn listed(image: &Path) -> Vec<u64> {

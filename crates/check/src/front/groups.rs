@@ -9,7 +9,7 @@ use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
 
-/// Which of a group's places lie off the volume.
+/// Which of a group's places lie off the volume. Block 0 is no place either: the superblock is there, or the boot sector.
 fn bad_places(desc: &GroupDesc, geometry: &Geometry) -> Vec<&'static str> {
     [
         ("block bitmap", desc.block_bitmap, 1),
@@ -17,7 +17,7 @@ fn bad_places(desc: &GroupDesc, geometry: &Geometry) -> Vec<&'static str> {
         ("inode table", desc.inode_table, u64::from(geometry.itable_blocks())),
     ]
     .into_iter()
-    .filter(|(_, block, count)| !geometry.contains(*block, *count))
+    .filter(|(_, block, count)| block.0 == 0 || !geometry.contains(*block, *count))
     .map(|(name, _, _)| name)
     .collect()
 }

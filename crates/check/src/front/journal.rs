@@ -14,7 +14,7 @@ use extant_ondisk::jbd2::{
 };
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo, Tid, Uuid};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// A journal has at least so many blocks, from mke2fs(8).
 const MIN_JOURNAL: u64 = 1024;
@@ -22,6 +22,8 @@ const MIN_JOURNAL: u64 = 1024;
 const BACKUP_OF_INODE: u8 = 1;
 /// Where version 2's fields start in a journal superblock.
 const V2_FIELDS_AT: usize = 0x24;
+/// Where the count of a journal superblock's users stands.
+const USERS_AT: usize = 0x40;
 /// A regular file that only its owner may read.
 const HIDDEN_FILE: u16 = 0o100_600;
 
@@ -235,6 +237,13 @@ impl Front<'_> {
                 Err(OpenError::Unsupported(vec![error.to_string()]))
             }
             Err(error) => {
+                if let Some(cleared) = self.without_users(found)? {
+                    if self.ask(Finding::new(Code::JournalV1Fields))? {
+                        self.write_journal_superblock(found, &cleared)?;
+                        return self.check_journal_superblock(found);
+                    }
+                    return Ok(());
+                }
                 let is_none = matches!(
                     error,
                     JournalError::Format(FormatError::Corrupt { flaw: Flaw::Magic { .. }, .. })
@@ -254,6 +263,19 @@ impl Front<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// A journal inside the volume has one user: more of them are fields that version 2 brought and that nobody wrote. The
+    /// superblock without those fields, where that makes it sound.
+    fn without_users(&self, found: &Place) -> Result<Option<RawJournalSuperblock>, CheckError> {
+        let Some(first) = found.place.runs.runs().first() else { return Ok(None) };
+        let block = self.read(first.start)?;
+        let users = block.get(USERS_AT..USERS_AT + 4);
+        let has_many = users.is_some_and(|users| users > &[0, 0, 0, 1][..]);
+        let Ok((raw, _)) = RawJournalSuperblock::read_from_prefix(&block) else { return Ok(None) };
+        let mut cleared = raw;
+        cleared.as_mut_bytes()[V2_FIELDS_AT..].fill(0);
+        Ok(Some(cleared).filter(|cleared| has_many && JournalSuperblock::decode(cleared).is_ok()))
     }
 
     fn write_journal_superblock(
@@ -428,7 +450,10 @@ fn fresh_superblock(found: &Place) -> RawJournalSuperblock {
     let mut raw = JournalSuperblock {
         is_v2: true,
         block_size: found.place.block_size,
-        blocks_count: found.place.runs.blocks_count(),
+        // What is mapped behind the file's end is no part of the journal.
+        blocks_count: found.place.runs.blocks_count().min(
+            u32::try_from(found.inode.size / u64::from(found.place.block_size)).unwrap_or(u32::MAX),
+        ),
         first: 1,
         sequence: Tid(1),
         start: 0,

@@ -8,19 +8,115 @@ use extant_journal::offline::OfflineError;
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::orphan_file::{OrphanFileFormat, orphans, set_orphan};
 use extant_ondisk::xattr::{RawXattrHeader, seal_block, verify_block};
-use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
+use extant_ondisk::{
+    BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures,
+};
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Logical blocks of a file and where they lie.
+type BlocksOfFile = Vec<(FileBlock, BlockNo)>;
 
 impl Front<'_> {
     /// Finishes what was cut off. Where nothing may be written, the passes see the inodes as they are.
     pub(super) fn check_orphans(&mut self) -> Result<(), OpenError> {
+        self.check_orphan_file()?;
         if !self.may_repair() {
             return Ok(());
         }
         self.release_list()?;
         self.release_file()?;
         Ok(())
+    }
+
+    /// The orphan file: a regular file of whole blocks without holes, each with its magic number and checksum.
+    fn check_orphan_file(&mut self) -> Result<(), CheckError> {
+        let features = self.volume.raw.features();
+        // What the journal holds may be newer.
+        if !features.compat.contains(CompatFeatures::ORPHAN_FILE)
+            || features.incompat.contains(IncompatFeatures::RECOVER)
+        {
+            return Ok(());
+        }
+        let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
+        let (mut file, blocks) = match self.orphan_blocks(number) {
+            Ok(found) => found,
+            Err(flaw) => {
+                let finding =
+                    Finding::new(Code::OrphanFileInvalid).inode(number).detail(flaw.to_owned());
+                // Whatever the inode is now is for the passes; the kernel works without such a file.
+                if self.ask(finding)? {
+                    self.facts.needs_passes = true;
+                    self.volume.update_superblock(|raw| {
+                        let mut features = raw.features();
+                        features.compat -= CompatFeatures::ORPHAN_FILE;
+                        features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
+                        raw.set_features(features);
+                        raw.s_orphan_file_inum.set(0);
+                    })?;
+                }
+                return Ok(());
+            }
+        };
+        let block_size = u64::from(self.volume.geometry().block_size);
+        let whole = blocks.len() as u64 * block_size;
+        // A size that is too small for the map is pass 1's to judge.
+        if file.size > whole || file.size > whole - block_size && file.size != whole {
+            let detail = format!("its size is {}, not {whole}", file.size);
+            if self.ask(Finding::new(Code::OrphanFileInvalid).inode(number).detail(detail))? {
+                file.size = whole;
+                let mut record = self.volume.read_inode(number)?;
+                file.encode_into(&mut record, self.volume.geometry());
+                self.volume.write_inode(number, &mut record)?;
+            }
+        }
+        let generation = file.generation;
+        let format = OrphanFileFormat::new(self.volume.geometry(), number, generation);
+        let is_present = features.ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT);
+        for (at, block) in blocks {
+            let mut bytes = self.read(block)?;
+            let flaw = match format.verify(&bytes, at, block) {
+                Err(error) => Some(error.to_string()),
+                Ok(()) if !is_present && orphans(&bytes).any(|orphan| orphan.is_some()) => {
+                    Some("it names inodes, but nothing is to be finished".to_owned())
+                }
+                Ok(()) => None,
+            };
+            let Some(flaw) = flaw else { continue };
+            let finding = Finding::new(Code::OrphanBlockInvalid)
+                .inode(number)
+                .file_block(at)
+                .block(block)
+                .detail(flaw);
+            if self.ask(finding)? {
+                // Inodes that it named have no name: pass 4 finds them.
+                self.facts.needs_passes = true;
+                bytes.fill(0);
+                format.seal(&mut bytes, block);
+                self.volume.write(block, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The orphan file, and where its blocks lie; the flaw where it cannot be one.
+    fn orphan_blocks(&self, number: InodeNo) -> Result<(Inode, BlocksOfFile), &'static str> {
+        let (_, file) = self.orphan(number).ok_or("there is no such inode in use")?;
+        if file.file_type() != Some(FileType::Regular) || file.links == 0 || file.is_inline() {
+            return Err("it is not a regular file");
+        }
+        let map = self.volume.read_map(number, &file).map_err(|_| "its map is broken")?;
+        let mut next = 0;
+        for extent in &map.extents {
+            if extent.block.0 != next || extent.is_unwritten {
+                return Err("it has a hole");
+            }
+            next = extent.end().0;
+        }
+        if next == 0 {
+            return Err("it has no blocks");
+        }
+        Ok((file, map.blocks().collect()))
     }
 
     fn release_list(&mut self) -> Result<(), CheckError> {

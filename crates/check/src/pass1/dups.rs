@@ -22,6 +22,7 @@ impl Check<'_> {
         if may_share && !self.options.unshare_blocks {
             return Ok(());
         }
+        let code = if may_share { Code::SharedBlocks } else { Code::MultiplyClaimed };
         let owners = self.find_owners(&twice)?;
         // How often each cluster is claimed; the volume itself counts, and so do inodes that cannot give way.
         let mut claims: BTreeMap<u64, u32> = BTreeMap::new();
@@ -33,6 +34,9 @@ impl Check<'_> {
         for (cluster, count) in &mut claims {
             *count += u32::from(self.blocks.is_system(ClusterNo(*cluster)));
         }
+        if may_share && !self.is_repair() {
+            self.check_room_for_copies(&claims)?;
+        }
         for (ino, clusters) in &owners {
             if self.must_stay(*ino) {
                 continue;
@@ -42,8 +46,7 @@ impl Check<'_> {
             if !is_shared {
                 continue; // the others have gone already
             }
-            let finding =
-                Finding::new(Code::MultiplyClaimed).inode(*ino).detail(self.name_blocks(clusters));
+            let finding = Finding::new(code).inode(*ino).detail(self.name_blocks(clusters));
             if self.ask(finding)? {
                 match self.clone_blocks(*ino, &mut claims) {
                     Ok(true) => self.need_restart(),
@@ -67,6 +70,20 @@ impl Check<'_> {
                 }
                 self.need_restart();
             }
+        }
+        Ok(())
+    }
+
+    /// Blocks that are shared on purpose are no flaw; that there is no room for copies is one.
+    fn check_room_for_copies(&self, claims: &BTreeMap<u64, u32>) -> Result<(), CheckError> {
+        let needed: u64 = claims.values().map(|count| u64::from(count.saturating_sub(1))).sum();
+        let used: u64 = (0..self.geometry.groups_count)
+            .map(|group| u64::from(self.blocks.count(GroupNo(group))))
+            .sum();
+        let free = self.geometry.clusters_count().saturating_sub(used);
+        if needed > free {
+            let detail = format!("{needed} clusters are needed, {free} are free");
+            self.tell(Finding::new(Code::CloneFailed).detail(detail))?;
         }
         Ok(())
     }

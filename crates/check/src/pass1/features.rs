@@ -3,7 +3,7 @@
 use super::fields::DEVICE_NUMBERS;
 use super::inode::Visit;
 use crate::check::Check;
-use crate::finding::Code;
+use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_ondisk::indirect::pointers;
 use extant_ondisk::inode::{FileType, InodeFlags};
@@ -11,12 +11,14 @@ use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
 
 impl Check<'_> {
     pub(super) fn check_flags(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        let file_type = visit.inode.file_type();
+        let is_file =
+            matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::Symlink));
         if visit.inode.flags.is_empty()
-            || visit.inode.flags == InodeFlags::EXTENTS && self.has_extents()
+            || visit.inode.flags == InodeFlags::EXTENTS && is_file && self.has_extents()
         {
             return self.check_lost_extents_flag(visit);
         }
-        let file_type = visit.inode.file_type();
         let is_dir = file_type == Some(FileType::Directory);
         if visit.inode.flags.contains(InodeFlags::CASEFOLD) {
             let why = if !is_dir {
@@ -26,57 +28,51 @@ impl Check<'_> {
             } else {
                 None
             };
-            if let Some(why) = why
-                && self.ask(visit.finding(Code::CasefoldFlag).detail(why.into()))?
-            {
-                visit.inode.flags.remove(InodeFlags::CASEFOLD);
-                visit.dirty = true;
+            if let Some(why) = why {
+                let finding = visit.finding(Code::CasefoldFlag).detail(why.into());
+                self.drop_flags(visit, InodeFlags::CASEFOLD, finding)?;
             }
         }
-        if visit.inode.flags.contains(InodeFlags::EA_INODE)
-            && file_type != Some(FileType::Regular)
-            && self.ask(visit.finding(Code::EaInodeFlagOnOther))?
+        if visit.inode.flags.contains(InodeFlags::EA_INODE) && file_type != Some(FileType::Regular)
         {
-            visit.inode.flags.remove(InodeFlags::EA_INODE);
-            visit.dirty = true;
+            let finding = visit.finding(Code::EaInodeFlagOnOther);
+            self.drop_flags(visit, InodeFlags::EA_INODE, finding)?;
         }
-        let is_file =
-            matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::Symlink));
         let mapped = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
         if file_type.is_some()
             && !is_file
             && visit.inode.flags.intersects(mapped)
             // With more in it than a device number it is garbage, which pass 2 judges by the same flags.
             && visit.inode.i_block[DEVICE_NUMBERS..].iter().all(|byte| *byte == 0)
-            && self.ask(visit.finding(Code::SpecialWithMap))?
         {
-            visit.inode.flags.remove(mapped);
-            visit.dirty = true;
+            let finding = visit.finding(Code::SpecialWithMap);
+            self.drop_flags(visit, mapped, finding)?;
         }
         if visit.inode.flags.contains(mapped) && is_file {
             self.check_both_maps(visit)?;
-            if visit.cleared {
-                return Ok(());
-            }
         }
-        if visit.inode.is_inline() && !self.geometry.has_incompat(IncompatFeatures::INLINE_DATA) {
-            self.check_inline_feature(visit)?;
-            if visit.cleared {
-                return Ok(());
-            }
+        if !visit.cleared
+            && visit.inode.is_inline()
+            && !self.geometry.has_incompat(IncompatFeatures::INLINE_DATA)
+        {
+            let is_sound = self.has_inline_attribute(visit);
+            let codes = [Code::InlineFeatureMissing, Code::InlineWithoutFeature];
+            self.check_feature(visit, IncompatFeatures::INLINE_DATA, is_sound, codes)?;
         }
-        if visit.inode.is_extent_mapped() && !self.has_extents() {
-            self.check_extents_feature(visit)?;
-            if visit.cleared {
-                return Ok(());
-            }
+        if !visit.cleared && visit.inode.is_extent_mapped() && !self.has_extents() {
+            let is_sound = visit.ino != InodeNo::BAD_BLOCKS
+                && self.looks_like_extents(visit.ino, &visit.inode.i_block);
+            let codes = [Code::ExtentsFeatureMissing, Code::ExtentsWithoutFeature];
+            self.check_feature(visit, IncompatFeatures::EXTENTS, is_sound, codes)?;
+        }
+        if visit.cleared {
+            return Ok(());
         }
         if visit.inode.flags.contains(InodeFlags::IMAGIC)
             && !self.geometry.has_compat(CompatFeatures::IMAGIC_INODES)
-            && self.ask(visit.finding(Code::ImagicFlag))?
         {
-            visit.inode.flags.remove(InodeFlags::IMAGIC);
-            visit.dirty = true;
+            let finding = visit.finding(Code::ImagicFlag);
+            self.drop_flags(visit, InodeFlags::IMAGIC, finding)?;
         }
         if visit.inode.flags.contains(InodeFlags::INDEX) {
             let code = if !is_dir {
@@ -86,13 +82,46 @@ impl Check<'_> {
             } else {
                 None
             };
-            if let Some(code) = code
-                && self.ask(visit.finding(code))?
-            {
-                visit.inode.flags.remove(InodeFlags::INDEX);
-                visit.dirty = true;
+            if let Some(code) = code {
+                let finding = visit.finding(code);
+                self.drop_flags(visit, InodeFlags::INDEX, finding)?;
             }
         }
+        Ok(())
+    }
+
+    /// Takes flags away, if that is accepted.
+    fn drop_flags(
+        &self,
+        visit: &mut Visit<'_>,
+        flags: InodeFlags,
+        finding: Finding,
+    ) -> Result<(), CheckError> {
+        if self.ask(finding)? {
+            visit.inode.flags.remove(flags);
+            visit.dirty = true;
+        }
+        Ok(())
+    }
+
+    /// A flag whose feature the volume lacks: where the inode is sound the feature is what is missing, else the inode goes.
+    fn check_feature(
+        &self,
+        visit: &mut Visit<'_>,
+        feature: IncompatFeatures,
+        is_sound: bool,
+        [missing, without]: [Code; 2],
+    ) -> Result<(), CheckError> {
+        if !self.ask(visit.finding(if is_sound { missing } else { without }))? {
+            return Ok(());
+        }
+        if !is_sound {
+            return self.clear_visited(visit);
+        }
+        self.store.update_superblock(|raw| {
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() | feature.bits());
+        })?;
+        self.need_restart();
         Ok(())
     }
 
@@ -141,41 +170,6 @@ impl Check<'_> {
             }
             visit.inode.flags.remove(to_remove);
             visit.dirty = true;
-        }
-        Ok(())
-    }
-
-    fn check_inline_feature(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        let is_sound = self.has_inline_attribute(visit);
-        let code = if is_sound { Code::InlineFeatureMissing } else { Code::InlineWithoutFeature };
-        if self.ask(visit.finding(code))? {
-            if is_sound {
-                self.store.update_superblock(|raw| {
-                    let bits = raw.s_feature_incompat.get() | IncompatFeatures::INLINE_DATA.bits();
-                    raw.s_feature_incompat.set(bits);
-                })?;
-                self.need_restart();
-            } else {
-                self.clear_visited(visit)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check_extents_feature(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        let is_sound = visit.ino != InodeNo::BAD_BLOCKS
-            && self.looks_like_extents(visit.ino, &visit.inode.i_block);
-        let code = if is_sound { Code::ExtentsFeatureMissing } else { Code::ExtentsWithoutFeature };
-        if self.ask(visit.finding(code))? {
-            if is_sound {
-                self.store.update_superblock(|raw| {
-                    let bits = raw.s_feature_incompat.get() | IncompatFeatures::EXTENTS.bits();
-                    raw.s_feature_incompat.set(bits);
-                })?;
-                self.need_restart();
-            } else {
-                self.clear_visited(visit)?;
-            }
         }
         Ok(())
     }

@@ -74,6 +74,7 @@ impl Check<'_> {
         let is_wrong = match visit.inode.file_type() {
             Some(FileType::Directory) => size != room,
             // A file that ends in a hole has fewer bytes than its size says.
+            Some(FileType::Regular) => size > self.largest_file(false),
             _ => false,
         };
         if is_wrong && self.ask(visit.finding(Code::InodeSizeWrong).found(size).expected(room))? {

@@ -38,7 +38,8 @@ impl Check<'_> {
         if ino == InodeNo::RESIZE {
             return self.check_resize(visit);
         }
-        let journal = self.superblock.internal_journal();
+        // A journal that the superblock names is one, whatever the features say: that is judged before the passes.
+        let journal = self.superblock.journal_inode;
         if ino == InodeNo::JOURNAL && journal != Some(ino) {
             let has_content = visit.inode.links > 0
                 || visit.inode.blocks > 0

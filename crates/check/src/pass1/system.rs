@@ -81,42 +81,23 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Moves a bitmap to a free block of its group, or anywhere. Nothing is claimed yet, so the old bitmaps say what is free.
+    /// Moves a bitmap to a free block of its group, or anywhere. Nothing is claimed yet, and the bitmaps are what is in doubt:
+    /// all inodes are read for what files own.
     fn relocate(&self, group: GroupNo, name: &str) -> Result<(), CheckError> {
         if name == "inode table" {
             return Ok(());
         }
-        let system = self.system_blocks()?;
-        let bad = &self.bad;
+        let (system, owned) = (self.system_blocks()?, self.blocks_of_all_files()?);
         let groups = (group.0..self.geometry.groups_count).chain(0..group.0);
         for candidate in groups.map(GroupNo) {
-            let desc = self.store.desc(candidate);
             let start = self.geometry.group_start(candidate).0;
             let end = start + u64::from(self.geometry.group_blocks(candidate));
-            let bitmap = if system.is_free(desc.block_bitmap.0..desc.block_bitmap.0 + 1)
-                || (candidate == group && name == "block bitmap")
-                || !self.geometry.contains(desc.block_bitmap, 1)
-            {
-                None
-            } else {
-                Some(self.store.read(desc.block_bitmap)?)
-            };
-            let in_use = |block: u64| {
-                let bit = (block - start) as u32 / self.geometry.blocks_per_cluster;
-                bitmap.as_ref().is_some_and(|bitmap| extant_ondisk::bitmap::test(bitmap, bit))
-            };
-            let owned = self.blocks_of_all_files(bitmap.is_none())?;
             let free = (start..end).find(|&block| {
-                system.is_free(block..block + 1)
-                    && !in_use(block)
-                    && !bad.contains(block)
-                    && !owned.contains(block)
+                [&system, &owned, &self.bad].iter().all(|taken| !taken.contains(block))
             });
             let Some(free) = free else { continue };
-            let old = match name {
-                "block bitmap" => self.store.desc(group).block_bitmap,
-                _ => self.store.desc(group).inode_bitmap,
-            };
+            let desc = self.store.desc(group);
+            let old = if name == "block bitmap" { desc.block_bitmap } else { desc.inode_bitmap };
             let bytes = self.store.read(old)?;
             self.store.write(BlockNo(free), &bytes)?;
             return self.store.update_desc(group, |desc| match name {
@@ -127,12 +108,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What files own, where no bitmap can be asked: read from all inodes, in the rare case that it is needed.
-    fn blocks_of_all_files(&self, needed: bool) -> Result<RunSet, CheckError> {
+    /// What files own, whatever bitmaps say: whole clusters.
+    fn blocks_of_all_files(&self) -> Result<RunSet, CheckError> {
         let mut owned = RunSet::new();
-        if !needed {
-            return Ok(owned);
-        }
         for group in (0..self.geometry.groups_count).map(GroupNo) {
             let first = group.0 * self.geometry.inodes_per_group + 1;
             for at in 0..self.table_used(group) {
@@ -154,7 +132,8 @@ impl Check<'_> {
                 }
             }
         }
-        Ok(owned)
+        let ratio = u64::from(self.geometry.blocks_per_cluster);
+        Ok(owned.in_clusters(self.geometry.first_data_block.0, ratio))
     }
 
     /// The blocks that the bad blocks inode lists.

@@ -189,9 +189,10 @@ impl Check<'_> {
             return Ok(());
         }
         self.check_name(chain, bytes, record, rules)?;
-        let Some(state) = self.inodes.state(target).filter(|state| state.is_used()) else {
+        let Some(slot) = self.inodes.slot(target).filter(|slot| slot.state().is_used()) else {
             return self.check_unknown(chain, bytes, record);
         };
+        let state = slot.state();
         if state.has(Mark::SUSPECT)
             && self.check_suspect(target, Some((chain.dir.inode, record.name(bytes))))?
         {
@@ -221,7 +222,7 @@ impl Check<'_> {
             self.clear_entry(chain, bytes, record);
             return Ok(());
         }
-        self.inodes.count_name(target);
+        slot.count_name();
         reader.links += 1;
         self.check_twice(chain, bytes, record, rules, reader)
     }
@@ -253,10 +254,9 @@ impl Check<'_> {
         if chain.dir.has(DirFlags::ENCRYPTED) && name.len() < ENCRYPTED_NAME {
             return Some(Code::EncryptedNameTooShort);
         }
-        self.inodes
-            .state(target)
-            .is_some_and(|state| state.has(Mark::BAD_BLOCK))
-            .then_some(Code::EntryInBadBlock)
+        let is_in_bad_block = self.has_bad_inodes
+            && self.inodes.state(target).is_some_and(|state| state.has(Mark::BAD_BLOCK));
+        is_in_bad_block.then_some(Code::EntryInBadBlock)
     }
 
     fn clear_entry(&self, chain: &mut Chain<'_>, bytes: &mut [u8], record: &mut Record) {

@@ -59,7 +59,10 @@ impl Check<'_> {
         });
         Rules {
             casefold: Casefold::of_volume(&self.superblock)
-                .filter(|_| self.geometry.has_incompat(IncompatFeatures::CASEFOLD)),
+                .filter(|_| self.geometry.has_incompat(IncompatFeatures::CASEFOLD))
+                .map(|casefold| Casefold {
+                    is_strict: casefold.is_strict || self.options.check_encoding,
+                }),
             htree: HtreeTable::new(&self.dirs),
             hashers,
         }

@@ -21,6 +21,8 @@ bitflags::bitflags! {
         const LINKED_TWICE = 32;
         /// Pass 3 found the way from it to the root.
         const CONNECTED = 64;
+        /// It lies on the way that pass 3 follows.
+        const VISITED = 128;
     }
 }
 

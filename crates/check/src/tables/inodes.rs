@@ -42,6 +42,23 @@ pub(crate) struct InodeTable {
     count: u32,
 }
 
+/// The place of one inode in the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'t>(&'t AtomicU32);
+
+impl Slot<'_> {
+    pub(crate) fn state(self) -> State {
+        State(self.0.load(Relaxed))
+    }
+
+    /// Counts one more name. A count that nears its end stays there: no link count goes so far.
+    pub(crate) fn count_name(self) {
+        if self.0.load(Relaxed) & COUNT_MASK < COUNT_MASK - 0xffff {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 /// What is known of one inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct State(u32);
@@ -137,14 +154,17 @@ impl InodeTable {
         }
     }
 
-    /// Counts one more name and says what the inode is. A count that nears its end stays there: no link count goes so far.
-    pub(crate) fn count_name(&self, inode: InodeNo) -> Option<State> {
+    /// An inode's place in the table, to be looked up once for all that a name asks of it; `None` past the high-water mark.
+    pub(crate) fn slot(&self, inode: InodeNo) -> Option<Slot<'_>> {
         let (group, at) = self.place(inode)?;
-        let before = group.states[at].load(Relaxed);
-        if before & COUNT_MASK < COUNT_MASK - 0xffff {
-            group.states[at].fetch_add(1, Relaxed);
+        Some(Slot(&group.states[at]))
+    }
+
+    /// Counts one more name.
+    pub(crate) fn count_name(&self, inode: InodeNo) {
+        if let Some(slot) = self.slot(inode) {
+            slot.count_name();
         }
-        Some(State(before))
     }
 
     /// Counts one name less.

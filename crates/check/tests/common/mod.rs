@@ -1,7 +1,7 @@
 //! What the checker's tests share: a walk over a volume that depends on nothing but the format, and runs of the checker.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use extant_check::{Answers, Options, Report, Store};
+use extant_check::{Answers, Options, Report, Store, front};
 use extant_device::{Device, FileDevice, OpenOptions};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
@@ -42,6 +42,22 @@ pub(crate) fn repair_with(
 ) -> Result<Report, extant_check::CheckError> {
     let mut store = Store::open(open(image, true))?;
     extant_check::repair(&mut store, options, &Answers::Yes)
+}
+
+/// All of fsck: what comes before the passes, the passes, the closing.
+pub(crate) fn fsck(image: &Path, options: &Options, answers: Answers) -> Result<Report, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let device = open(image, answers != Answers::No);
+    let mut ready = front::open(device, &front::OpenOptions::default(), &answers)
+        .map_err(|error| text(&error))?;
+    let mut report =
+        extant_check::repair(&mut ready.store, options, &answers).map_err(|error| text(&error))?;
+    let is_left = |it: &extant_check::Outcome| it.finding.code.counts_when_left() && !it.repaired;
+    report.errors_left |= ready.outcomes.iter().any(is_left);
+    let closing =
+        if report.errors_left { front::Closing::ErrorsLeft } else { front::Closing::Clean };
+    report.outcomes.extend(ready.close(closing, &answers).map_err(|error| text(&error))?);
+    Ok(report)
 }
 
 /// The findings of a report, one a line.

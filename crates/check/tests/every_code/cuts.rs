@@ -6,7 +6,7 @@ use extant_check::{Answers, Code};
 use extant_device::{Device, Recorder, Sweep};
 use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
 
-use super::damages::DAMAGES;
+use super::damages;
 use super::hand::{Hand, device, fsck};
 
 /// Repairs that write in several places: directories made anew, maps cleared, bitmaps moved, files cloned.
@@ -24,11 +24,11 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
-    for damage in DAMAGES.iter().filter(|damage| LONG_REPAIRS.contains(&damage.code)) {
+    for damage in damages().filter(|damage| LONG_REPAIRS.contains(&damage.code)) {
         let image = damage.base.make();
         (damage.spoil)(&mut Hand::on(&image.path()));
         let recorder = Arc::new(Recorder::new(device(&image.path())));
-        fsck(recorder.clone(), Answers::Yes).expect("the repair ends");
+        fsck(recorder.clone(), Answers::Yes, damage.wish).expect("the repair ends");
         let (mut count, mut last) = (0, None);
         for cut in recorder.cuts(Sweep::seeded(7)) {
             count += 1;
@@ -36,9 +36,9 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
                 continue;
             }
             let left: Arc<dyn Device> = Arc::new(cut.image);
-            let done = fsck(left.clone(), Answers::Yes);
+            let done = fsck(left.clone(), Answers::Yes, damage.wish);
             assert!(done.is_ok(), "{:?}, cut {count}: {done:?}", damage.code);
-            let again = fsck(left.clone(), Answers::No).expect("a look ends");
+            let again = fsck(left.clone(), Answers::No, damage.wish).expect("a look ends");
             assert!(again.is_empty(), "{:?}, cut {count}: {again:?}", damage.code);
             last = Some(left);
         }

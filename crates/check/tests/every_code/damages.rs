@@ -13,38 +13,57 @@ pub(crate) struct Damage {
     pub(crate) spoil: fn(&mut Hand),
     /// What a look finds beside it: what follows from the damage without any repair.
     pub(crate) also: &'static [Code],
+    /// What the check is asked for besides.
+    pub(crate) wish: Wish,
 }
 
-const fn on(code: Code, base: Base, spoil: fn(&mut Hand)) -> Damage {
-    Damage { code, base, spoil, also: &[] }
+/// Work that is done only where it is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Wish {
+    Nothing,
+    /// `-D`.
+    Optimize,
+    /// `-E bmap2extent`.
+    Extents,
+    /// `-E unshare_blocks`.
+    Unshare,
 }
 
-const fn with(code: Code, base: Base, also: &'static [Code], spoil: fn(&mut Hand)) -> Damage {
-    Damage { code, base, spoil, also }
+pub(crate) const fn on(code: Code, base: Base, spoil: fn(&mut Hand)) -> Damage {
+    with(code, base, &[], spoil)
 }
 
-fn compat(raw: &mut RawSuperblock, feature: CompatFeatures, is_on: bool) {
+pub(crate) const fn with(
+    code: Code,
+    base: Base,
+    also: &'static [Code],
+    spoil: fn(&mut Hand),
+) -> Damage {
+    Damage { code, base, spoil, also, wish: Wish::Nothing }
+}
+
+pub(crate) fn compat(raw: &mut RawSuperblock, feature: CompatFeatures, is_on: bool) {
     let mut features = raw.features();
     features.compat.set(feature, is_on);
     raw.set_features(features);
 }
 
-fn incompat(raw: &mut RawSuperblock, feature: IncompatFeatures, is_on: bool) {
+pub(crate) fn incompat(raw: &mut RawSuperblock, feature: IncompatFeatures, is_on: bool) {
     let mut features = raw.features();
     features.incompat.set(feature, is_on);
     raw.set_features(features);
 }
 
-fn ro_compat(raw: &mut RawSuperblock, feature: RoCompatFeatures, is_on: bool) {
+pub(crate) fn ro_compat(raw: &mut RawSuperblock, feature: RoCompatFeatures, is_on: bool) {
     let mut features = raw.features();
     features.ro_compat.set(feature, is_on);
     raw.set_features(features);
 }
 
 /// An inode that nothing uses.
-const FREE: InodeNo = InodeNo(1000);
+pub(crate) const FREE: InodeNo = InodeNo(1000);
 /// Where an extent leaf's first entry lies in a record.
-const EXTENT: usize = 0x28 + 12;
+pub(crate) const EXTENT: usize = 0x28 + 12;
 
 pub(crate) const DAMAGES: &[Damage] = &[
     // Before the passes.
@@ -62,19 +81,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::OrphanPresentWithoutFile, EXT4, |hand| {
         hand.superblock(|raw| ro_compat(raw, RoCompatFeatures::ORPHAN_PRESENT, true));
     }),
-    with(
-        Code::JournalWithoutFeature,
-        PLAIN,
-        &[
-            Code::JournalNotInUse,
-            Code::BlockBitmapWrong,
-            Code::GroupFreeBlocksWrong,
-            Code::FreeBlocksTotalWrong,
-        ],
-        |hand| {
-            hand.superblock(|raw| compat(raw, CompatFeatures::HAS_JOURNAL, false));
-        },
-    ),
+    on(Code::JournalWithoutFeature, PLAIN, |hand| {
+        hand.superblock(|raw| compat(raw, CompatFeatures::HAS_JOURNAL, false));
+    }),
     on(Code::JournalBackup, EXT4, |hand| {
         hand.superblock(|raw| raw.s_jnl_blocks[0].set(0));
     }),

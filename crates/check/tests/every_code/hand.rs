@@ -3,15 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::damages::Wish;
 use extant_check::front::{Closing, OpenOptions, open};
 use extant_check::{Answers, Code, Options, Outcome};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_journal::offline::Offline;
+use extant_ondisk::bitmap::{BitmapKind, clear_runs};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::Inode;
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
 use extant_testkit::{Scratch, TempImage, tool};
 
 pub(crate) fn device(path: &Path) -> Arc<dyn Device> {
@@ -20,11 +22,21 @@ pub(crate) fn device(path: &Path) -> Arc<dyn Device> {
 }
 
 /// All of fsck on a device: what comes before the passes, the passes, the closing.
-pub(crate) fn fsck(device: Arc<dyn Device>, answers: Answers) -> Result<Vec<Outcome>, String> {
+pub(crate) fn fsck(
+    device: Arc<dyn Device>,
+    answers: Answers,
+    wish: Wish,
+) -> Result<Vec<Outcome>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut ready =
         open(device, &OpenOptions::default(), &answers).map_err(|error| text(&error))?;
-    let options = Options { threads: 1, ..Options::default() };
+    let options = Options {
+        threads: 1,
+        optimize_directories: wish == Wish::Optimize,
+        bmap_to_extent: wish == Wish::Extents,
+        unshare_blocks: wish == Wish::Unshare,
+        ..Options::default()
+    };
     let report =
         extant_check::repair(&mut ready.store, &options, &answers).map_err(|error| text(&error))?;
     let closing = if report.errors_left { Closing::ErrorsLeft } else { Closing::Clean };
@@ -34,35 +46,205 @@ pub(crate) fn fsck(device: Arc<dyn Device>, answers: Answers) -> Result<Vec<Outc
 }
 
 /// The codes that a look at an image finds.
-pub(crate) fn look(path: &Path) -> Result<Vec<Code>, String> {
+pub(crate) fn look(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
     let device: FileDevice = FileOptions::new().open(path).expect("the image opens");
     let mut codes: Vec<Code> =
-        fsck(Arc::new(device), Answers::No)?.iter().map(|it| it.finding.code).collect();
+        fsck(Arc::new(device), Answers::No, wish)?.iter().map(|it| it.finding.code).collect();
     codes.sort_unstable();
     codes.dedup();
     Ok(codes)
 }
 
 /// What a volume is made with, and the files that it has.
+#[derive(Clone, Copy)]
 pub(crate) struct Base {
+    /// It tells bases apart.
+    pub(crate) name: &'static str,
+    /// The part of the options that differs.
     pub(crate) mke2fs: &'static [&'static str],
+    /// The files.
+    pub(crate) grow: fn(&Path),
+    /// What mke2fs does not make.
+    pub(crate) prepare: fn(&Path),
 }
 
-pub(crate) const EXT4: Base = Base { mke2fs: &["-t", "ext4", "-b", "1024", "-I", "256"] };
+const fn base(name: &'static str, mke2fs: &'static [&'static str]) -> Base {
+    Base { name, mke2fs, grow, prepare: |_| {} }
+}
+
+pub(crate) const EXT4: Base = base("ext4", &["-t", "ext4", "-b", "1024", "-I", "256"]);
 /// No checksums and no marks: what is in a free inode is looked at.
-pub(crate) const PLAIN: Base = Base {
-    mke2fs: &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,^uninit_bg,^64bit"],
-};
+pub(crate) const PLAIN: Base = base(
+    "plain",
+    &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,^uninit_bg,^64bit"],
+);
 /// Checksums of descriptors only.
 pub(crate) const MARKS: Base =
-    Base { mke2fs: &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,uninit_bg"] };
+    base("marks", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,uninit_bg"]);
 /// Files are block-mapped.
-pub(crate) const EXT2: Base = Base { mke2fs: &["-t", "ext2", "-b", "1024", "-I", "256"] };
+pub(crate) const EXT2: Base = base("ext2", &["-t", "ext2", "-b", "1024", "-I", "256"]);
 pub(crate) const QUOTA: Base =
-    Base { mke2fs: &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "quota"] };
+    base("quota", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "quota"]);
+pub(crate) const MMP: Base = base("mmp", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "mmp"]);
+/// One group, so that there is no backup of anything.
+pub(crate) const SINGLE: Base = base("single", &["-t", "ext4", "-b", "4096", "-I", "256"]);
+pub(crate) const NO_JOURNAL: Base =
+    base("no journal", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^has_journal"]);
+pub(crate) const ORPHAN_FILE: Base =
+    base("orphan file", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "orphan_file"]);
+/// A file with a value in an inode of its own.
+pub(crate) const EA_INODE: Base = Base {
+    grow: |root| {
+        grow(root);
+        let path = root.join("valued");
+        std::fs::write(&path, b"v").expect("scratch space takes files");
+        let none = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, "user.v", &[9; 3000], none).expect("user attributes");
+    },
+    ..base("ea_inode", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "ea_inode"])
+};
+pub(crate) const INLINE: Base =
+    base("inline", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "inline_data"]);
+pub(crate) const BIGALLOC: Base = base(
+    "bigalloc",
+    &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "bigalloc,^resize_inode", "-C", "4096"],
+);
+/// A directory whose names are compared without case, strictly.
+pub(crate) const CASEFOLD: Base = Base {
+    prepare: |image| Hand::on(image).file("sub", |record| flag(record, 0x4000_0000)),
+    ..base(
+        "casefold",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-I",
+            "256",
+            "-O",
+            "casefold",
+            "-E",
+            "encoding=utf8,encoding_flags=strict",
+        ],
+    )
+};
+/// An encrypted directory with two files.
+pub(crate) const ENCRYPT: Base = Base {
+    grow: |root| {
+        grow(root);
+        std::fs::create_dir(root.join("vault")).expect("scratch space takes directories");
+        for path in ["vault", VAULT_FILES[0], VAULT_FILES[1]] {
+            let path = root.join(path);
+            if !path.exists() {
+                std::fs::write(&path, b"").expect("scratch space takes files");
+            }
+            let none = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&path, "user.c", &CONTEXT, none).expect("user attributes");
+        }
+    },
+    prepare: |image| {
+        let hand = Hand::on(image);
+        for path in ["vault", VAULT_FILES[0], VAULT_FILES[1]] {
+            hand.file(path, |record| {
+                // The namespace of the only attribute; its hash may be 0.
+                record[FIRST_ATTRIBUTE + 1] = 9;
+                put32(record, FIRST_ATTRIBUTE + 12, 0);
+                flag(record, 0x800);
+            });
+        }
+    },
+    ..base("encrypt", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "encrypt"])
+};
+/// A directory with an index of two levels.
+pub(crate) const DEEP: Base = Base {
+    grow: |root| {
+        grow(root);
+        std::fs::create_dir(root.join("wide")).expect("scratch space takes directories");
+        for number in 0..700 {
+            let name = format!("wide/{number:03}-{}", "x".repeat(200));
+            std::fs::write(root.join(name), b"").expect("scratch space takes files");
+        }
+    },
+    ..base("deep", &["-t", "ext4", "-b", "1024", "-I", "256"])
+};
+/// A file of many extents.
+pub(crate) const FRAGMENTS: Base = Base {
+    grow: |root| {
+        grow(root);
+        let file = std::fs::File::create(root.join("holes")).expect("scratch space takes files");
+        for at in 0..12 {
+            std::os::unix::fs::FileExt::write_at(&file, &[b'h'; 1024], at * 65_536)
+                .expect("scratch space takes files");
+        }
+    },
+    ..base("fragments", &["-t", "ext4", "-b", "1024", "-I", "256"])
+};
+/// A journal that waits for its replay: a transaction with one block, one that revokes a block, one more.
+pub(crate) const LOGGED: Base = Base {
+    prepare: |image| log(image, "jo -c"),
+    ..base("logged", &["-t", "ext4", "-b", "1024", "-I", "256"])
+};
+/// The same without checksums.
+pub(crate) const LOGGED_PLAIN: Base = Base {
+    prepare: |image| log(image, "jo"),
+    ..base(
+        "logged plain",
+        &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,^uninit_bg,^64bit"],
+    )
+};
 
-pub(crate) const MMP: Base =
-    Base { mke2fs: &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "mmp"] };
+/// Has debugfs write the journal.
+fn log(image: &Path, open: &str) {
+    let scratch = Scratch::new();
+    let (block, script) = (scratch.join("block"), scratch.join("script"));
+    std::fs::write(&block, [b'j'; 1024]).expect("scratch space takes files");
+    let block = block.display();
+    let words = format!(
+        "{open}\njw -b {LOGGED_BLOCK} {block}\njw -r {}\njw -b {} {block}\njc\n",
+        LOGGED_BLOCK + 1,
+        LOGGED_BLOCK + 2
+    );
+    std::fs::write(&script, words).expect("scratch space takes files");
+    let debugfs = tool("debugfs").expect("asked for before");
+    let script = script.to_str().expect("UTF-8");
+    debugfs.run(["-w", "-f", script, image.to_str().expect("UTF-8")]);
+}
+
+/// No room at all: what is free is said to be bad.
+pub(crate) const FULL: Base = Base {
+    prepare: |image| {
+        let mut hand = Hand::on(image);
+        let free = hand.free_blocks();
+        // The list's own indirect blocks come from the free ones.
+        let all = [(FileBlock(0), free.count())];
+        let needed = extant_layout::pack::indirect_blocks(all, 1024).expect("few blocks");
+        let last = free.iter().flatten().nth(needed as usize).expect("more blocks than that");
+        let mut bad = extant_layout::RunSet::new();
+        for run in free.iter().filter(|run| run.end > last) {
+            bad.insert(run.start.max(last)..run.end);
+        }
+        hand.bad_blocks(&bad);
+        for run in hand.free_blocks().iter() {
+            bad.insert(run);
+        }
+        hand.bad_blocks(&bad);
+        assert_eq!(hand.free_blocks().count(), 0, "a full volume");
+    },
+    ..base("full", &["-t", "ext4", "-b", "1024", "-I", "256"])
+};
+
+/// The block that [`LOGGED`]'s first transaction holds.
+const LOGGED_BLOCK: u64 = 15_000;
+/// Where the first attribute inside an inode stands: behind 128 bytes, 32 more, and the magic number.
+pub(crate) const FIRST_ATTRIBUTE: usize = 128 + 32 + 4;
+pub(crate) const VAULT_FILES: [&str; 2] =
+    ["vault/a name of a file that is long enough", "vault/another name of such a file"];
+/// A context of encryption, version 1: modes, flags, a key's name, a nonce.
+const CONTEXT: [u8; 28] = {
+    let mut context = [7; 28];
+    (context[0], context[1], context[2], context[3]) = (1, 1, 4, 2);
+    context
+};
 
 /// The files of every base.
 fn grow(root: &Path) {
@@ -76,6 +258,8 @@ fn grow(root: &Path) {
     write("other", &[b'o'; 3000]);
     write("long", &[b'l'; 70_000]);
     write("sub/inner/deep", b"deep");
+    write("tiny", b"a few bytes");
+    write("small", &[b's'; 100]);
     for number in 0..300 {
         write(&format!("dir/name-{number:03}"), b"");
     }
@@ -95,12 +279,13 @@ impl Base {
         let (scratch, source) = (Scratch::new(), PathBuf::from("source"));
         let source = scratch.path().join(source);
         std::fs::create_dir(&source).expect("scratch space takes a directory");
-        grow(&source);
+        (self.grow)(&source);
         let mut words = self.mke2fs.to_vec();
         words.extend(["-d", source.to_str().expect("UTF-8")]);
         let image = TempImage::by_mke2fs(16 << 20, &words).expect("mke2fs makes it");
         let e2fsck = tool("e2fsck").expect("asked for before");
         e2fsck.run(["-fyD", image.path().to_str().expect("UTF-8")]);
+        (self.prepare)(&image.path());
         image
     }
 }
@@ -112,6 +297,26 @@ pub(crate) struct Hand {
 impl Hand {
     pub(crate) fn on(image: &Path) -> Self {
         Self { volume: Offline::open(device(image)).expect("a healthy volume opens") }
+    }
+
+    /// The blocks that no bitmap has in use.
+    pub(crate) fn free_blocks(&mut self) -> extant_layout::RunSet {
+        let geometry = self.volume.geometry().clone();
+        let mut free = extant_layout::RunSet::new();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            let bitmap = self.volume.bitmap(BitmapKind::Block, group).expect("reads");
+            let start = geometry.group_start(group).0;
+            for run in clear_runs(bitmap, 0..geometry.group_clusters(group)) {
+                free.insert(start + u64::from(run.start)..start + u64::from(run.end));
+            }
+        }
+        free
+    }
+
+    /// Makes a list of bad blocks.
+    pub(crate) fn bad_blocks(&mut self, bad: &extant_layout::RunSet) {
+        self.volume.set_bad_blocks(bad).expect("there is room for the list");
+        self.volume.commit().expect("writes");
     }
 
     pub(crate) fn superblock(&mut self, change: impl FnOnce(&mut RawSuperblock)) {

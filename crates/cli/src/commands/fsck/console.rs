@@ -115,6 +115,19 @@ impl Console {
         self.state.lock().told.iter().any(Told::is_repaired)
     }
 
+    /// Whether one of the repairs that were accepted corrected an error. `in_passes` says whether the passes found one at
+    /// all: else what they changed follows from work that was asked for. Finishing orphans changes the usage in quota files.
+    pub(super) fn has_corrected(&self, in_passes: bool) -> bool {
+        let finished_orphans =
+            self.has_found(Code::OrphanCleared) || self.has_found(Code::OrphanTruncated);
+        self.state.lock().told.iter().any(|told| {
+            let code = told.finding.code;
+            let is_at_work = code.row().pass == 0 || in_passes;
+            let follows = finished_orphans && code == Code::QuotaWrong;
+            told.is_repaired() && code.is_correction() && is_at_work && !follows
+        })
+    }
+
     pub(super) fn has_found(&self, code: Code) -> bool {
         self.state.lock().told.iter().any(|told| told.finding.code == code)
     }

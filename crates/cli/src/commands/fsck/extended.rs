@@ -8,6 +8,7 @@ pub(super) struct Extended {
     pub(super) bmap_to_extent: bool,
     pub(super) unshare_blocks: bool,
     pub(super) fixes_only: bool,
+    pub(super) check_encoding: bool,
     no_optimize_extents: bool,
 }
 
@@ -21,9 +22,6 @@ impl Extended {
                 None => (option, None),
             };
             found.set(name, value)?;
-        }
-        if found.fixes_only && found.bmap_to_extent {
-            return Err("-E fixes_only and -E bmap2extent are incompatible".to_owned());
         }
         Ok(found)
     }
@@ -46,13 +44,7 @@ impl Extended {
             ("fragcheck", None) => {
                 return Err("-E fragcheck is not supported: see extant frag".into());
             }
-            ("check_encoding", None) => {
-                return Err(
-                    "-E check_encoding is not supported: names are checked where the volume \
-                            is strict about them"
-                        .into(),
-                );
-            }
+            ("check_encoding", None) => self.check_encoding = true,
             ("inode_count_fullmap" | "no_inode_count_fullmap" | "readahead_kb", _) => {
                 return Err(format!(
                     "-E {name} is not supported: memory is bounded by --memory, and reading ahead \
@@ -71,7 +63,7 @@ impl Extended {
 
     /// Whether all passes must run for it.
     pub(super) fn implies_force(&self) -> bool {
-        self.unshare_blocks || self.bmap_to_extent || self.discard
+        self.unshare_blocks || self.bmap_to_extent || self.discard || self.check_encoding
     }
 }
 
@@ -95,6 +87,7 @@ mod tests {
             "bmap2extent",
             "fixes_only",
             "unshare_blocks",
+            "check_encoding",
         ];
         for option in works {
             assert!(parse(option).is_ok(), "{option}");
@@ -105,7 +98,6 @@ mod tests {
             "inode_count_fullmap",
             "no_inode_count_fullmap",
             "readahead_kb=64",
-            "check_encoding",
             "nonsense",
             "discard=1",
         ];
@@ -116,8 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
-        assert!(parse("fixes_only,bmap2extent").is_err());
+    fn what_asks_for_work_runs_all_passes() {
         assert!(parse("discard,unshare_blocks").unwrap().implies_force());
     }
 }

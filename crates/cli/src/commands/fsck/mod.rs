@@ -145,6 +145,11 @@ fn usage(what: &str) -> Failure {
     Failure::new(what).with_code(USAGE)
 }
 
+/// Options that exclude each other: e2fsck ends with 8 there, and with 16 at what it does not know.
+fn conflict(what: &str) -> Failure {
+    Failure::new(what).with_code(OPERATIONAL)
+}
+
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version {
@@ -153,6 +158,9 @@ impl Args {
         }
         session.out.flush()?;
         let extended = Extended::parse(&self.extended).map_err(|error| usage(&error))?;
+        if extended.fixes_only && extended.bmap_to_extent {
+            return Err(conflict("-E fixes_only and -E bmap2extent are incompatible"));
+        }
         self.refuse_unbuilt(&extended)?;
         let answering = self.answering()?;
         if self.debug {
@@ -179,13 +187,13 @@ impl Args {
             (true, false, false) => Answering::Preen,
             (false, true, false) => Answering::No,
             (false, false, true) => Answering::Yes,
-            _ => return Err(usage("only one of the options -p/-a, -n or -y may be specified")),
+            _ => return Err(conflict("only one of the options -p/-a, -n or -y may be specified")),
         };
         if self.no && (self.check_blocks > 0 || self.lists_bad_blocks()) {
-            return Err(usage("the -n and -c/-l/-L options are incompatible"));
+            return Err(conflict("the -n and -c/-l/-L options are incompatible"));
         }
         if self.no && self.directories {
-            return Err(usage("the -n and -D options are incompatible"));
+            return Err(conflict("the -n and -D options are incompatible"));
         }
         if answering == Answering::Ask && !self.json {
             let can_ask = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -209,10 +217,10 @@ impl Args {
             return Err(refused("a search for bad blocks by writing (-cc)"));
         }
         if self.add_bad_blocks.is_some() && self.set_bad_blocks.is_some() {
-            return Err(usage("only one of the options -l and -L may be specified"));
+            return Err(conflict("only one of the options -l and -L may be specified"));
         }
         if self.directories && extended.fixes_only {
-            return Err(usage("-E fixes_only and -D are incompatible"));
+            return Err(conflict("-E fixes_only and -D are incompatible"));
         }
         Ok(())
     }
@@ -322,6 +330,7 @@ impl Run<'_> {
             unshare_blocks: self.extended.unshare_blocks,
             bmap_to_extent: self.extended.bmap_to_extent,
             keep_extents: self.extended.keep_extents(),
+            check_encoding: self.extended.check_encoding,
             progress: meter.progress(),
             env: env.clone(),
             ..Options::default()
@@ -359,6 +368,14 @@ impl Run<'_> {
             outcome.finding.code.row().severity > extant_check::Severity::Note && !outcome.repaired
         });
         let left = report.errors_left || front_left;
+        // A look that repairs nothing passes over some of what it tells.
+        let is_told = match console.is_read_only() {
+            true => {
+                let mut told = report.outcomes.iter().chain(&ready.outcomes);
+                told.any(|outcome| outcome.finding.code.counts_when_left())
+            }
+            false => left,
+        };
         let closing = if left { Closing::ErrorsLeft } else { Closing::Clean };
         let (traffic, device) = (ready.store.traffic(), opened.device.clone());
         let outcomes = ready.close(closing, console).map_err(|error| self.failed(&error))?;
@@ -371,7 +388,7 @@ impl Run<'_> {
             traffic,
             levels: self.args.times,
         };
-        self.tell(console, &report, outcomes, left, &costs, &*device)
+        self.tell(console, &report, outcomes, is_told, &costs, &*device)
     }
 
     fn tell(
@@ -385,7 +402,8 @@ impl Run<'_> {
     ) -> Result<u8, Failure> {
         let is_modified = console.is_modified();
         let superblock = summary::superblock_of(device).unwrap_or(None);
-        let code = u8::from(is_modified) * CORRECTED + u8::from(left) * UNCORRECTED;
+        let code = u8::from(console.has_corrected(report.found_errors)) * CORRECTED
+            + u8::from(left) * UNCORRECTED;
         let summary = Summary { code, is_modified, left, superblock, report, outcomes };
         if self.args.json {
             summary.print_json(&self.image, console, costs)?;

@@ -70,8 +70,10 @@ impl Summary<'_> {
     /// Of a volume that was taken as clean.
     pub(super) fn of_clean(superblock: &Superblock, outcomes: &[Outcome]) -> Self {
         let is_modified = outcomes.iter().any(|outcome| outcome.repaired);
+        let has_corrected =
+            outcomes.iter().any(|outcome| outcome.repaired && outcome.finding.code.is_correction());
         Self {
-            code: u8::from(is_modified) * CORRECTED,
+            code: u8::from(has_corrected) * CORRECTED,
             is_modified,
             left: false,
             superblock: Some(superblock.clone()),

@@ -1,0 +1,209 @@
+//! Damages before the passes: superblock, descriptors, journal, orphans.
+
+use extant_check::Code;
+use extant_ondisk::{IncompatFeatures, InodeNo};
+
+use super::damages::{Damage, incompat, on, with};
+use super::hand::{
+    EXT4, Hand, LOGGED, LOGGED_PLAIN, MMP, NO_JOURNAL, ORPHAN_FILE, PLAIN, SINGLE, put16, put32,
+};
+
+/// Where the journal superblock keeps `s_errno`; big-endian, as all of the journal.
+const JOURNAL_ERRNO: usize = 0x20;
+/// Where its kind of block stands: 3 for version 1, 4 for version 2.
+const JOURNAL_KIND: usize = 4;
+
+/// The block of the log that starts `at` blocks into it.
+fn log_block(hand: &Hand, at: usize) -> u64 {
+    hand.blocks(InodeNo::JOURNAL)[at]
+}
+
+/// Says that nothing waits in the journal.
+fn forget_recovery(hand: &mut Hand) {
+    hand.superblock(|raw| incompat(raw, IncompatFeatures::RECOVER, false));
+}
+
+pub(crate) const DAMAGES: &[Damage] = &[
+    with(
+        Code::SuperblockInvalid,
+        EXT4,
+        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| hand.block(1, |bytes| bytes.fill(0)),
+    ),
+    on(Code::SuperblockChecksum, SINGLE, |hand| {
+        hand.block(0, |bytes| bytes[1024 + 0x78] ^= 1);
+    }),
+    on(Code::ExtraIsizeBad, EXT4, |hand| hand.superblock(|raw| raw.s_want_extra_isize.set(1024))),
+    on(Code::TimeInFuture, EXT4, |hand| hand.superblock(|raw| raw.s_mtime.set(u32::MAX))),
+    on(Code::MmpMagic, MMP, |hand| {
+        hand.block(hand.volume.raw.s_mmp_block.get(), |bytes| bytes[0] ^= 0xff);
+    }),
+    with(
+        Code::ResizeInodeWithMetaBg,
+        EXT4,
+        &[
+            Code::ReservedInodeMode,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.superblock(|raw| {
+                incompat(raw, IncompatFeatures::META_BG, true);
+                raw.s_first_meta_bg.set(1);
+            });
+        },
+    ),
+    on(Code::HurdFiletype, PLAIN, |hand| hand.superblock(|raw| raw.s_creator_os.set(1))),
+    with(
+        Code::GroupDescInvalid,
+        EXT4,
+        &[Code::GroupDescChecksum, Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong],
+        |hand| hand.block(2, |bytes| bytes[..64].fill(0)),
+    ),
+    on(Code::GroupDescChecksum, EXT4, |hand| hand.block(2, |bytes| bytes[0x1e] ^= 0x55)),
+    on(Code::GroupUnusedImpossible, EXT4, |hand| {
+        hand.desc(0, |desc| desc.itable_unused = desc.free_inodes + 1);
+    }),
+    on(Code::GroupTablePlace, SINGLE, |hand| {
+        hand.desc(0, |desc| desc.block_bitmap.0 = 0xfff_ffff);
+    }),
+    // The journal.
+    on(Code::RecoveryWithoutJournal, NO_JOURNAL, |hand| {
+        hand.superblock(|raw| incompat(raw, IncompatFeatures::RECOVER, true));
+    }),
+    on(Code::JournalInvalid, EXT4, |hand| {
+        hand.block(log_block(hand, 0), |bytes| bytes[0] ^= 0xff);
+    }),
+    with(
+        Code::JournalInodeBroken,
+        EXT4,
+        &[
+            Code::JournalInodeMode,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
+        },
+    ),
+    with(
+        Code::JournalInodeMode,
+        EXT4,
+        &[
+            Code::JournalInodeBroken,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0)),
+    ),
+    with(
+        Code::JournalDeleted,
+        EXT4,
+        &[
+            Code::JournalInvalid,
+            Code::JournalInodeMode,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.superblock(|raw| raw.s_jnl_backup_type = 0);
+            hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
+        },
+    ),
+    with(
+        Code::JournalRecreate,
+        EXT4,
+        &[
+            Code::JournalInvalid,
+            Code::JournalInodeMode,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.superblock(|raw| raw.s_jnl_backup_type = 0);
+            hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
+        },
+    ),
+    with(
+        Code::JournalRegenerated,
+        EXT4,
+        &[
+            Code::JournalInvalid,
+            Code::JournalInodeMode,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            hand.superblock(|raw| raw.s_jnl_backup_type = 0);
+            hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
+        },
+    ),
+    on(Code::JournalSuperblockCorrupt, EXT4, |hand| {
+        // More blocks than the file has.
+        hand.block(log_block(hand, 0), |bytes| bytes[0x10..0x14].fill(0xff));
+    }),
+    on(Code::JournalV1Fields, EXT4, |hand| {
+        hand.block(log_block(hand, 0), |bytes| {
+            bytes[JOURNAL_KIND + 3] = 3;
+            bytes[0x24..0x28].fill(1);
+        });
+    }),
+    on(Code::JournalErrno, EXT4, |hand| {
+        hand.block(log_block(hand, 0), |bytes| bytes[JOURNAL_ERRNO + 3] = 5);
+    }),
+    on(Code::JournalSkipped, LOGGED, |_| {}),
+    with(Code::JournalRecovered, LOGGED, &[Code::JournalSkipped], |_| {}),
+    on(Code::JournalHasData, LOGGED, forget_recovery),
+    with(Code::JournalReplayFailed, LOGGED_PLAIN, &[Code::JournalSkipped], |hand| {
+        // What was logged goes over the superblock, which is none then.
+        hand.block(log_block(hand, 1), |bytes| bytes[12..16].copy_from_slice(&[0, 0, 0, 1]));
+    }),
+    with(Code::JournalBlockCorrupt, LOGGED, &[Code::JournalSkipped], |hand| {
+        hand.block(log_block(hand, 2), |bytes| bytes[100] ^= 1);
+    }),
+    with(Code::JournalTransactionCorrupt, LOGGED, &[Code::JournalSkipped], |hand| {
+        hand.block(log_block(hand, 3), |bytes| bytes[0x30] ^= 1);
+    }),
+    with(Code::JournalRevokeCorrupt, LOGGED_PLAIN, &[Code::JournalSkipped], |hand| {
+        hand.block(log_block(hand, 4), |bytes| bytes[12..16].fill(0xff));
+    }),
+    // Orphans.
+    on(Code::OrphanFileInvalid, ORPHAN_FILE, |hand| {
+        let file = InodeNo(hand.volume.raw.s_orphan_file_inum.get());
+        hand.inode(file, |record| put32(record, 4, 33_000));
+    }),
+    on(Code::OrphanBlockInvalid, ORPHAN_FILE, |hand| {
+        let file = InodeNo(hand.volume.raw.s_orphan_file_inum.get());
+        hand.block(hand.blocks(file)[1], |bytes| bytes[1023] ^= 1);
+    }),
+    with(
+        Code::OrphanCleared,
+        EXT4,
+        &[
+            Code::DeletedWithoutDtime,
+            Code::BlockBitmapWrong,
+            Code::InodeBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::GroupFreeInodesWrong,
+            Code::FreeBlocksTotalWrong,
+            Code::FreeInodesTotalWrong,
+        ],
+        |hand| {
+            let file = hand.find("file");
+            hand.entry("", "file", |entry| put32(entry, 0, 0));
+            hand.inode(file, |record| put16(record, 0x1a, 0));
+            hand.superblock(|raw| raw.s_last_orphan.set(file.0));
+        },
+    ),
+    with(Code::OrphanTruncated, EXT4, &[Code::InodeSizeWrong], |hand| {
+        let file = hand.find("file");
+        hand.inode(file, |record| put32(record, 4, 1));
+        hand.superblock(|raw| raw.s_last_orphan.set(file.0));
+    }),
+];
