@@ -2,6 +2,7 @@
 
 mod cases;
 mod check;
+mod data;
 mod live;
 mod run;
 
@@ -70,7 +71,8 @@ pub(crate) struct Pair {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let cases: Vec<Case> = cases::all().into_iter().chain(live::all()).collect();
+        let cases: Vec<Case> =
+            cases::all().into_iter().chain(live::all()).chain(data::all()).collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<14} {}", case.name, case.what));
             check::names().for_each(|(name, what)| println!("{name:<14} {what}"));

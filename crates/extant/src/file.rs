@@ -280,7 +280,9 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Err(error) = self.inner.volume().release(self.inode, 1) {
+        let volume = self.inner.volume();
+        let closed = if self.writes { volume.closed(self.inode) } else { Ok(()) };
+        if let Err(error) = closed.and(volume.release(self.inode, 1)) {
             tracing::warn!("{}: {error}", self.path.display());
         }
     }

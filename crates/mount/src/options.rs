@@ -12,6 +12,9 @@ use rustix::mount::MountFlags;
 /// Seconds between commits that `commit=0` stands for (ext4(5)).
 const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
 
+/// The least memory that a volume works with.
+const LEAST_MEMORY: u64 = 16 << 20;
+
 /// An option that is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OptionError {
@@ -105,6 +108,8 @@ pub struct MountOptions {
     pub stripe: Option<u32>,
     /// The device is told of blocks that were freed (`discard`).
     pub discard: bool,
+    /// Bytes of memory for metadata and delayed data; then the image is opened around the page cache.
+    pub memory: Option<u64>,
     /// Event loops.
     pub threads: Option<usize>,
     /// Only the flags of a mount that is there are changed.
@@ -144,6 +149,7 @@ impl Default for MountOptions {
             allocator: AllocatorKind::default(),
             stripe: None,
             discard: false,
+            memory: None,
             threads: None,
             remount: false,
             said_rw: false,
@@ -298,7 +304,7 @@ impl MountOptions {
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "data" | "commit" | "errors" | "journal_path" | "resuid" | "resgid" | "stripe"
-            | "threads" => {
+            | "threads" | "memory" => {
                 return Err(bad_value(name, "needs a value"));
             }
             _ => return Err(OptionError::Unknown(name.to_owned())),
@@ -333,6 +339,11 @@ impl MountOptions {
             ("resuid", _) => self.resuid = Some(number()?),
             ("resgid", _) => self.resgid = Some(number()?),
             ("stripe", _) => self.stripe = Some(number()?),
+            ("memory", _) => match size(value) {
+                Some(bytes) if bytes >= LEAST_MEMORY => self.memory = Some(bytes),
+                Some(_) => return Err(bad_value(option, "at least 16M")),
+                None => return Err(bad_value(option, "not a size")),
+            },
             ("threads", _) => match number()? {
                 0 => return Err(bad_value(option, "at least 1")),
                 threads => self.threads = Some(threads as usize),
@@ -384,6 +395,19 @@ impl MountOptions {
     }
 }
 
+/// `64M`, `1G`, `65536`.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 fn bad_value(option: &str, problem: &'static str) -> OptionError {
     OptionError::BadValue { option: option.to_owned(), problem }
 }
@@ -421,6 +445,13 @@ mod tests {
         };
         assert_eq!(options, Ok(expected));
         assert_eq!(parsed("nomballoc,discard,mballoc,nodiscard"), Ok(MountOptions::default()));
+    }
+
+    #[test]
+    fn memory_is_a_size_that_is_enough() {
+        assert_eq!(parsed("memory=64M").map(|all| all.memory), Ok(Some(64 << 20)));
+        assert_eq!(parsed("memory=8M"), Err(bad_value("memory=8M", "at least 16M")));
+        assert_eq!(parsed("memory=much"), Err(bad_value("memory=much", "not a size")));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{fs, io, thread};
 
 use extant_device::env::Env;
 use extant_device::url::{DeviceUrl, UrlError, look};
-use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
+use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions};
 use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, Volume};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -35,6 +35,9 @@ const FUSE_DEVICE: &str = "/dev/fuse";
 const LOOPS_A_PROCESSOR: usize = 2;
 const MIN_LOOPS: usize = 4;
 const MAX_LOOPS: usize = 32;
+
+/// Memory of the volume, unless other is asked for: the kernel's cache delays writes as well.
+const DEFAULT_MEMORY: u64 = 64 << 20;
 
 /// What is to be mounted where.
 #[derive(Clone, Debug)]
@@ -67,12 +70,9 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let options = &request.options;
     let url = DeviceUrl::parse(&request.image, look)?;
     let image = url.path.canonicalize().unwrap_or_else(|_| url.path.clone());
-    let device = open_device(&url.path, options.read_only)?;
-    let journal = options
-        .journal_path
-        .as_ref()
-        .map(|path| open_device(path, options.read_only))
-        .transpose()?;
+    let device = open_device(&url.path, options)?;
+    let journal =
+        options.journal_path.as_ref().map(|path| open_device(path, options)).transpose()?;
     let failed = |source| MountError::System {
         path: request.point.clone(),
         what: "cannot be served",
@@ -118,8 +118,11 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     outcome.map_err(failed)
 }
 
-fn open_device(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, MountError> {
-    let options = FileOptions::new().write(!read_only).shared_lock(read_only);
+fn open_device(path: &Path, options: &MountOptions) -> Result<Arc<FileDevice>, MountError> {
+    let read_only = options.read_only;
+    // Pages of the host's cache would be memory too.
+    let direct = if options.memory.is_some() { Direct::WherePossible } else { Direct::Off };
+    let options = FileOptions::new().write(!read_only).shared_lock(read_only).direct(direct);
     Ok(Arc::new(options.open(path).map_err(UrlError::from)?))
 }
 
@@ -152,10 +155,10 @@ fn open_volume(
         journal_async_commit: options.journal_async_commit,
         errors: options.errors,
         external_journal: journal,
+        memory: options.memory.unwrap_or(DEFAULT_MEMORY),
         allocator: options.allocator,
         stripe: options.stripe,
         discard: options.discard,
-        ..LiveOptions::default()
     };
     open.open_live(device, env, &live)
 }
