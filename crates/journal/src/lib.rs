@@ -20,7 +20,7 @@ mod runs;
 pub use error::JournalError;
 pub use live::{
     FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData, Options, Phase,
-    Snapshot,
+    Seal, Snapshot,
 };
 pub use log::Log;
 pub use place::JournalPlace;

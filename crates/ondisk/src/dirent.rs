@@ -295,33 +295,135 @@ impl DirFormat {
         })
     }
 
-    /// Puts a record into a block's slack: into a free record, or behind the name of a used one. False when no record has
-    /// room enough; the block is then unchanged.
+    /// A record's length, whether it is used, and its name, without a judgement; `None` for one that cannot be taken so.
+    fn glance<'a>(&self, block: &'a [u8], at: usize) -> Option<(usize, bool, &'a [u8])> {
+        let header = block.get(at..)?.first_chunk::<HEADER_LEN>()?;
+        let rec_len = self.decode_rec_len(u16::from_le_bytes([header[4], header[5]]));
+        let high = if self.has_filetype { 0 } else { usize::from(header[7]) << 8 };
+        let name_len = usize::from(header[6]) | high;
+        let is_used = header[..4] != [0; 4];
+        let fits = rec_len >= MIN_REC_LEN
+            && rec_len.is_multiple_of(4)
+            && rec_len <= block.len() - at
+            && HEADER_LEN + name_len <= rec_len
+            && (name_len > 0 || !is_used);
+        let name = &block.get(at + HEADER_LEN..)?;
+        fits.then(|| name.get(..name_len).map(|name| (rec_len, is_used, name)))?
+    }
+
+    /// The first used record with a name.
+    ///
+    /// # Errors
+    /// A block that is broken before the record.
+    pub fn find<'a>(
+        &self,
+        block: &'a [u8],
+        file_block: FileBlock,
+        name: &[u8],
+    ) -> Result<Option<DirEntry<'a>>, FormatError> {
+        match self.seek(block, file_block, Some(name), usize::MAX)? {
+            Sought::Found(entry) => Ok(Some(entry)),
+            Sought::Vacant(_) => Ok(None),
+        }
+    }
+
+    /// The first place in a block's slack with room for a record: a free record, or what lies behind the name of a used one.
     ///
     /// # Errors
     /// A name that is empty or too long, or a block that is broken before a place is found.
+    pub fn slot(
+        &self,
+        block: &[u8],
+        file_block: FileBlock,
+        new: &NewEntry<'_>,
+    ) -> Result<Option<Slot>, FormatError> {
+        self.check_name(new.name, file_block)?;
+        match self.seek(block, file_block, None, self.rec_len_of(new.name))? {
+            Sought::Found(_) => Ok(None),
+            Sought::Vacant(slot) => Ok(slot),
+        }
+    }
+
+    /// The record with a name, or else the first place with room for one, in one pass.
+    ///
+    /// # Errors
+    /// A name that is empty or too long, or a broken block.
+    pub fn find_or_slot<'a>(
+        &self,
+        block: &'a [u8],
+        file_block: FileBlock,
+        name: &[u8],
+    ) -> Result<Sought<'a>, FormatError> {
+        self.check_name(name, file_block)?;
+        self.seek(block, file_block, Some(name), self.rec_len_of(name))
+    }
+
+    /// Looks for a name, and for the first place with so many bytes; without a name for the place alone.
+    fn seek<'a>(
+        &self,
+        block: &'a [u8],
+        file_block: FileBlock,
+        name: Option<&[u8]>,
+        needed: usize,
+    ) -> Result<Sought<'a>, FormatError> {
+        let (mut at, end) = (0, self.records_end(block));
+        let mut slot = None;
+        let last = name.and_then(<[u8]>::last);
+        while at < end {
+            let Some((rec_len, is_used, found)) = self.glance(block, at) else {
+                // Read with care, it says what is wrong, or is not.
+                let entry = self.entry_at(block, file_block, at)?;
+                if entry.is_used() && Some(entry.name) == name {
+                    return Ok(Sought::Found(entry));
+                }
+                at += entry.rec_len;
+                continue;
+            };
+            // Names of one directory often differ at their ends alone.
+            if is_used && name.is_some() && found.last() == last && Some(found) == name {
+                return self.entry_at(block, file_block, at).map(Sought::Found);
+            }
+            if slot.is_none() && rec_len >= needed {
+                let taken = if is_used { self.rec_len_of(found) } else { 0 };
+                if rec_len - taken.min(rec_len) >= needed {
+                    slot = Some(Slot { at, rec_len, taken });
+                    if name.is_none() {
+                        break;
+                    }
+                }
+            }
+            at += rec_len;
+        }
+        Ok(Sought::Vacant(slot))
+    }
+
+    /// Where the records end: before a checksum tail.
+    fn records_end(&self, block: &[u8]) -> usize {
+        let has_tail = self.checksum_seed.is_some() && self.has_tail(block);
+        block.len() - if has_tail { TAIL_LEN } else { 0 }
+    }
+
+    /// Puts a record into a place that [`Self::slot`] has found in this block.
+    pub fn insert_at(&self, block: &mut [u8], slot: Slot, new: &NewEntry<'_>) {
+        let Slot { at, rec_len, taken } = slot;
+        if taken > 0 {
+            self.set_rec_len(block, at, taken);
+        }
+        self.write(&mut block[at + taken..at + rec_len], rec_len - taken, new);
+    }
+
+    /// Puts a record into a block's slack. False when no record has room enough; the block is then unchanged.
+    ///
+    /// # Errors
+    /// As [`Self::slot`].
     pub fn insert(
         &self,
         block: &mut [u8],
         file_block: FileBlock,
         new: &NewEntry<'_>,
     ) -> Result<bool, FormatError> {
-        self.check_name(new.name, file_block)?;
-        let needed = self.rec_len_of(new.name);
-        let mut found = None;
-        for entry in self.entries(block, file_block) {
-            let entry = entry?;
-            let taken = if entry.is_used() { self.rec_len_of(entry.name) } else { 0 };
-            if entry.rec_len - taken >= needed {
-                found = Some((entry.at, entry.rec_len, taken));
-                break;
-            }
-        }
-        let Some((at, rec_len, taken)) = found else { return Ok(false) };
-        if taken > 0 {
-            self.set_rec_len(block, at, taken);
-        }
-        self.write(&mut block[at + taken..at + rec_len], rec_len - taken, new);
+        let Some(slot) = self.slot(block, file_block, new)? else { return Ok(false) };
+        self.insert_at(block, slot, new);
         Ok(true)
     }
 
@@ -337,15 +439,21 @@ impl DirFormat {
         at: usize,
     ) -> Result<bool, FormatError> {
         let mut before: Option<(usize, usize)> = None;
-        let mut found = None;
-        for entry in self.entries(block, file_block) {
-            let entry = entry?;
-            if entry.at >= at {
-                found = (entry.at == at && entry.is_used()).then_some(entry.rec_len);
-                break;
-            }
-            before = Some((entry.at, entry.rec_len));
+        let mut next = 0;
+        while next < at {
+            let rec_len = match self.glance(block, next) {
+                Some((rec_len, ..)) => rec_len,
+                None => self.entry_at(block, file_block, next)?.rec_len,
+            };
+            before = Some((next, rec_len));
+            next += rec_len;
         }
+        let found = if next == at && at < self.records_end(block) {
+            let entry = self.entry_at(block, file_block, at)?;
+            entry.is_used().then_some(entry.rec_len)
+        } else {
+            None
+        };
         let Some(rec_len) = found else { return Ok(false) };
         // The bytes of the removed record are cleared, so that names do not outlive their files.
         match before {
@@ -501,6 +609,23 @@ impl DirEntry<'_> {
     pub fn is_dot(&self) -> bool {
         matches!(self.name, b"." | b"..")
     }
+}
+
+/// What [`DirFormat::find_or_slot`] has come upon.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Sought<'a> {
+    /// The name is there.
+    Found(DirEntry<'a>),
+    /// It is not; a place for it, if the block has one.
+    Vacant(Option<Slot>),
+}
+
+/// A place for a record: in the record at byte `at`, behind the bytes that are taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Slot {
+    at: usize,
+    rec_len: usize,
+    taken: usize,
 }
 
 /// A record to be written.

@@ -224,6 +224,8 @@ impl OpenOptions {
             allocator,
             inodes: InodeCache::new(inodes),
             delays: Delays::new(delays(options, &superblock, data), options.memory),
+            geometry: Arc::new(facts.geometry.clone()),
+            tables: (0..facts.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
             renames: Mutex::default(),
             orphans: Mutex::default(),
             quotas: Mutex::default(),

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::hash::WordHasher;
+use crate::read::group;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::DirFormat;
@@ -302,6 +303,17 @@ pub trait MetadataRead {
     /// Where a block of the descriptor table lies, counted from 0.
     fn descriptor_block(&self, index: u32) -> BlockNo {
         self.geometry().desc_block(index)
+    }
+
+    /// Where a group's inode table begins.
+    ///
+    /// # Errors
+    /// A broken descriptor, or the device failed.
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error>
+    where
+        Self: Sized,
+    {
+        Ok(group::descriptor(self, group)?.inode_table)
     }
 
     /// Sizes and counts.

@@ -1,7 +1,7 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on. [`ScratchEdit::write_out`] gives an
 //! image that e2fsck judges.
 
-use crate::alloc::{Allocator, AllocatorOptions, Budget, InodeRequest};
+use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
 use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
 use crate::open::AllocatorKind;
@@ -194,4 +194,24 @@ impl EditInodes for ScratchEdit {
         let is_dir = file_type == FileType::Directory;
         self.allocator.clone().free_inode(self, number, is_dir)
     }
+}
+
+/// Free clusters set aside, found but not taken: what a measurement of the search alone looks at. Dropped, they are free again.
+#[derive(Debug)]
+pub struct Found(Claim);
+
+impl Found {
+    /// The blocks.
+    pub fn run(&self) -> Run {
+        self.0.run()
+    }
+}
+
+/// Lets a live volume's allocator find blocks.
+///
+/// # Errors
+/// [`Error::ReadOnly`] for a volume that is only read, [`Error::NoSpace`], or something broken on the way.
+pub fn find(volume: &Volume, request: AllocationRequest) -> Result<Found, Error> {
+    let budget = Budget::Free { is_privileged: true };
+    volume.live()?.allocator.claim(volume, request, budget).map(Found)
 }

@@ -15,6 +15,7 @@ use crate::read::xattr::{self, AclKind, XattrInfo};
 use crate::read::{data, group, symlink};
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use extant_device::env::Worker;
+use extant_device::sync::atomic::Ordering;
 use extant_device::{Device, Request};
 use extant_journal::Recovered;
 use extant_ondisk::acl::Acl;
@@ -147,6 +148,24 @@ impl MetadataRead for Volume {
         let mut batch: Vec<_> =
             pieces.iter_mut().map(|piece| Request::read(piece.offset, piece.buffer)).collect();
         Ok(self.device.submit(&mut batch)?)
+    }
+
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
+        let Source::Live(live) = &self.source else {
+            return Ok(group::descriptor(self, group)?.inode_table);
+        };
+        // A table never moves.
+        let known = live.tables.get(group.0 as usize);
+        match known.map(|table| table.load(Ordering::Relaxed)) {
+            None | Some(0) => {
+                let table = group::descriptor(self, group)?.inode_table;
+                if let Some(known) = known {
+                    known.store(table.0, Ordering::Relaxed);
+                }
+                Ok(table)
+            }
+            Some(table) => Ok(BlockNo(table)),
+        }
     }
 
     fn descriptor_block(&self, index: u32) -> BlockNo {

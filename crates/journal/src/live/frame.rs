@@ -14,6 +14,9 @@ use super::ranks::FrameLock;
 /// A version of a block.
 pub type Snapshot = Arc<[u8]>;
 
+/// What completes a block before it leaves memory: stamps its checksum. Made once for many changes.
+pub type Seal = Box<dyn Fn(&mut [u8]) + Send>;
+
 /// A block in memory. Cheap to clone; all clones are the same block.
 #[derive(Clone)]
 pub struct Frame(Arc<Inner>);
@@ -41,6 +44,8 @@ pub(super) struct Content {
     pub(super) home: Option<(Tid, Snapshot)>,
     /// `home` is being written.
     pub(super) is_going_home: bool,
+    /// What the newest version still lacks, and a number of the caller's for it.
+    seal: Option<(u64, Seal)>,
 }
 
 impl Content {
@@ -51,12 +56,21 @@ impl Content {
         }
     }
 
+    /// Completes the newest version.
+    fn seal_now(&mut self) {
+        if let Some((_, seal)) = self.seal.take() {
+            self.make_own();
+            seal(Arc::get_mut(&mut self.data).expect("made its own under the lock"));
+        }
+    }
+
     /// Keeps the version of a transaction that is committing and has not taken it.
     pub(super) fn freeze(&mut self, joining: Tid) {
         if let Some(tid) = self.dirty_in
             && tid != joining
         {
             assert_eq!(tid.next(), joining, "only one transaction commits at a time");
+            self.seal_now();
             self.frozen = Some((tid, self.data.clone()));
             self.dirty_in = None;
         }
@@ -67,7 +81,9 @@ impl Content {
         if let Some((_, data)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
             return Some(data);
         }
-        self.dirty_in.take_if(|dirty| *dirty == tid).map(|_| self.data.clone())
+        self.dirty_in.take_if(|dirty| *dirty == tid)?;
+        self.seal_now();
+        Some(self.data.clone())
     }
 }
 
@@ -84,6 +100,7 @@ impl Frame {
                 frozen: None,
                 home: None,
                 is_going_home: false,
+                seal: None,
             }),
         }))
     }
@@ -112,7 +129,11 @@ impl Frame {
         if self.0.verified_as.load(Ordering::Acquire) == kind {
             return Ok(());
         }
-        check(&self.snapshot())?;
+        let mut content = self.lock();
+        content.seal_now();
+        let data = content.data.clone();
+        drop(content);
+        check(&data)?;
         self.0.verified_as.store(kind, Ordering::Release);
         Ok(())
     }
@@ -129,12 +150,14 @@ impl Frame {
     /// Under the lock: the content was read, or made by us.
     pub(super) fn set_loaded(&self, content: &mut Content, data: Snapshot) {
         content.data = data;
+        content.seal = None;
         self.0.verified_as.store(0, Ordering::Release);
         self.0.is_loaded.store(true, Ordering::Release);
     }
 
     /// Under the lock: the next reader reads the block anew.
-    pub(super) fn set_unloaded(&self) {
+    pub(super) fn set_unloaded(&self, content: &mut Content) {
+        content.seal = None;
         self.0.is_loaded.store(false, Ordering::Release);
     }
 
@@ -168,6 +191,21 @@ impl<'a> FrameWrite<'a> {
     pub(super) fn new(mut content: MutexGuard<'a, Content, FrameLock>) -> Self {
         content.make_own();
         Self { content }
+    }
+
+    /// The number of the seal that the block waits for.
+    pub fn unsealed(&self) -> Option<u64> {
+        self.content.seal.as_ref().map(|(number, _)| *number)
+    }
+
+    /// The block is completed by `seal` before it is committed or checked, not now: who changes it often pays once.
+    pub fn seal_later(&mut self, number: u64, seal: Seal) {
+        self.content.seal = Some((number, seal));
+    }
+
+    /// The block is complete as it is.
+    pub fn set_sealed(&mut self) {
+        self.content.seal = None;
     }
 }
 

@@ -129,7 +129,7 @@ impl<'a> Handle<'a> {
             let mut content = frame.lock();
             content.freeze(self.tid);
             content.dirty_in = None;
-            frame.set_unloaded();
+            frame.set_unloaded(&mut content);
         }
         if let Some(log) = &self.core.log {
             let transaction = self.core.transaction(self.tid);

@@ -24,7 +24,7 @@ use extant_device::sync::Arc;
 use extant_device::{Device, DeviceError};
 use extant_ondisk::{BlockNo, Geometry, Tid};
 
-pub use frame::{Frame, FrameWrite, Snapshot};
+pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;
 pub use live_log::LogOnDevice;
 

@@ -148,17 +148,17 @@ pub(crate) fn free_inode_from<S: MetadataRead>(
     Ok(bitmap::next_clear(&bits, from..geometry.inodes_per_group))
 }
 
-/// Marks a free inode as in use and clears its record. Blocks of the table in which no inode was ever used are not read: they
+/// Marks a free inode as in use and clears its record; `desc` is the group's descriptor as it is. Blocks of the table in which no inode was ever used are not read: they
 /// may hold anything.
 pub(crate) fn take_inode<E: Edit>(
     edit: &mut E,
     no: GroupNo,
+    mut desc: GroupDesc,
     index: u32,
     is_dir: bool,
 ) -> Result<InodeNo, Error> {
     let geometry = edit.geometry().clone();
     let number = InodeNo(no.0 * geometry.inodes_per_group + index + 1);
-    let mut desc = descriptor(edit, no)?;
     let used = desc.itable_used(&geometry);
     desc.free_inodes = desc
         .free_inodes

@@ -57,7 +57,7 @@ impl Allocator {
             self.with_inodes.remove(no);
             return Ok(None);
         };
-        let number = group::take_inode(edit, no, index, is_dir)?;
+        let number = group::take_inode(edit, no, desc, index, is_dir)?;
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         Ok(Some(number))
     }

@@ -3,7 +3,7 @@
 //! The multi-block allocator takes the goal's place where that is free; else the nearest group, from the goal's on and first in
 //! its flex group, that has a chunk as large as is wanted, by the [index](super::index); else one with a smaller chunk, of which
 //! the run that fits best. How many groups it tries does not depend on how many there are: what is filed too high is filed anew
-//! when it is looked at, and after a few that disappoint less is asked for. Only when nothing is found so are windows given back
+//! when it is looked at, and after a few that disappoint less is asked for, of groups that are known to have it. Only when nothing is found so are windows given back
 //! and all groups tried.
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
@@ -23,10 +23,8 @@ use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo};
 use std::ops::Range;
 
-/// Groups that a search tries for one order as long as tries do well.
+/// Groups that a search tries for one order as long as that does well; half as many after each time that it does not.
 pub(super) const MOST_TRIES: u8 = 8;
-/// Orders by which a search asks for less.
-const STEP: u32 = 2;
 
 /// Where a search begins.
 #[derive(Clone, Copy, Debug)]
@@ -146,16 +144,16 @@ impl Allocator {
         }
         let top = self.index.top();
         let least = policy::order_for(wish.needed, top);
-        let mut order = policy::order_for(wish.wanted, top);
-        loop {
-            let found = self.try_order(source, home, &wish, order)?;
-            if found.is_some() || order == 0 {
-                if found.is_some() {
-                    return Ok(found);
-                }
-                break;
+        let most = policy::order_for(wish.wanted, top);
+        // All that is wanted, then what is needed; then less, of groups that were looked at before.
+        let wanted = (most > least).then_some(most);
+        let with_room = wanted.into_iter().chain([least]).map(|order| (order, top + 1));
+        let smaller = (0..least).rev().map(|order| (order, top));
+        for (order, end) in with_room.chain(smaller) {
+            let found = self.try_order(source, home, &wish, order..end)?;
+            if found.is_some() {
+                return Ok(found);
             }
-            order = if order > least { order.saturating_sub(STEP).max(least) } else { order - 1 };
         }
         self.try_all(source, home, &wish).and_then(|found| match found {
             None if self.discard_windows(|_| false) => self.try_all(source, home, &wish),
@@ -163,19 +161,19 @@ impl Allocator {
         })
     }
 
-    /// Tries the nearest groups that are filed under an order or a higher one.
+    /// Tries the nearest groups that are filed under one of the orders.
     fn try_order<S: MetadataRead>(
         &self,
         source: &S,
         home: Home,
         wish: &Wish,
-        order: u32,
+        orders: Range<u32>,
     ) -> Result<Option<Piece>, Error> {
         let count = source.geometry().groups_count;
+        let order = orders.start;
         let patience = &self.patience[(order as usize).min(ORDERS - 1)];
         let tries = patience.load(Ordering::Relaxed);
         for _ in 0..tries {
-            let orders = order..self.index.top() + 1;
             let mut ranges = home.ranges(count).into_iter();
             let near = ranges.find_map(|range| self.index.next_in(orders.clone(), range));
             let Some(no) = near else { return Ok(None) };
@@ -266,7 +264,7 @@ impl Allocator {
         }
         let geometry = source.geometry();
         let stripe = if wish.stripe.clusters > 1 {
-            let start = geometry.group_start(no).0 - geometry.first_data_block.0;
+            let start = geometry.group_start(no).0;
             Stripe::of_group(wish.stripe.clusters, start / u64::from(geometry.blocks_per_cluster))
         } else {
             wish.stripe

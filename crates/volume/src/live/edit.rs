@@ -9,10 +9,10 @@ use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
 use crate::write::quota::{self, Owners, Promised};
-use extant_journal::{Handle, JournalError};
+use extant_journal::{FrameWrite, Handle, JournalError};
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, InodeNo, Tid};
+use extant_ondisk::{BlockNo, GroupNo, InodeNo, Tid};
 use std::sync::Arc;
 
 /// Credits asked for at a time when an operation turns out to need more than it said.
@@ -125,6 +125,18 @@ impl<'v> LiveEdit<'v> {
         if self.is_privileged { Limits::Ignored } else { limits }
     }
 
+    /// Seals a block that was changed: one of records, which many operations change before it is committed, when that happens.
+    fn seal(&self, bytes: &mut FrameWrite<'_>, block: BlockNo, kind: BlockKind) {
+        if !matches!(kind, BlockKind::DirBlock { .. }) {
+            bytes.set_sealed();
+            kind.seal(bytes, block, self.geometry());
+        } else if bytes.unsealed() != Some(kind.number()) {
+            let geometry = self.live.geometry.clone();
+            let seal = Box::new(move |bytes: &mut [u8]| kind.seal(bytes, block, &geometry));
+            bytes.seal_later(kind.number(), seal);
+        }
+    }
+
     /// One block more will be dirtied.
     fn spend(&self) -> Result<&Handle<'v>, Error> {
         let handle = self.handle()?;
@@ -150,6 +162,10 @@ impl MetadataRead for LiveEdit<'_> {
     fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
         self.volume.data(pieces)
     }
+
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
+        self.volume.inode_table(group)
+    }
 }
 
 impl Edit for LiveEdit<'_> {
@@ -162,7 +178,7 @@ impl Edit for LiveEdit<'_> {
         let frame = self.live.frame(self.volume.facts(), block, kind)?;
         let mut bytes = self.spend()?.write(&frame)?;
         let result = change(&mut bytes);
-        kind.seal(&mut bytes, block, self.geometry());
+        self.seal(&mut bytes, block, kind);
         Ok(result)
     }
 
@@ -176,7 +192,7 @@ impl Edit for LiveEdit<'_> {
         let frame = handle.create(block)?;
         let mut bytes = handle.write(&frame)?;
         let result = fill(&mut bytes);
-        kind.seal(&mut bytes, block, self.geometry());
+        self.seal(&mut bytes, block, kind);
         Ok(result)
     }
 

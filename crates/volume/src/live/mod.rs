@@ -43,6 +43,10 @@ pub(crate) struct Live {
     pub(crate) inodes: InodeCache,
     /// Data that wait for their blocks.
     pub(crate) delays: Delays,
+    /// The volume's, for those who seal blocks later.
+    pub(crate) geometry: Arc<Geometry>,
+    /// Where each group's inode table begins; 0 as long as nobody has asked.
+    pub(crate) tables: Box<[AtomicU64]>,
     /// Held by renames of directories between directories.
     pub(crate) renames: Mutex<(), RenameLock>,
     /// Inodes to be finished after power loss.

@@ -9,13 +9,13 @@ use crate::edit::{
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
-use crate::open::BrokenIndex;
-use crate::read::dir::{Found, lookup};
+use crate::read::dir::Found;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::has_blocks;
 use crate::read::xattr::{self, AclKind};
 use crate::volume::Volume;
 use crate::write::acl::Inherited;
+use crate::write::dir::Vacancy;
 use crate::write::inline::{self, set_empty_map};
 use crate::write::mapping::State;
 use crate::write::xattr::release_all;
@@ -188,11 +188,7 @@ impl Volume {
             parent.as_dir()?;
             check_name(name)?;
             check_takes_names(&parent)?;
-            match lookup(self, &parent, name, BrokenIndex::Report) {
-                Ok(_) => return Err(Error::Exists),
-                Err(Error::NotFound) => {}
-                Err(error) => return Err(error),
-            }
+            let vacancy = dir::vacancy(self, &parent, name)?;
             if is_dir {
                 self.check_takes_subdir(&parent)?;
             }
@@ -208,7 +204,8 @@ impl Volume {
             let made =
                 self.new_inode(&edit, number, &parent.inode, kind, by).and_then(|mut new| {
                     let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
-                    self.put_new(&mut edit, &mut parent, name, &mut new, (&inherited, content))?;
+                    let at = (name, vacancy);
+                    self.put_new(&mut edit, &mut parent, at, &mut new, (&inherited, content))?;
                     Ok(new)
                 });
             if made.is_err() {
@@ -223,7 +220,7 @@ impl Volume {
         &self,
         edit: &mut LiveEdit<'_>,
         parent: &mut LoadedInode,
-        name: &[u8],
+        (name, vacancy): (&[u8], Vacancy),
         new: &mut LoadedInode,
         (inherited, content): (&Inherited, Content<'_>),
     ) -> Result<(), Error> {
@@ -231,7 +228,7 @@ impl Volume {
         edit.charge(new, usage, Limits::Judged)?;
         let filled = self.fill_new(edit, parent.number, new, inherited, content).and_then(|()| {
             let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
-            dir::insert(edit, parent, name, found)
+            dir::insert_new(edit, parent, name, found, vacancy)
         });
         if filled.is_err() {
             // The directory may have grown.

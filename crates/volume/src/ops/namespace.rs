@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
 use crate::open::BrokenIndex;
-use crate::read::dir::{Found, lookup};
+use crate::read::dir::{Found, locate};
 use crate::read::inode::LoadedInode;
 use crate::volume::Volume;
 use crate::write::{dir, orphans};
@@ -137,11 +137,7 @@ impl Volume {
             if file == dir {
                 return Err(Error::NotPermitted(file));
             }
-            match lookup(self, &parent, name, BrokenIndex::Report) {
-                Ok(_) => return Err(Error::Exists),
-                Err(Error::NotFound) => {}
-                Err(error) => return Err(error),
-            }
+            let vacancy = dir::vacancy(self, &parent, name)?;
             let target = live.inodes.get(file);
             let mut inode = target.write(self, LockAs::File)?;
             if inode.is_dir() {
@@ -158,7 +154,7 @@ impl Volume {
             let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
             let mut edit = self.edit(credits)?;
             let found = Found { inode: file, file_type: entry_type(inode.file_type()) };
-            let inserted = dir::insert(&mut edit, &mut parent, name, found);
+            let inserted = dir::insert_new(&mut edit, &mut parent, name, found, vacancy);
             if inserted.is_ok() {
                 touch(&edit, &mut parent);
             }
@@ -191,15 +187,15 @@ impl Volume {
         parent.as_dir()?;
         check_own_name(name)?;
         check_gives_names(&parent)?;
-        let found = lookup(self, &parent, name, BrokenIndex::Report)?;
-        let file = live.inodes.get(found.inode);
+        let located = locate(self, &parent, name, BrokenIndex::Report)?;
+        let file = live.inodes.get(located.found.inode);
         let mut inode = file.write(self, LockAs::File)?;
         if inode.is_dir() {
             return Err(Error::IsADirectory);
         }
         check_loses_name(&inode)?;
         let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
-        dir::remove(&mut edit, &mut parent, name)?;
+        dir::remove_located(&mut edit, &mut parent, located)?;
         touch(&edit, &mut parent);
         write_loaded(&mut edit, &parent)?;
         drop(parent);
@@ -227,8 +223,8 @@ impl Volume {
         parent.as_dir()?;
         check_own_name(name)?;
         check_gives_names(&parent)?;
-        let found = lookup(self, &parent, name, BrokenIndex::Report)?;
-        let child = live.inodes.get(found.inode);
+        let located = locate(self, &parent, name, BrokenIndex::Report)?;
+        let child = live.inodes.get(located.found.inode);
         let mut inode = child.write(self, LockAs::Child)?;
         inode.as_dir()?;
         check_loses_name(&inode)?;
@@ -236,7 +232,7 @@ impl Volume {
             return Err(Error::NotEmpty);
         }
         let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
-        dir::remove(&mut edit, &mut parent, name)?;
+        dir::remove_located(&mut edit, &mut parent, located)?;
         touch(&edit, &mut parent);
         parent.inode.links = one_subdir_less(parent.links);
         write_loaded(&mut edit, &parent)?;

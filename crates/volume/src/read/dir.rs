@@ -216,6 +216,13 @@ pub(super) fn search_block(
     at: FileBlock,
     wanted: &Wanted<'_>,
 ) -> Result<Option<Located>, Error> {
+    if let Wanted::Exact(name) = wanted {
+        let entry = format.find(bytes, at, name)?;
+        return Ok(entry.and_then(|entry| {
+            let found = Found { inode: entry.inode?, file_type: entry.file_type };
+            Some(Located { found, place: Some((at, entry.at)) })
+        }));
+    }
     for entry in format.entries(bytes, at) {
         let entry = entry?;
         if wanted.is(&entry)

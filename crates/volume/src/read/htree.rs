@@ -71,10 +71,23 @@ pub struct Way {
 /// # Errors
 /// A broken index, or the device failed.
 pub fn descend<S: MetadataRead>(source: &S, dir: &LoadedInode, hash: u32) -> Result<Way, Error> {
+    descend_by(source, dir, |_| Ok(hash)).map(|(_, way)| way)
+}
+
+/// Goes down to the leaf of the hash that the directory's hash function gives; the hash too.
+///
+/// # Errors
+/// As [`descend`], and those of `hash`.
+pub(crate) fn descend_by<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    hash: impl FnOnce(HashVersion) -> Result<u32, Error>,
+) -> Result<(u32, Way), Error> {
     let format = format(source, dir);
     let blocks = dir_blocks(source, dir)?;
     let bytes = index_block(source, dir, FileBlock(0), IndexKind::Root)?;
     let (root, node) = format.root(&bytes)?;
+    let hash = hash(root.hash_version)?;
     let position = node.search(hash);
     let mut levels = vec![Level { at: FileBlock(0), kind: IndexKind::Root, position }];
     let mut next = target(&node, position, blocks, dir, FileBlock(0))?;
@@ -85,7 +98,19 @@ pub fn descend<S: MetadataRead>(source: &S, dir: &LoadedInode, hash: u32) -> Res
         levels.push(Level { at: next, kind: IndexKind::Node, position });
         next = target(&node, position, blocks, dir, next)?;
     }
-    Ok(Way { root, levels, leaf: next })
+    Ok((hash, Way { root, levels, leaf: next }))
+}
+
+/// Goes down to the leaf that a name belongs to, compared as it is; the name's hash too.
+///
+/// # Errors
+/// As [`descend`].
+pub(crate) fn descend_to<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    name: &[u8],
+) -> Result<(u32, Way), Error> {
+    descend_by(source, dir, |version| Ok(hasher_of(source, version)?.hash(name).hash))
 }
 
 /// The name, or `None` when no leaf that may hold it does.
@@ -97,16 +122,14 @@ pub(super) fn lookup<S: MetadataRead>(
     dir: &LoadedInode,
     wanted: &Wanted<'_>,
 ) -> Result<Option<Located>, Error> {
-    let hasher = hasher(source, dir)?;
-    let hash = match wanted {
-        Wanted::Exact(name) => hasher.hash(name),
-        Wanted::Folded(name, casefold) => hasher.hash(&casefold.key(name)),
+    let (hash, way) = match wanted {
+        Wanted::Exact(name) => descend_to(source, dir, name)?,
+        Wanted::Folded(name, casefold) => descend_to(source, dir, &casefold.key(name))?,
         Wanted::NoKey(..) => return Ok(None),
-    }
-    .hash;
+    };
     let format = format(source, dir);
     let blocks = dir_blocks(source, dir)?;
-    let Way { mut levels, leaf: mut next, .. } = descend(source, dir, hash)?;
+    let Way { mut levels, leaf: mut next, .. } = way;
 
     let records = dir::format(source, dir);
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
@@ -124,7 +147,7 @@ pub(super) fn lookup<S: MetadataRead>(
 }
 
 /// The next leaf, when names of the hash go on there.
-fn continuation<S: MetadataRead>(
+pub(crate) fn continuation<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     format: &HtreeFormat,

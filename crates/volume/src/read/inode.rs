@@ -1,6 +1,5 @@
 //! Inodes by number.
 
-use super::group;
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
@@ -59,7 +58,7 @@ impl LoadedInode {
 pub fn place<S: MetadataRead>(source: &S, number: InodeNo) -> Result<(BlockNo, usize), Error> {
     let geometry = source.geometry();
     let (group, index) = geometry.inode_place(number).ok_or(Error::NoSuchInode(number))?;
-    let table = group::descriptor(source, group)?.inode_table;
+    let table = source.inode_table(group)?;
     let per_block = geometry.inodes_per_block();
     // The table lies on the volume, as the descriptor was checked for.
     let block = BlockNo(table.0 + u64::from(index / per_block));

@@ -5,10 +5,11 @@ use crate::edit::{AllocationRequest, Edit, Purpose};
 use crate::error::Error;
 use crate::open::BrokenIndex;
 use crate::read::dir::{self, Found, Located, block_kind, format, is_indexed, locate};
+use crate::read::htree as read_htree;
 use crate::read::inode::{LoadedInode, dir_blocks};
 use crate::source::MetadataRead;
 use crate::write::{inline, mapping};
-use extant_ondisk::dirent::{FileType, MAX_NAME_LEN, NewEntry};
+use extant_ondisk::dirent::{FileType, MAX_NAME_LEN, NewEntry, Slot, Sought};
 use extant_ondisk::dx_hash::DirHash;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, MAX_FILE_BLOCKS, Place};
@@ -52,6 +53,73 @@ pub fn is_empty<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<bool, 
         }
     }
     Ok(true)
+}
+
+/// A place for a name that is not in a directory, good as long as the directory is locked and does not change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Vacancy(Option<(FileBlock, Slot)>);
+
+/// Makes sure that a name is not in the directory, and remembers where it would go.
+///
+/// # Errors
+/// [`Error::Exists`], or as [`dir::lookup`].
+pub fn vacancy<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    name: &[u8],
+) -> Result<Vacancy, Error> {
+    let is_plain = is_indexed(source, dir)
+        && !dir.is_casefolded()
+        && !dir.is_encrypted()
+        && !matches!(name, b"." | b"..")
+        && (1..=MAX_NAME_LEN).contains(&name.len());
+    if !is_plain {
+        return match dir::lookup(source, dir, name, BrokenIndex::Report) {
+            Ok(_) => Err(Error::Exists),
+            Err(Error::NotFound) => Ok(Vacancy::default()),
+            Err(error) => Err(error),
+        };
+    }
+    let records = format(source, dir);
+    let index = read_htree::format(source, dir);
+    let blocks = dir_blocks(source, dir)?;
+    let (hash, way) = read_htree::descend_to(source, dir, name)?;
+    let (mut levels, mut leaf) = (way.levels, way.leaf);
+    let mut first = None;
+    // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
+    for _ in 0..blocks.0 {
+        let bytes = dir::block(source, dir, leaf)?;
+        match records.find_or_slot(&bytes, leaf, name)? {
+            Sought::Found(_) => return Err(Error::Exists),
+            Sought::Vacant(slot) if leaf == way.leaf => first = slot.map(|slot| (leaf, slot)),
+            Sought::Vacant(_) => {}
+        }
+        match read_htree::continuation(source, dir, &index, &mut levels, hash, blocks)? {
+            Some(next) => leaf = next,
+            None => break,
+        }
+    }
+    Ok(Vacancy(first))
+}
+
+/// Puts a name into the directory, where [`vacancy`] has found no other.
+///
+/// # Errors
+/// As [`insert`].
+pub fn insert_new<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+    name: &[u8],
+    target: Found,
+    vacancy: Vacancy,
+) -> Result<(), Error> {
+    let Vacancy(Some((at, slot))) = vacancy else { return insert(edit, dir, name, target) };
+    let Found { inode, file_type } = target;
+    let new = NewEntry { inode, file_type, name, hash: DirHash::default() };
+    let records = format(edit, dir);
+    let place = dir::block_place(edit, dir, at)?;
+    let kind = block_kind(edit, dir, at);
+    edit.modify(place, kind, |block| records.insert_at(block, slot, &new))
 }
 
 /// Puts a name into the directory. The caller has looked it up: it is not there.
@@ -117,12 +185,10 @@ pub(super) fn insert_into<E: Edit>(
     let records = format(edit, dir);
     let place = dir::block_place(edit, dir, at)?;
     let kind = block_kind(edit, dir, at);
-    // Tried on a copy first: a full block must not join the transaction.
-    let mut copy = edit.metadata(place, kind)?.to_vec();
-    if !records.insert(&mut copy, at, new)? {
-        return Ok(false);
-    }
-    edit.modify(place, kind, |block| block.copy_from_slice(&copy))?;
+    // Looked for first: a full block must not join the transaction. The lock of the directory is held.
+    let slot = records.slot(&edit.metadata(place, kind)?, at, new)?;
+    let Some(slot) = slot else { return Ok(false) };
+    edit.modify(place, kind, |block| records.insert_at(block, slot, new))?;
     Ok(true)
 }
 
@@ -131,7 +197,20 @@ pub(super) fn insert_into<E: Edit>(
 /// # Errors
 /// [`Error::NotFound`], a broken directory, or the change failed.
 pub fn remove<E: Edit>(edit: &mut E, dir: &mut LoadedInode, name: &[u8]) -> Result<Found, Error> {
-    let (located, at, byte) = record_of(edit, dir, name)?;
+    let (located, ..) = record_of(edit, dir, name)?;
+    remove_located(edit, dir, located)
+}
+
+/// Takes a record out that [`locate`] has found, in a directory that has not changed since.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_located<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+    located: Located,
+) -> Result<Found, Error> {
+    let (at, byte) = located.place.ok_or(Error::NotFound)?;
     if dir.is_inline() {
         let removed = inline::remove(edit, dir, at, byte)?;
         debug_assert!(removed, "the record was found a moment ago");

@@ -109,7 +109,7 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }
 
-/// Options by a number: each allocator in each data mode, as far as the volume has it.
+/// Options by a number: each allocator in each data mode, with and without delayed allocation, as far as the volume has it.
 fn options_of(has_journal: bool, number: u64) -> LiveOptions {
     let modes = [DataMode::Ordered, DataMode::Writeback, DataMode::Journal];
     let allocators = [AllocatorKind::MultiBlock, AllocatorKind::Plain];
@@ -118,6 +118,7 @@ fn options_of(has_journal: bool, number: u64) -> LiveOptions {
     LiveOptions {
         data: has_journal.then_some(data),
         allocator: allocators[(number % 2) as usize],
+        delalloc: (number / 6 % 2 == 1).then_some(false),
         ..LiveOptions::default()
     }
 }
@@ -129,7 +130,7 @@ fn has_journal(base: &MemoryDevice) -> bool {
 }
 
 fn named(options: &LiveOptions) -> String {
-    format!("{:?} {:?}", options.allocator, options.data)
+    format!("{:?} {:?} delalloc {:?}", options.allocator, options.data, options.delalloc)
 }
 
 /// Histories of a profile on all kinds of volumes.

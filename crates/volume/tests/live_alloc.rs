@@ -1,0 +1,213 @@
+//! Where a live volume puts files: by the multi-block allocator and by the plain one, judged by extents and by e2fsck.
+
+use extant_device::env::Env;
+use extant_device::{Device, FileDevice, MemoryDevice};
+use extant_ondisk::bitmap::BitmapKind;
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::{GroupNo, InodeNo};
+use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
+use extant_volume::ops::FallocateMode;
+use extant_volume::{AllocatorKind, Creator, Error, LiveOptions, Mapping, OpenOptions, Volume};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a write of document 003.
+const WRITE: usize = 64 << 10;
+
+fn open(device: Arc<dyn Device>, options: &LiveOptions) -> Volume {
+    OpenOptions::default().open_live(device, &Env::threads(), options).unwrap()
+}
+
+fn open_file(path: &Path, options: &LiveOptions) -> Volume {
+    open(Arc::new(extant_device::OpenOptions::new().write(true).open(path).unwrap()), options)
+}
+
+/// Blocks are chosen at each write.
+fn with(allocator: AllocatorKind) -> LiveOptions {
+    LiveOptions { allocator, delalloc: Some(false), ..LiveOptions::default() }
+}
+
+fn create(volume: &Volume, name: &str) -> InodeNo {
+    volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+}
+
+fn extents(volume: &Volume, file: InodeNo) -> Vec<Mapping> {
+    volume.extents(file).unwrap().map(Result::unwrap).collect()
+}
+
+/// Files written beside each other, a piece of each at a time; the extents of all.
+fn written_together(volume: &Volume, files: usize, bytes: usize) -> usize {
+    let files: Vec<InodeNo> = (0..files).map(|at| create(volume, &format!("file-{at}"))).collect();
+    let data = vec![0x5a; WRITE];
+    for at in (0..bytes).step_by(WRITE) {
+        for file in &files {
+            assert_eq!(volume.write(*file, at as u64, &data).unwrap(), WRITE);
+        }
+    }
+    files.iter().map(|file| extents(volume, *file).len()).sum()
+}
+
+#[test]
+fn files_that_grow_together_have_few_extents_and_the_plain_allocator_mixes_them() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let mut sums = Vec::new();
+    for kind in [AllocatorKind::MultiBlock, AllocatorKind::Plain] {
+        let image = TempImage::by_mke2fs(512 << 20, &["-t", "ext4"]).unwrap();
+        let volume = open_file(&image.path(), &with(kind));
+        sums.push(written_together(&volume, 8, 2 << 20));
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+    }
+    let [multi, plain] = sums[..] else { unreachable!("two allocators") };
+    assert!(multi <= 8 * 3, "{multi} extents of 8 files");
+    assert!(plain >= 8 * 16, "{plain} extents of 8 files by the plain allocator");
+}
+
+/// Document 003: the allocator of 2008 passed over groups that were not initialised. Here they are used like others, and what their
+/// bitmaps hold on the disk, which may be anything, is not read.
+#[test]
+fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let features = ["-t", "ext4", "-O", "^flex_bg,^metadata_csum,uninit_bg,^resize_inode"];
+    for features in [&features[..], &["-t", "ext4"]] {
+        let image = TempImage::by_mke2fs(1 << 30, features).unwrap();
+        let device = FileDevice::open(image.path()).unwrap();
+        let volume = Volume::open(Arc::new(device)).unwrap();
+        let geometry = volume.geometry().clone();
+        let uninit: Vec<GroupNo> = (0..geometry.groups_count)
+            .map(GroupNo)
+            .filter(|group| {
+                let desc = volume.group_desc(*group).unwrap();
+                desc.flags.contains(GroupFlags::BLOCK_UNINIT)
+            })
+            .collect();
+        assert!(uninit.len() >= 3, "{uninit:?}");
+        let writer = extant_device::OpenOptions::new().write(true).open(&image.path()).unwrap();
+        for group in &uninit {
+            let bitmap = volume.group_desc(*group).unwrap().block_bitmap;
+            writer.write_at(geometry.byte_of(bitmap), &vec![0xa5; geometry.block_len()]).unwrap();
+        }
+        drop((volume, writer));
+
+        let volume = open_file(&image.path(), &LiveOptions::default());
+        let file = create(&volume, "large");
+        volume.fallocate(file, FallocateMode::Allocate, 0, 700 << 20).unwrap();
+        let extents = extents(&volume, file);
+        let groups: Vec<u32> = extents
+            .iter()
+            .map(|run| geometry.group_of(run.physical().unwrap()).unwrap().0)
+            .collect();
+        assert!(groups.len() <= geometry.groups_count as usize, "{extents:?}");
+        let used: Vec<&GroupNo> = uninit.iter().filter(|group| groups.contains(&group.0)).collect();
+        assert!(used.len() >= 2, "{groups:?} of {uninit:?}");
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+        let volume = Volume::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
+        let first = *used[0];
+        assert!(!volume.group_desc(first).unwrap().flags.contains(GroupFlags::BLOCK_UNINIT));
+        volume.bitmap(first, BitmapKind::Block).unwrap();
+    }
+}
+
+#[test]
+fn what_is_preallocated_counts_as_free_and_is_given_back_when_space_is_short() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-m", "0"]).unwrap();
+    let volume = open_file(&image.path(), &with(AllocatorKind::MultiBlock));
+    let before = volume.stat_fs().unwrap().free_blocks;
+    let block_size = u64::from(volume.stat_fs().unwrap().block_size);
+    let grown = written_together(&volume, 4, 1 << 20) as u64;
+    assert!(grown >= 4);
+    let free = volume.stat_fs().unwrap().free_blocks;
+    assert_eq!(before - free, 4 * ((1 << 20) / block_size));
+    // All but what the map of the file may need.
+    let rest = create(&volume, "rest");
+    let most = (free - 16) * block_size;
+    volume.fallocate(rest, FallocateMode::Allocate, 0, most).unwrap();
+    let left = volume.stat_fs().unwrap().free_blocks;
+    assert!(left <= 16, "{left} of {free} blocks are left");
+    let end = volume.fallocate(rest, FallocateMode::Allocate, 0, most + (64 << 20));
+    assert!(matches!(end, Err(Error::NoSpace)), "{end:?}");
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+#[test]
+fn large_runs_are_aligned_to_the_stripe() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    // By the superblock, and by an option that says otherwise.
+    let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-E", "stride=16,stripe_width=48"])
+        .unwrap();
+    for (stripe, blocks) in [(None, 48), (Some(80), 80)] {
+        let options = LiveOptions { stripe, ..LiveOptions::default() };
+        let volume = open_file(&image.path(), &options);
+        for at in 0..4 {
+            let file = create(&volume, &format!("striped-{blocks}-{at}"));
+            let block_size = u64::from(volume.geometry().block_size);
+            volume.fallocate(file, FallocateMode::Allocate, 0, 3 * blocks * block_size).unwrap();
+            let runs = extents(&volume, file);
+            assert_eq!(runs.len(), 1, "{runs:?}");
+            let start = runs[0].physical().unwrap().0;
+            assert!(start.is_multiple_of(blocks), "{start} with stripes of {blocks} blocks");
+            // So that the next one does not begin where a stripe does anyhow.
+            let odd = create(&volume, &format!("odd-{blocks}-{at}"));
+            volume.fallocate(odd, FallocateMode::Allocate, 0, 5 * block_size).unwrap();
+        }
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+    }
+}
+
+#[test]
+fn freed_blocks_are_discarded_after_their_commit_where_that_is_asked_for() {
+    if tool("mke2fs").is_none() {
+        skip!("no mke2fs here");
+    }
+    let image = TempImage::by_mke2fs(64 << 20, &["-t", "ext4"]).unwrap();
+    for discard in [true, false] {
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
+        let options = LiveOptions { discard, ..LiveOptions::default() };
+        let volume = open(device.clone(), &options);
+        let file = create(&volume, "file");
+        volume.write(file, 0, &[0x77; WRITE]).unwrap();
+        volume.fsync(file).unwrap();
+        let place = extents(&volume, file)[0].physical().unwrap();
+        let at = volume.geometry().byte_of(place);
+        let mut byte = [0];
+        volume.unlink(InodeNo::ROOT, b"file").unwrap();
+        device.read_at(at, &mut byte).unwrap();
+        assert_eq!(byte, [0x77], "before the commit the file may come back");
+        volume.sync().unwrap();
+        device.read_at(at, &mut byte).unwrap();
+        assert_eq!(byte, [if discard { 0 } else { 0x77 }]);
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_is_closed_leaves_the_space_behind_it_to_the_next_one() {
+    if tool("mke2fs").is_none() {
+        skip!("no mke2fs here");
+    }
+    let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4"]).unwrap();
+    let volume = open_file(&image.path(), &with(AllocatorKind::MultiBlock));
+    let mut ends = Vec::new();
+    for name in ["first", "second"] {
+        let file = create(&volume, name);
+        volume.acquire(file).unwrap();
+        volume.write(file, 0, &vec![1; 2 * WRITE]).unwrap();
+        volume.release(file, 1).unwrap();
+        let run = extents(&volume, file)[0];
+        ends.push((run.physical().unwrap().0, run.physical().unwrap().0 + run.len));
+    }
+    assert_eq!(ends[0].1, ends[1].0, "{ends:?}");
+    volume.close().unwrap();
+}
