@@ -86,7 +86,7 @@ fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
             })
             .collect();
         assert!(uninit.len() >= 3, "{uninit:?}");
-        let writer = extant_device::OpenOptions::new().write(true).open(&image.path()).unwrap();
+        let writer = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
         for group in &uninit {
             let bitmap = volume.group_desc(*group).unwrap().block_bitmap;
             writer.write_at(geometry.byte_of(bitmap), &vec![0xa5; geometry.block_len()]).unwrap();
