@@ -4,6 +4,7 @@ mod cases;
 mod check;
 mod data;
 mod live;
+mod mounted;
 mod run;
 
 use std::path::PathBuf;
@@ -45,6 +46,9 @@ pub(crate) struct Setting {
     shrink: u64,
 }
 
+/// Makes what a case needs.
+type Prepare = dyn Fn(&Setting) -> Result<Pair, Failure>;
+
 /// One comparison.
 pub(crate) struct Case {
     name: &'static str,
@@ -55,7 +59,7 @@ pub(crate) struct Case {
     /// Ours may take at most this share of the peer's time; None: measured, not judged.
     bar: Option<f64>,
     /// Makes the inputs and says how each side runs; an error is the reason to skip.
-    prepare: fn(&Setting) -> Result<Pair, Failure>,
+    prepare: Box<Prepare>,
 }
 
 /// The two sides of a case.
@@ -71,11 +75,13 @@ pub(crate) struct Pair {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let cases: Vec<Case> =
-            cases::all().into_iter().chain(live::all()).chain(data::all()).collect();
+        let cases: Vec<Case> = [cases::all(), live::all(), data::all(), mounted::all()]
+            .into_iter()
+            .flatten()
+            .collect();
         if self.list {
-            cases.iter().for_each(|case| println!("{:<14} {}", case.name, case.what));
-            check::names().for_each(|(name, what)| println!("{name:<14} {what}"));
+            cases.iter().for_each(|case| println!("{:<20} {}", case.name, case.what));
+            check::names().for_each(|(name, what)| println!("{name:<20} {what}"));
             return Ok(ExitCode::SUCCESS);
         }
         let is_known = |name: &&String| {

@@ -8,7 +8,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program that each is known by.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -19,6 +19,13 @@ const PACKAGES: [(&str, &str); 10] = [
     ("zstd", "zstd"),
     ("xz-utils", "xz"),
     ("mount", "losetup"),
+    ("fio", "fio"),
+    ("stress-ng", "stress-ng"),
+    ("rsync", "rsync"),
+    ("git", "git"),
+    ("sqlite3", "sqlite3"),
+    ("postgresql", "pg_lsclusters"),
+    ("fuse2fs", "fuse2fs"),
 ];
 
 /// The workspace's root.

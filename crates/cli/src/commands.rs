@@ -41,4 +41,7 @@ pub(crate) struct Operands {
     /// IMAGE:/path, or IMAGE for its root directory
     #[arg(value_name = "IMAGE:/PATH", required_unless_present = "image")]
     pub(crate) files: Vec<OsString>,
+    /// Do not restrict this process while it reads images
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
 }

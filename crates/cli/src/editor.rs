@@ -81,7 +81,13 @@ fn live(device: std::sync::Arc<dyn extant_device::Device>) -> Result<Volume, Cau
 /// Who makes files: whoever runs the command, with the umask of the process.
 fn creator() -> Creator {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    Creator { uid: uid.as_raw(), gid: gid.as_raw(), umask: umask(), is_privileged: uid.is_root() }
+    Creator {
+        uid: uid.as_raw(),
+        gid: gid.as_raw(),
+        umask: umask(),
+        is_privileged: uid.is_root(),
+        ..Creator::default()
+    }
 }
 
 /// The bits that new files of this process lack.

@@ -58,6 +58,11 @@ impl Failure {
         self
     }
 
+    /// What is told of it; nothing where everything was said.
+    pub(crate) fn sentence(self) -> String {
+        self.sentence.unwrap_or_default()
+    }
+
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         self.code

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use extant_device::url::{Access, DeviceUrl, Target, look};
-use extant_device::{Device, OpenOptions};
+use extant_device::url::{Access, DeviceUrl, Target, UrlError, look};
+use extant_device::{Device, FileDevice, OpenOptions};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -43,6 +43,14 @@ impl Inside {
     /// Opens the image for reading: it is never written.
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
         open_for_reading(&self.image)
+    }
+}
+
+impl Inside {
+    /// Opens the file or device that the image lies in, for reading, and reads nothing of it.
+    pub(crate) fn open_file(&self) -> Result<Arc<FileDevice>, Failure> {
+        let file = OpenOptions::default().open(&self.image.path);
+        Ok(Arc::new(file.map_err(UrlError::from).map_err(Failure::new)?))
     }
 }
 

@@ -15,6 +15,7 @@ mod mode;
 mod output;
 mod progress;
 mod reader;
+mod sandbox;
 mod session;
 mod survey;
 mod table;

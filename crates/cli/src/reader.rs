@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use extant_device::url::DeviceUrl;
+use extant_device::{Device, FileDevice};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_volume::{Error, Follow, LoadedInode, Volume};
@@ -13,6 +14,7 @@ use extant_volume::{Error, Follow, LoadedInode, Volume};
 use crate::commands::Operands;
 use crate::failure::{At, Failure};
 use crate::inside::Inside;
+use crate::sandbox;
 use crate::session::Session;
 
 /// An image opened for reading.
@@ -25,8 +27,20 @@ pub(crate) struct Image {
 impl Image {
     /// Opens the image of an operand. A dirty journal is replayed in memory.
     pub(crate) fn open(inside: &Inside) -> Result<Self, Failure> {
+        Self::on(inside, inside.open()?)
+    }
+
+    /// Opens the image of an operand alone, and restricts the process before it reads the first byte.
+    pub(crate) fn open_restricted(inside: &Inside, no_sandbox: bool) -> Result<Self, Failure> {
+        let file = inside.open_file()?;
+        sandbox::enter(no_sandbox, &[])?;
+        Self::on(inside, inside.image.part_of(file).map_err(Failure::new)?)
+    }
+
+    /// The image of an operand on its device.
+    fn on(inside: &Inside, device: Arc<dyn Device>) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
-        let volume = Volume::open(inside.open()?).at(&name)?;
+        let volume = Volume::open(device).at(&name)?;
         Ok(Self { name, volume })
     }
 
@@ -186,29 +200,52 @@ pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
 #[derive(Default)]
 pub(crate) struct Images {
     opened: Vec<(DeviceUrl, Arc<Image>)>,
+    /// Files that were opened while paths could be: what came of each.
+    files: Vec<(DeviceUrl, Result<Arc<FileDevice>, String>)>,
 }
 
 impl Images {
+    /// Opens the files of all operands, and restricts the process before it reads the first byte of them.
+    fn restricted(operands: &[Inside], no_sandbox: bool) -> Result<Self, Failure> {
+        let mut images = Self::default();
+        for inside in operands {
+            if !images.files.iter().any(|(url, _)| *url == inside.image) {
+                let file = inside.open_file().map_err(|failure| failure.sentence());
+                images.files.push((inside.image.clone(), file));
+            }
+        }
+        sandbox::enter(no_sandbox, &[])?;
+        Ok(images)
+    }
+
     /// The image of an operand.
     pub(crate) fn of(&mut self, inside: &Inside) -> Result<Arc<Image>, Failure> {
         if let Some((_, image)) = self.opened.iter().find(|(url, _)| *url == inside.image) {
             return Ok(image.clone());
         }
-        let image = Arc::new(Image::open(inside)?);
+        let file = self.files.iter().find(|(url, _)| *url == inside.image);
+        let image = Arc::new(match file {
+            Some((url, Ok(file))) => {
+                Image::on(inside, url.part_of(file.clone()).map_err(Failure::new)?)?
+            }
+            Some((_, Err(why))) => return Err(Failure::new(why)),
+            None => Image::open(inside)?,
+        });
         self.opened.push((inside.image.clone(), image.clone()));
         Ok(image)
     }
 }
 
 impl Operands {
-    /// Runs `work` for each operand. One that fails does not stop the next.
+    /// Runs `work` for each operand, in the sandbox. One that fails does not stop the next.
     pub(crate) fn each(
         &self,
         session: &mut Session,
         mut work: impl FnMut(&Image, &[u8], &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut images = Images::default();
-        for inside in self.inside()? {
+        let operands = self.inside()?;
+        let mut images = Images::restricted(&operands, self.no_sandbox)?;
+        for inside in operands {
             let outcome =
                 images.of(&inside).and_then(|image| work(&image, bytes_of(&inside.path), session));
             if let Err(failure) = outcome {

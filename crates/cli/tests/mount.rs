@@ -7,18 +7,8 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use extant_testkit::{
-    LoopMount, Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, mke2fs, skip, tree,
-};
-use mounting::{Mount, can_mount, extant};
-
-fn image(scratch: &Scratch, args: &[&str], size: &str) -> std::path::PathBuf {
-    let path = scratch.join("disk.img");
-    let words = ["-q", "-F"].iter().chain(args).copied();
-    let words: Vec<&str> = words.chain([path.to_str().expect("a plain path"), size]).collect();
-    mke2fs(words).expect("mke2fs");
-    path
-}
+use extant_testkit::{LoopMount, Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, skip, tree};
+use mounting::{Mount, can_mount, extant, image};
 
 /// What is written through the mount is there after it, for e2fsck and for the kernel.
 #[test]

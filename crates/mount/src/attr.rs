@@ -1,7 +1,5 @@
 //! Inodes as the kernel's FUSE sees them.
 
-use std::time::{Duration, SystemTime};
-
 use extant_device::env::WallTime;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
@@ -43,6 +41,8 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
+    /// When it was made, where the inode has room for that.
+    pub btime: Option<Timestamp>,
     /// Type and permissions as in `i_mode`.
     pub mode: u16,
     /// The type alone.
@@ -70,6 +70,7 @@ impl Attributes {
             atime: inode.atime,
             mtime: inode.mtime,
             ctime: inode.ctime,
+            btime: inode.crtime,
             mode: inode.mode,
             file_type: inode.file_type(),
             links: u32::from(inode.links),
@@ -89,31 +90,6 @@ pub(crate) fn encode_device(major: u32, minor: u32) -> u32 {
 /// The major and the minor number in it.
 pub(crate) fn decode_device(device: u32) -> (u32, u32) {
     (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00)
-}
-
-/// A stamp as a moment of the standard library.
-pub(crate) fn system_time(time: Timestamp) -> SystemTime {
-    let whole = Duration::from_secs(time.seconds.unsigned_abs());
-    let start = if time.seconds < 0 {
-        SystemTime::UNIX_EPOCH - whole
-    } else {
-        SystemTime::UNIX_EPOCH + whole
-    };
-    start + Duration::from_nanos(u64::from(time.nanoseconds))
-}
-
-/// The moment that the kernel meant by a time that fuser made: of times before 1970 it has subtracted the nanoseconds too.
-pub(crate) fn timestamp_from_fuser(time: SystemTime) -> Timestamp {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => {
-            Timestamp::new(i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos())
-        }
-        Err(error) => {
-            let before = error.duration();
-            let seconds = i64::try_from(before.as_secs()).map_or(i64::MIN, |seconds| -seconds);
-            Timestamp::new(seconds, before.subsec_nanos())
-        }
-    }
 }
 
 /// Now, as a stamp.
@@ -140,18 +116,5 @@ mod tests {
         }
         assert_eq!(encode_device(8, 1), 0x801);
         assert_eq!(encode_device(1, 256), 0x10_0100);
-    }
-
-    #[test]
-    fn times_before_1970_keep_their_nanoseconds() {
-        let time = Timestamp::new(-2, 500_000_000);
-        let shown = system_time(time);
-        let before = SystemTime::UNIX_EPOCH.duration_since(shown).unwrap();
-        assert_eq!(before, Duration::from_millis(1500));
-        // fuser makes -2 s and 0.5 s into two and a half seconds before 1970.
-        let made = SystemTime::UNIX_EPOCH - Duration::from_millis(2500);
-        assert_eq!(timestamp_from_fuser(made), time);
-        let late = Timestamp::new(1 << 33, 7);
-        assert_eq!(timestamp_from_fuser(system_time(late)), late);
     }
 }

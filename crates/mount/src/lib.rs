@@ -9,7 +9,7 @@
 //!
 //! What a request means is in the server, in values of this crate; how it comes in and goes out is a
 //! [`transport`](crate::transport::Transport). Errors of the engine become errno in one place, here and nowhere else.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod attr;
 mod errno;

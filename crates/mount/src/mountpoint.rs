@@ -6,7 +6,7 @@ use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,8 +21,12 @@ use crate::options::MountOptions;
 
 /// Bytes that one request carries at most.
 pub(crate) const MAX_REQUEST: u32 = 1 << 20;
-/// The type that the kernel shows.
+/// The type that the kernel shows; and the one of mounts that hold their block device, whose servers are told of syncfs and of
+/// the end.
 const FS_TYPE: &str = "fuse.extant";
+const BLOCK_FS_TYPE: &str = "fuseblk.extant";
+/// The block size of such a mount: every device has that or smaller sectors.
+const BLOCK_SIZE: u32 = 4096;
 /// Where the setuid helper of FUSE is looked for.
 const FUSERMOUNT: &str = "fusermount3";
 
@@ -44,7 +48,7 @@ pub struct MountEntry {
 impl MountEntry {
     /// Whether it is one of ours.
     pub fn is_ours(&self) -> bool {
-        self.fs_type == FS_TYPE
+        self.fs_type == FS_TYPE || self.fs_type == BLOCK_FS_TYPE
     }
 
     fn parse(line: &[u8]) -> Option<Self> {
@@ -142,6 +146,28 @@ pub(crate) struct Mounted {
     pub(crate) connection: OwnedFd,
 }
 
+/// Whether the kernel can hold this image for a mount of ours: a block device, mounted by root.
+pub(crate) fn can_hold(image: &Path) -> bool {
+    rustix::process::geteuid().is_root()
+        && fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+/// Mounts a block device at `point` and has the kernel hold it; `None` where this kernel does not know such mounts.
+pub(crate) fn mount_holding(
+    image: &Path,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<Option<Mounted>, MountError> {
+    match mount_directly(image, point, options, BLOCK_FS_TYPE) {
+        Err(MountError::System { source, .. })
+            if matches!(Errno::from_io_error(&source), Some(Errno::NODEV | Errno::PERM)) =>
+        {
+            Ok(None)
+        }
+        done => done.map(Some),
+    }
+}
+
 /// Mounts at `point`: directly where that is allowed, else by fusermount3.
 pub(crate) fn mount(
     image: &Path,
@@ -149,7 +175,7 @@ pub(crate) fn mount(
     options: &MountOptions,
 ) -> Result<Mounted, MountError> {
     if rustix::process::geteuid().is_root() {
-        match mount_directly(image, point, options) {
+        match mount_directly(image, point, options, FS_TYPE) {
             Err(MountError::System { source, .. })
                 if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {}
             done => return done,
@@ -162,6 +188,7 @@ fn mount_directly(
     image: &Path,
     point: &Path,
     options: &MountOptions,
+    fs_type: &str,
 ) -> Result<Mounted, MountError> {
     let failed = |path: &Path, what, source: io::Error| MountError::System {
         path: path.to_owned(),
@@ -185,8 +212,11 @@ fn mount_directly(
     if options.allow_other.unwrap_or(true) {
         data.push_str(",allow_other");
     }
+    if fs_type == BLOCK_FS_TYPE {
+        data.push_str(&format!(",blksize={BLOCK_SIZE}"));
+    }
     let data = CString::new(data).expect("made of words and numbers");
-    rustix::mount::mount(image, point, FS_TYPE, options.mount_flags(true), &*data)
+    rustix::mount::mount(image, point, fs_type, options.mount_flags(true), &*data)
         .map_err(|errno| failed(point, "cannot be mounted on", errno.into()))?;
     Ok(Mounted { connection })
 }

@@ -144,6 +144,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_statx,
     libc::SYS_sync_file_range,
+    libc::SYS_uname,
     libc::SYS_write,
     libc::SYS_writev,
 ];
@@ -162,6 +163,9 @@ const BLKDISCARD: u64 = 0x1277;
 const BLKZEROOUT: u64 = 0x127f;
 const BLKSSZGET: u64 = 0x1268;
 const BLKGETSIZE64: u64 = 0x8008_1272;
+/// What a program asks of its terminal (asm-generic/ioctls.h): whether it is one, and how large.
+const TCGETS: u64 = 0x5401;
+const TIOCGWINSZ: u64 = 0x5413;
 
 fn filter_calls() -> Result<(), SandboxError> {
     let failed = |error: &dyn std::fmt::Display| SandboxError::Seccomp(error.to_string());
@@ -177,7 +181,8 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
             SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
         SeccompRule::new(vec![condition])
     };
-    let requests = [FUSE_DEV_IOC_CLONE, BLKDISCARD, BLKZEROOUT, BLKSSZGET, BLKGETSIZE64];
+    let requests =
+        [FUSE_DEV_IOC_CLONE, BLKDISCARD, BLKZEROOUT, BLKSSZGET, BLKGETSIZE64, TCGETS, TIOCGWINSZ];
     let requests: Result<_, _> = requests.into_iter().map(|request| equals(1, request)).collect();
     rules.insert(libc::SYS_ioctl, requests?);
     // Threads only; clone3 hides its flags in memory, so that it is refused and the older call taken.

@@ -20,7 +20,7 @@ use crate::mountpoint::{self, mount_at};
 use crate::options::MountOptions;
 use crate::sandbox;
 use crate::server::Server;
-use crate::transport::{Fuse, Transport};
+use crate::transport::{FUSE_DEVICE, Fuse, Transport};
 
 /// What the server tells the process outside: a word, and for the first the device number of the mount.
 pub(crate) const MOUNTED: &str = "mounted";
@@ -29,8 +29,6 @@ pub(crate) const ASKS_TO_STOP: &str = "asks-to-stop";
 /// What that one tells the server.
 pub(crate) const STOP: &str = "stop";
 
-/// Where a thread gets a connection of its own.
-const FUSE_DEVICE: &str = "/dev/fuse";
 /// Event loops for each processor: some wait for the device.
 const LOOPS_A_PROCESSOR: usize = 2;
 const MIN_LOOPS: usize = 4;
@@ -70,9 +68,10 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let options = &request.options;
     let url = DeviceUrl::parse(&request.image, look)?;
     let image = url.path.canonicalize().unwrap_or_else(|_| url.path.clone());
-    let device = open_device(&url.path, options)?;
+    let holds = mountpoint::can_hold(&image);
+    let mut device = open_device(&url.path, options, holds)?;
     let journal =
-        options.journal_path.as_ref().map(|path| open_device(path, options)).transpose()?;
+        options.journal_path.as_ref().map(|path| open_device(path, options, false)).transpose()?;
     let failed = |source| MountError::System {
         path: request.point.clone(),
         what: "cannot be served",
@@ -87,7 +86,18 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         (processors * LOOPS_A_PROCESSOR).clamp(MIN_LOOPS, MAX_LOOPS)
     });
 
-    let mounted = mountpoint::mount(&image, &request.point, options)?;
+    let held =
+        if holds { mountpoint::mount_holding(&image, &request.point, options)? } else { None };
+    let mounted = match held {
+        Some(mounted) => mounted,
+        None => {
+            if holds {
+                drop(device);
+                device = open_device(&url.path, options, false)?;
+            }
+            mountpoint::mount(&image, &request.point, options)?
+        }
+    };
     let entry = mount_at(&request.point).map_err(failed)?;
     tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
@@ -118,11 +128,17 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     outcome.map_err(failed)
 }
 
-fn open_device(path: &Path, options: &MountOptions) -> Result<Arc<FileDevice>, MountError> {
+/// `claimed` says that the kernel will hold the device for the mount: it refuses to when somebody else has it.
+fn open_device(
+    path: &Path,
+    options: &MountOptions,
+    claimed: bool,
+) -> Result<Arc<FileDevice>, MountError> {
     let read_only = options.read_only;
     // Pages of the host's cache would be memory too.
     let direct = if options.memory.is_some() { Direct::WherePossible } else { Direct::Off };
-    let options = FileOptions::new().write(!read_only).shared_lock(read_only).direct(direct);
+    let file = FileOptions::new().write(!read_only).shared_lock(read_only);
+    let options = file.direct(direct).claimed(claimed);
     Ok(Arc::new(options.open(path).map_err(UrlError::from)?))
 }
 

@@ -24,7 +24,10 @@ const LARGE: u64 = 100 << 20;
 
 /// The cases, in the order of docs/performance.md.
 pub(super) fn all() -> Vec<Case> {
-    let case = |name, what, peer, bar, prepare| Case { name, what, peer, bar, prepare };
+    let case = |name, what, peer, bar, prepare: fn(&Setting) -> Result<Pair, Failure>| {
+        let prepare = Box::new(prepare);
+        Case { name, what, peer, bar, prepare }
+    };
     let tenth_less = Some(1.0 / 0.9);
     let mut cases = vec![
         case("writers-128", "128 writers, 64 KiB writes", "pwrite + fsync", tenth_less, writers),
@@ -61,7 +64,13 @@ fn low(
     prepare: fn(&Setting) -> Result<Pair, Failure>,
 ) -> Case {
     let bar = is_delayed.then_some(1.1);
-    Case { name, what: "140 files written in 64 MiB", peer: "without a limit", bar, prepare }
+    Case {
+        name,
+        what: "140 files written in 64 MiB",
+        peer: "without a limit",
+        bar,
+        prepare: Box::new(prepare),
+    }
 }
 
 fn driver() -> Result<PathBuf, Failure> {

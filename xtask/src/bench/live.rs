@@ -19,7 +19,11 @@ const VOLUME: u64 = 4 << 30;
 
 /// The cases, in the order of docs/performance.md.
 pub(super) fn all() -> Vec<Case> {
-    let case = |name, what, peer, prepare| Case { name, what, peer, bar: None, prepare };
+    type Prepared = fn(&Setting) -> Result<Pair, Failure>;
+    let case = |name, what, peer, prepare: Prepared| {
+        let prepare = Box::new(prepare);
+        Case { name, what, peer, bar: None, prepare }
+    };
     vec![
         case("creates", "empty files made", "kernel ext4", |setting| kernel(setting, "create")),
         case("links", "hard links made", "kernel ext4", |setting| kernel(setting, "link")),

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use extant_image::export::{Options, Summary, export};
 use extant_volume::{Follow, LoadedInode};
@@ -27,32 +29,61 @@ pub(crate) struct Args {
     /// The image, or a directory in it
     #[arg(value_name = "IMAGE[:/PATH]")]
     image: OsString,
+    /// Do not restrict the process that reads the image
+    #[arg(long)]
+    no_sandbox: bool,
+    /// This process writes for another one of the same command, which keeps the archive if it is whole
+    #[arg(long, hide = true)]
+    writes_for_another: bool,
 }
+
+/// How the process that writes says that there is no archive; that files are missing in it is told by 1, as by the command.
+const NO_ARCHIVE: u8 = 8;
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let inside = Inside::parse(&self.image)?;
-        let image = Image::open(&inside)?;
-        let path = inside.path.as_bytes();
-        let start = image.resolve(path, Follow::Yes)?;
         match &self.output {
             None => {
-                if session.out.is_terminal() {
-                    return Err(Failure::usage(
-                        "an archive is not for a terminal: name a file with -o",
-                    ));
-                }
-                write_archive(&image, path, start, &mut stdout()?, session)?
-                    .map_err(|error| not_written(Path::new("standard output"), &error))?;
+                let code = |failure: Failure| match self.writes_for_another {
+                    true => failure.with_code(NO_ARCHIVE),
+                    false => failure,
+                };
+                self.write_to_stdout(session).map_err(code)
             }
-            Some(output) => {
-                let target = Target::create(output)?;
-                let outcome = write_archive(&image, path, start, &mut target.file(), session)?;
-                outcome.map_err(|error| not_written(output, &error))?;
-                target.keep()?;
-            }
+            Some(output) => self.write_to(output, session),
         }
-        Ok(())
+    }
+
+    fn write_to_stdout(&self, session: &mut Session) -> Result<(), Failure> {
+        let inside = Inside::parse(&self.image)?;
+        if session.out.is_terminal() {
+            return Err(Failure::usage("an archive is not for a terminal: name a file with -o"));
+        }
+        let image = Image::open_restricted(&inside, self.no_sandbox)?;
+        let path = inside.path.as_bytes();
+        let start = image.resolve(path, Follow::Yes)?;
+        let outcome = write_archive(&image, path, start, &mut stdout()?, session)?;
+        outcome.map(|_| ()).map_err(|error| not_written(Path::new("standard output"), &error))
+    }
+
+    /// A process of its own reads the image: this one must still give the archive its name.
+    fn write_to(&self, output: &Path, session: &mut Session) -> Result<(), Failure> {
+        Inside::parse(&self.image)?;
+        let target = Target::create(output)?;
+        session.out.flush()?;
+        let mut writer = Command::new("/proc/self/exe");
+        writer.arg0("extant").args(["export", "--writes-for-another"]);
+        if self.no_sandbox {
+            writer.arg("--no-sandbox");
+        }
+        let stdout = target.file().try_clone().at(output)?;
+        writer.arg("--").arg(&self.image).stdin(Stdio::null()).stdout(stdout);
+        match writer.status().at("/proc/self/exe")?.code() {
+            Some(0) => target.keep(),
+            Some(1) => target.keep().and(Err(Failure::silent(1))),
+            // What is wrong was told.
+            _ => Err(Failure::silent(1)),
+        }
     }
 }
 

@@ -1,11 +1,17 @@
 //! Mounts for the tests: each is taken away again whatever happens, and nothing waits without a limit.
 
+mod blocks;
+mod hostile;
+mod programs;
+mod semantics;
+mod suites;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use std::{fs, thread};
 
-use extant_testkit::{Scratch, is_root, tool};
+use extant_testkit::{Scratch, is_root, mke2fs, tool};
 
 /// Seconds that any command gets.
 const LIMIT: &str = "60";
@@ -19,6 +25,15 @@ pub(crate) fn can_mount() -> Result<(), String> {
         return Err("a loop mount to compare with needs root".to_owned());
     }
     tool("mke2fs").map(|_| ()).ok_or_else(|| "no mke2fs here".to_owned())
+}
+
+/// An image that mke2fs made in scratch space.
+pub(crate) fn image(scratch: &Scratch, args: &[&str], size: &str) -> PathBuf {
+    let path = scratch.join("disk.img");
+    let words = ["-q", "-F"].iter().chain(args).copied();
+    let words: Vec<&str> = words.chain([path.to_str().expect("a plain path"), size]).collect();
+    mke2fs(words).expect("mke2fs");
+    path
 }
 
 /// Runs `extant` with a time limit: its exit code and all that it said.
@@ -47,6 +62,27 @@ impl Mount {
         let (code, said) = extant(&[&["mount"], words].concat(), &[image, &mount.point]);
         assert_eq!(code, 0, "{said}");
         mount
+    }
+
+    /// A mount that is there.
+    pub(crate) fn found(point: PathBuf, image: &Path) -> Self {
+        Self { point, image: image.to_owned() }
+    }
+
+    /// Whether it still answers.
+    pub(crate) fn is_served(&self) -> bool {
+        let entry = extant_mount::mount_at(&self.point).expect("the table");
+        let answer = fs::metadata(&self.point).err().and_then(|error| error.raw_os_error());
+        // A root that is broken is answered for too.
+        entry.is_some_and(|entry| entry.is_ours())
+            && answer != Some(rustix::io::Errno::NOTCONN.raw_os_error())
+    }
+
+    /// Unmounts a volume that may be too broken to be closed well.
+    pub(crate) fn unmount_whatever_it_says(self, name: &str) {
+        let (code, said) = extant(&["umount"], &[&self.point]);
+        assert!(code == 0 || code == 1, "{name}: {code}: {said}");
+        assert!(!said.contains("panicked"), "{name}: {said}");
     }
 
     pub(crate) fn path(&self) -> &Path {

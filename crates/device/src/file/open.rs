@@ -38,6 +38,7 @@ pub struct OpenOptions {
     size: Option<u64>,
     direct: Direct,
     shared_lock: bool,
+    claimed: bool,
     force: bool,
 }
 
@@ -136,6 +137,12 @@ impl OpenOptions {
         self
     }
 
+    /// Opens a block device without O_EXCL: somebody else claims it for the caller, as the kernel does for a mount.
+    pub fn claimed(mut self, claimed: bool) -> Self {
+        self.claimed = claimed;
+        self
+    }
+
     /// Writes a file even if it backs a loop device.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
@@ -192,7 +199,7 @@ impl OpenOptions {
     fn open_file(&self, path: &Path, is_block: bool) -> Result<File, FileError> {
         let failed = |source| FileError::Open { path: path.to_owned(), source };
         let mut flags = OFlags::CLOEXEC;
-        if is_block && self.write {
+        if is_block && self.write && !self.claimed {
             flags |= OFlags::EXCL;
         }
         let open = |flags: OFlags| {

@@ -1,7 +1,7 @@
 //! What stat shows, and what changes it.
 
 use extant_ondisk::InodeNo;
-use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::inode::{InodeFlags, PERMISSION_MASK};
 use extant_ondisk::time::Timestamp;
 use extant_volume::{LoadedInode, SetAttributes, Volume};
 use rustix::io::Errno;
@@ -10,6 +10,10 @@ use super::{Caller, Server, attributes_of};
 use crate::attr::{Attributes, timestamp};
 use crate::options::Atime;
 
+/// Setuid; and setgid with the permission of the group to execute, without which it means something else.
+const SETUID: u16 = 0o4000;
+const SETGID: u16 = 0o2000;
+const SETGID_EXECUTABLE: u16 = 0o2010;
 /// Seconds after which a time of the last read is old (`relatime`, mount(8)).
 const DAY: i64 = 24 * 60 * 60;
 
@@ -30,6 +34,10 @@ pub struct Change {
     pub mtime: Option<Timestamp>,
     /// Last change of the inode; else now.
     pub ctime: Option<Timestamp>,
+    /// A program says what the last read was, instead of now: not for append-only files.
+    pub sets_time: bool,
+    /// Setuid goes, and setgid where the group may execute: who writes or gives away the file may not keep them.
+    pub drops_set_ids: bool,
 }
 
 impl Server {
@@ -53,10 +61,19 @@ impl Server {
     pub fn change(&self, file: InodeNo, change: &Change, by: Caller) -> Result<Attributes, Errno> {
         self.with(|volume| {
             if let Some(size) = change.size {
-                volume.truncate_by(file, size, &self.creator(by, 0))?;
+                volume.truncate_by(file, size, &self.writer(by, change.drops_set_ids))?;
+            }
+            let gives_away = change.uid.is_some() || change.gid.is_some();
+            let mut mode = change.mode.map(|mode| (mode & 0o7777) as u16);
+            if mode.is_none() && gives_away && change.drops_set_ids {
+                let before = volume.inode(file)?.mode & PERMISSION_MASK;
+                mode = Some(without_set_ids(before)).filter(|mode| *mode != before);
+            }
+            if change.sets_time && volume.inode(file)?.flags.contains(InodeFlags::APPEND) {
+                return Err(Errno::PERM.into());
             }
             let set = SetAttributes {
-                mode: change.mode.map(|mode| (mode & 0o7777) as u16),
+                mode,
                 uid: change.uid,
                 gid: change.gid,
                 atime: change.atime,
@@ -72,11 +89,11 @@ impl Server {
         })
     }
 
-    /// Whether a file may be opened as asked: the kernel does not know that it is immutable or append only.
+    /// Opens a file, if it may be opened as asked: the kernel does not know that it is immutable or append only.
     ///
     /// # Errors
-    /// EPERM if not; ENOKEY for encrypted contents.
-    pub fn open(&self, file: InodeNo, flags: OpenFor) -> Result<(), Errno> {
+    /// EPERM if not; ENOKEY for encrypted contents; as [`Volume::truncate`].
+    pub fn open(&self, file: InodeNo, flags: OpenFor, by: Caller) -> Result<(), Errno> {
         self.with(|volume| {
             let inode = volume.inode(file)?;
             if inode.is_encrypted() && !inode.is_dir() {
@@ -87,7 +104,13 @@ impl Server {
                 && (inode.flags.contains(InodeFlags::IMMUTABLE)
                     || is_append_only && !flags.appends)
                 || flags.truncates && is_append_only;
-            if is_barred { Err(Errno::PERM.into()) } else { Ok(()) }
+            if is_barred {
+                return Err(Errno::PERM.into());
+            }
+            if flags.truncates {
+                volume.truncate_by(file, 0, &self.writer(by, flags.drops_set_ids))?;
+            }
+            Ok(())
         })
     }
 
@@ -117,6 +140,12 @@ impl Server {
     }
 }
 
+/// Permissions without what makes a program run as its owner or group.
+fn without_set_ids(mode: u16) -> u16 {
+    let kept = mode & !SETUID;
+    if mode & SETGID_EXECUTABLE == SETGID_EXECUTABLE { kept & !SETGID } else { kept }
+}
+
 /// Whether the last read was not after a change.
 fn is_older(read: Timestamp, changed: Timestamp) -> bool {
     (read.seconds, read.nanoseconds) <= (changed.seconds, changed.nanoseconds)
@@ -131,4 +160,18 @@ pub struct OpenFor {
     pub appends: bool,
     /// It is emptied.
     pub truncates: bool,
+    /// It loses setuid and setgid then.
+    pub drops_set_ids: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setgid_goes_only_where_it_lets_a_program_run_as_the_group() {
+        assert_eq!(without_set_ids(0o6755), 0o755);
+        assert_eq!(without_set_ids(0o6745), 0o2745);
+        assert_eq!(without_set_ids(0o1644), 0o1644);
+    }
 }

@@ -1,10 +1,10 @@
 //! Contents of files.
 
-use extant_ondisk::InodeNo;
 use extant_ondisk::inode::PERMISSION_MASK;
-use extant_volume::Volume;
+use extant_ondisk::{FileBlock, InodeNo};
 use extant_volume::ops::FallocateMode;
-use rustix::fs::FallocateFlags;
+use extant_volume::{Creator, Target, Volume};
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::{Caller, Server};
@@ -20,7 +20,12 @@ const SET_IDS: u16 = 0o6000;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WriteBy {
     /// A program's call.
-    Caller(Caller),
+    Caller {
+        /// Whose.
+        caller: Caller,
+        /// The file loses setuid and setgid.
+        drops_set_ids: bool,
+    },
     /// The kernel's cache: who wrote is not known any more, and setuid was judged when it was.
     Cache,
 }
@@ -58,19 +63,16 @@ impl Server {
         by: WriteBy,
     ) -> Result<usize, Errno> {
         self.with(|volume| {
-            let mut creator = self.creator(
-                match by {
-                    WriteBy::Caller(caller) => caller,
-                    WriteBy::Cache => Caller { uid: 0, gid: 0 },
-                },
-                0,
-            );
-            if by == WriteBy::Cache {
-                let inode = volume.inode(file)?;
-                let owner = Caller { uid: inode.uid, gid: inode.gid };
-                let has_set_ids = inode.mode & PERMISSION_MASK & SET_IDS != 0;
-                creator.is_privileged = has_set_ids || self.is_privileged(owner);
-            }
+            let creator = match by {
+                WriteBy::Caller { caller, drops_set_ids } => self.writer(caller, drops_set_ids),
+                WriteBy::Cache => {
+                    let inode = volume.inode(file)?;
+                    let owner = Caller { uid: inode.uid, gid: inode.gid };
+                    let has_set_ids = inode.mode & PERMISSION_MASK & SET_IDS != 0;
+                    let is_privileged = has_set_ids || self.is_privileged(owner);
+                    Creator { is_privileged, writes_back: true, ..self.creator(owner, 0) }
+                }
+            };
             Ok(volume.write_by(file, offset, bytes, &creator)?)
         })
     }
@@ -105,6 +107,41 @@ impl Server {
         let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let creator = self.creator(by, 0);
         self.with(|volume| Ok(volume.fallocate_by(file, mode, offset, len, &creator)?))
+    }
+
+    /// Where data or a hole begins at or behind a place; at the file's end is a hole.
+    ///
+    /// # Errors
+    /// ENXIO where there is none, EINVAL for another question, and as [`Volume::seek_data`].
+    pub fn seek(&self, file: InodeNo, wanted: SeekFrom) -> Result<u64, Errno> {
+        let found = self.with(|volume| match wanted {
+            SeekFrom::Data(offset) => Ok(volume.seek_data(file, offset)?),
+            SeekFrom::Hole(offset) => Ok(volume.seek_hole(file, offset)?),
+            _ => Err(Errno::INVAL.into()),
+        })?;
+        found.ok_or(Errno::NXIO)
+    }
+
+    /// The block of the device, in units of `unit` bytes, that holds a block of a file; 0 for a hole (FIBMAP).
+    ///
+    /// # Errors
+    /// EINVAL for units other than the volume's blocks and for contents that no block holds alone, and as [`Volume::extents`].
+    pub fn block_at(&self, file: InodeNo, block: u64, unit: u32) -> Result<u64, Errno> {
+        self.with(|volume| {
+            let inode = volume.inode(file)?;
+            if unit != volume.geometry().block_size || inode.is_inline() {
+                return Err(Errno::INVAL.into());
+            }
+            let block = FileBlock(block);
+            let end = FileBlock(block.0.saturating_add(1));
+            match volume.extents_in(inode, block..end).next() {
+                Some(mapping) => match mapping?.target {
+                    Target::Written(at) => Ok(at.0),
+                    Target::Unwritten(_) | Target::Hole => Ok(0),
+                },
+                None => Ok(0),
+            }
+        })
     }
 
     /// Copies from one file into another, or within one: how many bytes, fewer than asked for at the end of the source.

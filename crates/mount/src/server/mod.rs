@@ -116,6 +116,13 @@ impl Server {
         volume.map_or(Ok(()), Volume::close)
     }
 
+    /// Closes the volume because the mount ends; nobody is there to be told what fails, so it is logged.
+    pub(crate) fn end(&self) {
+        if let Err(error) = self.close() {
+            tracing::error!("the volume could not be closed: {error}");
+        }
+    }
+
     /// Whether access control lists count.
     pub(crate) fn has_acls(&self) -> bool {
         self.rules.acl
@@ -169,7 +176,14 @@ impl Server {
             gid: caller.gid,
             umask,
             is_privileged: self.is_privileged(caller),
+            writes_back: false,
         }
+    }
+
+    /// Who writes into a file, and whether it keeps setuid and setgid then.
+    fn writer(&self, caller: Caller, drops_set_ids: bool) -> Creator {
+        let creator = self.creator(caller, 0);
+        Creator { is_privileged: creator.is_privileged && !drops_set_ids, ..creator }
     }
 
     fn is_privileged(&self, caller: Caller) -> bool {

@@ -5,14 +5,23 @@ use extant_ondisk::inode::{DeviceNumber, FileType, PERMISSION_MASK};
 use extant_volume::{Error, RenameFlags};
 use rustix::io::Errno;
 
-use super::{Caller, Held, Server};
+use super::{Caller, Fail, Held, Server, attributes_of};
 
 impl Server {
-    /// Looks a name up and takes hold of its file; `None` where there is none of that name.
+    /// Looks a name up and takes hold of its file; `None` where there is none of that name. The name `.` finds any file itself,
+    /// which is how one is opened by its number.
     ///
     /// # Errors
-    /// The directory or the file is broken, or the device failed.
+    /// ESTALE for a number without a file; the directory or the file is broken, or the device failed.
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Held>, Errno> {
+        if name == b"." {
+            return self.with(|volume| match Self::hold(volume, dir) {
+                Err(Fail::Volume(Error::FreeInode(_) | Error::NoSuchInode(_))) => {
+                    Err(Errno::STALE.into())
+                }
+                held => held.map(Some),
+            });
+        }
         self.with(|volume| match volume.lookup(dir, name) {
             Ok(found) => Self::hold(volume, found.inode).map(Some),
             Err(Error::NotFound) => Ok(None),
@@ -47,6 +56,24 @@ impl Server {
                 _ => volume.mknod(dir, name, mode, device, &creator),
             }?;
             Self::hold(volume, made.number)
+        })
+    }
+
+    /// Makes a regular file without a name (O_TMPFILE), held once.
+    ///
+    /// # Errors
+    /// As [`Volume::tmpfile`](extant_volume::Volume::tmpfile).
+    pub fn make_nameless(
+        &self,
+        dir: InodeNo,
+        (mode, umask): (u32, u32),
+        by: Caller,
+    ) -> Result<Held, Errno> {
+        let creator = self.creator(by, (umask & 0o777) as u16);
+        let permissions = (mode & 0xffff) as u16 & PERMISSION_MASK;
+        self.with(|volume| {
+            let made = volume.tmpfile(dir, permissions, &creator)?;
+            Ok(Held { attributes: attributes_of(volume, &made) })
         })
     }
 

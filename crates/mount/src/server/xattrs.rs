@@ -1,13 +1,17 @@
 //! Extended attributes, access control lists among them.
 
 use extant_ondisk::InodeNo;
-use extant_volume::XattrSet;
+use extant_ondisk::inode::PERMISSION_MASK;
+use extant_volume::{SetAttributes, XattrSet};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::{Caller, Fail, Server};
 
 const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// Setgid of a mode.
+const SETGID: u16 = 0o2000;
 
 impl Server {
     /// Whether the mount's options let attributes of that name be.
@@ -46,7 +50,8 @@ impl Server {
         })
     }
 
-    /// Sets an attribute; `flags` as `setxattr(2)` has them.
+    /// Sets an attribute; `flags` as `setxattr(2)` has them. With `drops_setgid` the file loses setgid too, as with an access
+    /// control list that a stranger to its group sets.
     ///
     /// # Errors
     /// As [`Volume::set_xattr`](extant_volume::Volume::set_xattr).
@@ -56,6 +61,7 @@ impl Server {
         name: &[u8],
         value: &[u8],
         flags: u32,
+        drops_setgid: bool,
     ) -> Result<(), Errno> {
         let flags = XattrFlags::from_bits_truncate(flags);
         let how = if flags.contains(XattrFlags::CREATE) {
@@ -67,7 +73,13 @@ impl Server {
         };
         self.with(|volume| {
             self.check_name(name)?;
-            Ok(volume.set_xattr(file, name, value, how)?)
+            volume.set_xattr(file, name, value, how)?;
+            let mode = volume.inode(file)?.mode & PERMISSION_MASK;
+            if drops_setgid && mode & SETGID != 0 {
+                let set = SetAttributes { mode: Some(mode & !SETGID), ..SetAttributes::default() };
+                volume.set_attributes(file, &set)?;
+            }
+            Ok(())
         })
     }
 

@@ -33,17 +33,21 @@ pub struct SetAttributes {
 }
 
 impl Volume {
-    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say.
+    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say,
+    /// and so is whether times of an append-only file may be set: they change with every write.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for files that must not be changed, [`Error::FreeInode`],
+    /// [`Error::NotPermitted`] for immutable files, and for append-only ones but for their times; [`Error::FreeInode`],
     /// [`Error::ReadOnly`], something broken on the way, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let live = self.live()?;
             let file = live.inodes.get(file);
             let mut inode = file.write(self, LockAs::File)?;
-            if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            let sets_more_than_times = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+            if inode.flags.contains(InodeFlags::IMMUTABLE)
+                || inode.flags.contains(InodeFlags::APPEND) && sets_more_than_times
+            {
                 return Err(Error::NotPermitted(inode.number));
             }
             if set.uid.is_some() || set.gid.is_some() {

@@ -30,9 +30,13 @@ pub struct Creator {
     pub umask: u16,
     /// Whether blocks and inodes that are reserved may be used.
     pub is_privileged: bool,
+    /// What is written was accepted before, by a cache in front of the volume: that the file has become immutable or append-only
+    /// since does not bar it.
+    pub writes_back: bool,
 }
 
 impl Creator {
     /// The superuser with the usual umask.
-    pub const ROOT: Self = Self { uid: 0, gid: 0, umask: 0o022, is_privileged: true };
+    pub const ROOT: Self =
+        Self { uid: 0, gid: 0, umask: 0o022, is_privileged: true, writes_back: false };
 }

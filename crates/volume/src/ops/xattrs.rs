@@ -145,7 +145,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for an immutable file that stays so, [`Error::NotSupported`] for flags that the volume or the file
-    /// cannot have or that mean another format of the file, and as [`Self::set_xattr`].
+    /// cannot have or that mean another format of the file, and as [`Self::set_xattr`]. How a file is mapped (flag e) is not
+    /// changed, and that is refused after the rest was set, as the kernel does with files that it cannot convert.
     pub fn set_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
         self.noted(self.change_flags(file, flags))
     }
@@ -154,13 +155,15 @@ impl Volume {
         let live = self.live()?.inodes.get(file);
         let mut inode = live.write(self, LockAs::File)?;
         let new = self.flags_after(&inode, flags)?;
-        if new == inode.flags {
-            return Ok(new);
+        if new != inode.flags {
+            let mut edit = self.edit(credits::INODE)?;
+            inode.inode.flags = new;
+            inode.inode.ctime = edit.now();
+            write_inode(&mut edit, file, &inode.inode)?;
         }
-        let mut edit = self.edit(credits::INODE)?;
-        inode.inode.flags = new;
-        inode.inode.ctime = edit.now();
-        write_inode(&mut edit, file, &inode.inode)?;
+        if (new ^ flags).contains(InodeFlags::EXTENTS) {
+            return Err(Error::NotSupported("changing how a file is mapped (flag e)"));
+        }
         Ok(new)
     }
 
@@ -174,13 +177,8 @@ impl Volume {
         if !(wanted & MODIFIABLE & !file.flags).difference(allowed).is_empty() {
             return Err(Error::NotSupported("a flag of directories on another file"));
         }
-        let changed = (file.flags ^ wanted) & allowed;
-        let visible = InodeFlags::EXTENTS | InodeFlags::JOURNAL_DATA;
-        let reformatted = (file.flags ^ wanted) & visible;
-        if reformatted.contains(InodeFlags::EXTENTS) {
-            return Err(Error::NotSupported("changing how a file is mapped (flag e)"));
-        }
-        if reformatted.contains(InodeFlags::JOURNAL_DATA) {
+        let changed = (file.flags ^ wanted) & (allowed - InodeFlags::EXTENTS);
+        if (file.flags ^ wanted).contains(InodeFlags::JOURNAL_DATA) {
             return Err(Error::NotSupported("changing whether a file's data are journalled"));
         }
         if changed.contains(InodeFlags::CASEFOLD) {

@@ -15,13 +15,14 @@ use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, 
 use extant_check::{CheckError, Code, Options, Report};
 use extant_device::env::Env;
 use extant_device::undo::UndoDevice;
-use extant_device::url::{Access, DeviceUrl, look};
+use extant_device::url::{Access, DeviceUrl, UrlError, look};
 use extant_device::{Device, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
 
 use super::undo;
 use crate::err_line;
 use crate::failure::Failure;
+use crate::sandbox;
 use crate::session::Session;
 use crate::table;
 use console::{Answering, Console};
@@ -116,6 +117,9 @@ pub(crate) struct Args {
     /// One JSON document of all findings
     #[arg(long)]
     json: bool,
+    /// Do not restrict this process while it reads the image
+    #[arg(long)]
+    no_sandbox: bool,
     /// The image
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,
@@ -172,7 +176,6 @@ impl Args {
         }
         let Some(image) = self.image.clone() else { return Err(usage("an image is needed")) };
         let shown = image.to_string_lossy().into_owned();
-        cancel_on_interrupt(&shown, &session.called);
         let code = Run { args: &self, extended: &extended, called: &session.called, image: shown }
             .run(&image, answering)?;
         match code {
@@ -276,12 +279,17 @@ struct Opened {
 impl Run<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
         let env = Env::threads();
+        let meter = Meter::new(self.args.progress, &self.image)
+            .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
+        let open_options = self.open_options(&env)?;
+        // The last that opens files: no byte of the image was read, and no thread started.
         let opened = self.open_device(image, answering)?;
+        cancel_on_interrupt(&self.image, self.called);
         let console = Console::new(answering, self.args.json, self.image.clone());
         let has_new_list = self.args.check_blocks > 0 || self.args.lists_bad_blocks();
         if has_new_list {
             // The volume is brought to where its inodes can be believed, then opened again.
-            match front::open(opened.device.clone(), &self.open_options(&env)?, &console) {
+            match front::open(opened.device.clone(), &open_options, &console) {
                 Ok(ready) => ready.close(Closing::Skipped, &console),
                 Err(error) => return self.not_opened(error, &console),
             }
@@ -289,7 +297,7 @@ impl Run<'_> {
             bad_blocks::update(self.args, &opened.device, &console)
                 .map_err(|error| self.failed(&error))?;
         }
-        let ready = match front::open(opened.device.clone(), &self.open_options(&env)?, &console) {
+        let ready = match front::open(opened.device.clone(), &open_options, &console) {
             Ok(ready) => ready,
             Err(error) => return self.not_opened(error, &console),
         };
@@ -321,8 +329,6 @@ impl Run<'_> {
         if let Some(reason) = reason.filter(|_| !self.args.force) {
             console.say(&format!("{} {reason}, check forced.", console.name()));
         }
-        let meter = Meter::new(self.args.progress, &self.image)
-            .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
         let options = Options {
             threads: self.args.threads.unwrap_or(0),
             memory: self.args.memory()?,
@@ -458,15 +464,30 @@ impl Run<'_> {
         if self.args.flush {
             drop_cached_pages(&url).map_err(|error| failed(&error))?;
         }
-        let device = url.open(access, &FileOptions::new()).map_err(|error| failed(&error))?;
-        let Some(path) = &self.args.undo else { return Ok(Opened { device, undo: None }) };
-        if answering == Answering::No {
+        if self.args.undo.is_some() && answering == Answering::No {
             return Err(usage("-z needs a check that may write: not -n"));
         }
+        let file = FileOptions::new().write(access == Access::ReadWrite).open(&url.path);
+        let file = Arc::new(file.map_err(UrlError::from).map_err(|error| failed(&error))?);
+        let part = || url.part_of(file.clone()).map_err(|error| failed(&error));
+        let Some(path) = &self.args.undo else {
+            self.restrict()?;
+            return Ok(Opened { device: part()?, undo: None });
+        };
+        // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
-        let undo = UndoDevice::create(device, path).map_err(|error| failed(&error))?;
+        let undo = UndoDevice::create(part()?, path).map_err(|error| failed(&error))?;
+        self.restrict()?;
         let undo = Arc::new(undo);
         Ok(Opened { device: undo.clone(), undo: Some(undo) })
+    }
+
+    /// Gives up what reading a damaged image does not need. Lists of bad blocks are read when its size is known.
+    fn restrict(&self) -> Result<(), Failure> {
+        let lists = [&self.args.add_bad_blocks, &self.args.set_bad_blocks];
+        let lists: Vec<_> = lists.into_iter().flatten().map(PathBuf::as_path).collect();
+        sandbox::enter(self.args.no_sandbox, &lists)
+            .map_err(|failure| failure.with_code(OPERATIONAL))
     }
 
     fn open_options(&self, env: &Env) -> Result<OpenOptions, Failure> {

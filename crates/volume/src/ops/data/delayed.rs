@@ -3,7 +3,7 @@
 
 use super::super::{Creator, credits};
 use super::range::touched;
-use super::{SETGID_EXECUTABLE, SETUID, check_writable, touch};
+use super::{SETGID_EXECUTABLE, SETUID, check_takes_writes, touch};
 use crate::edit::write_inode;
 use crate::error::Error;
 use crate::live::Live;
@@ -165,7 +165,7 @@ impl Volume {
         by: &Creator,
     ) -> Result<bool, Error> {
         let file = shared.read(self, LockAs::File)?;
-        check_writable(&file)?;
+        check_takes_writes(&file, by)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or(Error::FileTooLarge)?;
         if bytes.is_empty()
             || end > file.size

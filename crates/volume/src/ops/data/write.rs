@@ -4,7 +4,7 @@ use super::super::{Creator, credits};
 use super::delayed::Delaying;
 use super::range::{ZEROS, max_size, touched};
 use super::round::{Round, Was, claim_for, take_and_place};
-use super::{check_writable, set_size, touch};
+use super::{check_takes_writes, set_size, touch};
 use crate::alloc::Claim;
 use crate::edit::{AllocationRequest, Purpose, write_inode, write_loaded};
 use crate::error::Error;
@@ -118,11 +118,12 @@ impl Volume {
         // Before the lock: who waits for memory holds none.
         let mut admission = self.admit(live, bytes.len() as u64);
         let mut file = shared.write(self, LockAs::File)?;
-        check_writable(&file)?;
+        check_takes_writes(&file, by)?;
         written.is_sync = file.flags.contains(InodeFlags::SYNC);
         let size = file.delayed().size(file.size);
         let offset = *written.offset.get_or_insert(size);
-        if file.flags.contains(InodeFlags::APPEND) && offset + (written.done as u64) < size {
+        let is_barred = file.flags.contains(InodeFlags::APPEND) && !by.writes_back;
+        if is_barred && offset + (written.done as u64) < size {
             return Err(Error::NotPermitted(file.number));
         }
         if bytes.is_empty() {

@@ -1,0 +1,385 @@
+//! What calls mean through the mount: attributes, lists, flags, projects, files without names, holes, copies, damage.
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use extant_testkit::{LoopMount, Scratch, debugfs, e2fsck_fn, skip, tool};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, StatxFlags, XattrFlags};
+use rustix::io::Errno;
+
+use super::{Mount, can_mount, image};
+
+/// Runs a tool that must succeed, and gives what it printed.
+fn ran(program: &str, args: &[&str], paths: &[&Path]) -> String {
+    let output = Command::new("timeout").arg("60").arg(program).args(args).args(paths).output();
+    let output = output.expect("timeout runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {args:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
+    let mut value = vec![0; 1 << 16];
+    let len = rustix::fs::getxattr(path, name, &mut value[..])?;
+    value.truncate(len);
+    Ok(value)
+}
+
+fn xattr_names(path: &Path) -> Vec<String> {
+    let mut names = vec![0; 1 << 16];
+    let len = rustix::fs::listxattr(path, &mut names[..]).expect("listed");
+    let names = String::from_utf8_lossy(&names[..len]).into_owned();
+    let mut names: Vec<String> = names.split_terminator('\0').map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn extended_attributes_are_set_as_the_calls_say_and_stay() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4", "-b", "4096"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let file = mount.path().join("file");
+    fs::write(&file, b"text").expect("write");
+    let set = |name: &str, value: &[u8], flags| rustix::fs::setxattr(&file, name, value, flags);
+    let large = vec![b'x'; 3000];
+    set("user.small", b"one", XattrFlags::empty()).expect("set");
+    set("user.large", &large, XattrFlags::CREATE).expect("set");
+    set("trusted.root", b"", XattrFlags::empty()).expect("set");
+    assert_eq!(set("user.small", b"two", XattrFlags::CREATE), Err(Errno::EXIST));
+    assert_eq!(set("user.none", b"two", XattrFlags::REPLACE), Err(Errno::NODATA));
+    assert_eq!(set("user.huge", &[0; 60_000], XattrFlags::empty()), Err(Errno::NOSPC));
+    set("user.small", b"three", XattrFlags::REPLACE).expect("set");
+    set("user.gone", b"four", XattrFlags::empty()).expect("set");
+    rustix::fs::removexattr(&file, "user.gone").expect("removed");
+    assert_eq!(rustix::fs::removexattr(&file, "user.gone"), Err(Errno::NODATA));
+    let check = |file: &Path| {
+        assert_eq!(xattr_names(file), ["trusted.root", "user.large", "user.small"]);
+        assert_eq!(xattr(file, "user.small"), Ok(b"three".to_vec()));
+        assert_eq!(xattr(file, "user.large"), Ok(large.clone()));
+        assert_eq!(xattr(file, "trusted.root"), Ok(Vec::new()));
+    };
+    check(&file);
+    assert_eq!(rustix::fs::getxattr(&file, "user.large", &mut [0; 10][..]), Err(Errno::RANGE));
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+    let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    check(&kernel.path().join("file"));
+}
+
+/// What getfacl shows of the whole tree is the same here and for the kernel's ext4.
+#[test]
+fn access_control_lists_hold_and_are_inherited() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    if tool("setfacl").is_none() {
+        skip!("no setfacl here");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let dir = mount.path().join("dir");
+    fs::create_dir(&dir).expect("mkdir");
+    ran("setfacl", &["-m", "u:1234:rwx,g:77:r-x"], &[&dir]);
+    ran("setfacl", &["-d", "-m", "u:1234:rw-,o::---"], &[&dir]);
+    fs::create_dir(dir.join("sub")).expect("mkdir");
+    fs::write(dir.join("file"), b"").expect("write");
+    fs::set_permissions(dir.join("sub"), fs::Permissions::from_mode(0o2711)).expect("chmod");
+    let shown = |root: &Path| {
+        let args = ["-nRE", "--absolute-names"];
+        ran("getfacl", &args, &[root]).replace(&*root.to_string_lossy(), "")
+    };
+    let here = shown(&dir);
+    assert!(here.contains("default:user:1234:rw-"), "{here}");
+    assert!(here.matches("user:1234:rw-").count() >= 4, "inherited by both: {here}");
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+    let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    assert_eq!(shown(&kernel.path().join("dir")), here);
+}
+
+#[test]
+fn immutable_and_append_only_files_are_kept_so() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let at = |name: &str| mount.path().join(name);
+    fs::write(at("fixed"), b"fixed").expect("write");
+    fs::write(at("log"), b"one").expect("write");
+    ran("chattr", &["+i"], &[&at("fixed")]);
+    ran("chattr", &["+a"], &[&at("log")]);
+    let is_refused = |done: std::io::Result<()>| {
+        let error = done.expect_err("refused");
+        assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()), "{error}");
+    };
+    is_refused(fs::write(at("fixed"), b"new"));
+    is_refused(fs::remove_file(at("fixed")));
+    is_refused(fs::hard_link(at("fixed"), at("link")));
+    is_refused(fs::rename(at("fixed"), at("moved")));
+    is_refused(fs::set_permissions(at("fixed"), fs::Permissions::from_mode(0o600)));
+    is_refused(fs::copy(at("log"), at("fixed")).map(|_| ()));
+    is_refused(fs::write(at("log"), b"new"));
+    is_refused(fs::remove_file(at("log")));
+    let mut log = fs::OpenOptions::new().append(true).open(at("log")).expect("for appending");
+    log.write_all(b" two").expect("write");
+    is_refused(log.set_len(0));
+    let now = fs::FileTimes::new();
+    let then = now.set_accessed(std::time::UNIX_EPOCH).set_modified(std::time::UNIX_EPOCH);
+    is_refused(log.set_times(then));
+    ran("touch", &[], &[&at("log")]);
+    log.sync_all().expect("what was appended is written");
+    drop(log);
+    assert_eq!(fs::read(at("log")).expect("read"), b"one two");
+    // What the kernel's cache held when the flag came is written too.
+    let late = fs::File::create(at("late")).expect("create");
+    late.write_all_at(b"written before", 0).expect("write");
+    ran("chattr", &["+i"], &[&at("late")]);
+    late.sync_all().expect("what was written is kept");
+    drop(late);
+    let flags = |root: &Path| {
+        let shown = ran("lsattr", &["-l"], &[&root.join("fixed"), &root.join("log")]);
+        shown.replace(&*root.to_string_lossy(), "").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let here = flags(mount.path());
+    assert_eq!(here, "/fixed Immutable, Extents /log Append_Only, Extents");
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+    let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    assert_eq!(flags(kernel.path()), here);
+    assert_eq!(fs::read(kernel.path().join("log")).expect("read"), b"one two");
+    assert_eq!(fs::read(kernel.path().join("late")).expect("read"), b"written before");
+}
+
+#[test]
+fn projects_are_set_inherited_and_limit_what_is_moved() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let args = ["-t", "ext4", "-I", "256", "-O", "quota,project", "-E", "quotatype=prjquota"];
+    let image = image(&scratch, &args, "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let dir = mount.path().join("dir");
+    fs::create_dir(&dir).expect("mkdir");
+    ran("chattr", &["-p", "42", "+P"], &[&dir]);
+    fs::write(dir.join("inside"), vec![1; 10_000]).expect("write");
+    fs::write(mount.path().join("outside"), b"text").expect("write");
+    let shown = ran("lsattr", &["-p"], &[&dir]);
+    assert!(shown.trim_start().starts_with("42 "), "{shown}");
+    // A file of another project is not linked or moved into the directory.
+    let outside = mount.path().join("outside");
+    let error = fs::hard_link(&outside, dir.join("link")).expect_err("another project");
+    assert_eq!(error.kind(), std::io::ErrorKind::CrossesDevices);
+    mount.unmount();
+    e2fsck_fn(&image).expect("the project's usage is right");
+    let stat = debugfs(&image, "stat /dir/inside").expect("debugfs");
+    assert!(stat.contains("Project:    42"), "{stat}");
+}
+
+#[test]
+fn a_file_without_a_name_may_get_one_or_is_gone() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let nameless = || {
+        let flags = OFlags::TMPFILE.bits().cast_signed();
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .mode(0o640)
+            .custom_flags(flags)
+            .open(mount.path());
+        file.expect("O_TMPFILE")
+    };
+    let mut kept = nameless();
+    let mut lost = nameless();
+    kept.write_all(b"kept").expect("write");
+    lost.write_all(b"lost").expect("write");
+    assert_eq!(kept.metadata().expect("stat").nlink(), 0);
+    let number = std::os::fd::AsRawFd::as_raw_fd(&kept.as_fd());
+    let link = format!("/proc/self/fd/{number}");
+    let name = mount.path().join("named");
+    rustix::fs::linkat(CWD, &*link, CWD, &name, AtFlags::SYMLINK_FOLLOW).expect("named");
+    drop((kept, lost));
+    assert_eq!(fs::read(&name).expect("read"), b"kept");
+    assert_eq!(fs::metadata(&name).expect("stat").mode() & 0o777, 0o640);
+    mount.unmount();
+    e2fsck_fn(&image).expect("no orphan is left");
+}
+
+/// Holes are seen as they are, even while the kernel's cache holds data that the server has not got.
+#[test]
+fn data_and_holes_are_found_where_they_are() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4", "-b", "4096"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let path = mount.path().join("sparse");
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let file = file.expect("create");
+    let seek = |file: &fs::File, to| rustix::fs::seek(file, to);
+    let check = |file: &fs::File| {
+        assert_eq!(seek(file, SeekFrom::Data(0)), Ok(1 << 20));
+        assert_eq!(seek(file, SeekFrom::Hole(1 << 20)), Ok((1 << 20) + 4096));
+        assert_eq!(seek(file, SeekFrom::Data((1 << 20) + 4096)), Ok(4 << 20));
+        assert_eq!(seek(file, SeekFrom::Hole(4 << 20)), Ok((4 << 20) + 10));
+        assert_eq!(seek(file, SeekFrom::Data((4 << 20) + 10)), Err(Errno::NXIO));
+    };
+    file.write_all_at(&[1; 4096], 1 << 20).expect("write");
+    file.write_all_at(&[2; 10], 4 << 20).expect("write");
+    check(&file);
+    drop(file);
+    check(&fs::File::open(&path).expect("open"));
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
+#[test]
+fn ranges_are_copied_inside_the_volume() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(mount.path().join("from"), &bytes).expect("write");
+    let from = fs::File::open(mount.path().join("from")).expect("open");
+    let to = fs::File::create(mount.path().join("to")).expect("create");
+    to.write_all_at(b"head", 0).expect("write");
+    let (mut at, mut into) = (1000, 4);
+    let copied = rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut into), 250_000);
+    assert_eq!((copied, at, into), (Ok(250_000), 251_000, 250_004));
+    drop((from, to));
+    let expected = [b"head", &bytes[1000..251_000]].concat();
+    assert!(fs::read(mount.path().join("to")).expect("read") == expected);
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
+#[test]
+fn the_time_of_birth_is_told() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4", "-I", "256"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let path = mount.path().join("file");
+    fs::write(&path, b"").expect("write");
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let born = |path: &Path| {
+        let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), flags).expect("statx");
+        let is_told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+        is_told.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
+    };
+    let here = born(&path);
+    mount.unmount();
+    let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    let there = born(&kernel.path().join("file"));
+    assert!(there.is_some(), "the kernel's ext4 tells it");
+    if here.is_none() {
+        skip!("this kernel's FUSE does not ask for it");
+    }
+    assert_eq!(here, there);
+}
+
+/// Setuid goes when somebody else writes, truncates or gets the file.
+#[test]
+fn setuid_is_lost_to_writers_without_privileges() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let Some(setpriv) = tool("setpriv") else { skip!("no setpriv here") };
+    let scratch = Scratch::new();
+    // Others must reach the mount point.
+    fs::set_permissions(&*scratch, fs::Permissions::from_mode(0o755)).expect("chmod");
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let path = mount.path().join("program");
+    let mode = |path: &Path| fs::metadata(path).expect("stat").mode() & 0o7777;
+    let as_other = |script: &str| {
+        let mut command = setpriv.command();
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script]);
+        assert!(command.arg("x").arg(&path).status().expect("runs").success(), "{script}");
+    };
+    for script in ["echo more >> $1", ": > $1", "truncate -s 1 $1"] {
+        fs::write(&path, b"program").expect("write");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("chmod");
+        as_other(script);
+        assert_eq!(mode(&path), 0o777, "{script}");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).expect("chmod");
+    fs::OpenOptions::new().append(true).open(&path).expect("open").write_all(b"x").expect("write");
+    assert_eq!(mode(&path), 0o6755, "root keeps it");
+    std::os::unix::fs::chown(&path, Some(1000), Some(1000)).expect("chown");
+    assert_eq!(mode(&path), 0o755, "a new owner has not set it");
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
+/// A broken object is EUCLEAN, everything else is served, and the superblock tells of it.
+#[test]
+fn one_broken_directory_leaves_the_rest_alone() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4", "-b", "4096"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    for dir in ["whole", "broken"] {
+        fs::create_dir(mount.path().join(dir)).expect("mkdir");
+        fs::write(mount.path().join(dir).join("file"), b"text").expect("write");
+    }
+    mount.unmount();
+    let block = debugfs(&image, "blocks /broken").expect("debugfs");
+    let block: u64 = block.trim().parse().expect("one block");
+    let raw = fs::OpenOptions::new().write(true).open(&image).expect("open");
+    raw.write_all_at(&[0xa5; 4096], block * 4096).expect("write");
+    drop(raw);
+    let mount = Mount::new(&scratch, &image, &["-o", "errors=continue"]);
+    let error = fs::read(mount.path().join("broken/file")).expect_err("broken");
+    assert_eq!(error.raw_os_error(), Some(Errno::UCLEAN.raw_os_error()), "{error}");
+    assert_eq!(fs::read(mount.path().join("whole/file")).expect("read"), b"text");
+    fs::write(mount.path().join("whole/new"), b"new").expect("the rest is still written");
+    mount.unmount();
+    let (_, info) = super::extant(&["info"], &[&image]);
+    assert!(info.contains("clean with errors"), "{info}");
+}
+
+#[test]
+fn a_mode_of_a_new_file_follows_the_umask_and_setgid_directories() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let dir = mount.path().join("shared");
+    fs::create_dir(&dir).expect("mkdir");
+    std::os::unix::fs::chown(&dir, None, Some(1234)).expect("chown");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o2775)).expect("chmod");
+    rustix::fs::mkdir(dir.join("sub"), Mode::from_raw_mode(0o777)).expect("mkdir");
+    fs::write(dir.join("file"), b"").expect("write");
+    let stat = |name: &str| fs::metadata(dir.join(name)).expect("stat");
+    assert_eq!((stat("sub").gid(), stat("sub").mode() & 0o7000), (1234, 0o2000));
+    assert_eq!((stat("file").gid(), stat("file").mode() & 0o7000), (1234, 0));
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}

@@ -1,0 +1,484 @@
+//! Requests, each taken apart, asked of the server, and answered.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::FileType;
+use extant_ondisk::time::Timestamp;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::abi::{self, opcode};
+use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_listed, statx_out};
+use super::message::{Reply, Request, node};
+use super::seek::{SeekJob, Writers};
+use crate::attr::{decode_device, inode_of};
+use crate::mountpoint::MAX_REQUEST;
+use crate::server::{Change, Held, OpenFor, Server, WriteBy};
+
+/// SEEK_DATA and SEEK_HOLE of lseek(2).
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// Whether a request is answered now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Outcome {
+    /// By what was put together.
+    Answered,
+    /// Never, or by somebody else.
+    Silent,
+}
+
+/// What answers the requests of one descriptor.
+#[derive(Debug)]
+pub(super) struct Dispatcher {
+    pub(super) server: Arc<Server>,
+    /// Where requests come from and answers go.
+    pub(super) connection: Arc<OwnedFd>,
+    pub(super) writers: Arc<Writers>,
+    /// Who asks the kernel for its cache before it answers.
+    pub(super) seeks: Sender<SeekJob>,
+    /// SETXATTR has its longer form.
+    pub(super) has_long_setxattr: bool,
+}
+
+fn open_flags(flags: u32) -> OFlags {
+    OFlags::from_bits_retain(flags)
+}
+
+/// Whether a file is opened so that it can be written.
+fn writes(flags: u32) -> bool {
+    !(open_flags(flags) & OFlags::RWMODE).is_empty()
+}
+
+impl Dispatcher {
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// What the program gets in place of an answer.
+    pub(super) fn dispatch(&self, request: &Request<'_>, to: &mut Reply) -> Result<Outcome, Errno> {
+        match request.header.opcode {
+            opcode::LOOKUP => self.lookup(request, to)?,
+            opcode::FORGET | opcode::BATCH_FORGET => {
+                // Nobody waits for an answer, nor for an error.
+                let _ = self.forget(request);
+                return Ok(Outcome::Silent);
+            }
+            opcode::INTERRUPT | opcode::NOTIFY_REPLY => return Ok(Outcome::Silent),
+            opcode::GETATTR => to.put(&attr_out(&self.server.attributes(request.inode()?)?))?,
+            opcode::STATX => to.put(&statx_out(&self.server.attributes(request.inode()?)?))?,
+            opcode::SETATTR => self.set_attr(request, to)?,
+            opcode::READLINK => to.put_bytes(&self.server.read_link(request.inode()?)?)?,
+            opcode::SYMLINK => {
+                let mut arguments = request.arguments();
+                let (name, target) = (arguments.name()?, arguments.name()?);
+                let caller = request.caller();
+                give(to, self.server.symlink(request.inode()?, name, target, caller)?)?;
+            }
+            opcode::MKNOD => {
+                let mut arguments = request.arguments();
+                let given: abi::MknodIn = arguments.take()?;
+                let (mode, device) = ((given.mode, given.umask), decode_device(given.rdev));
+                let (dir, caller) = (request.inode()?, request.caller());
+                give(to, self.server.make(dir, arguments.name()?, mode, device, caller)?)?;
+            }
+            opcode::MKDIR => {
+                let mut arguments = request.arguments();
+                let given: abi::MkdirIn = arguments.take()?;
+                let mode = given.mode & 0o7777 | u32::from(FileType::Directory.mode());
+                let (dir, caller) = (request.inode()?, request.caller());
+                let mode = (mode, given.umask);
+                give(to, self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?)?;
+            }
+            opcode::UNLINK => self.server.unlink(request.inode()?, request.arguments().name()?)?,
+            opcode::RMDIR => self.server.rmdir(request.inode()?, request.arguments().name()?)?,
+            opcode::RENAME | opcode::RENAME2 => self.rename(request)?,
+            opcode::LINK => {
+                let mut arguments = request.arguments();
+                let file = node(arguments.take::<u64>()?)?;
+                give(to, self.server.link(file, request.inode()?, arguments.name()?)?)?;
+            }
+            opcode::OPEN => self.open(request, to)?,
+            opcode::RELEASE => {
+                let released: abi::ReleaseIn = request.arguments().take()?;
+                if writes(released.flags) {
+                    self.writers.leave(request.inode()?);
+                }
+            }
+            opcode::CREATE | opcode::TMPFILE => self.create(request, to)?,
+            opcode::READ => self.read(request, to)?,
+            opcode::WRITE => self.write(request, to)?,
+            opcode::STATFS => self.stat_fs(to)?,
+            opcode::FSYNC | opcode::FSYNCDIR => {
+                let given: abi::FsyncIn = request.arguments().take()?;
+                let data_only = given.fsync_flags & abi::FSYNC_FDATASYNC != 0;
+                self.server.fsync(request.inode()?, data_only)?;
+            }
+            opcode::SYNCFS => self.server.sync()?,
+            opcode::SETXATTR => self.set_xattr(request)?,
+            opcode::GETXATTR => {
+                let mut arguments = request.arguments();
+                let given: abi::GetXattrIn = arguments.take()?;
+                let value = self.server.xattr(request.inode()?, arguments.name()?)?;
+                put_sized(to, &value, given.size)?;
+            }
+            opcode::LISTXATTR => {
+                let given: abi::GetXattrIn = request.arguments().take()?;
+                let names = self.server.xattr_names(request.inode()?, request.caller())?;
+                put_sized(to, &names, given.size)?;
+            }
+            opcode::REMOVEXATTR => {
+                self.server.remove_xattr(request.inode()?, request.arguments().name()?)?;
+            }
+            opcode::READDIR => self.read_dir(request, to)?,
+            opcode::READDIRPLUS => self.read_dir_plus(request, to)?,
+            opcode::IOCTL => self.ioctl(request, to)?,
+            opcode::FALLOCATE => {
+                let given: abi::FallocateIn = request.arguments().take()?;
+                let (mode, offset, len) = (given.mode, given.offset, given.length);
+                self.server.fallocate(request.inode()?, mode, offset, len, request.caller())?;
+            }
+            opcode::LSEEK => return self.seek(request, to),
+            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => self.copy(request, to)?,
+            opcode::BMAP => {
+                let given: abi::BmapIn = request.arguments().take()?;
+                let file = request.inode()?;
+                to.put(&self.server.block_at(file, given.block, given.blocksize)?)?;
+            }
+            opcode::DESTROY => self.server.end(),
+            // FLUSH, OPENDIR and ACCESS among them: the kernel does without and does not ask again.
+            _ => return Err(Errno::NOSYS),
+        }
+        Ok(Outcome::Answered)
+    }
+
+    /// An answer did not reach the kernel: it does not hold what it would have got.
+    pub(super) fn take_back(&self, reply: &Reply) {
+        for inode in reply.held() {
+            self.server.forget(*inode, 1);
+        }
+    }
+
+    fn lookup(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        match self.server.lookup(request.inode()?, request.arguments().name()?)? {
+            Some(held) => give(to, held),
+            None => to.put(&no_entry()),
+        }
+    }
+
+    fn forget(&self, request: &Request<'_>) -> Result<(), Errno> {
+        let forget = |number: u64, count| {
+            // The root is held by the mount itself.
+            if let Some(inode) = inode_of(number).filter(|inode| *inode != InodeNo::ROOT) {
+                self.server.forget(inode, count);
+            }
+        };
+        let mut arguments = request.arguments();
+        if request.header.opcode == opcode::FORGET {
+            forget(request.header.nodeid, arguments.take()?);
+            return Ok(());
+        }
+        let given: abi::BatchForgetIn = arguments.take()?;
+        for _ in 0..given.count {
+            let one: abi::ForgetOne = arguments.take()?;
+            forget(one.nodeid, one.nlookup);
+        }
+        Ok(())
+    }
+
+    fn set_attr(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        use abi::fattr;
+        let given: abi::SetAttrIn = request.arguments().take()?;
+        let has = |flag| given.valid & flag != 0;
+        let time = |flag, now, seconds, nanoseconds| {
+            has(flag).then(|| {
+                if has(now) { self.server.now() } else { Timestamp::new(seconds, nanoseconds) }
+            })
+        };
+        let atime = time(fattr::ATIME, fattr::ATIME_NOW, given.atime, given.atimensec);
+        let mtime = time(fattr::MTIME, fattr::MTIME_NOW, given.mtime, given.mtimensec);
+        let change = Change {
+            mode: has(fattr::MODE).then_some(given.mode),
+            uid: has(fattr::UID).then_some(given.uid),
+            gid: has(fattr::GID).then_some(given.gid),
+            size: has(fattr::SIZE).then_some(given.size),
+            atime,
+            mtime,
+            ctime: has(fattr::CTIME).then(|| Timestamp::new(given.ctime, given.ctimensec)),
+            sets_time: has(fattr::ATIME) && !has(fattr::ATIME_NOW),
+            drops_set_ids: has(fattr::KILL_SUIDGID),
+        };
+        let changed = self.server.change(request.inode()?, &change, request.caller())?;
+        to.put(&attr_out(&changed))
+    }
+
+    fn rename(&self, request: &Request<'_>) -> Result<(), Errno> {
+        let mut arguments = request.arguments();
+        let (to_dir, flags) = if request.header.opcode == opcode::RENAME {
+            (arguments.take::<u64>()?, 0)
+        } else {
+            let given: abi::Rename2In = arguments.take()?;
+            (given.newdir, given.flags)
+        };
+        let from = (request.inode()?, arguments.name()?);
+        self.server.rename(from, (node(to_dir)?, arguments.name()?), flags)
+    }
+
+    fn open(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let given: abi::OpenIn = request.arguments().take()?;
+        let flags = open_flags(given.flags);
+        let wanted = OpenFor {
+            writes: writes(given.flags),
+            appends: flags.contains(OFlags::APPEND),
+            truncates: flags.contains(OFlags::TRUNC),
+            drops_set_ids: given.open_flags & abi::OPEN_KILL_SUIDGID != 0,
+        };
+        let file = request.inode()?;
+        self.server.open(file, wanted, request.caller())?;
+        if wanted.writes {
+            self.writers.enter(file);
+        }
+        to.put(&abi::OpenOut { open_flags: abi::FOPEN_KEEP_CACHE, ..abi::OpenOut::default() })
+    }
+
+    fn create(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let mut arguments = request.arguments();
+        let given: abi::CreateIn = arguments.take()?;
+        let mode = given.mode & 0o7777 | u32::from(FileType::Regular.mode());
+        let (dir, caller) = (request.inode()?, request.caller());
+        let mode = (mode, given.umask);
+        let held = if request.header.opcode == opcode::TMPFILE {
+            self.server.make_nameless(dir, mode, caller)?
+        } else {
+            self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?
+        };
+        if writes(given.flags) {
+            self.writers.enter(held.attributes.inode);
+        }
+        give(to, held)?;
+        to.put(&abi::OpenOut { open_flags: abi::FOPEN_KEEP_CACHE, ..abi::OpenOut::default() })
+    }
+
+    fn read(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let given: abi::ReadIn = request.arguments().take()?;
+        let keeps_atime = open_flags(given.flags).contains(OFlags::NOATIME);
+        let room = to.room(given.size as usize);
+        let count = self.server.read(request.inode()?, given.offset, room, keeps_atime)?;
+        to.advance(count);
+        Ok(())
+    }
+
+    fn write(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let mut arguments = request.arguments();
+        let given: abi::WriteIn = arguments.take()?;
+        let data = arguments.bytes(given.size)?;
+        let by = if given.write_flags & abi::WRITE_CACHE != 0 {
+            WriteBy::Cache
+        } else {
+            let drops_set_ids = given.write_flags & abi::WRITE_KILL_SUIDGID != 0;
+            WriteBy::Caller { caller: request.caller(), drops_set_ids }
+        };
+        let count = self.server.write(request.inode()?, given.offset, data, by)?;
+        // A request carries less than 4 GiB.
+        to.put(&abi::SizeOut { size: count as u32, padding: 0 })
+    }
+
+    fn stat_fs(&self, to: &mut Reply) -> Result<(), Errno> {
+        let stat = self.server.stat_fs()?;
+        to.put(&abi::StatfsOut {
+            blocks: stat.blocks,
+            bfree: stat.free_blocks,
+            bavail: stat.available_blocks,
+            files: u64::from(stat.inodes),
+            ffree: stat.free_inodes,
+            bsize: stat.block_size,
+            namelen: stat.max_name_len,
+            frsize: stat.block_size,
+            ..abi::StatfsOut::default()
+        })
+    }
+
+    fn set_xattr(&self, request: &Request<'_>) -> Result<(), Errno> {
+        let mut arguments = request.arguments();
+        let given = if self.has_long_setxattr {
+            arguments.take::<abi::SetXattrIn>()?
+        } else {
+            let abi::ShortSetXattrIn { size, flags } = arguments.take()?;
+            abi::SetXattrIn { size, flags, setxattr_flags: 0, padding: 0 }
+        };
+        let (name, file) = (arguments.name()?, request.inode()?);
+        let value = arguments.bytes(given.size)?;
+        let drops_setgid = given.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
+        self.server.set_xattr(file, name, value, given.flags, drops_setgid)
+    }
+
+    fn read_dir(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let given: abi::ReadIn = request.arguments().take()?;
+        let mut outcome = Ok(true);
+        self.server.list(request.inode()?, given.offset, |listed| {
+            let kind = kind_of(listed.file_type).or_else(|| {
+                // ext2's first directories store no kinds.
+                let attributes = self.server.attributes(listed.inode).ok()?;
+                Some(kind_of_mode(attributes.mode))
+            });
+            outcome = put_listed(to, given.size as usize, &listed, kind.unwrap_or_default(), None);
+            outcome == Ok(true)
+        })?;
+        outcome.map(|_| ())
+    }
+
+    fn read_dir_plus(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let given: abi::ReadIn = request.arguments().take()?;
+        let mut outcome = Ok(true);
+        self.server.list(request.inode()?, given.offset, |listed| {
+            // The kernel takes no hold of these two, nor of an entry without a number.
+            let is_dot = matches!(&listed.name[..], b"." | b"..");
+            let held = if is_dot { None } else { self.server.hold_listed(listed.inode) };
+            let (kind, entry) = match &held {
+                Some(Held { attributes }) => (kind_of_mode(attributes.mode), entry_out(attributes)),
+                None => (kind_of(listed.file_type).unwrap_or_default(), abi::EntryOut::default()),
+            };
+            outcome = put_listed(to, given.size as usize, &listed, kind, Some(&entry));
+            match (&held, &outcome) {
+                (Some(_), Ok(true)) => to.hold(listed.inode),
+                (Some(_), _) => self.server.forget(listed.inode, 1),
+                (None, _) => {}
+            }
+            outcome == Ok(true)
+        })?;
+        outcome.map(|_| ())
+    }
+
+    fn ioctl(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let mut arguments = request.arguments();
+        let given: abi::IoctlIn = arguments.take()?;
+        let input = arguments.bytes(given.in_size)?;
+        let answer = self.server.ioctl(request.inode()?, given.cmd, input, request.caller())?;
+        to.put(&abi::IoctlOut::default())?;
+        to.put_bytes(&answer[..answer.len().min(given.out_size as usize)])
+    }
+
+    fn seek(&self, request: &Request<'_>, to: &mut Reply) -> Result<Outcome, Errno> {
+        let given: abi::LseekIn = request.arguments().take()?;
+        let file = request.inode()?;
+        let wanted = match given.whence {
+            SEEK_DATA => SeekFrom::Data(given.offset),
+            SEEK_HOLE => SeekFrom::Hole(given.offset),
+            _ => return Err(Errno::INVAL),
+        };
+        if !self.writers.has(file) {
+            to.put(&self.server.seek(file, wanted)?)?;
+            return Ok(Outcome::Answered);
+        }
+        let job = SeekJob {
+            connection: self.connection.clone(),
+            unique: request.header.unique,
+            nodeid: request.header.nodeid,
+            file,
+            wanted,
+        };
+        // Who answers them is there as long as requests are read.
+        self.seeks.send(job).map_err(|_| Errno::IO)?;
+        Ok(Outcome::Silent)
+    }
+
+    fn copy(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+        let given: abi::CopyIn = request.arguments().take()?;
+        let from = (request.inode()?, given.off_in);
+        let target = (node(given.nodeid_out)?, given.off_out);
+        let count = self.server.copy(from, target, given.len, request.caller())?;
+        if request.header.opcode == opcode::COPY_FILE_RANGE_64 {
+            return to.put(&count);
+        }
+        // One request copies 64 MiB at most.
+        to.put(&abi::SizeOut { size: count as u32, padding: 0 })
+    }
+}
+
+/// An entry of which the kernel has a hold now.
+fn give(to: &mut Reply, held: Held) -> Result<(), Errno> {
+    to.put(&entry_out(&held.attributes))?;
+    to.hold(held.attributes.inode);
+    Ok(())
+}
+
+/// `getxattr` and `listxattr` ask for the length first.
+fn put_sized(to: &mut Reply, bytes: &[u8], room: u32) -> Result<(), Errno> {
+    match room {
+        // Values and lists of names are bounded far below 4 GiB.
+        0 => to.put(&abi::SizeOut { size: bytes.len() as u32, padding: 0 }),
+        room if bytes.len() > room as usize => Err(Errno::RANGE),
+        _ => to.put_bytes(bytes),
+    }
+}
+
+/// What was agreed on with the kernel.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Agreement {
+    pub(super) has_long_setxattr: bool,
+}
+
+/// Requests of the kernel's own, as readahead and writeback, that may wait; and from how many on it holds writers back.
+const BACKGROUND: u16 = 64;
+const CONGESTED: u16 = 48;
+
+/// Answers INIT: what both sides can.
+///
+/// # Errors
+/// The kernel speaks another protocol.
+pub(super) fn agree(
+    request: &Request<'_>,
+    server: &Server,
+    to: &mut Reply,
+) -> io::Result<Agreement> {
+    use abi::init;
+    let refused = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
+    let mut arguments = request.arguments();
+    let given: abi::InitIn = arguments.take().map_err(|_| refused("FUSE's first message"))?;
+    if given.major != abi::MAJOR || given.minor < abi::MIN_MINOR {
+        return Err(refused("the kernel's FUSE is older than protocol 7.31 (Linux 5.4)"));
+    }
+    let has_more = u64::from(given.flags) & init::INIT_EXT != 0;
+    let flags2 = if has_more { arguments.take::<u32>().unwrap_or(0) } else { 0 };
+    let offered = u64::from(given.flags) | u64::from(flags2) << 32;
+    let mut wanted = init::ASYNC_READ
+        | init::ATOMIC_O_TRUNC
+        | init::EXPORT_SUPPORT
+        | init::BIG_WRITES
+        | init::DONT_MASK
+        | init::HAS_IOCTL_DIR
+        | init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
+        | init::ASYNC_DIO
+        | init::WRITEBACK_CACHE
+        | init::PARALLEL_DIROPS
+        | init::MAX_PAGES
+        | init::CACHE_SYMLINKS
+        | init::NO_OPENDIR_SUPPORT
+        | init::HANDLE_KILLPRIV_V2
+        | init::SETXATTR_EXT
+        | init::INIT_EXT;
+    if server.has_acls() {
+        wanted |= init::POSIX_ACL;
+    }
+    // One that the kernel lacks is done without: all are matters of speed, but for lists, which it then does not check.
+    let agreed = wanted & offered;
+    let answer = abi::InitOut {
+        major: abi::MAJOR,
+        minor: abi::MINOR.min(given.minor),
+        max_readahead: given.max_readahead.max(MAX_REQUEST),
+        flags: (agreed & 0xffff_ffff) as u32,
+        max_background: BACKGROUND,
+        congestion_threshold: CONGESTED,
+        max_write: MAX_REQUEST,
+        time_gran: 1,
+        max_pages: (MAX_REQUEST / 4096) as u16,
+        flags2: (agreed >> 32) as u32,
+        ..abi::InitOut::default()
+    };
+    to.put(&answer).map_err(io::Error::from)?;
+    Ok(Agreement { has_long_setxattr: agreed & init::SETXATTR_EXT != 0 })
+}

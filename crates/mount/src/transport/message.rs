@@ -1,0 +1,238 @@
+//! A request as it was read, and the answer that is put together.
+//!
+//! Both lie in one buffer each, placed so that what is written or read of a file starts at a page: the kernel and the device move
+//! whole pages then.
+
+use std::ops::Range;
+
+use extant_device::AlignedBuffer;
+use extant_ondisk::InodeNo;
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::abi::{InHeader, OutHeader, WriteIn};
+use crate::attr::inode_of;
+use crate::mountpoint::MAX_REQUEST;
+use crate::server::Caller;
+
+const PAGE: usize = 4096;
+const IN_HEADER: usize = size_of::<InHeader>();
+const OUT_HEADER: usize = size_of::<OutHeader>();
+/// Where a request starts, so that what WRITE carries starts at a page.
+const REQUEST_AT: usize = PAGE - IN_HEADER - size_of::<WriteIn>();
+/// Where an answer starts, so that what READ gives starts at a page.
+const REPLY_AT: usize = PAGE - OUT_HEADER;
+
+/// Room for requests.
+#[derive(Debug)]
+pub(super) struct RequestBuffer(AlignedBuffer);
+
+impl RequestBuffer {
+    pub(super) fn new() -> Self {
+        // The kernel wants room for a message of its largest size, with a page for what goes before it.
+        Self(AlignedBuffer::new(PAGE + MAX_REQUEST as usize + PAGE, PAGE))
+    }
+
+    /// Where the kernel puts a request.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.0[REQUEST_AT..]
+    }
+
+    /// The request of `len` bytes that the kernel put there.
+    ///
+    /// # Errors
+    /// It is shorter than it says, which no kernel does.
+    pub(super) fn request(&self, len: usize) -> Result<Request<'_>, Errno> {
+        let bytes = self.0.get(REQUEST_AT..REQUEST_AT + len).ok_or(Errno::IO)?;
+        let (header, _) = InHeader::read_from_prefix(bytes).map_err(|_| Errno::IO)?;
+        // What follows the arguments extends the protocol, in ways that were not agreed on.
+        let extensions = usize::from(header.total_extlen) * 8;
+        let end = (header.len as usize).checked_sub(extensions).ok_or(Errno::IO)?;
+        let arguments = bytes.get(IN_HEADER..end).ok_or(Errno::IO)?;
+        Ok(Request { header, arguments })
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) header: InHeader,
+    arguments: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// The inode that it is about. The kernel sends numbers only that it was given; another one is stale.
+    pub(super) fn inode(&self) -> Result<InodeNo, Errno> {
+        node(self.header.nodeid)
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        Caller { uid: self.header.uid, gid: self.header.gid }
+    }
+
+    pub(super) fn arguments(&self) -> Arguments<'a> {
+        Arguments(self.arguments)
+    }
+}
+
+/// The inode of a number that a request carries.
+pub(super) fn node(number: u64) -> Result<InodeNo, Errno> {
+    inode_of(number).ok_or(Errno::STALE)
+}
+
+/// What follows a request's header, taken from the front.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arguments<'a>(&'a [u8]);
+
+impl<'a> Arguments<'a> {
+    pub(super) fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Errno> {
+        let (value, rest) = T::read_from_prefix(self.0).map_err(|_| Errno::INVAL)?;
+        self.0 = rest;
+        Ok(value)
+    }
+
+    /// A name, which a zero byte ends.
+    pub(super) fn name(&mut self) -> Result<&'a [u8], Errno> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
+        let name = &self.0[..end];
+        self.0 = &self.0[end + 1..];
+        Ok(name)
+    }
+
+    pub(super) fn bytes(&mut self, len: u32) -> Result<&'a [u8], Errno> {
+        let (bytes, rest) = self.0.split_at_checked(len as usize).ok_or(Errno::INVAL)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
+
+/// An answer that is put together.
+#[derive(Debug)]
+pub(super) struct Reply {
+    buffer: AlignedBuffer,
+    len: usize,
+    /// Files that the kernel holds once more when it has got the answer.
+    held: Vec<InodeNo>,
+}
+
+impl Reply {
+    pub(super) fn new() -> Self {
+        Self {
+            buffer: AlignedBuffer::new(PAGE + MAX_REQUEST as usize, PAGE),
+            len: 0,
+            held: Vec::new(),
+        }
+    }
+
+    /// Starts over.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+        self.held.clear();
+    }
+
+    /// Room for `len` bytes behind what is there, as many of them as there can be.
+    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+        let from = PAGE + self.len;
+        let end = self.buffer.len().min(from + len);
+        &mut self.buffer[from..end]
+    }
+
+    /// So many bytes were put into the room.
+    pub(super) fn advance(&mut self, len: usize) {
+        self.len += len;
+    }
+
+    pub(super) fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        let room = self.room(bytes.len());
+        if room.len() < bytes.len() {
+            return Err(Errno::TOOBIG);
+        }
+        room.copy_from_slice(bytes);
+        self.advance(bytes.len());
+        Ok(())
+    }
+
+    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, value: &T) -> Result<(), Errno> {
+        self.put_bytes(value.as_bytes())
+    }
+
+    /// Bytes so far.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Notes that the answer gives the kernel another hold of a file.
+    pub(super) fn hold(&mut self, inode: InodeNo) {
+        self.held.push(inode);
+    }
+
+    /// What the kernel would have held.
+    pub(super) fn held(&self) -> &[InodeNo] {
+        &self.held
+    }
+
+    /// The whole message: the answer to the request `unique`, or an error in its place.
+    pub(super) fn message(&mut self, unique: u64, outcome: Result<(), Errno>) -> &[u8] {
+        let (len, error) = match outcome {
+            Ok(()) => (self.len, 0),
+            Err(errno) => (0, -errno.raw_os_error()),
+        };
+        let whole: Range<usize> = REPLY_AT..PAGE + len;
+        // A message is at most a little over MAX_REQUEST bytes.
+        let header = OutHeader { len: whole.len() as u32, error, unique };
+        self.buffer[REPLY_AT..PAGE].copy_from_slice(header.as_bytes());
+        &self.buffer[whole]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(opcode: u32, arguments: &[u8]) -> (RequestBuffer, usize) {
+        let mut buffer = RequestBuffer::new();
+        let len = IN_HEADER + arguments.len();
+        let words = [len as u32, opcode, 7, 0, 12, 0, 1000, 100, 1, 0];
+        buffer.room()[..IN_HEADER].copy_from_slice(words.as_bytes());
+        buffer.room()[IN_HEADER..len].copy_from_slice(arguments);
+        (buffer, len)
+    }
+
+    #[test]
+    fn names_are_taken_up_to_their_zero_byte() {
+        let (buffer, len) = raw(11, b"one\0two\0");
+        let request = buffer.request(len).expect("whole");
+        assert_eq!(request.inode(), Ok(InodeNo(12)));
+        assert_eq!(request.caller(), Caller { uid: 1000, gid: 100 });
+        let mut arguments = request.arguments();
+        assert_eq!((arguments.name(), arguments.name()), (Ok(&b"one"[..]), Ok(&b"two"[..])));
+        assert_eq!(arguments.name(), Err(Errno::INVAL));
+        assert_eq!(arguments.take::<WriteIn>().map(|_| ()), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_request_that_is_cut_short_is_refused() {
+        let (buffer, len) = raw(11, b"one\0");
+        assert_eq!(buffer.request(len - 1).map(|_| ()), Err(Errno::IO));
+        assert_eq!(buffer.request(IN_HEADER - 1).map(|_| ()), Err(Errno::IO));
+    }
+
+    #[test]
+    fn what_is_written_and_read_of_files_starts_at_a_page() {
+        let (buffer, len) = raw(16, &[0; size_of::<WriteIn>() + 5]);
+        let mut arguments = buffer.request(len).expect("whole").arguments();
+        arguments.take::<WriteIn>().expect("there");
+        assert_eq!(arguments.bytes(5).expect("there").as_ptr() as usize % PAGE, 0);
+        assert_eq!(Reply::new().room(1).as_ptr() as usize % PAGE, 0);
+    }
+
+    #[test]
+    fn an_answer_tells_its_length_or_an_error_alone() {
+        let mut reply = Reply::new();
+        reply.put_bytes(b"four").expect("room");
+        assert_eq!(reply.message(9, Ok(()))[..8], [20, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(reply.message(9, Ok(()))[16..], *b"four");
+        let error = reply.message(9, Err(Errno::NOENT));
+        assert_eq!(error, [16u32, (-2i32).cast_unsigned(), 9, 0].as_bytes());
+    }
+}

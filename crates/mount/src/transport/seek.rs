@@ -1,0 +1,96 @@
+//! Holes of files that are open for writing.
+//!
+//! The kernel asks for data and holes without having written what its cache holds: a hole here may be data there. Files that nobody
+//! has open for writing are not in its cache in any newer state, since it writes before it closes. For the others it is told to drop
+//! what it keeps, and writes what was changed before it does. That takes requests of its own, so a thread apart tells it, while
+//! those that answer go on.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use extant_ondisk::InodeNo;
+use rustix::fs::SeekFrom;
+use zerocopy::IntoBytes;
+
+use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, OutHeader};
+use super::message::Reply;
+use crate::server::Server;
+
+/// How often each file is open for writing.
+#[derive(Debug, Default)]
+pub(super) struct Writers(Mutex<HashMap<u32, u64>>);
+
+impl Writers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn enter(&self, file: InodeNo) {
+        *self.lock().entry(file.0).or_default() += 1;
+    }
+
+    pub(super) fn leave(&self, file: InodeNo) {
+        let mut writers = self.lock();
+        let Some(count) = writers.get_mut(&file.0) else { return };
+        *count -= 1;
+        if *count == 0 {
+            writers.remove(&file.0);
+        }
+    }
+
+    pub(super) fn has(&self, file: InodeNo) -> bool {
+        self.lock().contains_key(&file.0)
+    }
+}
+
+/// A question for data or a hole of a file that is open for writing.
+#[derive(Debug)]
+pub(super) struct SeekJob {
+    /// Where it came from, and the answer goes.
+    pub(super) connection: Arc<OwnedFd>,
+    pub(super) unique: u64,
+    /// The file as the kernel numbers it.
+    pub(super) nodeid: u64,
+    pub(super) file: InodeNo,
+    pub(super) wanted: SeekFrom,
+}
+
+/// Answers such questions, one after the other, until nobody asks any more.
+pub(super) fn answer_seeks(server: &Server, jobs: &Receiver<SeekJob>) {
+    let mut reply = Reply::new();
+    for job in jobs {
+        // Where the kernel does not know the file any more nobody waits either.
+        let _ = drop_cache(&job);
+        reply.clear();
+        let outcome = server.seek(job.file, job.wanted).and_then(|at| reply.put(&at));
+        let _ = rustix::io::write(&*job.connection, reply.message(job.unique, outcome));
+    }
+}
+
+/// Has the kernel write what it keeps of a file, and drop it.
+fn drop_cache(job: &SeekJob) -> rustix::io::Result<()> {
+    let what = InvalInodeOut { ino: job.nodeid, off: 0, len: 0 };
+    let len = size_of::<OutHeader>() + size_of::<InvalInodeOut>();
+    let header = OutHeader { len: len as u32, error: NOTIFY_INVAL_INODE, unique: 0 };
+    rustix::io::write(&*job.connection, &[header.as_bytes(), what.as_bytes()].concat())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_writers_until_the_last_has_left() {
+        let (writers, file) = (Writers::default(), InodeNo(12));
+        writers.enter(file);
+        writers.enter(file);
+        writers.leave(file);
+        assert!(writers.has(file) && !writers.has(InodeNo(13)));
+        writers.leave(file);
+        writers.leave(file);
+        assert!(!writers.has(file));
+    }
+}

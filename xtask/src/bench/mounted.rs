@@ -1,0 +1,249 @@
+//! The mount beside the kernel's ext4 on a loop mount and beside fuse2fs: the same programs on each, timed until the mount is gone and
+//! the image is on the disk.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use extant_testkit::{Scratch, is_root, tool};
+
+use super::cases::{must, pair};
+use super::run::{Side, Step};
+use super::{Case, Pair, Setting};
+use crate::{Failure, machine};
+
+/// Files of the tree, in directories of a hundred.
+const FILES: u64 = 20_000;
+/// Files that are made, by all jobs together.
+const CREATES: u64 = 40_000;
+/// Megabytes that are written and read.
+const MEGABYTES: u64 = 512;
+/// Bytes of the volumes.
+const VOLUME: u64 = 4 << 30;
+
+/// What scripts begin with: $1 who serves, $2 the image, $3 the mount point, $4 our binary, $5 and $6 what the case adds.
+macro_rules! script {
+    ($text:literal) => {
+        concat!(
+            "set -eu; who=$1 image=$2 dir=$3 extant=$4
+            up() { case $who in
+                ours) \"$extant\" mount -o noatime \"$image\" \"$dir\" ;;
+                kernel) mount -o loop,noatime \"$image\" \"$dir\" ;;
+                fuse2fs) fuse2fs -f -o rw,fakeroot \"$image\" \"$dir\" > /dev/null 2>&1 & echo $! > \"$image.pid\"
+                    until mountpoint -q \"$dir\"; do sleep 0.01; done ;;
+            esac; }
+            down() { case $who in
+                ours) \"$extant\" umount \"$dir\" ;;
+                kernel) umount \"$dir\" ;;
+                fuse2fs) umount \"$dir\"; while kill -0 $(cat \"$image.pid\") 2> /dev/null; do sleep 0.002; done ;;
+            esac; }
+            ",
+            $text
+        )
+    };
+}
+
+const FRESH: &str = script!(
+    "if mountpoint -q \"$dir\"; then down; fi
+    mke2fs -q -F -t ext4 \"$image\"; up"
+);
+const WITH_TREE: &str = script!("tar -C \"$dir\" -xf \"$5\"; down; up");
+const UNTAR: &str = script!("tar -C \"$dir\" -xf \"$5\"; down");
+const FIND: &str = script!("find \"$dir\" -ls");
+const RM: &str = script!("rm -rf \"$dir\"/tree; down");
+const CREATE: &str = script!(
+    "for job in $(seq \"$6\"); do
+        mkdir \"$dir/$job\"; \"$5\" directory \"$dir/$job\" create $((40000 / $7 / $6)) & jobs=\"${jobs-} $!\"
+    done
+    for job in $jobs; do wait \"$job\"; done; down"
+);
+const WRITE: &str =
+    script!("cd \"$dir\"; fio $5 --size=\"$6\" --name=it --filename=it > /dev/null; cd /; down");
+const FILL: &str = script!(
+    "fio --rw=write --bs=1m --size=\"$6\" --name=it --filename=\"$dir/it\" > /dev/null; down; up"
+);
+const READ: &str = script!("cd \"$dir\"; fio $5 --size=\"$6\" --name=it --filename=it > /dev/null");
+
+/// What a program does on each mount.
+#[derive(Clone, Copy)]
+enum Work {
+    Untar,
+    Find,
+    Rm,
+    /// Files made by so many jobs at once.
+    Create(&'static str),
+    /// fio, with these options, on a new file.
+    Write(&'static str),
+    /// fio on a file that is there.
+    Read(&'static str),
+}
+
+/// The cases: name, what is done, against whom, and the share of the peer's time that ours may take.
+const CASES: [(&str, &str, &str, f64, Work); 20] = [
+    ("mount-untar", "a tar unpacked on a mount", "kernel", 2.0, Work::Untar),
+    ("mount-untar-fuse2fs", "a tar unpacked on a mount", "fuse2fs", 0.2, Work::Untar),
+    ("mount-find", "find -ls on a mount", "kernel", 2.0, Work::Find),
+    ("mount-find-fuse2fs", "find -ls on a mount", "fuse2fs", 0.2, Work::Find),
+    ("mount-rm", "rm -rf on a mount", "kernel", 2.0, Work::Rm),
+    ("mount-rm-fuse2fs", "rm -rf on a mount", "fuse2fs", 0.2, Work::Rm),
+    ("mount-creates-1", "files made by 1 job", "kernel", 2.0, Work::Create("1")),
+    ("mount-creates-2", "files made by 2 jobs", "kernel", 2.0, Work::Create("2")),
+    ("mount-creates-8", "files made by 8 jobs", "kernel", 2.0, Work::Create("8")),
+    ("mount-creates-32", "files made by 32 jobs", "kernel", 2.0, Work::Create("32")),
+    ("mount-creates-fuse2fs", "files made by 1 job", "fuse2fs", 0.2, Work::Create("1")),
+    ("mount-write", "written in 1 MiB pieces", "kernel", 1.25, Work::Write("--rw=write --bs=1m")),
+    (
+        "mount-write-fuse2fs",
+        "written in 1 MiB pieces",
+        "fuse2fs",
+        0.33,
+        Work::Write("--rw=write --bs=1m"),
+    ),
+    (
+        "mount-write-4k",
+        "written in 4 KiB pieces",
+        "kernel",
+        1.25,
+        Work::Write("--rw=write --bs=4k"),
+    ),
+    (
+        "mount-write-direct",
+        "written around the cache, 1 MiB",
+        "kernel",
+        1.25,
+        Work::Write("--rw=write --bs=1m --direct=1"),
+    ),
+    (
+        "mount-randwrite",
+        "written at random around the cache, 4 KiB, 16 at once",
+        "kernel",
+        1.25,
+        Work::Write(
+            "--rw=randwrite --bs=4k --direct=1 --ioengine=libaio --iodepth=16 --io_size=64m",
+        ),
+    ),
+    (
+        "mount-fsync",
+        "2000 pieces of 4 KiB, each fsynced",
+        "kernel",
+        1.25,
+        Work::Write("--rw=write --bs=4k --fsync=1 --io_size=8000k"),
+    ),
+    ("mount-read", "read in 1 MiB pieces", "kernel", 1.25, Work::Read("--rw=read --bs=1m")),
+    (
+        "mount-read-direct",
+        "read around the cache, 1 MiB",
+        "kernel",
+        1.25,
+        Work::Read("--rw=read --bs=1m --direct=1"),
+    ),
+    (
+        "mount-randread",
+        "read at random around the cache, 4 KiB, 16 at once",
+        "kernel",
+        1.25,
+        Work::Read("--rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=16 --io_size=64m"),
+    ),
+];
+
+/// The cases, in the order of docs/performance.md.
+pub(super) fn all() -> Vec<Case> {
+    CASES
+        .iter()
+        .map(|(name, what, peer, bar, _)| Case {
+            name,
+            what,
+            peer,
+            bar: Some(*bar),
+            prepare: Box::new(|setting| prepare(setting, name)),
+        })
+        .collect()
+}
+
+/// Mount points and what lies beside them, taken down when dropped.
+struct Mounts(Vec<Scratch>);
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for point in &self.0 {
+            // Gone already where the case ends without its mount.
+            let _ = Command::new("umount").arg("-q").arg(point.path()).status();
+        }
+    }
+}
+
+fn prepare(setting: &Setting, name: &str) -> Result<Pair, Failure> {
+    if !is_root() {
+        return Err("mounts are made as root".into());
+    }
+    let (.., peer, _, work) = CASES.iter().find(|case| case.0 == name).ok_or("no such case")?;
+    for program in ["mke2fs", "fio", "fuse2fs", "mountpoint"] {
+        tool(program).ok_or_else(|| format!("{program} is not installed"))?;
+    }
+    let (extra, input) = extra(setting, *work)?;
+    let points = Mounts(vec![Scratch::new(), Scratch::new()]);
+    let ours = side(setting, "ours", points.0[0].path(), *work, &extra);
+    let theirs = side(setting, peer, points.0[1].path(), *work, &extra);
+    let mut pair = pair(ours, Some(theirs), input);
+    pair._held.push(Box::new(points));
+    Ok(pair)
+}
+
+/// What the scripts get beside the mount, and what the table says of it.
+fn extra(setting: &Setting, work: Work) -> Result<(Vec<PathBuf>, String), Failure> {
+    Ok(match work {
+        Work::Untar | Work::Find | Work::Rm => {
+            let files = FILES / setting.shrink;
+            (vec![tree_tar(setting, files)?], format!("{files} files of 0 to 8 KiB"))
+        }
+        Work::Create(jobs) => {
+            let driver = machine::release_example("extant-volume", "name_calls")?;
+            let shrink = setting.shrink.to_string();
+            let count = CREATES / setting.shrink;
+            (vec![driver, jobs.into(), shrink.into()], format!("{count} files"))
+        }
+        Work::Write(options) | Work::Read(options) => {
+            let megabytes = MEGABYTES / setting.shrink;
+            let size = format!("{megabytes}m");
+            (vec![options.into(), size.into()], format!("a file of {megabytes} MiB"))
+        }
+    })
+}
+
+/// A tar of small files, made once.
+fn tree_tar(setting: &Setting, files: u64) -> Result<PathBuf, Failure> {
+    let tar = setting.dir.join("mounted-tree.tar");
+    if tar.exists() {
+        return Ok(tar);
+    }
+    let make = "set -eu; mkdir -p \"$1/tree\"; cd \"$1/tree\"; head -c 8192 /dev/urandom > ../piece
+        for n in $(seq 0 $(($2 - 1))); do
+            dir=d$((n / 100)); [ -d $dir ] || mkdir $dir; head -c $((n * 7919 % 8192)) ../piece > $dir/f$n
+        done
+        cd .. && tar cf mounted-tree.tar tree && rm -rf tree piece";
+    let mut command = Command::new("bash");
+    must(command.args(["-c", make, "tree"]).arg(&setting.dir).arg(files.to_string()))?;
+    Ok(tar)
+}
+
+fn side(setting: &Setting, who: &str, point: &Path, work: Work, extra: &[PathBuf]) -> Side {
+    let image = setting.dir.join(format!("mounted-{who}.img"));
+    let mut args =
+        vec![PathBuf::from(who), image.clone(), point.to_owned(), setting.extant.clone()];
+    args.extend_from_slice(extra);
+    let step = |script| Step { script, args: args.clone() };
+    let (more, timed) = match work {
+        Work::Untar => (None, UNTAR),
+        Work::Find => (Some(WITH_TREE), FIND),
+        Work::Rm => (Some(WITH_TREE), RM),
+        Work::Create(_) => (None, CREATE),
+        Work::Write(_) => (None, WRITE),
+        Work::Read(_) => (Some(FILL), READ),
+    };
+    Side {
+        before: [Some(FRESH), more].into_iter().flatten().map(step).collect(),
+        output: Some(image),
+        sparse: Some(VOLUME),
+        steps: vec![step(timed)],
+        sync: true,
+    }
+}
