@@ -13,7 +13,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range};
@@ -37,6 +37,14 @@ pub struct FileDevice {
     direct: Option<DirectFile>,
     /// Cleared when the file system refuses to punch holes.
     punches: AtomicBool,
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // A lock lives as long as any copy of the descriptor: a process that another thread is just starting has one for a
+        // moment. Given back by name it is gone at once. What has no lock does not mind.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl FileDevice {
