@@ -51,6 +51,8 @@ impl Test {
         tally.cargo_test(cargo(schedules))?;
         let schedules = "test --package extant-journal --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
+        let schedules = "test --package extant-volume --lib --features shuttle shuttle_tests";
+        tally.cargo_test(cargo(schedules))?;
         Ok(tally.close())
     }
 }

@@ -190,7 +190,7 @@ fn failures_name_the_file_and_change_nothing() {
     refused(&image, "mknod @/node q", 2, "not a type");
     refused(&image, "cp /missing-on-this-machine @/file", 1, "/missing-on-this-machine");
     refused(&image, "cp / @/file", 1, "/: a directory, left out without -r");
-    refused(&image, "cp @/file @/other", 1, "not built");
+    refused(&image, "cp @/file @/file", 1, "the same file");
     refused(&image, "rm -r @/", 1, "names no entry");
     refused(&image, "rm @/file @/missing @/dir/file", 1, &missing);
     // One that fails does not stop the next.

@@ -84,6 +84,37 @@ impl OpenOptions {
         self.opened(fs, path).map_err(|cause| Error::at(path, cause))
     }
 
+    /// Makes a regular file without a name, of a directory: nobody sees it, and it goes when it is dropped, or at the next opening
+    /// after a crash, unless it was given a name ([`File::link`]).
+    ///
+    /// # Errors
+    /// The path leads to no directory, it is not to be opened for writing, or there is no room.
+    pub fn open_nameless(&self, fs: &FileSystem, dir: impl AsRef<Path>) -> Result<File, Error> {
+        let path = dir.as_ref();
+        self.made_nameless(fs, path).map_err(|cause| Error::at(path, cause))
+    }
+
+    fn made_nameless(&self, fs: &FileSystem, dir: &Path) -> Result<File, Cause> {
+        if !self.write {
+            return Err(Cause::Invalid("a file is made, and not opened for writing"));
+        }
+        let volume = fs.volume();
+        let above = volume.resolve(dir.as_os_str().as_bytes(), Follow::Yes)?;
+        let permissions = self.mode.unwrap_or(FILE_PERMISSIONS);
+        // It is held from the start.
+        let made = volume.tmpfile(above.number, permissions, fs.creator())?;
+        Ok(File {
+            inner: fs.inner().clone(),
+            inode: made.number,
+            path: dir.to_owned(),
+            reads: self.read,
+            writes: true,
+            appends: self.append,
+            by: *fs.creator(),
+            position: Mutex::new(0),
+        })
+    }
+
     fn opened(&self, fs: &FileSystem, path: &Path) -> Result<File, Cause> {
         let writes = self.write || self.append;
         if !self.read && !writes {
@@ -203,6 +234,18 @@ impl File {
     pub fn set_len(&self, size: u64) -> Result<(), Error> {
         let set = |()| self.inner.volume().truncate_by(self.inode, size, &self.by);
         self.named(self.may_write().and_then(set))
+    }
+
+    /// Gives the file another name: its first one where it was made without.
+    ///
+    /// # Errors
+    /// The name is taken, the file's last name was removed, or there is no room.
+    pub fn link(&self, name: impl AsRef<Path>) -> Result<(), Error> {
+        let name = name.as_ref();
+        let volume = self.inner.volume();
+        let linked = path::place(volume, name)
+            .and_then(|place| volume.link(self.inode, place.dir, place.name));
+        linked.map(drop).map_err(|cause| Error::at(name, cause))
     }
 
     /// Waits until contents and metadata are on the device.

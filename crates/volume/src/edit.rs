@@ -103,6 +103,31 @@ pub trait Edit: MetadataRead {
     /// The time that changes of this operation are stamped with.
     fn now(&self) -> Timestamp;
 
+    /// Runs `act` with the attribute blocks that are known to hold what hashes to `hash`. As long as it runs nobody else sees or
+    /// changes the list; a block in it is in use, and whoever stops using or rewrites one takes it out first. Here none is known.
+    fn with_shared_blocks<R>(
+        &mut self,
+        _hash: u32,
+        act: impl FnOnce(&mut Self, &mut Vec<BlockNo>) -> R,
+    ) -> R
+    where
+        Self: Sized,
+    {
+        act(self, &mut Vec::new())
+    }
+
+    /// The same for the inodes of attributes' values.
+    fn with_shared_values<R>(
+        &mut self,
+        _hash: u32,
+        act: impl FnOnce(&mut Self, &mut Vec<InodeNo>) -> R,
+    ) -> R
+    where
+        Self: Sized,
+    {
+        act(self, &mut Vec::new())
+    }
+
     /// Counts what `file` uses more or less than before against the quotas of its owner, its group and its project. Called by the
     /// algorithms wherever they change [`Inode::blocks`], see [`space`](crate::write::space).
     ///

@@ -8,6 +8,7 @@ use crate::live::delay::{self, Delays};
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::InodeCache;
 use crate::live::mmp::MmpMark;
+use crate::live::shared::Shared;
 use crate::live::status::Status;
 use crate::live::{Hooks, Live};
 use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
@@ -228,6 +229,7 @@ impl OpenOptions {
             tables: (0..facts.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
             renames: Mutex::default(),
             orphans: Mutex::default(),
+            shared: Shared::default(),
             quotas: Mutex::default(),
             status,
             is_frozen: AtomicBool::new(false),
@@ -245,7 +247,7 @@ impl OpenOptions {
             recovered,
             on_broken_index: self.on_broken_index,
         };
-        let orphans = Orphans::load(&volume)?;
+        let orphans = Orphans::load(&volume, |error| drop(volume.noted(Err::<(), _>(error))))?;
         *volume.live()?.orphans.lock() = orphans;
         if !counts_are_true {
             let (clusters, inodes) = group::free_counts(&volume)?;

@@ -4,6 +4,7 @@
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
 use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
+use crate::live::shared::Shared;
 use crate::open::AllocatorKind;
 use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
@@ -30,6 +31,7 @@ pub struct ScratchEdit {
     pub time: Timestamp,
     /// All that was charged, by file.
     charged: BTreeMap<InodeNo, Usage>,
+    shared: Arc<Shared>,
 }
 
 impl ScratchEdit {
@@ -59,6 +61,7 @@ impl ScratchEdit {
             longest_run: u64::MAX,
             time,
             charged: BTreeMap::new(),
+            shared: Arc::default(),
         }
     }
 
@@ -172,6 +175,22 @@ impl Edit for ScratchEdit {
 
     fn now(&self) -> Timestamp {
         self.time
+    }
+
+    fn with_shared_blocks<R>(
+        &mut self,
+        hash: u32,
+        act: impl FnOnce(&mut Self, &mut Vec<BlockNo>) -> R,
+    ) -> R {
+        self.shared.clone().with_blocks(hash, |blocks| act(self, blocks))
+    }
+
+    fn with_shared_values<R>(
+        &mut self,
+        hash: u32,
+        act: impl FnOnce(&mut Self, &mut Vec<InodeNo>) -> R,
+    ) -> R {
+        self.shared.clone().with_values(hash, |values| act(self, values))
     }
 
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {

@@ -1,10 +1,12 @@
-//! The corpora of damaged images: each is opened and walked, or refused; none panics, none goes on for ever.
+//! The corpora of damaged images: each is opened and walked, opened and changed, or refused; none panics, none goes on for ever.
 
 mod common;
 
+use extant_device::OverlayDevice;
 use extant_testkit::{TempImage, corpora, own_corpus, skip};
 use extant_volume::{Error, Volume};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Images above this many bytes, sparse ones too, are left to slower tests.
 const MAX_SIZE: u64 = 2 << 40;
@@ -16,6 +18,10 @@ fn walk_all(packed: impl IntoIterator<Item = PathBuf>) {
         let image = TempImage::gunzipped(&packed).unwrap();
         if std::fs::metadata(image.path()).unwrap().len() > MAX_SIZE {
             continue;
+        }
+        let changed = OverlayDevice::new(common::device(&image.path()));
+        if let Err(error) = common::worked::work(Arc::new(changed)) {
+            assert!(!matches!(error, Error::Io(_)), "{}: {error}", packed.display());
         }
         match Volume::open(common::device(&image.path())) {
             Ok(volume) => {

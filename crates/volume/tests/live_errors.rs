@@ -151,3 +151,44 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     volume.close().unwrap_err();
     assert_eq!(mmp_sequence(&device).1, 77);
 }
+
+/// The kernel opens such volumes too: what is broken of the list is left out, and the volume says that it has errors.
+#[test]
+fn a_broken_list_of_orphans_bars_nobody() {
+    let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };
+    let lists: [&[&str]; 5] = [
+        // An inode that was never used, one past the end, one of the volume's own, the root; one that leads back to itself.
+        &["ssv last_orphan 400"],
+        &["ssv last_orphan 4000000000"],
+        &["ssv last_orphan 7"],
+        &["ssv last_orphan 2"],
+        &["sif <12> dtime 12", "ssv last_orphan 12"],
+    ];
+    for list in lists {
+        let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]).unwrap();
+        let path = image.path();
+        debugfs.run([
+            "-w".as_ref(),
+            "-R".as_ref(),
+            "write /proc/version file".as_ref(),
+            path.as_os_str(),
+        ]);
+        for command in list {
+            debugfs.run(["-w".as_ref(), "-R".as_ref(), command.as_ref(), path.as_os_str()]);
+        }
+        assert_ne!(dumpe2fs_h(&path).unwrap().get("First orphan inode"), None, "{list:?}");
+        for policy in [Some(ErrorPolicy::RemountReadOnly), None] {
+            let device: Arc<dyn Device> =
+                Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
+            let volume = open(&device, policy);
+            let made = volume.create(InodeNo::ROOT, b"other", 0o644, &Creator::ROOT);
+            assert_eq!(made.is_err(), policy.is_some(), "{list:?}: {made:?}");
+            volume.close().unwrap();
+            let header = header(&image, &device);
+            assert_eq!(header["Filesystem state"], "clean with errors", "{list:?}");
+            assert_eq!(header.contains_key("First orphan inode"), policy.is_some(), "{list:?}");
+        }
+        let fixed = tool("e2fsck").unwrap().run(["-fy".as_ref(), path.as_os_str()]);
+        assert!(fixed.status.code().is_some_and(|code| code <= 1), "{list:?}: {fixed:?}");
+    }
+}

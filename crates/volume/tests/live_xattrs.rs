@@ -226,3 +226,55 @@ fn what_a_file_uses_moves_to_its_new_project() {
     volume.close().unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }
+
+/// One block for all who have the same attributes, one inode for all who have the same value; e2fsck counts the users.
+#[test]
+fn what_is_equal_is_stored_once() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    for (options, value) in [
+        (&["-t", "ext4", "-b", "1024", "-I", "128"][..], vec![7; 500]),
+        (&["-t", "ext4", "-b", "1024", "-O", "ea_inode"], vec![9; 20_000]),
+    ] {
+        let image = TempImage::by_mke2fs(8 << 20, options).unwrap();
+        let volume = open_live(&image.path());
+        let free = |volume: &Volume| {
+            let found = volume.stat_fs().unwrap();
+            (found.free_blocks, found.free_inodes)
+        };
+        let name = |at: u32| format!("file{at}").into_bytes();
+        let files: Vec<_> = (0..12)
+            .map(|at| volume.create(InodeNo::ROOT, &name(at), 0o644, &BY).unwrap().number)
+            .collect();
+        let before = free(&volume);
+        let set = |file, value: &[u8]| volume.set_xattr(file, b"user.same", value, XattrSet::Any);
+        set(files[0], &value).unwrap();
+        let with_one = free(&volume);
+        for file in &files[1..] {
+            set(*file, &value).unwrap();
+        }
+        assert_eq!(free(&volume), with_one, "{options:?}: eleven more users");
+        // One changes, one is rid of it, two are deleted: the others keep theirs.
+        set(files[0], &value[1..]).unwrap();
+        volume.remove_xattr(files[1], b"user.same").unwrap();
+        for at in [2, 3] {
+            volume.unlink(InodeNo::ROOT, &name(at)).unwrap();
+        }
+        for file in &files[4..] {
+            assert_eq!(volume.xattr(*file, b"user.same").unwrap(), value);
+        }
+        assert_eq!(volume.xattr(files[0], b"user.same").unwrap(), value[1..]);
+        volume.sync().unwrap();
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+        let volume = open_live(&image.path());
+        for at in (0..12).filter(|at| ![2, 3].contains(at)) {
+            volume.unlink(InodeNo::ROOT, &name(at)).unwrap();
+        }
+        volume.sync().unwrap();
+        assert_eq!(free(&volume), (before.0, before.1 + 12), "{options:?}: nothing is left");
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+    }
+}

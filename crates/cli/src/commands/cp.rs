@@ -2,30 +2,32 @@
 
 mod copier;
 mod importer;
+mod sources;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::url::{Target, look};
+use extant_device::url::{DeviceUrl, Target, look};
 use extant_ondisk::inode::FileType;
 use extant_volume::{Follow, LoadedInode};
 
-use crate::editor::edit_each;
+use crate::editor::{Edited, edit_each};
 use crate::failure::{At, Failure};
 use crate::inside::{Inside, inside_of};
 use crate::reader::{Image, Images};
 use crate::session::Session;
 use copier::{Copier, FirstCopies, Rules};
 use importer::Importer;
+use sources::{Host, Within};
 
-/// Copy files out of an image, or into one
+/// Copy files out of an image, into one, or from one to another
 ///
-/// One side is inside an image, the other is this machine. Holes stay holes. A file of the image that is replaced has its old
-/// contents until the copy is whole.
+/// Sources and target are inside images or on this machine. Holes stay holes. In an image a file has its name, or the contents
+/// of one that is replaced go, when the copy is whole.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directories with all they hold; symlinks and devices as such
@@ -91,37 +93,59 @@ impl Args {
         Ok(())
     }
 
-    /// Copies files of this machine into an image.
+    /// Copies files of this machine, of other images, or of the same one into an image.
     fn copy_in(&self, rules: Rules, session: &mut Session) -> Result<(), Failure> {
-        let is_inside = |source: &OsString| {
-            let target = Target::parse(source, look);
-            self.image.is_some() || matches!(target, Ok(Target::Inside { .. }))
-        };
-        if self.sources.iter().any(is_inside) {
-            return Err(Failure::not_built("copying from an image to an image"));
-        }
         let target = Inside::parse(&self.target)?;
-        edit_each(&[target], session, |image, target, session| {
-            let is_directory = image.fs.metadata(target).is_ok_and(|found| found.is_dir());
+        let is_recursive = self.recursive || self.archive;
+        let mut images = Images::default();
+        edit_each(std::slice::from_ref(&target), session, |image, place, session| {
+            let is_directory = image.fs.metadata(place).is_ok_and(|found| found.is_dir());
             if self.sources.len() > 1 && !is_directory {
-                return Err(image.failure(target, "not a directory, and there are several sources"));
+                return Err(image.failure(place, "not a directory, and there are several sources"));
             }
-            let mut importer = Importer::new(image, rules, self.recursive || self.archive);
+            let place = Place { target: place, is_directory };
+            let mut of_host = Importer::new(image, Host, rules, is_recursive);
+            let mut of_images: Vec<(DeviceUrl, Importer<'_, Within<'_>>)> = Vec::new();
             for source in &self.sources {
-                let source = Path::new(source);
-                // What `DIR/.` holds goes into the target.
-                let ends_in_dot = source.as_os_str().as_bytes().ends_with(b"/.");
-                let name = source.file_name().filter(|_| is_directory && !ends_in_dot);
-                let place = match name {
-                    Some(name) => target.join(name),
-                    None => target.to_owned(),
+                let copied = match self.inside(source)? {
+                    None => {
+                        let source = Path::new(source);
+                        of_host.copy(source, &place.of(source.as_os_str().as_bytes()), session)
+                    }
+                    Some(inside) => {
+                        let known = of_images.iter().position(|(url, _)| *url == inside.image);
+                        let at = match known {
+                            Some(at) => at,
+                            None => {
+                                let within = within(&inside, &target, image, &mut images)?;
+                                let importer = Importer::new(image, within, rules, is_recursive);
+                                of_images.push((inside.image.clone(), importer));
+                                of_images.len() - 1
+                            }
+                        };
+                        let path = Path::new(&inside.path);
+                        let place = place.of(inside.path.as_bytes());
+                        of_images[at].1.copy(path, &place, session)
+                    }
                 };
-                if let Err(failure) = importer.copy(source, &place, session) {
+                if let Err(failure) = copied {
                     session.complain(failure)?;
                 }
             }
             Ok(())
         })
+    }
+
+    /// A source as a file inside an image, if it is one.
+    fn inside(&self, source: &OsString) -> Result<Option<Inside>, Failure> {
+        if self.image.is_some() {
+            let inside = inside_of(self.image.as_deref(), std::slice::from_ref(source))?;
+            return Ok(inside.into_iter().next());
+        }
+        match Target::parse(source, look) {
+            Ok(Target::Inside { .. }) => Inside::parse(source).map(Some),
+            _ => Ok(None),
+        }
     }
 
     fn copy_one(
@@ -141,16 +165,7 @@ impl Args {
         if !is_plain && !is_recursive {
             return Err(image.failure(path, "not a regular file, left out without -r"));
         }
-        // The root, and `DIR/.`, have no name of their own: what they hold goes into the target.
-        let name = path.rsplit(|&byte| byte == b'/').next().filter(|&name| name != b".");
-        let name = match name {
-            Some(b"") => path.split(|&byte| byte == b'/').rfind(|name| !name.is_empty()),
-            name => name,
-        };
-        let place = match name.filter(|_| is_directory) {
-            Some(name) => target.join(OsStr::from_bytes(name)),
-            None => target.to_owned(),
-        };
+        let place = Place { target, is_directory }.of(path);
         if !file.is_dir() && place == target && is_stream(target) {
             return write_to(image, path, &file, target);
         }
@@ -159,9 +174,43 @@ impl Args {
 }
 
 /// Where copies go.
+#[derive(Clone, Copy)]
 struct Place<'t> {
     target: &'t Path,
     is_directory: bool,
+}
+
+impl Place<'_> {
+    /// Where a source goes. The root, and `DIR/.`, have no name of their own: what they hold goes into the target.
+    fn of(&self, source: &[u8]) -> PathBuf {
+        let name = source.rsplit(|&byte| byte == b'/').next();
+        let name = match name.filter(|name| !matches!(*name, b"." | b"..")) {
+            Some(b"") => source.split(|&byte| byte == b'/').rfind(|name| !name.is_empty()),
+            name => name,
+        };
+        match name.filter(|_| self.is_directory) {
+            Some(name) => self.target.join(OsStr::from_bytes(name)),
+            None => self.target.to_owned(),
+        }
+    }
+}
+
+/// The volume that files are copied from into `image`, which is open for changes as `target` names it.
+fn within<'i>(
+    source: &Inside,
+    target: &Inside,
+    image: &'i Edited,
+    images: &mut Images,
+) -> Result<Within<'i>, Failure> {
+    if source.image == target.image {
+        return Ok(Within::Same(image));
+    }
+    let real = |inside: &Inside| std::fs::canonicalize(&inside.image.path).ok();
+    if real(source).is_some() && real(source) == real(target) {
+        // What is being changed cannot be read beside it.
+        return Err(Failure::at(&source.name, "the image that is copied into, by another name"));
+    }
+    images.of(source).map(Within::Other)
 }
 
 /// Whether a place is something to write to, rather than a file to be made: `/dev/stdout`, a pipe.

@@ -374,6 +374,21 @@ fn short(name: &[u8]) -> String {
     format!("{}..{} ({} bytes)", &text[..16], &text[text.len() - 8..], name.len())
 }
 
+/// The attribute of a program's capabilities, which goes when its data or its owner change.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// The value that an attribute is set to: the kernel takes capabilities in one form only.
+pub fn value_of(name: &[u8], seed: u64, len: u64) -> Vec<u8> {
+    if name != CAPABILITY {
+        return bytes_of(seed, len);
+    }
+    // Version 2, in effect; permitted and inheritable, in two words each.
+    [0x0200_0001, 1 << (seed % 8), 0, 0, 0]
+        .iter()
+        .flat_map(|word: &u32| word.to_le_bytes())
+        .collect()
+}
+
 /// The bytes that a seed stands for: no two seeds share a sector, and none is zeros.
 pub fn bytes_of(seed: u64, len: u64) -> Vec<u8> {
     Random::new(seed ^ 0x5eed_0000_0000_0000).bytes(usize::try_from(len).expect("calls are small"))

@@ -4,8 +4,8 @@ use super::acl::{AclEntry, AclTag};
 use super::flags::{self, KEPT};
 use super::model::LOST_AND_FOUND;
 use super::{
-    Answer, Call, Creator, Expected, Fallocate, FileId, History, Model, Moment, NodeKind,
-    RenameHow, Rules, Step, XattrHow,
+    Answer, CAPABILITY, Call, Creator, Expected, Fallocate, FileId, History, Model, Moment,
+    NodeKind, RenameHow, Rules, Step, XattrHow,
 };
 use crate::Kind;
 use crate::tree::Random;
@@ -582,7 +582,11 @@ impl Generator<'_> {
             _ => "trusted.",
         };
         let mut name = format!("{prefix}n{}", self.random.below(6)).into_bytes();
-        if self.random.below(12) == 0 {
+        // A call that fails for want of space may have taken capabilities away.
+        let has_room = !self.model.rules.may_fill;
+        if has_room && kind == Some(Kind::File) && self.random.below(8) == 0 {
+            name = CAPABILITY.to_vec();
+        } else if self.random.below(12) == 0 {
             name.resize(120 + self.random.below(130) as usize, b'y');
         }
         if self.random.below(4) == 0 {

@@ -4,7 +4,7 @@ use super::acl::to_xattr;
 use super::flags;
 use super::{
     Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
-    Subject, XattrHow, bytes_of,
+    Subject, XattrHow, bytes_of, value_of,
 };
 use crate::{Kind, tool};
 use rustix::fs::{
@@ -285,7 +285,7 @@ impl Subject for Mounted {
                 rustix::fs::utimensat(CWD, path, &times, flags)?;
             }
             Call::SetXattr { file, name, seed, len, how } => {
-                self.set_xattr(*file, name, &bytes_of(*seed, *len), *how, model)?;
+                self.set_xattr(*file, name, &value_of(name, *seed, *len), *how, model)?;
             }
             Call::RemoveXattr { file, name } => self.remove_xattr(*file, name, model)?,
             Call::SetAcl { file, default, acl } => {

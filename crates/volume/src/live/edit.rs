@@ -225,6 +225,22 @@ impl Edit for LiveEdit<'_> {
         self.now
     }
 
+    fn with_shared_blocks<R>(
+        &mut self,
+        hash: u32,
+        act: impl FnOnce(&mut Self, &mut Vec<BlockNo>) -> R,
+    ) -> R {
+        self.live.shared.with_blocks(hash, |blocks| act(self, blocks))
+    }
+
+    fn with_shared_values<R>(
+        &mut self,
+        hash: u32,
+        act: impl FnOnce(&mut Self, &mut Vec<InodeNo>) -> R,
+    ) -> R {
+        self.live.shared.with_values(hash, |values| act(self, values))
+    }
+
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
         self.with_quotas(|edit, promised| {
             quota::charge_beside(edit, promised, file, usage, edit.limits(limits))

@@ -60,6 +60,8 @@ pub(crate) struct LiveInode {
     is_replaced: AtomicBool,
     /// Why delayed data were lost, until somebody who waits for them is told.
     lost: Mutex<Option<Error>, LostLock>,
+    /// Its attributes were looked through, and it has no capabilities.
+    has_no_capabilities: AtomicBool,
 }
 
 /// What an inode's lock guards.
@@ -232,6 +234,16 @@ impl LiveInode {
         self.may_be_named.load(Ordering::Relaxed)
     }
 
+    /// Whether it is known that the file has no capabilities. Told and asked under its lock.
+    pub(crate) fn has_no_capabilities(&self) -> bool {
+        self.has_no_capabilities.load(Ordering::Relaxed)
+    }
+
+    /// The file was found without capabilities, or its attributes change.
+    pub(crate) fn set_has_no_capabilities(&self, has_none: bool) {
+        self.has_no_capabilities.store(has_none, Ordering::Relaxed);
+    }
+
     /// The file has lost its last name.
     pub(crate) fn set_nameless(&self) {
         self.may_be_named.store(false, Ordering::Relaxed);
@@ -326,6 +338,7 @@ impl InodeCache {
             may_be_named: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
             lost: Mutex::default(),
+            has_no_capabilities: AtomicBool::new(false),
         });
         shard.inodes.insert(number.0, new.clone());
         shard.queue.push_back(number.0);

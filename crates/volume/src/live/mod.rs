@@ -5,6 +5,9 @@ pub(crate) mod edit;
 pub(crate) mod inodes;
 pub(crate) mod mmp;
 pub(crate) mod ranks;
+pub(crate) mod shared;
+#[cfg(all(test, feature = "shuttle"))]
+mod shuttle_tests;
 pub(crate) mod status;
 
 use crate::alloc::{Allocator, run_of};
@@ -27,6 +30,7 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
+use shared::Shared;
 use status::Status;
 
 /// What a volume has beyond a reader's when it is being changed.
@@ -51,6 +55,8 @@ pub(crate) struct Live {
     pub(crate) renames: Mutex<(), RenameLock>,
     /// Inodes to be finished after power loss.
     pub(crate) orphans: Mutex<Orphans, OrphanLock>,
+    /// Attribute blocks and values that files may share.
+    pub(crate) shared: Shared,
     /// Held while quotas are counted: what owners were promised beside.
     pub(crate) quotas: Mutex<Promised, QuotaLock>,
     pub(crate) status: Arc<Status>,

@@ -10,6 +10,10 @@ extant_device::lock_ranks! {
     pub InodeLock = 200, keyed;
     /// The orphans of the volume.
     pub OrphanLock = 280;
+    /// A shard of the attribute blocks that are known to hold something.
+    pub SharedBlocksLock = 282;
+    /// A shard of the inodes of attributes' values that are known to hold something.
+    pub SharedValuesLock = 284;
     /// The quota files.
     pub QuotaLock = 290;
     /// A shard of the windows in front of files that grow.

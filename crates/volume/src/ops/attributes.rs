@@ -54,6 +54,9 @@ impl Volume {
                 // Space is promised to owners.
                 self.write_back(live, &file, &mut inode);
             }
+            if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
+                self.drop_capabilities(&file, &mut inode)?;
+            }
             let credits = credits::INODE + 2 * credits::XATTR_BLOCK + 2 * credits::quotas(self);
             // Who changes owners is one whom limits do not bind.
             let mut edit = self.edit(credits)?.privileged(true);

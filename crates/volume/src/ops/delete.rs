@@ -3,13 +3,15 @@
 use super::credits;
 use crate::edit::{Edit, EditInodes, Limits, Usage, clear_inode, write_inode};
 use crate::error::Error;
+use crate::live::Live;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::has_blocks;
 use crate::volume::{Source, Volume};
 use crate::write::{orphans, xattr};
-use extant_ondisk::{FileBlock, InodeNo};
+use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
 
 impl Volume {
     /// Takes hold of an inode: it stays, even without links, until it is released as often. What a mount's lookups and open files
@@ -49,23 +51,57 @@ impl Volume {
         self.noted(self.delete(edit, locked))
     }
 
-    /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size.
+    /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size. What is broken of them is
+    /// noted, and the inode left as it is: that is a checker's work, and the volume says so.
     pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
         let live = self.live()?;
         let all = live.orphans.lock().all();
         for number in all {
-            let file = live.inodes.get(number);
-            let mut locked = file.write_with(LockAs::File, || inode::load_any(self, number))?;
-            let mut edit = self.edit(self.delete_credits(&locked))?;
-            if locked.links == 0 {
-                self.delete(edit, locked)?;
-                continue;
+            if live.status.is_read_only() {
+                return Ok(());
             }
-            if has_blocks(self, &locked) {
-                self.cut(&mut edit, &mut locked)?;
+            match self.noted(self.finish_orphan(live, number)) {
+                Err(error) if error.is_corruption() && !live.status.is_read_only() => {
+                    let mut edit = self.edit(orphans::CREDITS)?;
+                    live.orphans.lock().remove(&mut edit, number)?;
+                }
+                Err(error) if error.is_corruption() => return Ok(()),
+                other => other?,
             }
-            live.orphans.lock().remove(&mut edit, number)?;
-            write_inode(&mut edit, number, &locked.inode)?;
+        }
+        if live.status.is_read_only() || !live.orphans.lock().is_broken() {
+            return Ok(());
+        }
+        let mut edit = self.edit(orphans::CREDITS)?;
+        live.orphans.lock().mend(&mut edit)
+    }
+
+    fn finish_orphan(&self, live: &Live, number: InodeNo) -> Result<(), Error> {
+        self.check_in_use(number)?;
+        let file = live.inodes.get(number);
+        let mut locked = file.write_with(LockAs::File, || inode::load_any(self, number))?;
+        if locked.inode.file_type().is_none() {
+            return Err(Flaw::bad_value("i_mode", locked.mode).at(Place::Inode(number)).into());
+        }
+        let mut edit = self.edit(self.delete_credits(&locked))?;
+        if locked.links == 0 {
+            return self.delete(edit, locked);
+        }
+        if has_blocks(self, &locked) {
+            self.cut(&mut edit, &mut locked)?;
+        }
+        live.orphans.lock().remove(&mut edit, number)?;
+        write_inode(&mut edit, number, &locked.inode)
+    }
+
+    /// Whether an orphan's inode is in use, as its group says: a free one is not freed again.
+    fn check_in_use(&self, number: InodeNo) -> Result<(), Error> {
+        let place = self.geometry().inode_place(number);
+        let (group, index) = place.ok_or(Error::NoSuchInode(number))?;
+        let bits = self.bitmap(group, BitmapKind::Inode)?;
+        if !bitmap::test(&bits, index) {
+            let flaw = Flaw::bad_value("orphan that is not in use", number.0);
+            return Err(flaw.at(Place::InodeBitmap(group)).into());
         }
         Ok(())
     }

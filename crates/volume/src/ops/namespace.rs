@@ -151,6 +151,10 @@ impl Volume {
                 return Err(Error::TooManyLinks);
             }
             check_project(&parent, &inode)?;
+            if inode.links == 0 {
+                // What gets its first name is whole then.
+                self.write_back(live, &target, &mut inode);
+            }
             let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
             let mut edit = self.edit(credits)?;
             let found = Found { inode: file, file_type: entry_type(inode.file_type()) };

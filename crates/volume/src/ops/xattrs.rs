@@ -4,9 +4,9 @@ use super::credits;
 use crate::edit::{Edit, write_inode};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
-use crate::live::inodes::LockAs;
+use crate::live::inodes::{LiveInode, LockAs};
 use crate::read::inode::LoadedInode;
-use crate::read::xattr::AclKind;
+use crate::read::xattr::{self as read_xattr, AclKind};
 use crate::volume::Volume;
 use crate::write::acl;
 use crate::write::dir::is_empty as is_empty_dir;
@@ -26,6 +26,9 @@ const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::PROJECT_INHERIT);
 /// Flags that files have which are neither regular nor directories.
 const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+
+/// The attribute of what a program may do that its user may not.
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Name spaces that users set attributes in.
 const SETTABLE: [NameIndex; 4] =
@@ -57,6 +60,11 @@ impl Named {
             .map(Self::Attribute)
             .ok_or(Error::NotSupported("attributes of this name"))
     }
+}
+
+/// Whether a file has attributes at all.
+pub(super) fn may_have_capabilities(file: &LoadedInode) -> bool {
+    !file.xattr_space.is_empty() || file.file_acl.0 != 0
 }
 
 /// Whether a file's attributes may change.
@@ -230,6 +238,29 @@ impl Volume {
         })
     }
 
+    /// Takes the capabilities from a file whose data or owner are about to change, as the kernel does.
+    pub(super) fn drop_capabilities(
+        &self,
+        shared: &LiveInode,
+        file: &mut LoadedInode,
+    ) -> Result<(), Error> {
+        if !may_have_capabilities(file) || shared.has_no_capabilities() {
+            return Ok(());
+        }
+        match read_xattr::get(self, file, CAPABILITY) {
+            Err(Error::NoXattr) => {}
+            found => {
+                found?;
+                let name = XattrName::parse(CAPABILITY).ok_or(Error::NoXattr)?;
+                let mut edit = self.edit(credits::set_xattr(self.geometry(), 0))?;
+                xattr::remove(&mut edit, file, &name)?;
+                write_inode(&mut edit, file.number, &file.inode)?;
+            }
+        }
+        shared.set_has_no_capabilities(true);
+        Ok(())
+    }
+
     /// Changes something of a file that ctime tells of. A change that fails has changed nothing.
     fn change_attributes(
         &self,
@@ -247,6 +278,7 @@ impl Volume {
                 // The owners may change, to whom space is promised.
                 self.write_back(live, &shared, &mut inode);
             }
+            shared.set_has_no_capabilities(false);
             let mut edit = self.edit(credits)?.privileged(is_privileged);
             change(&mut edit, &mut inode)?;
             inode.inode.ctime = edit.now();

@@ -362,6 +362,13 @@ pub(super) fn records_of<E: Edit>(
             records.push(Record { found, name: entry.name.to_vec() });
         }
     }
+    // Records on the volume may be shorter than this code makes them.
+    let format = format(edit, dir);
+    let needed: usize = records.iter().map(|record| format.rec_len_of(&record.name)).sum();
+    if needed > format.room() {
+        let flaw = Flaw::Rule("records that are shorter than their names");
+        return Err(flaw.at(Place::DirBlock(dir.number, at)).into());
+    }
     Ok(records)
 }
 

@@ -9,7 +9,7 @@ use crate::source::MetadataRead;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Geometry, MAX_FILE_BLOCKS};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, MAX_FILE_BLOCKS, Place};
 use std::ops::Range;
 
 /// What newly mapped blocks hold.
@@ -106,7 +106,11 @@ pub fn plan<S: MetadataRead>(
         return Err(Error::NotSupported("unwritten blocks in a file without extents"));
     }
     let hole = map(source, file, at)?;
-    assert!(hole.is_hole(), "block {at} of inode {} is mapped already", file.number);
+    if !hole.is_hole() {
+        // A directory whose size says less than its map.
+        let flaw = Flaw::bad_value("block past the end that is mapped", at.0);
+        return Err(flaw.at(Place::Inode(file.number)).into());
+    }
     let most = request.count.clamp(1, u64::from(Extent::max_len(state == State::Unwritten)));
     // Pointers tell of a hole only as far as one block of them reaches.
     let most = most.min(hole.len).min(limit - at.0);

@@ -5,7 +5,7 @@
 
 use crate::edit::{Edit, change_superblock, set_dtime, superblock};
 use crate::error::Error;
-use crate::read::inode::{dir_blocks, load, load_any};
+use crate::read::inode::{LoadedInode, dir_blocks, load, load_any};
 use crate::read::mapping::{Target, map};
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::orphan_file::{orphans, set_orphan};
@@ -40,18 +40,28 @@ pub struct Orphans {
     list: BTreeMap<u64, InodeNo>,
     blocks: Vec<OrphanBlock>,
     free_slots: BTreeSet<(usize, usize)>,
+    /// The list on the volume goes on, to what can be no orphan.
+    goes_wrong: bool,
+    /// Slots of what can be no orphan.
+    wrong_slots: Vec<(usize, usize)>,
 }
 
 impl Orphans {
-    /// Reads the list and the orphan file.
+    /// Reads the list and the orphan file. What is broken is told to `broken` and left out, as the kernel does: a list ends where it
+    /// names what is no inode of a file or comes back to itself, and a broken block of the orphan file has no slots.
     ///
     /// # Errors
-    /// A list that names what is no inode of a file or comes back to itself, a broken orphan file, or the device failed.
-    pub fn load<S: MetadataRead>(source: &S) -> Result<Self, Error> {
+    /// The device failed.
+    pub fn load<S: MetadataRead>(source: &S, mut broken: impl FnMut(Error)) -> Result<Self, Error> {
         let mut all = Self::default();
-        all.load_list(source)?;
-        if source.geometry().has_compat(CompatFeatures::ORPHAN_FILE) {
-            all.load_file(source)?;
+        if let Err(error) = all.load_list(source) {
+            all.goes_wrong = true;
+            broken(told(error)?);
+        }
+        if source.geometry().has_compat(CompatFeatures::ORPHAN_FILE)
+            && let Err(error) = all.load_file(source, &mut broken)
+        {
+            broken(told(error)?);
         }
         Ok(all)
     }
@@ -63,40 +73,90 @@ impl Orphans {
         let mut seat = u64::MAX / 2;
         while next != 0 {
             let number = checked(source, InodeNo(next), place)?;
-            if self.seats.insert(number, Seat::List(seat)).is_some() {
+            let orphan = match load_any(source, number) {
+                Err(Error::FreeInode(_)) => None,
+                other => Some(other?),
+            };
+            let Some(orphan) = orphan.filter(|_| !self.seats.contains_key(&number)) else {
                 return Err(Flaw::bad_value("next orphan", next).at(place).into());
-            }
+            };
+            self.seats.insert(number, Seat::List(seat));
             self.list.insert(seat, number);
             seat -= 1;
             place = Place::Inode(number);
-            next = load_any(source, number)?.dtime;
+            next = orphan.dtime;
         }
         Ok(())
     }
 
-    fn load_file<S: MetadataRead>(&mut self, source: &S) -> Result<(), Error> {
+    fn load_file<S: MetadataRead>(
+        &mut self,
+        source: &S,
+        broken: &mut impl FnMut(Error),
+    ) -> Result<(), Error> {
         let number = InodeNo(superblock(source)?.s_orphan_file_inum.get());
         let file = load(source, number)?;
         for at in (0..dir_blocks(source, &file)?.0).map(FileBlock) {
-            let Target::Written(place) = map(source, &file, at)?.target else {
-                let flaw = Flaw::Rule("the orphan file has a hole");
-                return Err(flaw.at(Place::OrphanFile(number, at)).into());
+            if let Err(error) = self.load_file_block(source, &file, at, broken) {
+                broken(told(error)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn load_file_block<S: MetadataRead>(
+        &mut self,
+        source: &S,
+        file: &LoadedInode,
+        at: FileBlock,
+        broken: &mut impl FnMut(Error),
+    ) -> Result<(), Error> {
+        let here = Place::OrphanFile(file.number, at);
+        let Target::Written(place) = map(source, file, at)?.target else {
+            return Err(Flaw::Rule("the orphan file has a hole").at(here).into());
+        };
+        let kind = BlockKind::OrphanFile { inode: file.number, generation: file.generation, at };
+        let bytes = source.metadata(place, kind)?;
+        let block = self.blocks.len();
+        self.blocks.push(OrphanBlock { place, kind });
+        for (slot, orphan) in orphans(&bytes).enumerate() {
+            let Some(orphan) = orphan else {
+                self.free_slots.insert((block, slot));
+                continue;
             };
-            let kind = BlockKind::OrphanFile { inode: number, generation: file.generation, at };
-            let bytes = source.metadata(place, kind)?;
-            let block = self.blocks.len();
-            self.blocks.push(OrphanBlock { place, kind });
-            for (slot, orphan) in orphans(&bytes).enumerate() {
-                let Some(orphan) = orphan else {
-                    self.free_slots.insert((block, slot));
-                    continue;
-                };
-                let place = Place::OrphanFile(number, at);
-                let orphan = checked(source, orphan, place)?;
-                if self.seats.insert(orphan, Seat::File(block, slot)).is_some() {
-                    return Err(Flaw::bad_value("orphan", orphan.0).at(place).into());
+            let is_new = !self.seats.contains_key(&orphan);
+            match checked(source, orphan, here) {
+                Ok(orphan) if is_new => {
+                    self.seats.insert(orphan, Seat::File(block, slot));
+                }
+                wrong => {
+                    let twice = || Flaw::bad_value("orphan", orphan.0).at(here).into();
+                    broken(told(wrong.err().unwrap_or_else(twice))?);
+                    self.wrong_slots.push((block, slot));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Whether there is something to [`mend`](Self::mend).
+    pub(crate) fn is_broken(&self) -> bool {
+        self.goes_wrong || !self.wrong_slots.is_empty()
+    }
+
+    /// Ends what was found broken: a list that goes on to what is no orphan, and slots of what is none. All others were finished
+    /// or left out before.
+    ///
+    /// # Errors
+    /// The change failed.
+    pub(crate) fn mend<E: Edit>(&mut self, edit: &mut E) -> Result<(), Error> {
+        if self.goes_wrong && self.list.is_empty() {
+            change_superblock(edit, |raw| raw.s_last_orphan.set(0))?;
+            self.goes_wrong = false;
+        }
+        for (block, slot) in std::mem::take(&mut self.wrong_slots) {
+            self.set_slot(edit, block, slot, None)?;
+            self.free_slots.insert((block, slot));
         }
         Ok(())
     }
@@ -211,6 +271,15 @@ pub fn clear_present<E: Edit>(edit: &mut E, orphans: &Orphans) -> Result<(), Err
         change_superblock(edit, |raw| raw.set_features(features))?;
     }
     Ok(())
+}
+
+/// What is broken on the volume; another error stays one.
+fn told(error: Error) -> Result<Error, Error> {
+    if error.is_corruption() || matches!(error, Error::NoSuchInode(_) | Error::FreeInode(_)) {
+        Ok(error)
+    } else {
+        Err(error)
+    }
 }
 
 /// An inode that may be an orphan: one of the volume's, and none of its own.

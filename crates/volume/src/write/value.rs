@@ -6,6 +6,7 @@ use crate::edit::{
 };
 use crate::error::Error;
 use crate::read::inode::{LoadedInode, load, load_any};
+use crate::read::mapping::{Target, map};
 use crate::source::BlockKind;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
@@ -17,11 +18,56 @@ const MODE: u16 = 0o100_600;
 /// Runs that one step of a deletion takes away.
 const RUNS: usize = 64;
 
+/// An inode that holds a value, with one more reference to it: one that is known to hold the same, or a new one, owned as `owner` is.
+///
+/// # Errors
+/// [`Error::NoSpace`], or the change failed. A failed call has changed nothing.
+pub(super) fn obtain<E: EditInodes>(
+    edit: &mut E,
+    owner: &LoadedInode,
+    value: &[u8],
+) -> Result<EaValue, Error> {
+    let hash = value_hash(value, edit.geometry().checksum_seed);
+    let known = edit.with_shared_values(hash, |edit, inodes| {
+        for inode in inodes.iter().copied() {
+            if holds(edit, inode, value)? {
+                add_references(edit, inode, 1)?;
+                return Ok::<_, Error>(Some(inode));
+            }
+        }
+        Ok(None)
+    })?;
+    if let Some(inode) = known {
+        return Ok(EaValue { inode, size: value.len() as u32, hash });
+    }
+    let made = create(edit, owner, value)?;
+    add_references(edit, made.inode, 1)?;
+    edit.with_shared_values(hash, |_, inodes| inodes.push(made.inode));
+    Ok(made)
+}
+
+/// Whether an inode of a value holds these bytes.
+fn holds<E: EditInodes>(edit: &E, number: InodeNo, value: &[u8]) -> Result<bool, Error> {
+    let file = load(edit, number)?;
+    if !file.flags.contains(InodeFlags::EA_INODE) || file.size != value.len() as u64 {
+        return Ok(false);
+    }
+    for (at, bytes) in (0..).zip(value.chunks(edit.geometry().block_len())) {
+        let Target::Written(place) = map(edit, &file, FileBlock(at))?.target else {
+            return Ok(false);
+        };
+        if edit.metadata(place, BlockKind::Contents)?.get(..bytes.len()) != Some(bytes) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Makes an inode that holds a value, with no reference to it yet. The inode is owned as `owner` is.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or the change failed. A failed call has changed nothing.
-pub(super) fn create<E: EditInodes>(
+fn create<E: EditInodes>(
     edit: &mut E,
     owner: &LoadedInode,
     value: &[u8],
@@ -96,10 +142,26 @@ pub(super) fn change_references<E: EditInodes>(
         return Ok(());
     }
     let place = Place::EaInode(number);
-    if !load(edit, number)?.flags.contains(InodeFlags::EA_INODE) {
+    let file = load(edit, number)?;
+    if !file.flags.contains(InodeFlags::EA_INODE) {
         return Err(Flaw::Rule("the inode is not one of an attribute's value").at(place).into());
     }
-    let left = change_record(edit, number, |record, geometry| {
+    // Where values keep their hash.
+    let hash = file.atime.seconds as u32;
+    let left = edit.with_shared_values(hash, |edit, inodes| {
+        let left = add_references(edit, number, by)?;
+        if left == 0 {
+            inodes.retain(|known| *known != number);
+        }
+        Ok::<_, Error>(left)
+    })?;
+    if left == 0 { delete(edit, number) } else { Ok(()) }
+}
+
+/// Counts references to a value: how many there are then.
+fn add_references<E: EditInodes>(edit: &mut E, number: InodeNo, by: i64) -> Result<u64, Error> {
+    let place = Place::EaInode(number);
+    change_record(edit, number, |record, geometry| {
         let mut inode = Inode::decode(record, number, geometry)?;
         let references = inode.ea_inode_references();
         let left = references.checked_add_signed(by).ok_or_else(|| {
@@ -108,15 +170,14 @@ pub(super) fn change_references<E: EditInodes>(
         inode.set_ea_inode_references(left);
         inode.encode_into(record, geometry);
         Ok::<_, Error>(left)
-    })??;
-    if left == 0 { delete(edit, number) } else { Ok(()) }
+    })?
 }
 
 /// Deletes a value that nothing refers to.
 ///
 /// # Errors
 /// A broken map, or the change failed.
-pub(super) fn delete<E: EditInodes>(edit: &mut E, number: InodeNo) -> Result<(), Error> {
+fn delete<E: EditInodes>(edit: &mut E, number: InodeNo) -> Result<(), Error> {
     let mut file = load_any(edit, number)?;
     remove_blocks(edit, &mut file)?;
     clear_inode(edit, number)?;

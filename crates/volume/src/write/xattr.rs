@@ -1,8 +1,9 @@
 //! Extended attributes changed: in the inode, in a block, or with an inode for the value, and moved between these.
 //!
 //! Where an attribute is set it stays in the inode if there is room, else it goes to the block; when neither has room, all of
-//! them are divided anew ([`pack`]). Shared blocks are copied before they change. Blocks that happen to be equal are not searched
-//! for: a shared block could then gain users behind its owner's back.
+//! them are divided anew ([`pack`]). Blocks that hold the same are shared as far as they are known
+//! ([`Edit::with_shared_blocks`](crate::edit::Edit::with_shared_blocks)), and so are values with inodes; a shared block is copied
+//! before it changes.
 
 use super::{space, value};
 use crate::edit::{
@@ -22,6 +23,8 @@ use zerocopy::FromBytes;
 
 /// Bytes of the longest value that may be set: the kernel's limit of `setxattr`. Longer values can be read.
 pub const MAX_XATTR_SIZE: usize = 65_536;
+/// Users of a shared block at most, as the kernel has it.
+const MAX_USERS: u32 = 1024;
 /// Bytes of a record before the fields that `i_extra_isize` counts.
 const BASE: usize = extant_ondisk::inode::GOOD_OLD_INODE_SIZE as usize;
 
@@ -239,7 +242,9 @@ fn exchange<E: EditInodes>(
         inodes: is.inodes - was.inodes,
     };
     space::change(edit, file, usage, Limits::Judged)?;
-    let taken = match take_what_is_new(edit, file, old, &mut lists, &to_ea_inode) {
+    let mut references = References::default();
+    let taken = take_what_is_new(edit, file, old, &mut lists, &to_ea_inode, &mut references);
+    let taken = match taken {
         Ok(taken) => taken,
         Err(error) => {
             space::change(edit, file, usage.reversed(), Limits::Ignored)?;
@@ -247,7 +252,6 @@ fn exchange<E: EditInodes>(
         }
     };
 
-    let mut references = References::default();
     if lists.in_block != old.in_block || lists.in_block.is_empty() {
         exchange_block(edit, file, old, &lists, taken, &mut references)?;
     }
@@ -260,6 +264,19 @@ fn exchange<E: EditInodes>(
         value::change_references(edit, inode, by)?;
     }
     Ok(())
+}
+
+/// Where the attributes in a block go.
+#[derive(Clone, Copy, Debug)]
+enum ToBlock {
+    /// There are none, or they stay as they are.
+    Nowhere,
+    /// The file's own block.
+    Own,
+    /// A new block.
+    New(Run),
+    /// Another file's, which holds the same and counts this one already.
+    Shared(BlockNo),
 }
 
 /// Changes in how often values with inodes are referred to.
@@ -283,46 +300,131 @@ fn take_what_is_new<E: EditInodes>(
     old: &Attributes,
     lists: &mut Attributes,
     to_ea_inode: &[XattrName],
-) -> Result<Option<Run>, Error> {
-    let is_written = !lists.in_block.is_empty() && lists.in_block != old.in_block;
-    let block = if is_written && (file.file_acl.0 == 0 || is_shared(edit, file.file_acl)?) {
-        let request = AllocationRequest {
-            inode: file.number,
-            purpose: Purpose::Metadata,
-            goal: Some(default_goal(edit, file.number)?),
-            count: 1,
-            part: None,
-        };
-        Some(edit.allocate(request)?)
-    } else {
-        None
-    };
-    let mut made = Vec::new();
+    references: &mut References,
+) -> Result<ToBlock, Error> {
+    let mut values = Vec::new();
     let moving = lists.in_inode.iter_mut().chain(&mut lists.in_block);
     for xattr in moving.filter(|xattr| to_ea_inode.contains(&xattr.name)) {
         let Value::Stored(bytes) = &xattr.value else { continue };
-        match value::create(edit, file, bytes) {
+        match value::obtain(edit, file, bytes) {
             Ok(ea) => {
-                made.push(ea.inode);
+                values.push(ea.inode);
                 xattr.value = Value::EaInode(ea);
             }
             Err(error) => {
-                for inode in made {
-                    value::delete(edit, inode)?;
-                }
-                if let Some(run) = block {
-                    edit.free(run, Purpose::Metadata)?;
-                }
+                give_back(edit, &values)?;
                 return Err(error);
             }
         }
     }
-    Ok(block)
+    match place_of_block(edit, file, old, lists) {
+        Ok(place) => {
+            // They count this use already.
+            for inode in values {
+                *references.0.entry(inode).or_default() -= 1;
+            }
+            Ok(place)
+        }
+        Err(error) => {
+            give_back(edit, &values)?;
+            Err(error)
+        }
+    }
 }
 
-fn is_shared<E: EditInodes>(edit: &E, block: BlockNo) -> Result<bool, Error> {
-    let bytes = edit.metadata(block, BlockKind::XattrBlock)?;
-    Ok(RawXattrHeader::from_block(&bytes, block)?.h_refcount.get() > 1)
+/// Values that were obtained are not used after all.
+fn give_back<E: EditInodes>(edit: &mut E, values: &[InodeNo]) -> Result<(), Error> {
+    values.iter().try_for_each(|inode| value::change_references(edit, *inode, -1))
+}
+
+/// Finds a place for the attributes in a block.
+fn place_of_block<E: EditInodes>(
+    edit: &mut E,
+    file: &LoadedInode,
+    old: &Attributes,
+    lists: &Attributes,
+) -> Result<ToBlock, Error> {
+    if lists.in_block.is_empty() || lists.in_block == old.in_block {
+        return Ok(ToBlock::Nowhere);
+    }
+    if let Some(block) = share(edit, &lists.in_block)? {
+        return Ok(ToBlock::Shared(block));
+    }
+    if file.file_acl.0 != 0 && is_own(edit, file.file_acl)? {
+        return Ok(ToBlock::Own);
+    }
+    let request = AllocationRequest {
+        inode: file.number,
+        purpose: Purpose::Metadata,
+        goal: Some(default_goal(edit, file.number)?),
+        count: 1,
+        part: None,
+    };
+    Ok(ToBlock::New(edit.allocate(request)?))
+}
+
+/// Takes a share of a block that holds these attributes, if one is known.
+fn share<E: EditInodes>(edit: &mut E, list: &[Xattr]) -> Result<Option<BlockNo>, Error> {
+    let mut wanted = vec![0; edit.geometry().block_len()];
+    if encode_block(list, 1, &mut wanted).is_err() {
+        return Ok(None);
+    }
+    let hash = hash_of(&wanted);
+    if hash == 0 {
+        // Not to be shared.
+        return Ok(None);
+    }
+    edit.with_shared_blocks(hash, |edit, blocks| {
+        for block in blocks.iter().copied() {
+            let is_taken = edit.modify(block, BlockKind::XattrBlock, |bytes| {
+                if bytes.get(size_of::<RawXattrHeader>()..)
+                    != wanted.get(size_of::<RawXattrHeader>()..)
+                {
+                    return false;
+                }
+                let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return false };
+                let users = header.h_refcount.get();
+                if header.h_hash.get() != hash || users == 0 || users >= MAX_USERS {
+                    return false;
+                }
+                header.h_refcount.set(users + 1);
+                true
+            })?;
+            if is_taken {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// Whether a block has no other user; then none comes from now on.
+fn is_own<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Error> {
+    let hash = hash_of(&edit.metadata(block, BlockKind::XattrBlock)?);
+    edit.with_shared_blocks(hash, |edit, blocks| {
+        let bytes = edit.metadata(block, BlockKind::XattrBlock)?;
+        let is_own = RawXattrHeader::from_block(&bytes, block)?.h_refcount.get() <= 1;
+        if is_own {
+            blocks.retain(|known| *known != block);
+        }
+        Ok(is_own)
+    })
+}
+
+/// Lets other files share a block that was written.
+fn offer<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<(), Error> {
+    let hash = hash_of(&edit.metadata(block, BlockKind::XattrBlock)?);
+    if hash != 0 {
+        edit.with_shared_blocks(hash, |_, blocks| {
+            blocks.retain(|known| *known != block);
+            blocks.push(block);
+        });
+    }
+    Ok(())
+}
+
+fn hash_of(bytes: &[u8]) -> u32 {
+    RawXattrHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.h_hash.get())
 }
 
 /// Rewrites the block in place, moves to a new one, or does without.
@@ -331,28 +433,36 @@ fn exchange_block<E: EditInodes>(
     file: &mut LoadedInode,
     old: &Attributes,
     lists: &Attributes,
-    taken: Option<Run>,
+    to: ToBlock,
     references: &mut References,
 ) -> Result<(), Error> {
     let block = file.file_acl;
     let no_room = |at: BlockNo| {
         Flaw::Rule("attributes need more room than their block has").at(Place::XattrBlock(at))
     };
-    references.count(&lists.in_block, 1);
-    if taken.is_none() && !lists.in_block.is_empty() {
-        references.count(&old.in_block, -1);
-        let written = edit.modify(block, BlockKind::XattrBlock, |bytes| {
-            encode_block(&lists.in_block, 1, bytes)
-        })?;
-        return Ok(written.map_err(|_| no_room(block))?);
-    }
-    let start = taken.map_or(BlockNo(0), |run| run.start);
-    if taken.is_some() {
-        let written = edit.create(start, BlockKind::XattrBlock, |bytes| {
-            encode_block(&lists.in_block, 1, bytes)
-        })?;
-        written.map_err(|_| no_room(start))?;
-    }
+    let start = match to {
+        ToBlock::Nowhere => BlockNo(0),
+        // Its values count the block once, whoever uses it.
+        ToBlock::Shared(shared) => shared,
+        ToBlock::Own => {
+            references.count(&lists.in_block, 1);
+            references.count(&old.in_block, -1);
+            let written = edit.modify(block, BlockKind::XattrBlock, |bytes| {
+                encode_block(&lists.in_block, 1, bytes)
+            })?;
+            written.map_err(|_| no_room(block))?;
+            return offer(edit, block);
+        }
+        ToBlock::New(run) => {
+            references.count(&lists.in_block, 1);
+            let written = edit.create(run.start, BlockKind::XattrBlock, |bytes| {
+                encode_block(&lists.in_block, 1, bytes)
+            })?;
+            written.map_err(|_| no_room(run.start))?;
+            offer(edit, run.start)?;
+            run.start
+        }
+    };
     if block.0 != 0 && leave_block(edit, block)? {
         references.count(&old.in_block, -1);
     }
@@ -362,11 +472,18 @@ fn exchange_block<E: EditInodes>(
 
 /// One user of a block less. Whether it was the last: the block is freed then.
 fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Error> {
-    let left = edit.modify(block, BlockKind::XattrBlock, |bytes| {
-        let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return 0 };
-        let left = header.h_refcount.get().saturating_sub(1);
-        header.h_refcount.set(left);
-        left
+    let hash = hash_of(&edit.metadata(block, BlockKind::XattrBlock)?);
+    let left = edit.with_shared_blocks(hash, |edit, blocks| {
+        let left = edit.modify(block, BlockKind::XattrBlock, |bytes| {
+            let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return 0 };
+            let left = header.h_refcount.get().saturating_sub(1);
+            header.h_refcount.set(left);
+            left
+        })?;
+        if left == 0 {
+            blocks.retain(|known| *known != block);
+        }
+        Ok::<_, Error>(left)
     })?;
     if left > 0 {
         return Ok(false);

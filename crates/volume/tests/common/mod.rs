@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 pub(crate) mod edited;
+pub(crate) mod worked;
 
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;

@@ -9,7 +9,7 @@ use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_testkit::history::{
     Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
-    Subject, XattrHow, acl_to_xattr, bytes_of, flags,
+    Subject, XattrHow, acl_to_xattr, bytes_of, flags, value_of,
 };
 use extant_testkit::{Kind, TreeSnapshot, differences};
 use extant_volume::ops::FallocateMode;
@@ -239,7 +239,8 @@ impl Engine {
                     XattrHow::Create => XattrSet::Create,
                     XattrHow::Replace => XattrSet::Replace,
                 };
-                volume.set_xattr(self.number(*file), name, &bytes_of(*seed, *len), how)?;
+                let value = value_of(name, *seed, *len);
+                volume.set_xattr(self.number(*file), name, &value, how)?;
             }
             Call::RemoveXattr { file, name } => volume.remove_xattr(self.number(*file), name)?,
             Call::SetAcl { file, default, acl } => {

@@ -4,7 +4,10 @@ use super::{File, Model};
 use crate::Kind;
 use crate::history::acl::{AclEntry, AclTag, is_plain, mode_of, with_mode};
 use crate::history::flags;
-use crate::history::{Answer, Attributes, Call, Creator, FileId, RenameHow, Stamp, Step, bytes_of};
+use crate::history::{
+    Answer, Attributes, CAPABILITY, Call, Creator, FileId, RenameHow, Stamp, Step, bytes_of,
+    value_of,
+};
 use std::sync::Arc;
 
 const SETGID: u32 = 0o2000;
@@ -75,6 +78,9 @@ impl Model {
             Call::SetOwner { file, uid, gid } => {
                 let changed = self.get_mut(*file);
                 (changed.uid, changed.gid) = (*uid, *gid);
+                if !changed.is_dir() {
+                    changed.xattrs.remove(CAPABILITY);
+                }
                 self.touch(*file, now);
             }
             Call::SetTimes { file, mtime, .. } => {
@@ -82,7 +88,7 @@ impl Model {
                 self.get_mut(*file).mtime = Stamp::Set(*mtime);
             }
             Call::SetXattr { file, name, seed, len, .. } => {
-                self.get_mut(*file).xattrs.insert(name.clone(), bytes_of(*seed, *len));
+                self.get_mut(*file).xattrs.insert(name.clone(), value_of(name, *seed, *len));
                 self.touch(*file, now);
             }
             Call::RemoveXattr { file, name } => {

@@ -1,7 +1,7 @@
 //! The content of files.
 
 use super::Model;
-use crate::history::{Call, Fallocate, FileId, Stamp, Step};
+use crate::history::{CAPABILITY, Call, Fallocate, FileId, Stamp, Step};
 use std::ops::Range;
 
 impl Model {
@@ -10,6 +10,7 @@ impl Model {
             return;
         }
         let file = self.get_mut(id);
+        file.xattrs.remove(CAPABILITY);
         file.content.write(offset, bytes);
         file.size = file.size.max(offset + bytes.len() as u64);
         self.touch_content(id, now);
@@ -17,6 +18,7 @@ impl Model {
 
     pub(super) fn truncated(&mut self, now: u32, id: FileId, size: u64) {
         let file = self.get_mut(id);
+        file.xattrs.remove(CAPABILITY);
         let old = std::mem::replace(&mut file.size, size);
         if size < old {
             file.content.zero(size..old);
@@ -48,6 +50,7 @@ impl Model {
         len: u64,
     ) {
         let file = self.get_mut(id);
+        file.xattrs.remove(CAPABILITY);
         let (size, end) = (file.size, offset + len);
         match how {
             Fallocate::Allocate => file.size = size.max(end),

@@ -32,6 +32,10 @@ impl Model {
             | Call::Write { .. }
             | Call::Truncate { .. }
             | Call::SetProject { .. }
+            // A shared block of attributes is copied before it changes.
+            | Call::RemoveXattr { .. }
+            | Call::SetOwner { .. }
+            | Call::SetMode { .. }
             | Call::Fallocate { .. } => self.rules.may_fill,
             Call::SetXattr { file, name, len, .. } => {
                 let file = self.get(*file);

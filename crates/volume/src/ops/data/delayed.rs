@@ -1,6 +1,7 @@
 //! Writes into holes, kept in memory until they get their blocks; reads that see them; and writes over blocks that hold data, which
 //! change nothing of the file but its times.
 
+use super::super::xattrs::may_have_capabilities;
 use super::super::{Creator, credits};
 use super::range::touched;
 use super::{SETGID_EXECUTABLE, SETUID, check_takes_writes, touch};
@@ -172,6 +173,7 @@ impl Volume {
             || file.is_inline()
             || self.is_journalled(&file)
             || file.flags.intersects(InodeFlags::APPEND | InodeFlags::SYNC)
+            || may_have_capabilities(&file) && !shared.has_no_capabilities()
         {
             return Ok(false);
         }

@@ -100,6 +100,7 @@ impl Volume {
             self.write_back(live, &file, &mut inode);
             if inode.is_inline() {
                 if mode == FallocateMode::PunchHole {
+                    self.drop_capabilities(&file, &mut inode)?;
                     return self.punch_inline(&mut inode, offset..end, by);
                 }
                 self.leave_inode(live, &mut inode, by)?;
@@ -109,6 +110,11 @@ impl Volume {
             }
             if mode != FallocateMode::PunchHole && !inode.is_extent_mapped() {
                 return Err(Error::NotSupported("preallocation in a file without extents"));
+            }
+            // Ranges that cannot be moved are refused on the way.
+            let moves = matches!(mode, FallocateMode::CollapseRange | FallocateMode::InsertRange);
+            if !moves {
+                self.drop_capabilities(&file, &mut inode)?;
             }
             match mode {
                 FallocateMode::Allocate | FallocateMode::KeepSize => {
@@ -120,7 +126,11 @@ impl Volume {
                 }
                 FallocateMode::CollapseRange => self.collapse(&mut inode, offset..end, by),
                 FallocateMode::InsertRange => self.insert_range(&mut inode, offset..end, by),
+            }?;
+            if moves {
+                self.drop_capabilities(&file, &mut inode)?;
             }
+            Ok(())
         })
     }
 

@@ -43,6 +43,7 @@ impl Volume {
             }
             if inode.is_inline() {
                 if size <= inline::room(self, &inode)? as u64 {
+                    self.drop_capabilities(&file, &mut inode)?;
                     let mut contents = inline::contents(self, &inode)?;
                     contents.resize(size as usize, 0); // within the inode
                     let is_stored = self.store_inline(&mut inode, &contents, by)?;
@@ -54,6 +55,7 @@ impl Volume {
             if size > max_size(self.geometry(), &inode) {
                 return Err(Error::FileTooLarge);
             }
+            self.drop_capabilities(&file, &mut inode)?;
             if size == 0 && inode.delayed().size(inode.size) > 0 {
                 file.set_replaced(live.options.auto_da_alloc);
             }
@@ -135,7 +137,14 @@ impl Volume {
     ) -> Result<(), Error> {
         let mut next = Some(first);
         while let Some(from) = next {
-            next = self.remove_step(edit, file, from..FileBlock(MAX_FILE_BLOCKS))?;
+            next = match self.remove_step(edit, file, from..FileBlock(MAX_FILE_BLOCKS)) {
+                Ok(next) => next,
+                Err(error) => {
+                    // What was given back before must not stay mapped.
+                    write_inode(edit, file.number, &file.inode)?;
+                    return Err(error);
+                }
+            };
             if next.is_some() {
                 self.live()?.orphans.lock().add(edit, file.number)?;
                 write_inode(edit, file.number, &file.inode)?;

@@ -133,6 +133,7 @@ impl Volume {
         if room == 0 {
             return Err(Error::FileTooLarge);
         }
+        self.drop_capabilities(shared, &mut file)?;
         // At most the length of a slice.
         let bytes = &bytes[..room.min(bytes.len() as u64) as usize];
         let is_in_frames = file.is_inline() || self.is_journalled(&file);

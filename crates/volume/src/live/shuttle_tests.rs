@@ -1,0 +1,189 @@
+//! The cache of inodes, and files made and deleted by several threads, under shuttle's scheduler.
+
+use super::inodes::{InodeCache, LockAs};
+use crate::error::Error;
+use crate::read::inode::LoadedInode;
+use crate::{Creator, LiveOptions, OpenOptions, Volume};
+use extant_device::env::Env;
+use extant_device::sync::{Arc, Mutex, thread};
+use extant_device::{Device, MemoryDevice};
+use extant_ondisk::bitmap::BitmapKind;
+use extant_ondisk::inode::Inode;
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_testkit::{TempImage, skip};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner};
+use std::collections::{BTreeSet, HashMap};
+
+const STACK: usize = 1 << 20;
+
+fn run(scheduler: impl Scheduler + 'static, test: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = STACK;
+    Runner::new(scheduler, config).run(test);
+}
+
+/// As many inodes of one shard as push each other out of it.
+const INODES: u32 = 20;
+
+fn numbered(at: u32) -> InodeNo {
+    InodeNo(64 * (at + 1))
+}
+
+fn inode(number: InodeNo, links: u16) -> LoadedInode {
+    let now = Timestamp::new(0, 0);
+    let inode = Inode {
+        mode: 0o100_644,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        atime: now,
+        ctime: now,
+        mtime: now,
+        crtime: None,
+        dtime: 0,
+        links,
+        blocks: 0,
+        flags: extant_ondisk::inode::InodeFlags::empty(),
+        version: 0,
+        i_block: [0; 60],
+        generation: 0,
+        file_acl: BlockNo(0),
+        extra_isize: 0,
+        project: None,
+    };
+    LoadedInode { number, inode, xattr_space: Box::default() }
+}
+
+/// Threads count in inodes, and store each count in a record, as operations do, while inodes push each other out: no count is
+/// lost, and whoever has an inode has the same as everybody else.
+fn threads_count_in_inodes(rounds: u32) {
+    let cache = Arc::new(InodeCache::new(0));
+    let records: Arc<Mutex<HashMap<InodeNo, u16>>> = Arc::default();
+    let workers: Vec<_> = (0..2_u32)
+        .map(|me| {
+            let (cache, records) = (cache.clone(), records.clone());
+            thread::spawn(move || {
+                for round in 0..rounds {
+                    let number = numbered(round % 3);
+                    let ours = cache.get(number);
+                    let load = || {
+                        let stored = records.lock().get(&number).copied().unwrap_or(1);
+                        Ok::<_, Error>(inode(number, stored))
+                    };
+                    let mut locked = ours.write_with(LockAs::File, load).unwrap();
+                    locked.inode.links += 1;
+                    records.lock().insert(number, locked.links);
+                    if (round + me) % 2 == 0 {
+                        for other in 3..INODES {
+                            cache.get(numbered(other));
+                        }
+                    }
+                    assert!(Arc::ptr_eq(&ours, &cache.get(number)), "two of {number}");
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    let records = records.lock();
+    let counted: u32 = records.values().map(|links| u32::from(*links) - 1).sum();
+    assert_eq!(counted, 2 * rounds);
+}
+
+#[test]
+fn counts_in_inodes_agree_in_random_schedules() {
+    run(RandomScheduler::new(1000), || threads_count_in_inodes(4));
+}
+
+#[test]
+fn counts_in_inodes_agree_where_threads_are_switched_at_few_places() {
+    run(PctScheduler::new(3, 500), || threads_count_in_inodes(6));
+}
+
+fn opened(device: &Arc<dyn Device>) -> Volume {
+    let options = LiveOptions::default();
+    OpenOptions::default().open_live(device.clone(), &Env::threads(), &options).unwrap()
+}
+
+/// Bytes of a file's piece.
+fn bytes_of(me: u8, round: u8) -> Vec<u8> {
+    vec![me * 16 + round + 1; 2500]
+}
+
+/// Threads make, fill, cut and delete files of one directory: no block has two owners, and what groups and superblock count is
+/// what is there.
+fn threads_allocate(base: &[u8], rounds: u8) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
+    let volume = Arc::new(opened(&device));
+    let workers: Vec<_> = (0..2_u8)
+        .map(|me| {
+            let volume = volume.clone();
+            thread::spawn(move || {
+                for round in 0..rounds {
+                    let name = format!("f{me}-{round}").into_bytes();
+                    let made = volume.create(InodeNo::ROOT, &name, 0o644, &Creator::ROOT).unwrap();
+                    volume.acquire(made.number).unwrap();
+                    volume.write(made.number, 0, &bytes_of(me, round)).unwrap();
+                    if round % 2 == 0 {
+                        volume.unlink(InodeNo::ROOT, &name).unwrap();
+                    } else {
+                        volume.truncate(made.number, 1500).unwrap();
+                    }
+                    if round % 3 == me % 3 {
+                        volume.sync().unwrap();
+                    }
+                    volume.release(made.number, 1).unwrap();
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    let Some(volume) = Arc::into_inner(volume) else { panic!("everybody has ended") };
+    volume.close().unwrap();
+    let volume = Volume::open(device).unwrap();
+    let mut owned = BTreeSet::new();
+    for me in 0..2 {
+        for round in (1..rounds).step_by(2) {
+            let name = format!("f{me}-{round}").into_bytes();
+            let file = volume.lookup(InodeNo::ROOT, &name).unwrap().inode;
+            let mut found = vec![0; 3000];
+            let count = volume.read(file, 0, &mut found).unwrap();
+            assert_eq!(found[..count], bytes_of(me, round)[..1500]);
+            for run in volume.extents(file).unwrap() {
+                let run = run.unwrap();
+                let start = run.physical().expect("a file without holes");
+                for block in start.0..start.0 + run.len {
+                    assert!(owned.insert(block), "block {block} has two owners");
+                }
+            }
+        }
+    }
+    let geometry = volume.geometry();
+    let mut free = 0;
+    for group in (0..geometry.groups_count).map(GroupNo) {
+        let bits = volume.bitmap(group, BitmapKind::Block).unwrap();
+        let clusters = geometry.group_clusters(group);
+        let is_free = |bit: &u32| bits[(bit / 8) as usize] & 1 << (bit % 8) == 0;
+        let counted = (0..clusters).filter(is_free).count() as u32;
+        assert_eq!(counted, volume.group_desc(group).unwrap().free_clusters, "{group}");
+        free += u64::from(counted);
+    }
+    assert_eq!(free, volume.superblock().free_blocks);
+}
+
+#[test]
+fn blocks_have_one_owner_in_random_schedules() {
+    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-g", "512", "-N", "64"];
+    let image = match TempImage::by_mke2fs(4 << 20, &options) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    // Its locks are shuttle's too, so the device is made inside.
+    let base = std::fs::read(image.path()).unwrap();
+    run(RandomScheduler::new(60), move || threads_allocate(&base, 4));
+}
