@@ -58,6 +58,8 @@ pub(crate) struct LiveInode {
     may_be_named: AtomicBool,
     /// It was emptied to be written anew; told under its lock.
     is_replaced: AtomicBool,
+    /// Somebody who waits for memory writes its delayed data.
+    is_written: AtomicBool,
     /// Why delayed data were lost, until somebody who waits for them is told.
     lost: Mutex<Option<Error>, LostLock>,
     /// Its attributes were looked through, and it has no capabilities.
@@ -208,6 +210,16 @@ impl LiveInode {
         self.is_replaced.store(is_replaced, Ordering::Relaxed);
     }
 
+    /// Somebody begins to write the delayed data, unless another does.
+    pub(crate) fn start_writing(&self) -> bool {
+        !self.is_written.swap(true, Ordering::Acquire)
+    }
+
+    /// The data are written.
+    pub(crate) fn end_writing(&self) {
+        self.is_written.store(false, Ordering::Release);
+    }
+
     /// Delayed data were lost: the next one who waits for them is told.
     pub(crate) fn set_lost(&self, why: Error) {
         self.lost.lock().get_or_insert(why);
@@ -337,6 +349,7 @@ impl InodeCache {
             synced: AtomicU64::new(0),
             may_be_named: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
+            is_written: AtomicBool::new(false),
             lost: Mutex::default(),
             has_no_capabilities: AtomicBool::new(false),
         });

@@ -78,20 +78,24 @@ impl DelayedMemory {
         used.waiting > 0 || used.bytes > self.limit.load(Ordering::Relaxed) / 2
     }
 
-    /// Waits until so many bytes may be delayed. No lock is held; `wake` calls for somebody who writes.
-    pub(crate) fn admit(&self, env: &Env, bytes: u64, wake: impl Fn()) -> Admission<'_> {
-        let mut used = self.used.lock();
+    /// Waits until so many bytes may be delayed. No lock is held; `help` writes some data meanwhile, unless enough others do, and
+    /// calls for the background writer.
+    pub(crate) fn admit(&self, env: &Env, bytes: u64, help: impl Fn() -> bool) -> Admission<'_> {
         let is_over =
             |used: &Used| used.bytes > 0 && used.bytes + bytes > self.limit.load(Ordering::Relaxed);
-        if is_over(&used) {
+        let mut used = self.used.lock();
+        while is_over(&used) {
             used.waiting += 1;
             drop(used);
-            wake();
+            let has_helped = help();
             used = self.used.lock();
-            env.wait_while(&self.given_back, &mut used, |used| is_over(used));
+            if !has_helped {
+                env.wait_while(&self.given_back, &mut used, |used| is_over(used));
+            }
             used.waiting -= 1;
         }
         used.bytes += bytes;
+        drop(used);
         Admission { memory: self, bytes }
     }
 

@@ -20,11 +20,15 @@ use crate::live::inodes::LiveInode;
 use crate::live::ranks::{DelayListLock, LostLock};
 use crate::volume::{Source, Volume};
 use extant_device::env::Waker;
+use extant_device::sync::atomic::{AtomicU32, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_ondisk::InodeNo;
 use memory::DelayedMemory;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// How many of those who wait for memory write at once.
+const MOST_HELPERS: u32 = 8;
 
 /// The delayed data of a volume.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(crate) struct Delays {
     /// Why data of any file were lost, until somebody who waits for all is told.
     lost: Mutex<Option<Error>, LostLock>,
     waker: Mutex<Option<Waker>, LostLock>,
+    /// How many of those who wait for memory write.
+    helpers: AtomicU32,
 }
 
 impl Delays {
@@ -48,6 +54,7 @@ impl Delays {
             files: Mutex::default(),
             lost: Mutex::default(),
             waker: Mutex::default(),
+            helpers: AtomicU32::new(0),
         }
     }
 
@@ -86,6 +93,24 @@ impl Delays {
     fn first(&self) -> Option<(Duration, Arc<LiveInode>)> {
         let files = self.files.lock();
         files.first_key_value().map(|((due, _), file)| (*due, file.clone()))
+    }
+
+    /// The first file whose data nobody who waits for memory writes yet. [`Self::end_part`] follows. `None` where enough write.
+    fn take_part(&self) -> Option<Arc<LiveInode>> {
+        if self.helpers.fetch_add(1, Ordering::Relaxed) < MOST_HELPERS {
+            let files = self.files.lock();
+            let free = files.values().find(|file| file.start_writing());
+            if let Some(file) = free {
+                return Some(file.clone());
+            }
+        }
+        self.helpers.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+
+    fn end_part(&self, file: &LiveInode) {
+        file.end_writing();
+        self.helpers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// All files that have delayed data.

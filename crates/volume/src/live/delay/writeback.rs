@@ -145,6 +145,16 @@ impl Volume {
         }
     }
 
+    /// Who waits for memory writes the oldest data that nobody else writes, so that the device has several requests at once. False
+    /// where enough others do.
+    pub(crate) fn help_to_write(&self, live: &Live) -> bool {
+        live.delays.wake_writer();
+        let Some(shared) = live.delays.take_part() else { return false };
+        self.write_back_file(live, &shared);
+        live.delays.end_part(&shared);
+        true
+    }
+
     /// One turn of the background writer: what is old, and while memory is short what is oldest.
     fn write_back_old(&self, live: &Live) -> Next {
         let frames = live.journal.frames_count() as u64;

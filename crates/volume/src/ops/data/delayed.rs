@@ -40,7 +40,7 @@ impl Volume {
         let is_delayed = live.delays.is_on && bytes > 0 && bytes <= memory.largest();
         is_delayed.then(|| {
             let wanted = bytes + beyond(self.geometry());
-            memory.admit(&live.env, wanted, || live.delays.wake_writer())
+            memory.admit(&live.env, wanted, || self.help_to_write(live))
         })
     }
 
