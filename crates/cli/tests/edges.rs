@@ -157,3 +157,79 @@ fn letters_of_the_twins_work_or_are_refused_by_name() {
         assert!(code == 1 && said.contains("'-Q'"), "{twin}: {code} {said}");
     }
 }
+
+#[test]
+fn build_replaces_images_and_nothing_else_unasked() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir_all(&source).unwrap();
+    let source = source.to_str().unwrap();
+    let build = |output: &Path, more: &[&str]| {
+        let words = ["build", "-o", output.to_str().unwrap()];
+        extant(words.iter().chain(more).copied().chain([source]))
+    };
+    let image = scratch.join("disk.img");
+    for _ in 0..2 {
+        quiet(&build(&image, &["-q"]));
+    }
+    let notes = scratch.join("notes.txt");
+    fs::write(&notes, "keep me").unwrap();
+    let refused = build(&notes, &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        text(&refused.stderr).contains("notes.txt: it contains what is no file system"),
+        "{refused:?}"
+    );
+    assert_eq!(fs::read(&notes).unwrap(), b"keep me");
+    quiet(&build(&notes, &["-q", "-F"]));
+    let refused = build(Path::new("-"), &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("standard output"), "{refused:?}");
+}
+
+#[test]
+fn sizes_without_a_unit_are_those_of_mke2fs() {
+    let Some(e2fsck) = tool("e2fsck") else { skip!("no e2fsprogs here") };
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir_all(&source).unwrap();
+    for (words, bytes) in [
+        (&["--size", "20480"][..], 20 << 20),
+        (&["--size", "20480", "-b", "4096"], 80 << 20),
+        (&["--size", "20m"], 20 << 20),
+        (&["--size", "256m", "-b", "65536", "-F"], 256 << 20),
+    ] {
+        let image = scratch.join("disk.img");
+        let words = [&["build", "-q", "-o", image.to_str().unwrap()], words].concat();
+        let output = extant(words.iter().copied().chain([source.to_str().unwrap()]));
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        assert_eq!(fs::metadata(&image).unwrap().len(), bytes, "{words:?}");
+        let checked = e2fsck.run(["-fn", image.to_str().unwrap()]);
+        assert!(checked.status.success(), "{words:?}: {checked:?}");
+    }
+}
+
+#[test]
+fn a_label_that_is_too_long_is_not_cut_in_silence() {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir_all(&source).unwrap();
+    let image = scratch.join("disk.img");
+    let words = ["build", "-q", "-L", "a label with many letters", "-o"];
+    let output =
+        extant(words.iter().copied().chain([image.to_str().unwrap(), source.to_str().unwrap()]));
+    assert!(
+        output.status.success() && text(&output.stderr).contains("'a label with man'"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn manual_pages_name_the_values_of_options() {
+    let scratch = Scratch::new();
+    quiet(&extant(["man", scratch.path().to_str().unwrap()]));
+    let page = fs::read_to_string(scratch.join("extant-build.1")).unwrap();
+    assert!(page.contains("extant build [OPTIONS] \\-o <IMAGE> <SOURCE>..."), "{page}");
+    let table = fs::read_to_string(scratch.join("extant.1")).unwrap();
+    assert!(table.contains("SUBCOMMANDS") && table.contains("SYNOPSIS"), "{table}");
+}

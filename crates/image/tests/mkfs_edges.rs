@@ -299,3 +299,24 @@ fn a_volume_past_2_to_the_32_blocks_is_laid_out_in_memory() {
     volume.add_special_inodes(&RunSet::new()).expect("room");
     assert!(volume.free_blocks() > (1 << 34) - (1 << 28));
 }
+
+/// With clusters the first data block is 0 even where blocks have 1 KiB, and nothing lies before a backup superblock.
+#[test]
+fn the_resize_inode_is_sound_with_clusters_of_small_blocks() {
+    if !has_oracles() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("disk.img");
+    for line in [
+        "-q -F -t ext4 -O bigalloc IMAGE 500M",
+        "-q -F -t ext4 -b 1024 -O bigalloc -C 4096 IMAGE 100M",
+        "-q -F -t ext4 -b 1024 -O bigalloc -C 4096 IMAGE 3G",
+        "-q -F -t ext4 -b 1024 -O bigalloc IMAGE 3G",
+        "-q -F -t ext4 -b 1024 -O bigalloc,sparse_super2 IMAGE 500M",
+    ] {
+        drop(fs::remove_file(&image));
+        make(line, &image).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert_eq!(e2fsck_fn(&image), Ok(()), "{line}");
+    }
+}

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use extant_device::FileDevice;
 use extant_image::build::{BuildOptions, Progress, Report, Size, build};
-use extant_image::mkfs::{Options, probe::probe};
+use extant_image::mkfs::{
+    Options,
+    probe::{is_ext, probe},
+};
 use extant_image::source::{OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources};
 
 use super::mkfs::Format;
@@ -23,7 +26,8 @@ pub(crate) struct Args {
     /// The image to make
     #[arg(short, value_name = "IMAGE")]
     output: PathBuf,
-    /// The volume's size: N, Nk, NM, NG, NT, auto for an exact fit, or device for a whole block device
+    /// The volume's size: N blocks of 1 KiB, or of -b where that is given; Nk, NM, NG, NT; auto for an exact fit, which leaves
+    /// no room for changes; or device for a whole block device
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     size: String,
     #[command(flatten)]
@@ -46,6 +50,9 @@ pub(crate) struct Args {
     /// Threads that read and write; the bytes do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Make what is unusual, as blocks of more than 4 KiB, and replace a file that is no file system
+    #[arg(short = 'F')]
+    force: bool,
     /// Say nothing but errors
     #[arg(short)]
     quiet: bool,
@@ -64,6 +71,10 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let epoch = epoch()?;
         let options = self.options(epoch)?;
+        self.check_output()?;
+        if let Some(warning) = options.format.label_warning() {
+            session.remark(warning)?;
+        }
         let sources = self.sources.iter().map(|source| Source::of(source));
         let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;
         let platform = self.platform.as_deref().map(str::parse).transpose();
@@ -99,19 +110,42 @@ impl Args {
         if let Some(seed) = &self.hash_seed {
             words.extend(["-E".into(), format!("hash_seed={seed}").into()]);
         }
+        if self.force {
+            words.push("-F".into());
+        }
         words.extend(["--".into(), self.output.clone().into()]);
         let format = Options::parse(words).map_err(Failure::usage)?;
         Ok(BuildOptions {
             output: self.output.clone(),
-            format,
             size: match self.size.as_str() {
                 "auto" => Size::Auto,
                 "device" => Size::Device,
-                size => Size::Given(size.to_owned()),
+                size => given(size.to_owned(), &format),
             },
+            format,
             epoch,
             threads: self.threads.map(usize::from),
         })
+    }
+
+    /// An image that is there is replaced when the new one is whole. Any other file was hardly meant.
+    fn check_output(&self) -> Result<(), Failure> {
+        if self.output.as_os_str() == "-" {
+            return Err(Failure::usage(
+                "-o -: an image cannot go to standard output; ./- names a file",
+            ));
+        }
+        let there = std::fs::metadata(&self.output);
+        if self.force || !there.is_ok_and(|file| file.is_file() && file.len() > 0) {
+            return Ok(());
+        }
+        let device = FileDevice::open(&self.output).map_err(Failure::new)?;
+        if is_ext(&device).map_err(Failure::new)? {
+            return Ok(());
+        }
+        let found = probe(&device, 0).map_err(Failure::new)?;
+        let found = found.unwrap_or_else(|| "what is no file system".to_owned());
+        Err(Failure::at(&self.output, format_args!("it contains {found}; -F replaces it")))
     }
 
     fn owners(&self) -> Result<Owners, Failure> {
@@ -164,7 +198,7 @@ pub(crate) fn populate(
     let output = format.device.clone();
     let there = std::fs::metadata(&output).ok();
     let size = match (format.size.take(), &there) {
-        (Some(size), _) => Size::Given(size),
+        (Some(size), _) => given(size, &format),
         (None, Some(file)) if file.is_file() && file.len() > 0 => {
             Size::Given(format!("{}k", file.len() / 1024))
         }
@@ -196,6 +230,12 @@ pub(crate) fn populate(
         session.remark(format_args!("warning: {warning}"))?;
     }
     if is_quiet { Ok(()) } else { tell(&output, &report, session) }
+}
+
+/// A size as mke2fs reads it: without a unit it counts blocks where their size is given, else KiB.
+fn given(size: String, format: &Options) -> Size {
+    let is_bare = size.bytes().all(|byte| byte.is_ascii_digit());
+    Size::Given(if is_bare && format.block_size.is_none() { size + "k" } else { size })
 }
 
 fn epoch() -> Result<Option<i64>, Failure> {

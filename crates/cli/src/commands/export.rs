@@ -23,7 +23,7 @@ use crate::target::Target;
 /// Extended attributes, ACLs, nanoseconds and holes are kept, in PAX and GNU headers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The archive; standard output without it
+    /// The archive; standard output without it, or with -
     #[arg(short, value_name = "FILE.tar")]
     output: Option<PathBuf>,
     /// The image, or a directory in it
@@ -42,7 +42,7 @@ const NO_ARCHIVE: u8 = 8;
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        match &self.output {
+        match self.output.as_ref().filter(|output| output.as_os_str() != "-") {
             None => {
                 let code = |failure: Failure| match self.writes_for_another {
                     true => failure.with_code(NO_ARCHIVE),

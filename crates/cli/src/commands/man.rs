@@ -56,9 +56,29 @@ const EXIT_STATUS: [(&str, &str); 4] = [
 ];
 
 fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
+    let usage = command.clone().render_usage().to_string();
+    let has_subcommands = command.get_subcommands().any(|inner| !inner.is_hide_set());
+    let has_options = command.get_arguments().any(|argument| !argument.is_hide_set());
     let man = Man::new(command).source(concat!("extant ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
-    man.render(&mut page).map_err(Failure::new)?;
+    man.render_title(&mut page).map_err(Failure::new)?;
+    man.render_name_section(&mut page).map_err(Failure::new)?;
+    // clap_mangen's synopsis leaves out the names of values.
+    page.extend(b".SH SYNOPSIS\n.nf\n");
+    let usage = usage.trim_start_matches("Usage:").trim_start();
+    for line in usage.lines() {
+        page.extend(line.trim().replace('\\', "\\\\").replace('-', "\\-").bytes());
+        page.push(b'\n');
+    }
+    page.extend(b".fi\n");
+    man.render_description_section(&mut page).map_err(Failure::new)?;
+    if has_options {
+        man.render_options_section(&mut page).map_err(Failure::new)?;
+    }
+    if has_subcommands {
+        man.render_subcommands_section(&mut page).map_err(Failure::new)?;
+    }
+    man.render_extra_section(&mut page).map_err(Failure::new)?;
     page.extend(b".SH EXIT STATUS\n");
     for (code, meaning) in EXIT_STATUS {
         page.extend(format!(".TP\n\\fB{code}\\fR\n{meaning}\n").bytes());

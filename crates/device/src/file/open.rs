@@ -89,6 +89,12 @@ pub enum FileError {
     },
 }
 
+/// How often and after which pauses a block device that is in use is tried again: a process that another thread of ours just
+/// starts holds copies of all descriptors for a moment, and with them what we have given back.
+const BUSY_TRIES: usize = 10;
+const BUSY_PAUSE: rustix::thread::Timespec =
+    rustix::thread::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
 impl OpenOptions {
     /// For reading, through the page cache, without a lock.
     pub fn new() -> Self {
@@ -202,7 +208,7 @@ impl OpenOptions {
         if is_block && self.write && !self.claimed {
             flags |= OFlags::EXCL;
         }
-        let open = |flags: OFlags| {
+        let open_once = |flags: OFlags| {
             fs::OpenOptions::new()
                 .read(true)
                 .write(self.write)
@@ -210,6 +216,20 @@ impl OpenOptions {
                 .create_new(self.create_new && !is_block)
                 .custom_flags(flags.bits().cast_signed())
                 .open(path)
+        };
+        let is_busy = |result: &io::Result<File>| {
+            is_block && result.as_ref().is_err_and(|error| is_errno(error, Errno::BUSY))
+        };
+        let open = |flags| {
+            let mut result = open_once(flags);
+            for _ in 0..BUSY_TRIES {
+                if !is_busy(&result) {
+                    break;
+                }
+                let _ = rustix::thread::nanosleep(&BUSY_PAUSE);
+                result = open_once(flags);
+            }
+            result
         };
         let result =
             if self.direct == Direct::Off { open(flags) } else { open(flags | OFlags::DIRECT) };

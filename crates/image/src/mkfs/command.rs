@@ -91,7 +91,9 @@ where
     for warning in &figures.warnings {
         dialogue.warn(warning);
     }
-    warn_of_label(&options, dialogue);
+    if let Some(warning) = options.label_warning() {
+        dialogue.warn(&warning);
+    }
     let identity = Identity::new(&options, &figures, environment.epoch.as_deref())?;
     let command = Command { options, facts, figures, identity };
     command.refuse_size_beyond_device()?;
@@ -115,10 +117,13 @@ fn refuse_what_is_missing(options: &Options) -> Result<(), MkfsError> {
     Ok(())
 }
 
-fn warn_of_label(options: &Options, dialogue: &mut dyn Dialogue) {
-    let Some(label) = options.label.as_deref().filter(|label| label.len() > 16) else { return };
-    let cut = String::from_utf8_lossy(&label[..16]);
-    dialogue.warn(&format!("Warning: label too long; will be truncated to '{cut}'"));
+impl Options {
+    /// What is to be said of a label that the superblock has no room for.
+    pub fn label_warning(&self) -> Option<String> {
+        let label = self.label.as_deref().filter(|label| label.len() > 16)?;
+        let cut = String::from_utf8_lossy(&label[..16]);
+        Some(format!("Warning: label too long; will be truncated to '{cut}'"))
+    }
 }
 
 /// Sizes of the device, from the system and the environment. A file that is not there yet has none.

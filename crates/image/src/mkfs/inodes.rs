@@ -215,18 +215,19 @@ impl NewVolume {
         let double = self.take_block(goal)?;
         let pointers = u64::from(self.geometry.block_size / 4);
         let reserved = leading(&self.geometry, GroupNo(0)).reserved;
+        // As far from group 0's as their groups are, which is what the twins hold to: with bigalloc and blocks of 1 KiB the
+        // reserved blocks themselves lie one block before, as no boot block is in front of them.
         let backups: Vec<u64> = self
             .geometry
             .backup_superblock_groups()
             .into_iter()
-            .map(|group| leading(&self.geometry, group).reserved.start)
+            .map(|group| u64::from(group.0) * u64::from(self.geometry.blocks_per_group))
             .collect();
         let mut double_bytes = vec![0; self.geometry.block_len()];
         for block in reserved.clone() {
             let mut bytes = vec![0; self.geometry.block_len()];
             for (slot, backup) in backups.iter().enumerate() {
-                let copy = BlockNo(backup + (block - reserved.start));
-                indirect::set_pointer(&mut bytes, slot, copy);
+                indirect::set_pointer(&mut bytes, slot, BlockNo(block + backup));
             }
             self.put_contents(block, bytes);
             // The slot is the number of the descriptor block that it may become.

@@ -71,6 +71,16 @@ pub fn probe(device: &dyn Device, offset: u64) -> Result<Option<String>, DeviceE
     Ok(identify(&head))
 }
 
+/// Whether an ext2, ext3 or ext4 file system or a journal device is there.
+pub fn is_ext(device: &dyn Device) -> Result<bool, DeviceError> {
+    let mut bytes = [0; 1024];
+    if device.size() < 2048 {
+        return Ok(false);
+    }
+    device.read_at(1024, &mut bytes)?;
+    Ok(ext(&bytes).is_some())
+}
+
 fn identify(head: &[u8]) -> Option<String> {
     if let Some(found) = head.get(1024..2048).and_then(ext) {
         return Some(found);

@@ -1,8 +1,8 @@
 //! Packed archives: gzip, zstd and xz, found by their first bytes.
 
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
@@ -64,7 +64,7 @@ pub(super) fn unpacked(
     const BUFFER: usize = 256 * 1024;
     Ok(match packing {
         Packing::Plain => Box::new(reader),
-        Packing::Gzip => Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, reader))),
+        Packing::Gzip => Box::new(Members::new(BufReader::with_capacity(BUFFER, reader))),
         Packing::Zstd => Box::new(zstd::stream::read::Decoder::new(reader).map_err(Flaw::Read)?),
         Packing::Xz => {
             let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED);
@@ -72,4 +72,91 @@ pub(super) fn unpacked(
             Box::new(XzDecoder::new_stream(BufReader::with_capacity(BUFFER, reader), stream))
         }
     })
+}
+
+/// Members of gzip after each other, with the zeroes behind the last that tapes leave there: gzip takes both.
+struct Members<R> {
+    /// `None` only while it is changed.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Members<R> {
+    fn new(reader: R) -> Self {
+        Self { member: Some(GzDecoder::new(reader)) }
+    }
+
+    /// Goes on to the next member; `false` at the end.
+    fn next(&mut self) -> io::Result<bool> {
+        let Some(mut reader) = self.member.take().map(GzDecoder::into_inner) else {
+            return Ok(false);
+        };
+        loop {
+            let bytes = reader.fill_buf()?;
+            if bytes.is_empty() {
+                return Ok(false);
+            }
+            let zeroes = bytes.iter().take_while(|byte| **byte == 0).count();
+            let is_zero = zeroes == bytes.len();
+            let is_member = bytes.get(zeroes) == Some(&0x1f);
+            reader.consume(zeroes);
+            if is_member {
+                self.member = Some(GzDecoder::new(reader));
+                return Ok(true);
+            }
+            if !is_zero {
+                let what = "what follows the archive is packed otherwise, or no archive";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let count = member.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            if !self.next()? {
+                break;
+            }
+        }
+        Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(bytes).expect("memory takes it");
+        packer.finish().expect("memory takes it")
+    }
+
+    fn read(packed: Vec<u8>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        // A small buffer, so that every end of one falls everywhere.
+        let reader = BufReader::with_capacity(7, Cursor::new(packed));
+        Members::new(reader).read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    #[test]
+    fn members_and_zeroes_behind_them_are_one_archive() {
+        let whole = [packed(b"one, "), packed(b""), packed(b"two"), vec![0; 1000]].concat();
+        assert_eq!(read(whole).expect("it is whole"), b"one, two");
+    }
+
+    #[test]
+    fn other_bytes_behind_the_archive_are_named() {
+        let followed = [packed(b"one"), vec![0; 10], b"tail".to_vec()].concat();
+        let error = read(followed).expect_err("it is no archive");
+        assert!(error.to_string().contains("what follows"), "{error}");
+        let mut cut = packed(b"some bytes that are packed");
+        cut.truncate(cut.len() - 3);
+        assert_eq!(read(cut).expect_err("it is cut").kind(), io::ErrorKind::UnexpectedEof);
+    }
 }
