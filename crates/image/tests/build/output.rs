@@ -135,3 +135,22 @@ fn options_without_meaning_for_a_build_are_refused_by_name() {
     }
     assert_eq!(names(&scratch), ["source"]);
 }
+
+/// A process that is being started has copies of all descriptors for a moment.
+#[test]
+fn a_lock_ends_with_its_device_while_processes_start() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        });
+        let opened = (0..3000)
+            .find_map(|_| extant_device::OpenOptions::new().write(true).open(file.path()).err());
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(opened.is_none(), "{opened:?}");
+    });
+}
