@@ -230,7 +230,7 @@ pub struct Segment {
     pub offset: u64,
     /// Bytes, never 0.
     pub length: u64,
-    /// First byte in the store's file ([`Tree::store_file`]); in a source directory the same as `offset`.
+    /// First byte in the store's file; in a source directory the same as `offset`.
     pub position: u64,
 }
 

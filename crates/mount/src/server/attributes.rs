@@ -69,9 +69,6 @@ impl Server {
                 let before = volume.inode(file)?.mode & PERMISSION_MASK;
                 mode = Some(without_set_ids(before)).filter(|mode| *mode != before);
             }
-            if change.sets_time && volume.inode(file)?.flags.contains(InodeFlags::APPEND) {
-                return Err(Errno::PERM.into());
-            }
             let set = SetAttributes {
                 mode,
                 uid: change.uid,
@@ -79,10 +76,12 @@ impl Server {
                 atime: change.atime,
                 mtime: change.mtime,
                 ctime: change.ctime,
+                times_of_use: false,
             };
             let inode = if set == SetAttributes::default() {
                 volume.inode(file)?
             } else {
+                let set = SetAttributes { times_of_use: !change.sets_time, ..set };
                 volume.set_attributes(file, &set)?
             };
             Ok(attributes_of(volume, &inode))
@@ -133,6 +132,7 @@ impl Server {
             let set = SetAttributes {
                 atime: Some(now),
                 ctime: Some(inode.ctime),
+                times_of_use: true,
                 ..SetAttributes::default()
             };
             let _ = volume.set_attributes(inode.number, &set);

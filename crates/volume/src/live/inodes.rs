@@ -235,9 +235,13 @@ impl LiveInode {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A hold on a new file that has no name and may get one.
-    pub(crate) fn hold_nameless(&self, _: &InodeWrite<'_>) {
+    /// A hold on a file whose number was just allocated: nobody else has a right to it yet.
+    pub(crate) fn hold_new(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The file was made without a name and may get one.
+    pub(crate) fn set_may_be_named(&self, _: &InodeWrite<'_>) {
         self.may_be_named.store(true, Ordering::Relaxed);
     }
 

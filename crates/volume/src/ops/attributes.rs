@@ -30,23 +30,25 @@ pub struct SetAttributes {
     pub mtime: Option<Timestamp>,
     /// Last change of the inode; else now.
     pub ctime: Option<Timestamp>,
+    /// The times are those of reads and writes that were allowed before: that the file is append-only does not bar them.
+    pub times_of_use: bool,
 }
 
 impl Volume {
-    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say,
-    /// and so is whether times of an append-only file may be set: they change with every write.
+    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for immutable files, and for append-only ones but for their times; [`Error::FreeInode`],
+    /// [`Error::NotPermitted`] for immutable files, and for append-only ones but for times of use; [`Error::FreeInode`],
     /// [`Error::ReadOnly`], something broken on the way, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let live = self.live()?;
             let file = live.inodes.get(file);
             let mut inode = file.write(self, LockAs::File)?;
-            let sets_more_than_times = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+            let is_use =
+                set.times_of_use && set.mode.is_none() && set.uid.is_none() && set.gid.is_none();
             if inode.flags.contains(InodeFlags::IMMUTABLE)
-                || inode.flags.contains(InodeFlags::APPEND) && sets_more_than_times
+                || inode.flags.contains(InodeFlags::APPEND) && !is_use
             {
                 return Err(Error::NotPermitted(inode.number));
             }

@@ -152,6 +152,9 @@ impl Volume {
             let mut edit = self.edit(credits)?.privileged(by.is_privileged);
             let request = InodeRequest { parent: dir, is_dir: false, is_top: false };
             let number = edit.allocate_inode_for(request)?;
+            let file = live.inodes.get(number);
+            // Before anybody can think that it is an orphan that nobody wants.
+            file.hold_new();
             let kind = (FileType::Regular, permissions);
             let made =
                 self.new_inode(&edit, number, &parent.inode, kind, by).and_then(|mut new| {
@@ -162,13 +165,15 @@ impl Volume {
                     Ok(new)
                 });
             if made.is_err() {
+                file.let_go(1);
                 edit.free_inode(number, FileType::Regular)?;
             }
             let made = made?;
             drop(edit);
-            let file = live.inodes.get(number);
-            let locked = file.write_with(LockAs::File, || Ok(made.clone()))?;
-            file.hold_nameless(&locked);
+            let mut locked = file.write_with(LockAs::File, || Ok(made.clone()))?;
+            // Somebody who knows the number of a file that was there before may have loaded half of it.
+            locked.clone_from(&made);
+            file.set_may_be_named(&locked);
             Ok(made)
         })
     }
@@ -226,6 +231,8 @@ impl Volume {
     ) -> Result<(), Error> {
         let usage = Usage { space: 0, inodes: 1 };
         edit.charge(new, usage, Limits::Judged)?;
+        // Whoever knows the number of a file that was there before finds none until this one is written whole.
+        let links = std::mem::take(&mut new.inode.links);
         let filled = self.fill_new(edit, parent.number, new, inherited, content).and_then(|()| {
             let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
             dir::insert_new(edit, parent, name, found, vacancy)
@@ -241,6 +248,7 @@ impl Volume {
             edit.charge(new, usage.reversed(), Limits::Ignored)?;
             return filled;
         }
+        new.inode.links = links;
         write_loaded(edit, new)?;
         if new.is_dir() {
             parent.inode.links = one_more_subdir(parent.links);

@@ -43,8 +43,15 @@ impl Volume {
             Err(Error::FreeInode(_)) => return Ok(()),
             other => other?,
         };
-        let is_orphan = live.orphans.lock().contains(inode);
-        if locked.links > 0 || !is_orphan || file.is_held() {
+        if locked.links > 0 {
+            return Ok(());
+        }
+        if !live.orphans.lock().contains(inode) {
+            // Another has deleted it meanwhile, and the number may become another file's.
+            locked.set_freed();
+            return Ok(());
+        }
+        if file.is_held() {
             return Ok(());
         }
         let edit = self.edit(self.delete_credits(&locked))?;

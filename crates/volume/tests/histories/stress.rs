@@ -11,7 +11,7 @@ use extant_ondisk::InodeNo;
 use extant_testkit::history::{Family, Model, Profile, Rules, generate, replay};
 use extant_testkit::tree::Random;
 use extant_testkit::{TreeSnapshot, differences, skip};
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, Error, LiveOptions, OpenOptions, RenameFlags, Volume};
 use std::sync::Arc;
 
 const THREADS: u64 = 6;
@@ -75,11 +75,21 @@ fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
 /// One call on a few names that all threads use; whether it may end so.
 fn fight(volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
     let dir = dirs[random.below(dirs.len() as u64) as usize];
+    let other_dir = dirs[random.below(dirs.len() as u64) as usize];
     let name = format!("n{}", random.below(6)).into_bytes();
-    let outcome = match random.below(6) {
+    let outcome = match random.below(10) {
         0 | 1 => volume.create(dir, &name, 0o644, &Creator::ROOT).map(drop),
         2 => volume.mkdir(dir, &name, 0o755, &Creator::ROOT).map(drop),
         3 => volume.rmdir(dir, &name),
+        4 => volume.rename(dir, &name, other_dir, b"n0", RenameFlags::empty()),
+        5 => volume
+            .tmpfile(dir, 0o600, &Creator::ROOT)
+            .and_then(|nameless| volume.release(nameless.number, 1)),
+        // What a path leads to is held while it is used; it may have gone before.
+        6 | 7 => volume
+            .lookup(dir, &name)
+            .and_then(|found| volume.acquire(found.inode))
+            .and_then(|held| volume.release(held.number, 1)),
         _ => volume.unlink(dir, &name),
     };
     match outcome {

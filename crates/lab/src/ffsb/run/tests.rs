@@ -4,6 +4,9 @@ use crate::files::Mounted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Threads of [`every_operation`].
+const THREADS: u64 = 4;
+
 /// A profile whose every operation is drawn, on files that are large enough for each.
 fn every_operation(location: &str) -> String {
     let weights: String = super::super::profile::Operation::ALL
@@ -14,7 +17,7 @@ fn every_operation(location: &str) -> String {
         "time = 1\nseed = 11\nfill = pattern\n\
          [filesystem]\nlocation = {location}\nnum_files = 40\nnum_dirs = 3\n\
          min_filesize = 16k\nmax_filesize = 40k\n[end]\n\
-         [threadgroup]\nnum_threads = 4\nread_size = 8k\nread_blocksize = 4k\nread_random = 1\n\
+         [threadgroup]\nnum_threads = {THREADS}\nread_size = 8k\nread_blocksize = 4k\nread_random = 1\n\
          write_size = 6k\nwrite_blocksize = 4k\n{weights}\
          [stats]\nenable_stats = 1\nenable_range = 1\nmsec_range 0 1\nmsec_range 1 100000\n[end]\n\
          [end]\n"
@@ -45,7 +48,10 @@ fn assert_consistent(outcome: &Outcome) {
     let times = |name: &str| calls[name].count;
     assert_eq!(times("unlink"), count("delete").operations);
     assert_eq!(times("rename"), count("metaop").operations);
-    assert_eq!(times("mkdir"), 2 * count("metaop").operations + count("createdir").operations);
+    // Each thread may be at one that the end of the run cuts off.
+    let metaops = count("metaop").operations..=count("metaop").operations + THREADS;
+    let made = times("mkdir") - count("createdir").operations;
+    assert!(made.is_multiple_of(2) && metaops.contains(&(made / 2)), "{made} of {metaops:?}");
     assert_eq!(times("create"), count("create").operations + count("create_fsync").operations);
     for times in calls.values() {
         assert!(times.min <= times.max && times.total <= times.max * times.count as f64 + 1e-9);
@@ -79,7 +85,8 @@ fn every_operation_runs_on_what_is_mounted() {
     let left = 40 + count("create") + count("create_fsync") - count("delete");
     assert_eq!(found.len() as u64, left);
     let metas = Mounted.list(&scratch.path().join("meta")).expect("it is there").len() as u64;
-    assert_eq!(metas, count("metaop"));
+    let metaops = count("metaop")..=count("metaop") + 2 * THREADS;
+    assert!(metaops.contains(&metas), "{metas} of {metaops:?}");
 }
 
 #[test]
@@ -132,7 +139,9 @@ fn a_volume_is_aged_until_so_much_is_in_use() {
                 create_weight=10\nappend_weight=10\ndelete_weight=1\n[end]\n[end]\n";
     let profile: Profile = text.parse().expect("it is good");
     run(&profile, &fs).expect("it runs");
-    assert!(fs.space(Path::new("/")).expect("it answers").utilization() >= 0.2);
+    // One thread saw 0.2; the other may have deleted a file of at most 1 MiB meanwhile, and both end.
+    let used = fs.space(Path::new("/")).expect("it answers").utilization();
+    assert!(used >= 0.19, "{used}");
     let mut found = BTreeMap::new();
     names_below(&fs, Path::new("/data"), &mut found);
     let is_fill =
