@@ -58,7 +58,7 @@ impl Demo {
             None => choose(&out)?,
         };
         println!(
-            "tree {}: {} entries, {:.0} MB",
+            "tree {}: {} entries, {:.0} MB; this takes a minute or two",
             tree.root.display(),
             tree.entries,
             tree.bytes as f64 / 1e6
@@ -68,7 +68,8 @@ impl Demo {
         let mut steps = Vec::new();
         let outcome = go(&extant, &tree, &image, &copy, &out, &mut steps);
         let image_bytes = fs::metadata(&image).map(|image| image.blocks() * 512).unwrap_or(0);
-        report(&out, &tree, image_bytes, &steps, &outcome)?;
+        let (version, _) = timed(Command::new(&extant).arg("--version"))?;
+        report(&out, version.trim_end(), &tree, image_bytes, &steps, &outcome)?;
         if !self.keep {
             clear(&image, &copy)?;
         }
@@ -256,6 +257,7 @@ fn clear(image: &Path, copy: &Path) -> Result<(), Failure> {
 
 fn report(
     out: &Path,
+    version: &str,
     tree: &Tree,
     image_bytes: u64,
     steps: &[Step],
@@ -265,7 +267,13 @@ fn report(
         Ok(()) => "the copy read back from the image equals the source".to_owned(),
         Err(failure) => format!("failed: {failure}"),
     };
+    let (made, machine) = (machine::now_in_words()?, machine::in_words());
+    let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
     let figures = json!({
+        "date": made,
+        "extant": version,
+        "machine": machine,
+        "seconds": seconds,
         "tree": tree.root.display().to_string(),
         "entries": tree.entries,
         "bytes": tree.bytes,
@@ -285,7 +293,8 @@ fn report(
         format!("| {} | `{}` | {:.2} | {} |\n", step.name, step.command, step.seconds, step.note)
     });
     let text = format!(
-        "# Demo\nTree `{}`: {} entries, {:.1} MB. The image holds {:.1} MB on disk. Result: {result}.\n\n\
+        "# Demo\n{version}, {made}, {machine}. All steps took {seconds:.0} s.\n\n\
+         Tree `{}`: {} entries, {:.1} MB. The image holds {:.1} MB on disk. Result: {result}.\n\n\
          | step | command | seconds | note |\n|---|---|---|---|\n{}",
         tree.root.display(),
         tree.entries,

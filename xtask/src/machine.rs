@@ -48,6 +48,27 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
+/// The day and the minute, in UTC, as date(1) says them.
+pub(crate) fn now_in_words() -> Result<String, Failure> {
+    let date = Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]).output()?;
+    Ok(String::from_utf8_lossy(&date.stdout).trim_end().to_owned())
+}
+
+/// Processors, memory and kernel of this machine.
+pub(crate) fn in_words() -> String {
+    let field = |path: &str, name: &str| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+    };
+    let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "processors".into());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".into());
+    let uname = rustix::system::uname();
+    let (system, release) = (uname.sysname().to_string_lossy(), uname.release().to_string_lossy());
+    format!("{cores} x {model}, {memory} of memory, {system} {release}")
+}
+
 /// Builds the release binary and says where it is.
 pub(crate) fn release_binary() -> Result<PathBuf, Failure> {
     let built = cargo().args(["build", "--release", "--package", "extant-cli"]).status()?;

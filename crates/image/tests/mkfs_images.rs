@@ -53,6 +53,7 @@ impl Make for Row {
             physical_sector: Some(facts.physical_sector),
             first_meta_bg: facts.first_meta_bg,
             epoch: None,
+            undo_dir: None,
         }
     }
 

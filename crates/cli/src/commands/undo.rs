@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use extant_device::OpenOptions;
-use extant_device::undo::{Check, apply};
+use extant_device::undo::{Check, DIRECTORY_VARIABLE, apply};
 use extant_device::url::{Access, open};
 
 use crate::failure::Failure;
@@ -33,14 +33,10 @@ pub(crate) struct Args {
     image: OsString,
 }
 
-/// `-z ''` names the file after the image, in E2FSPROGS_UNDO_DIR.
+/// Where `-z PATH` goes.
 pub(crate) fn path(path: &OsString, image: &OsString, program: &str) -> PathBuf {
-    if !path.is_empty() {
-        return path.into();
-    }
-    let directory = std::env::var_os("E2FSPROGS_UNDO_DIR").unwrap_or_else(|| ".".into());
-    let name = std::path::Path::new(image).file_name().unwrap_or(image).to_string_lossy();
-    PathBuf::from(directory).join(format!("{program}-{name}.e2undo"))
+    let directory = std::env::var_os(DIRECTORY_VARIABLE);
+    extant_device::undo::path(path, directory.as_deref(), image, program)
 }
 
 impl Args {

@@ -11,10 +11,11 @@ pub mod format;
 pub use apply::{Applied, Check, apply};
 pub use file::UndoWriter;
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::device::{Device, Request, check_batch};
@@ -59,6 +60,20 @@ pub enum UndoError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+/// The environment's variable that names a directory for undo files.
+pub const DIRECTORY_VARIABLE: &str = "E2FSPROGS_UNDO_DIR";
+
+/// Where an undo file goes: an empty `path` names it after the program and the image, in `directory` or here.
+pub fn path(path: &OsStr, directory: Option<&OsStr>, image: &OsStr, program: &str) -> PathBuf {
+    if !path.is_empty() {
+        return path.into();
+    }
+    let mut name = OsString::from(format!("{program}-"));
+    name.push(Path::new(image).file_name().unwrap_or(image));
+    name.push(".e2undo");
+    Path::new(directory.unwrap_or(OsStr::new("."))).join(name)
 }
 
 /// A device whose changes can be undone.

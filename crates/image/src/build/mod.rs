@@ -22,12 +22,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_device::{Device, DeviceError};
+use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
+use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Uuid};
 
 pub use error::BuildError;
 
 use crate::mkfs::{DeviceFacts, Options, WriteRules};
-use crate::source::{NodeKind, Tree};
+use crate::source::{Node, NodeKind, Tree};
 use output::Output;
 use plan::Plan;
 
@@ -177,6 +179,19 @@ fn report(plan: &Plan<'_>) -> Report {
         let name = crate::source::EntryName::from(name);
         warnings.push(format!(
             "extended attribute {name} of {count} files left out: ext4 has no place for it"
+        ));
+    }
+    let has_extra = volume.geometry.inode_size > GOOD_OLD_INODE_SIZE;
+    let is_clamped = |node: &Node| {
+        let time = Timestamp::new(node.mtime().seconds, node.mtime().nanoseconds);
+        time.clamped(has_extra).seconds != time.seconds
+    };
+    let clamped = tree.nodes().filter(|(_, node)| is_clamped(node)).count();
+    if clamped > 0 {
+        let last = if has_extra { 2446 } else { 2038 };
+        warnings.push(format!(
+            "times of {clamped} files lie outside of 1901 to {last}, which is what inodes of {} bytes hold: the nearest was taken",
+            volume.geometry.inode_size
         ));
     }
     Report {

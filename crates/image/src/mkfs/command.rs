@@ -5,7 +5,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use extant_device::undo::{self, UndoDevice};
 use extant_device::{Device, Direct, FileDevice, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -34,6 +36,8 @@ pub struct Environment {
     pub first_meta_bg: Option<u32>,
     /// `SOURCE_DATE_EPOCH`
     pub epoch: Option<String>,
+    /// `E2FSPROGS_UNDO_DIR`
+    pub undo_dir: Option<OsString>,
 }
 
 impl Environment {
@@ -46,6 +50,7 @@ impl Environment {
         };
         Self {
             config: std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from),
+            undo_dir: std::env::var_os(undo::DIRECTORY_VARIABLE),
             logical_sector: number("MKE2FS_DEVICE_SECTSIZE"),
             physical_sector: number("MKE2FS_DEVICE_PHYS_SECTSIZE"),
             first_meta_bg: number("MKE2FS_FIRST_META_BG"),
@@ -95,20 +100,24 @@ where
         dialogue.warn(&warning);
     }
     let identity = Identity::new(&options, &figures, environment.epoch.as_deref())?;
-    let command = Command { options, facts, figures, identity };
+    let command =
+        Command { options, facts, figures, identity, undo_dir: environment.undo_dir.clone() };
     command.refuse_size_beyond_device()?;
     command.ask_before_overwriting(dialogue)?;
-    if command.figures.is_journal_device() {
-        return command.make_journal_device(dialogue);
+    let outcome = if command.figures.is_journal_device() {
+        command.make_journal_device(dialogue)
+    } else {
+        command.make_volume(dialogue)
+    };
+    if outcome.is_err() && command.is_made_here() {
+        // What is half made helps nobody; where it cannot be removed there was none.
+        let _ = fs::remove_file(&command.options.device);
     }
-    command.make_volume(dialogue)
+    outcome
 }
 
 /// Letters whose work is not there yet: named, never ignored.
 fn refuse_what_is_missing(options: &Options) -> Result<(), MkfsError> {
-    if options.undo_file.is_some() {
-        return Err(MkfsError::Invalid("-z: undo files are not supported yet".to_owned()));
-    }
     if options.source.is_some() {
         return Err(MkfsError::Invalid(
             "-d: use extant build, which makes and fills the file system in one go".to_owned(),
@@ -159,9 +168,38 @@ struct Command {
     facts: DeviceFacts,
     figures: Figures,
     identity: Identity,
+    undo_dir: Option<OsString>,
+}
+
+/// What the volume is made on.
+struct Target {
+    file: Arc<FileDevice>,
+    /// Keeps what is overwritten.
+    undo: Option<Arc<UndoDevice>>,
+}
+
+impl Target {
+    fn device(&self) -> &dyn Device {
+        match &self.undo {
+            Some(undo) => &**undo,
+            None => &*self.file,
+        }
+    }
+
+    fn finish(&self) -> Result<(), MkfsError> {
+        match &self.undo {
+            Some(undo) => Ok(undo.finish()?),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Command {
+    /// Whether the file was not there before.
+    fn is_made_here(&self) -> bool {
+        self.facts.size.is_none() && !self.options.dry_run
+    }
+
     fn offset(&self) -> u64 {
         self.figures.extended.offset.unwrap_or(0)
     }
@@ -207,7 +245,7 @@ impl Command {
     }
 
     /// The device, had exclusively; a file is made or grown to the volume's end.
-    fn open(&self) -> Result<FileDevice, MkfsError> {
+    fn open(&self) -> Result<Target, MkfsError> {
         let end = self.end()?;
         let direct = if self.options.direct_io { Direct::WherePossible } else { Direct::Off };
         let device = OpenOptions::new()
@@ -219,16 +257,26 @@ impl Command {
         if !device.is_block_device() && device.size() < end {
             device.set_len(end)?;
         }
-        Ok(device)
+        let file = Arc::new(device);
+        let undo = match &self.options.undo_file {
+            Some(path) => {
+                let image = self.options.device.as_os_str();
+                let directory = self.undo_dir.as_deref();
+                let path = undo::path(path.as_os_str(), directory, image, "mke2fs");
+                Some(Arc::new(UndoDevice::create(file.clone(), path)?))
+            }
+            None => None,
+        };
+        Ok(Target { file, undo })
     }
 
-    fn make_volume(self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
+    fn make_volume(&self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
         let journal = match &self.options.journal.device {
             Some(name) => Some(external_journal::find(name, &self.figures)?),
             None => None,
         };
-        let device = if self.options.dry_run { None } else { Some(self.open()?) };
-        let bad = self.bad_blocks(device.as_ref())?;
+        let target = if self.options.dry_run { None } else { Some(self.open()?) };
+        let bad = self.bad_blocks(target.as_ref().map(Target::device))?;
         let mut volume = NewVolume::new(self.figures.clone(), self.identity.clone(), &bad)?;
         refuse_bad_start(&volume, &bad)?;
         volume.add_special_inodes(&bad)?;
@@ -246,14 +294,16 @@ impl Command {
             );
             dialogue.say(&text);
         }
-        let Some(device) = device else { return Ok(()) };
+        let Some(target) = target else { return Ok(()) };
+        let is_old = self.facts.size.is_some() && target.undo.is_none();
         let rules = WriteRules {
             offset: self.offset(),
-            discard: self.figures.discard && !self.options.super_only && self.facts.size.is_some(),
+            discard: self.figures.discard && !self.options.super_only && is_old,
             prezeroed: self.figures.extended.assume_storage_prezeroed.unwrap_or(false),
             super_only: self.options.super_only,
         };
-        volume.write_to(&device, rules)?;
+        volume.write_to(target.device(), rules)?;
+        target.finish()?;
         if let Some(journal) = journal {
             journal.add_user(self.identity.uuid)?;
         }
@@ -264,7 +314,7 @@ impl Command {
         Ok(())
     }
 
-    fn bad_blocks(&self, device: Option<&FileDevice>) -> Result<RunSet, MkfsError> {
+    fn bad_blocks(&self, device: Option<&dyn Device>) -> Result<RunSet, MkfsError> {
         let mut bad = match &self.options.bad_blocks_file {
             Some(path) => bad_blocks::read_list(path, self.figures.blocks)?,
             None => RunSet::new(),
@@ -286,7 +336,7 @@ impl Command {
         Ok(bad)
     }
 
-    fn make_journal_device(self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
+    fn make_journal_device(&self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
         if !self.options.quiet || self.options.dry_run {
             let text =
                 report::description(&self.figures, &self.identity, None, self.options.verbose);
@@ -295,9 +345,9 @@ impl Command {
         if self.options.dry_run {
             return Ok(());
         }
-        let device = self.open()?;
-        external_journal::make(&device, self.offset(), &self.figures, &self.identity)?;
-        Ok(())
+        let target = self.open()?;
+        external_journal::make(target.device(), self.offset(), &self.figures, &self.identity)?;
+        target.finish()
     }
 }
 

@@ -61,6 +61,9 @@ pub enum MkfsError {
     /// The device refused.
     #[error(transparent)]
     Device(#[from] extant_device::DeviceError),
+    /// The undo file cannot be written.
+    #[error(transparent)]
+    Undo(#[from] extant_device::undo::UndoError),
     /// The device cannot be opened, or is in use.
     #[error(transparent)]
     Open(#[from] extant_device::FileError),

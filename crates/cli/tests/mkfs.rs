@@ -1,0 +1,71 @@
+//! `extant mkfs` as a command: filled in one go, undone, failed.
+
+use extant_testkit::{Scratch, debugfs, e2fsck_fn, skip, tool};
+use std::process::{Command, Output};
+
+fn mkfs(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_extant")).arg("mkfs").args(args).output().unwrap()
+}
+
+#[test]
+fn mkfs_fills_the_volume_from_a_directory_and_overwrites_only_when_told() {
+    if tool("e2fsck").is_none() {
+        skip!("e2fsck is not installed");
+    }
+    let scratch = Scratch::new();
+    let tree = scratch.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("hello"), "hello\n").unwrap();
+    let image = scratch.join("disk.img");
+    let (tree, path) = (tree.to_str().unwrap(), image.to_str().unwrap());
+
+    let made = mkfs(&["-q", "-t", "ext4", "-L", "filled", "-d", tree, path, "32M"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 32 << 20);
+    e2fsck_fn(&image).unwrap();
+    assert_eq!(debugfs(&image, "cat /hello").unwrap(), "hello\n");
+
+    let before = std::fs::read(&image).unwrap();
+    let refused = mkfs(&["-q", "-t", "ext2", "-d", tree, path]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("ext4"), "it says what it found");
+    assert_eq!(std::fs::read(&image).unwrap(), before, "a refusal writes nothing");
+
+    let forced = mkfs(&["-q", "-F", "-t", "ext2", "-d", tree, path]);
+    assert!(forced.status.success(), "{}", String::from_utf8_lossy(&forced.stderr));
+    e2fsck_fn(&image).unwrap();
+}
+
+#[test]
+fn what_mkfs_overwrote_is_put_back() {
+    let scratch = Scratch::new();
+    let (image, undo) = (scratch.join("disk.img"), scratch.join("kept.e2undo"));
+    let (path, kept) = (image.to_str().unwrap(), undo.to_str().unwrap());
+    let made = mkfs(&["-q", "-t", "ext4", "-L", "before", path, "24M"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let before = std::fs::read(&image).unwrap();
+    let again = mkfs(&["-q", "-F", "-t", "ext2", "-b", "1024", "-z", kept, path]);
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    if tool("e2fsck").is_some() {
+        e2fsck_fn(&image).unwrap();
+    }
+    assert_ne!(std::fs::read(&image).unwrap(), before);
+    let undone =
+        Command::new(env!("CARGO_BIN_EXE_extant")).args(["undo", kept, path]).output().unwrap();
+    assert!(undone.status.success(), "{}", String::from_utf8_lossy(&undone.stderr));
+    assert!(std::fs::read(&image).unwrap() == before, "every byte is back");
+}
+
+#[test]
+fn a_file_that_a_failed_mkfs_made_is_removed_and_others_stay() {
+    let scratch = Scratch::new();
+    let image = scratch.join("disk.img");
+    let path = image.to_str().unwrap();
+    let words = ["-q", "-F", "-N", "4000000", path];
+    let failed = mkfs(&[&words[..], &["8M"]].concat());
+    assert_eq!(failed.status.code(), Some(1), "{}", String::from_utf8_lossy(&failed.stderr));
+    assert!(!image.exists());
+    std::fs::write(&image, vec![7; 8 << 20]).unwrap();
+    assert!(!mkfs(&words).status.success());
+    assert!(image.exists());
+}
