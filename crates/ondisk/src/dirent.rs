@@ -368,7 +368,8 @@ impl DirFormat {
     ) -> Result<Sought<'a>, FormatError> {
         let (mut at, end) = (0, self.records_end(block));
         let mut slot = None;
-        let last = name.and_then(<[u8]>::last);
+        let (len, tail) =
+            name.map_or((usize::MAX, None), |name| (name.len(), name.last_chunk::<4>()));
         while at < end {
             let Some((rec_len, is_used, found)) = self.glance(block, at) else {
                 // Read with care, it says what is wrong, or is not.
@@ -380,7 +381,11 @@ impl DirFormat {
                 continue;
             };
             // Names of one directory often differ at their ends alone.
-            if is_used && name.is_some() && found.last() == last && Some(found) == name {
+            if found.len() == len
+                && found.last_chunk::<4>() == tail
+                && is_used
+                && Some(found) == name
+            {
                 return self.entry_at(block, file_block, at).map(Sought::Found);
             }
             if slot.is_none() && rec_len >= needed {

@@ -2,7 +2,7 @@
 //!
 //! `name_calls volume IMAGE create|link|rename|unlink COUNT` makes the calls on the volume of an image, `directory` instead
 //! of `volume` by system calls on a directory; both end when everything is on the disk. With `prepare-` before it, what the
-//! calls need is made. `name_calls open-volume IMAGE` opens a volume, makes one file and closes it.
+//! calls need is made. `name_calls open-volume IMAGE` opens a volume, makes a file of a new name and closes it.
 
 use extant_device::env::Env;
 use extant_ondisk::InodeNo;
@@ -147,7 +147,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     match args[..] {
         ["open-volume", image] => {
             let volume = open_volume(image.as_ref())?;
-            volume.create(InodeNo::ROOT, b"first", 0o644, &Creator::ROOT)?;
+            let name = format!("made-by-{}", std::process::id());
+            volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT)?;
             volume.finish()
         }
         ["volume", image, call, count] => run(open_volume(image.as_ref())?, call, count.parse()?),

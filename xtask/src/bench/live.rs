@@ -12,8 +12,10 @@ use super::run::{Side, Step};
 use super::{Case, Pair, Setting};
 use crate::{Failure, machine};
 
-/// Files of a case.
-const FILES: u64 = 200_000;
+/// Files of a case, a thousand in each directory.
+const FILES: u64 = 1_000_000;
+/// Inodes of the volumes.
+const INODES: &str = "1200000";
 /// Bytes of the volumes.
 const VOLUME: u64 = 4 << 30;
 
@@ -55,7 +57,10 @@ fn ours(setting: &Setting, driver: &Path, call: &str) -> Result<Side, Failure> {
     let mut side = Side::of(r#"exec "$1" volume "$2" "$3" "$4""#, &args, Some(&image));
     side.sparse = Some(VOLUME);
     side.before = vec![
-        Step::of(r#"exec "$1" -q -F -t ext4 "$2""#, &[mke2fs.path(), &image]),
+        Step::of(
+            r#"exec "$1" -q -F -t ext4 -N "$3" "$2""#,
+            &[mke2fs.path(), &image, Path::new(INODES)],
+        ),
         Step::of(r#"exec "$1" prepare-volume "$2" "$3" "$4""#, &args),
     ];
     Ok(side)
@@ -74,7 +79,8 @@ fn volume_for_the_peer(setting: &Setting, name: &str) -> Result<PathBuf, Failure
     let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
     let image = setting.dir.join(name);
     File::create(&image)?.set_len(VOLUME)?;
-    must(Command::new(mke2fs.path()).args(["-q", "-F", "-t", "ext4"]).arg(&image))?;
+    let options = ["-q", "-F", "-t", "ext4", "-N", INODES];
+    must(Command::new(mke2fs.path()).args(options).arg(&image))?;
     Ok(image)
 }
 
