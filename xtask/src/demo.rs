@@ -30,6 +30,9 @@ pub(crate) struct Demo {
     /// Leave the image and the copy in place
     #[arg(long)]
     keep: bool,
+    /// Leave the small experiments (`extant lab quick`) out, which take some minutes
+    #[arg(long)]
+    no_lab: bool,
 }
 
 /// One step of the demo as the report shows it.
@@ -74,10 +77,11 @@ impl Demo {
             clear(&image, &copy)?;
         }
         println!("report: {}", out.join("report.md").display());
-        match outcome {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(failure) => Err(failure),
+        outcome?;
+        if !self.no_lab {
+            experiments(&extant, &out.join("lab"))?;
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -133,6 +137,18 @@ fn go(
         );
     }
     Ok(())
+}
+
+/// All experiments of the lab, small, anew.
+fn experiments(extant: &Path, out: &Path) -> Result<(), Failure> {
+    if out.exists() {
+        fs::remove_dir_all(out)?;
+    }
+    let status = Command::new(extant).args(["lab", "quick", "--out"]).arg(out).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("extant lab quick: {status}").into()),
+    }
 }
 
 /// Our own checker, and e2fsck where it is installed.

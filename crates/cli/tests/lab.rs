@@ -1,4 +1,4 @@
-//! `extant lab`: profiles of FFSB on a directory and on a volume in process.
+//! `extant lab`: profiles of FFSB, and experiments from the run to the report.
 
 mod common;
 
@@ -72,6 +72,207 @@ fn what_cannot_be_run_is_refused_by_name() {
     };
     refused(&["lab", "ffsb", path.to_str().unwrap()], 1, "line 2: there is no key speed here");
     refused(&["lab", "ffsb", "/no/such/profile"], 1, "/no/such/profile");
-    refused(&["lab", "run", "low-memory"], 1, "lab run is not built yet");
-    refused(&["lab", "frobnicate"], 2, "lab has no subcommand frobnicate");
+    refused(&["lab", "run", "frobnicate"], 2, "there is no experiment frobnicate: there are copy-");
+    refused(&["lab", "run", "all", "--targets", "ext5"], 2, "\"ext5\" is no target");
+    refused(&["lab", "run", "all", "--sizes", "0"], 2, "a number above zero is wanted");
+    refused(&["lab", "run", "all", "--device", "/"], 2, "/: no block device");
+    refused(&["lab", "report", "--out", "/no/such/dir"], 1, "/no/such/dir/run.json");
+    refused(&["lab", "compare", "/", "engine"], 2, "two directories, or two targets");
+    refused(&["lab", "frobnicate"], 2, "frobnicate");
+}
+
+/// A file with one experiment, small enough for a test.
+const SMALL: &str = "[[experiment]]\nname = \"small\"\ntitle = \"t\"\ndocument = \"d\"\nruns = 2\n\
+     targets = [\"engine\"]\n[experiment.low-memory]\ndirectories = 2\nblock = \"64K\"\n\
+     large = { files = 2, size = \"1M\" }\nmany = { files = 20, size = \"4K\" }\n";
+
+fn samples(out: &std::path::Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(out.join("samples.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Values of a metric, in the order of the file.
+fn of<'s>(samples: &'s [Value], metric: &str) -> Vec<&'s Value> {
+    samples.iter().filter(|sample| sample["metric"] == metric).collect()
+}
+
+#[test]
+fn a_run_is_kept_reported_and_compared() {
+    let scratch = Scratch::new();
+    let out = scratch.join("out");
+    let out_name = out.to_str().unwrap();
+    let dir = format!("dir:{}", scratch.join("place").display());
+    std::fs::create_dir(scratch.join("place")).unwrap();
+    let targets = format!("engine,engine:nodelalloc,{dir},engine:frobnicate");
+    let run = |runs: &str| {
+        extant([
+            "lab",
+            "run",
+            "copy-remove",
+            "--out",
+            out_name,
+            "--sizes",
+            "0.0001",
+            "--counts",
+            "0.0002",
+            "--runs",
+            runs,
+            "--targets",
+            &targets,
+        ])
+    };
+    let output = run("2");
+    assert!(output.status.success(), "{output:?}");
+    let found = samples(&out);
+    assert_eq!(of(&found, "cell_seconds").len(), 6, "three targets, twice");
+    let order: Vec<_> = of(&found, "cell_seconds").iter().map(|it| it["target"].clone()).collect();
+    assert_eq!(order[..3], order[3..], "targets take turns");
+    let skipped = of(&found, "skipped");
+    assert_eq!(skipped.len(), 1);
+    assert!(skipped[0]["why"].as_str().unwrap().contains("option frobnicate"), "{skipped:?}");
+    let elapsed = of(&found, "elapsed_seconds");
+    assert!(elapsed.iter().all(|it| it["value"].as_f64().unwrap() > 0.0 && it["unit"] == "s"));
+    assert!(!out.join("scratch").exists(), "the image is gone");
+    assert!(!scratch.join("place/extant-lab-scratch").exists(), "the work directory is gone");
+
+    let other = run("3");
+    assert!(text(&other.stderr).contains("results of other settings"), "{other:?}");
+
+    let output = extant(["lab", "report", "--out", out_name]);
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    for wanted in ["Could not run", "frobnicate", "Published. Measured on:", "126.70", "data:image"]
+    {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    let csv = std::fs::read_to_string(out.join("samples.csv")).unwrap();
+    assert_eq!(csv.lines().count(), found.len() + 1);
+    let png = std::fs::read(out.join("figures/copy-remove--rm-rm-elapsed-s.png")).unwrap();
+    assert!(png.starts_with(b"\x89PNG"));
+
+    let words = ["lab", "compare", "--json", "--out", out_name, "engine", "engine:nodelalloc"];
+    let output = extant(words);
+    assert!(output.status.success(), "{output:?}");
+    let compared: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(compared.as_array().unwrap().iter().any(|row| row["phase"] == "rm"), "{compared}");
+    let output = extant(["lab", "compare", out_name, out_name]);
+    assert!(text(&output.stdout).contains("+0.00%"), "{output:?}");
+}
+
+/// Cells that are done stay, those that were not are done: after SIGKILL as after anything else. Nothing stays mounted.
+#[test]
+fn a_killed_run_leaves_nothing_and_goes_on() {
+    if !extant_testkit::is_root() || tool("mke2fs").is_none() || tool("unshare").is_none() {
+        return skipped("a loop mount needs root, mke2fs and unshare");
+    }
+    let scratch = Scratch::new();
+    let out = scratch.join("out");
+    let words = [
+        "lab",
+        "run",
+        "copy-remove",
+        "--out",
+        out.to_str().unwrap(),
+        "--sizes",
+        "0.002",
+        "--counts",
+        "0.005",
+        "--runs",
+        "2",
+        "--targets",
+        "ext4,extant",
+    ];
+    let mut cut_short = 0;
+    for patience in [300, 700] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_extant"));
+        command.args(words).stderr(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(patience));
+        child.kill().unwrap();
+        cut_short += usize::from(!child.wait().unwrap().success());
+        nothing_is_left(&out);
+    }
+    assert!(cut_short > 0, "a run was killed");
+    let output = extant(words);
+    assert!(output.status.success(), "{output:?}");
+    let found = samples(&out);
+    if !of(&found, "skipped").is_empty() {
+        return skipped(format!("{:?}", of(&found, "skipped")));
+    }
+    assert_eq!(of(&found, "cell_seconds").len(), 4);
+    let before = std::fs::read(out.join("samples.jsonl")).unwrap();
+    assert!(extant(words).status.success());
+    assert_eq!(std::fs::read(out.join("samples.jsonl")).unwrap(), before, "all was done already");
+    nothing_is_left(&out);
+}
+
+/// The kernel takes mounts and loop devices away when the last process of a cell has gone; that is waited for.
+fn nothing_is_left(out: &std::path::Path) {
+    let name = out.to_str().unwrap();
+    for _ in 0..500 {
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        let loops = std::fs::read_dir("/sys/block").unwrap().flatten().filter(|entry| {
+            let backing = entry.path().join("loop/backing_file");
+            std::fs::read_to_string(backing).is_ok_and(|file| file.starts_with(name))
+        });
+        if !mounts.contains(name) && loops.count() == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("{name} is still mounted, or a loop device has it");
+}
+
+#[test]
+fn memory_is_limited_or_the_target_says_why_not() {
+    let scratch = Scratch::new();
+    let out = scratch.join("out");
+    let file = scratch.join("own.toml");
+    std::fs::write(&file, SMALL).unwrap();
+    let words = [
+        "lab",
+        "run",
+        "small",
+        "--experiments",
+        file.to_str().unwrap(),
+        "--memory",
+        "64M",
+        "--out",
+        out.to_str().unwrap(),
+        "--runs",
+        "1",
+    ];
+    let output = extant(words);
+    assert!(output.status.success(), "{output:?}");
+    let found = samples(&out);
+    match of(&found, "skipped").first() {
+        Some(why) => assert!(why["why"].as_str().unwrap().contains("memory cannot be limited")),
+        None => assert!(!of(&found, "throughput_bytes_per_second").is_empty()),
+    }
+}
+
+#[test]
+fn experiments_of_a_file_are_listed_and_their_errors_named() {
+    let scratch = Scratch::new();
+    let file = scratch.join("own.toml");
+    let name = file.to_str().unwrap();
+    std::fs::write(&file, SMALL).unwrap();
+    let output = extant(["lab", "list", "--experiments", name]);
+    let list = text(&output.stdout).to_owned();
+    for known in
+        ["copy-remove", "low-memory", "hard-links", "sequential-write", "check-time", "small"]
+    {
+        assert!(list.lines().any(|line| line.split(' ').next() == Some(known)), "{known}: {list}");
+    }
+    // What is listed whole can be read again.
+    let output = extant(["lab", "list", "--toml"]);
+    std::fs::write(&file, &output.stdout).unwrap();
+    assert!(extant(["lab", "list", "--experiments", name]).status.success());
+
+    std::fs::write(&file, SMALL.replace("runs = 2", "rums = 2")).unwrap();
+    let output = extant(["lab", "list", "--experiments", name]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("own.toml") && said.contains("unknown field `rums`"), "{said}");
+    assert!(said.contains("line 5"), "{said}");
 }

@@ -42,15 +42,17 @@ mod path;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extant_device::env::Env;
-pub use extant_device::{AlignedBuffer, Device, FileDevice, MemoryDevice};
+pub use extant_device::{
+    AlignedBuffer, Device, Direct, FileDevice, MemoryDevice, OpenOptions as FileDeviceOptions,
+};
 pub use extant_image::mkfs::MkfsError;
 pub use extant_ondisk::InodeNo;
 pub use extant_ondisk::acl::{Acl, AclEntry, Subject};
 pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 pub use extant_ondisk::time::Timestamp;
 pub use extant_volume::{
-    AclKind, Creator, DataMode, Error as Cause, Follow, LiveOptions, OpenOptions as VolumeOptions,
-    RenameFlags, SetAttributes, StatFs, Volume, XattrInfo, XattrSet,
+    AclKind, AllocatorKind, Creator, DataMode, Error as Cause, Follow, LiveOptions,
+    OpenOptions as VolumeOptions, RenameFlags, SetAttributes, StatFs, Volume, XattrInfo, XattrSet,
 };
 pub use file::{File, OpenOptions};
 pub use format::format;

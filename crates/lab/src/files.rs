@@ -22,6 +22,10 @@ pub trait Files: Send + Sync {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Takes a directory and all below it away.
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file one more name.
+    fn hard_link(&self, file: &Path, name: &Path) -> io::Result<()>;
+    /// Makes a symbolic link.
+    fn symlink(&self, target: &Path, name: &Path) -> io::Result<()>;
     /// Gives a file or directory another name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Bytes of a file, by its path.
@@ -126,6 +130,14 @@ impl Files for Mounted {
         fs::remove_dir_all(path)
     }
 
+    fn hard_link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        fs::hard_link(file, name)
+    }
+
+    fn symlink(&self, target: &Path, name: &Path) -> io::Result<()> {
+        std::os::unix::fs::symlink(target, name)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
@@ -204,6 +216,14 @@ impl Files for extant::FileSystem {
 
     fn remove_tree(&self, path: &Path) -> io::Result<()> {
         Ok(self.remove_dir_all(path)?)
+    }
+
+    fn hard_link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        Ok(Self::hard_link(self, file, name)?)
+    }
+
+    fn symlink(&self, target: &Path, name: &Path) -> io::Result<()> {
+        Ok(Self::symlink(self, target, name)?)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -4,7 +4,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
+pub mod cell;
+pub mod compare;
 pub mod cpu;
+pub mod environment;
+pub mod experiment;
 pub mod ffsb;
 pub mod files;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod sample;
 pub mod stats;
+pub mod target;

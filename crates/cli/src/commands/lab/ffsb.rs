@@ -1,4 +1,4 @@
-//! `extant lab`: experiments on file systems.
+//! `extant lab ffsb`: a profile of FFSB on a directory or on a volume in process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,29 +9,11 @@ use extant_lab::files::{Files, Mounted};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// Run experiments on file systems and measure them
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    Ffsb(Ffsb),
-    /// What the design has and this version lacks.
-    #[command(external_subcommand)]
-    Other(Vec<OsString>),
-}
-
-/// Subcommands to come.
-const LATER: [&str; 5] = ["list", "run", "quick", "report", "compare"];
-
 /// Run a profile of the Flexible File System Benchmark (FFSB 5 or 6)
 ///
 /// The files are made below the profile's location, which must be a directory; `data` and `meta` in it are removed first.
 #[derive(Debug, clap::Args)]
-struct Ffsb {
+pub(crate) struct Args {
     /// Run on the volume in this image, in this process: the profile's locations are paths inside it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
@@ -45,21 +27,6 @@ struct Ffsb {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        match self.command {
-            Command::Ffsb(args) => args.run(session),
-            Command::Other(words) => {
-                let name = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-                match LATER.contains(&&*name) {
-                    true => Err(Failure::not_built(format_args!("lab {name}"))),
-                    false => Err(Failure::usage(format_args!("lab has no subcommand {name}"))),
-                }
-            }
-        }
-    }
-}
-
-impl Ffsb {
-    fn run(self, session: &mut Session) -> Result<(), Failure> {
         let named = |what: &dyn std::fmt::Display| Failure::at(&self.profile, what);
         let text = match self.profile.as_os_str() == "-" {
             true => std::io::read_to_string(std::io::stdin()),

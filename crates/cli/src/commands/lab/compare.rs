@@ -1,0 +1,79 @@
+//! `extant lab compare`: before and after.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::Table;
+use extant_lab::compare::{Compared, builds, targets};
+use extant_lab::results::Results;
+use extant_lab::target::Target;
+
+use crate::failure::Failure;
+use crate::say;
+use crate::session::Session;
+
+/// Compare two targets, or two directories of results (two builds), in all that was measured of both
+///
+/// Differences are in per cent of the first, with their 95% intervals (Welch's); a star stands where the interval leaves zero out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the results of targets are
+    #[arg(long, value_name = "DIR", default_value = super::run::OUT)]
+    out: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// A directory of results, or a target in --out
+    #[arg(value_name = "BEFORE")]
+    before: String,
+    /// As BEFORE
+    #[arg(value_name = "AFTER")]
+    after: String,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let read = |dir: &Path| Results::read(dir).map_err(Failure::new);
+        let is_dir = |name: &String| Path::new(name).is_dir();
+        let compared = match (is_dir(&self.before), is_dir(&self.after)) {
+            (true, true) => builds(&read(self.before.as_ref())?, &read(self.after.as_ref())?),
+            (false, false) => {
+                let results = read(&self.out)?;
+                let name = |text: &str| {
+                    text.parse().map(|target: Target| target.to_string()).map_err(Failure::usage)
+                };
+                let (before, after) = (name(&self.before)?, name(&self.after)?);
+                targets((&results, &before), (&results, &after))
+            }
+            _ => return Err(Failure::usage("two directories, or two targets, are compared")),
+        };
+        if compared.is_empty() {
+            return Err(Failure::new("nothing was measured of both"));
+        }
+        match self.json {
+            true => session.out.json(&compared),
+            false => say!(session, "{}", table(&compared)),
+        }
+    }
+}
+
+fn table(compared: &[Compared]) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["experiment", "target", "phase", "metric", "before", "after", "difference"]);
+    for row in compared {
+        let target = match row.before == row.after {
+            true => row.before.clone(),
+            false => format!("{} → {}", row.before, row.after),
+        };
+        table.add_row([
+            row.experiment.clone(),
+            target,
+            row.phase.clone(),
+            row.metric.clone(),
+            format!("{:.6}", row.first.mean),
+            format!("{:.6}", row.second.mean),
+            row.difference_text(),
+        ]);
+    }
+    table
+}

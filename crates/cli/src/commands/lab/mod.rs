@@ -1,0 +1,45 @@
+//! `extant lab`: experiments on file systems.
+
+mod compare;
+mod ffsb;
+mod list;
+mod quick;
+mod report;
+mod run;
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Run experiments on file systems and measure them
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    List(list::Args),
+    Run(run::Args),
+    Quick(quick::Args),
+    Report(report::Args),
+    Compare(compare::Args),
+    Ffsb(ffsb::Args),
+    /// One run of one target, for `lab run`: what to do comes from standard input
+    #[command(hide = true)]
+    Cell,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        match self.command {
+            Command::List(args) => args.run(session),
+            Command::Run(args) => args.run(session),
+            Command::Quick(args) => args.run(session),
+            Command::Report(args) => args.run(session),
+            Command::Compare(args) => args.run(session),
+            Command::Ffsb(args) => args.run(session),
+            Command::Cell => extant_lab::cell::serve().map_err(Failure::new),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `extant lab run`: measures, and keeps every sample.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_lab::cell::Cell;
+use extant_lab::experiment::{Bytes, Experiment, Settings};
+use extant_lab::run::{self, Plan, RunError, Watch};
+use extant_lab::target::Target;
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::err_line;
+use crate::failure::{At, Failure};
+use crate::session::Session;
+
+/// What a shell shows for a program that SIGINT ended: 128 + 2.
+const INTERRUPTED: u8 = 130;
+
+/// Where results go, unless another directory is given.
+pub(super) const OUT: &str = "lab-results";
+
+/// Run experiments; a run that was interrupted goes on where it stopped
+///
+/// TARGET is engine (the library in process), extant (our mount), ext2, ext3, ext4, xfs, btrfs (the kernel's), fuse2fs or dir:PATH, each
+/// but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where results go: samples.jsonl, run.json
+    #[arg(long, value_name = "DIR", default_value = OUT)]
+    out: PathBuf,
+    #[command(flatten)]
+    changes: Changes,
+    /// Names of experiments, or all
+    #[arg(value_name = "EXPERIMENT", required = true)]
+    names: Vec<String>,
+}
+
+/// What the command line changes of experiments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Changes {
+    /// Experiments of a file (TOML) as well; one of a built-in's name stands for that
+    #[arg(long, value_name = "FILE")]
+    experiments: Option<PathBuf>,
+    /// Sizes of files and volumes are multiplied with this; 1 is the document's
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    sizes: Option<f64>,
+    /// Numbers of files, threads, links and inodes are multiplied with this
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    counts: Option<f64>,
+    /// How often each target is measured
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+    /// What is measured, separated by commas
+    #[arg(long, value_name = "TARGET,...")]
+    targets: Vec<String>,
+    /// Memory that each target is limited to, page cache and servers included
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
+    /// Where random choices start from
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long timed experiments run
+    #[arg(long, value_name = "SECONDS", value_parser = factor)]
+    time: Option<f64>,
+    /// A block device to use instead of a file: what is on it is lost
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<PathBuf>,
+}
+
+/// A number above zero.
+fn factor(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "a number above zero is wanted".to_owned())
+}
+
+impl Changes {
+    /// The experiments that there are.
+    pub(crate) fn experiments(&self) -> Result<Vec<Experiment>, Failure> {
+        experiments(self.experiments.as_deref())
+    }
+
+    /// As the lab takes them.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+        let mut targets = Vec::new();
+        for text in &self.targets {
+            targets.extend(Target::list(text).map_err(Failure::usage)?);
+        }
+        if let Some(device) = &self.device
+            && !std::fs::metadata(device).at(device)?.file_type().is_block_device()
+        {
+            return Err(Failure::usage(format_args!("{}: no block device", device.display())));
+        }
+        let usual = Settings::default();
+        Ok(Settings {
+            sizes: self.sizes.unwrap_or(usual.sizes),
+            counts: self.counts.unwrap_or(usual.counts),
+            runs: self.runs,
+            targets,
+            memory: self.memory.map(|bytes| bytes.0),
+            seed: self.seed.unwrap_or(usual.seed),
+            time: self.time,
+            device: self.device.clone(),
+        })
+    }
+}
+
+/// The built-in experiments, and those of a file instead or as well.
+pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, Failure> {
+    let mut all = Experiment::built_in();
+    if let Some(file) = file {
+        let text = std::fs::read_to_string(file).at(file)?;
+        for own in Experiment::parse_all(&text).at(file)? {
+            match all.iter_mut().find(|experiment| experiment.name == own.name) {
+                Some(experiment) => *experiment = own,
+                None => all.push(own),
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Those of these names.
+pub(crate) fn chosen(all: &[Experiment], names: &[String]) -> Result<Vec<Experiment>, Failure> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(all.to_vec());
+    }
+    let find = |name: &String| {
+        let found = all.iter().find(|experiment| experiment.name == *name);
+        found.cloned().ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(|experiment| experiment.name.as_str()).collect();
+            let known = known.join(", ");
+            Failure::usage(format_args!("there is no experiment {name}: there are {known}"))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let experiments = chosen(&self.changes.experiments()?, &self.names)?;
+        perform(experiments, self.changes.settings()?, &self.out)?;
+        session.remark(format_args!("samples are in {}", self.out.display()))
+    }
+}
+
+/// Runs experiments and shows how far they are.
+pub(crate) fn perform(
+    experiments: Vec<Experiment>,
+    settings: Settings,
+    out: &Path,
+) -> Result<(), Failure> {
+    std::fs::create_dir_all(out).at(out)?;
+    let plan = Plan {
+        experiments,
+        settings,
+        out: out.canonicalize().at(out)?,
+        program: std::env::current_exe().map_err(Failure::new)?,
+        command: command_line(),
+    };
+    let mut display = Display::new()?;
+    let outcome = run::run(&plan, &mut display);
+    display.bar.finish_and_clear();
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(error @ RunError::Interrupted) => Err(Failure::new(error).with_code(INTERRUPTED)),
+        Err(error) => Err(Failure::new(error)),
+    }
+}
+
+/// As it was typed, the program by its name.
+fn command_line() -> Vec<String> {
+    let words = std::env::args().skip(1);
+    std::iter::once("extant".to_owned()).chain(words).collect()
+}
+
+/// What runs, what remains, how long that takes: on a terminal as a bar, and a line for each cell that has ended.
+struct Display {
+    bar: ProgressBar,
+    interrupted: Arc<AtomicBool>,
+    name: String,
+}
+
+impl Display {
+    fn new() -> Result<Self, Failure> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let flag = interrupted.clone();
+            signal_hook::flag::register(signal, flag).map_err(Failure::new)?;
+        }
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {msg}") {
+            bar.set_style(style);
+        }
+        Ok(Self { bar, interrupted, name: String::new() })
+    }
+
+    fn tell(&self, line: &str) {
+        self.bar.suspend(|| err_line!("{line}"));
+    }
+}
+
+impl Watch for Display {
+    fn begins(&mut self, number: usize, total: usize, cell: &Cell, left: Option<f64>) {
+        let run = if cell.run == 0 { "warming up".to_owned() } else { format!("run {}", cell.run) };
+        self.name = format!("{} {} {run}", cell.experiment.name, cell.target);
+        if let Some(seconds) = left {
+            let left = HumanDuration(std::time::Duration::from_secs_f64(seconds.max(0.0)));
+            self.name.push_str(&format!(", {left} left"));
+        }
+        self.bar.set_length(total as u64);
+        self.bar.set_position(number as u64 - 1);
+        self.phase("");
+    }
+
+    fn phase(&mut self, phase: &str) {
+        self.bar.set_message(format!("{}: {phase}", self.name));
+    }
+
+    fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>) {
+        let name = format!("{} {} run {}", cell.experiment.name, cell.target, cell.run);
+        match outcome {
+            Ok(seconds) => self.tell(&format!("{name}: {seconds:.1} s")),
+            Err(why) => self.tell(&format!("{name}: skipped: {why}")),
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}

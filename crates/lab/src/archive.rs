@@ -1,0 +1,292 @@
+//! An archive as BackupPC's hierarchy gives (document 002), streamed as tar and never stored.
+//!
+//! First the pool, in the order of hashes: `backuppc/cpool/f/1/d/f1d2…`. Then `backuppc/pc`: one tree of directories after another, as
+//! desktops have them, in the order of their names, where each file is a link to the pool, with empty files between. The target of a
+//! link has nothing to do with its place: it is scattered over the whole pool, so that the order of links meets inodes in no order at
+//! all. A few pool files have very many links, up to BackupPC's limit, most have few.
+
+use std::io::{self, Write};
+
+use fastrand::Rng;
+use tar::{Builder, EntryType, Header};
+
+use crate::experiment::HardLinks;
+use crate::experiment::Settings;
+
+/// How skewed links are: the n-th most linked of P pool files has links in proportion to (n/P)^(1/SKEW - 1).
+const SKEW: f64 = 2.5;
+/// Entries of a directory of a desktop, about.
+const A_DIRECTORY: f64 = 12.0;
+/// How deep desktops' trees go.
+const DEEPEST: usize = 12;
+/// Where the backups of machines begin.
+pub const LINKS_BEGIN: &str = "backuppc/pc";
+/// The pool.
+pub const POOL: &str = "backuppc/cpool";
+
+/// How large the archive is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ArchiveSize {
+    /// Files of the pool.
+    pub pool_files: u64,
+    /// Bytes of all of them.
+    pub pool_bytes: u64,
+    /// Links to them.
+    pub links: u64,
+    /// Empty files between.
+    pub empty_files: u64,
+    /// Links that a pool file has at most.
+    pub most_links: u16,
+    /// Trees that the links are in.
+    pub backups: u64,
+}
+
+impl ArchiveSize {
+    /// An experiment's, scaled.
+    pub fn new(work: &HardLinks, settings: &Settings) -> Self {
+        let pool_files = settings.count(work.pool_files);
+        let each = work.pool_bytes.0 / work.pool_files.max(1);
+        Self {
+            pool_files,
+            pool_bytes: settings.size(each).saturating_mul(pool_files),
+            links: settings.count(work.links),
+            empty_files: settings.count(work.empty_files),
+            most_links: work.most_links,
+            backups: settings.count(work.backups),
+        }
+    }
+
+    /// Writes the archive. The same seed gives the same bytes.
+    ///
+    /// # Errors
+    /// Nobody reads any more.
+    pub fn stream(&self, seed: u64, out: impl Write) -> io::Result<()> {
+        let mut writer = Writer { tar: Builder::new(out), random: Rng::with_seed(seed), seed };
+        writer.dir("backuppc")?;
+        self.pool(&mut writer)?;
+        self.backups(&mut writer)?;
+        writer.tar.into_inner().map(drop)
+    }
+
+    fn pool(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
+        writer.dir(POOL)?;
+        let mut above = String::new();
+        for number in 0..self.pool_files {
+            let name = self.hash(writer.seed, number);
+            for depth in 1..=3 {
+                let letters: Vec<&str> = (0..depth).map(|at| &name[at..=at]).collect();
+                let dir = format!("{POOL}/{}", letters.join("/"));
+                if !above.starts_with(&dir) {
+                    writer.dir(&dir)?;
+                    above = dir;
+                }
+            }
+            let size = self.pool_size(&mut writer.random);
+            writer.file(&pool_path(&name), size)?;
+        }
+        Ok(())
+    }
+
+    /// Sizes are exponential: most files are small, few are large.
+    fn pool_size(&self, random: &mut Rng) -> u64 {
+        let mean = self.pool_bytes as f64 / self.pool_files as f64;
+        (-mean * (1.0 - random.f64()).ln()) as u64 + 1
+    }
+
+    /// The name of a pool file: they ascend with their numbers, as hashes in order do.
+    fn hash(&self, seed: u64, number: u64) -> String {
+        let mut random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let width = ((1_u64 << 48) / self.pool_files).max(1);
+        let first = number * width + random.u64(0..width);
+        format!("{first:012x}{:016x}{:012x}", random.u64(..), random.u64(..) >> 16)
+    }
+
+    fn backups(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
+        writer.dir(LINKS_BEGIN)?;
+        let mut targets = Targets::new(self);
+        let files = self.links + self.empty_files;
+        let mut empties = 0;
+        let mut dirs: Vec<String> = Vec::new();
+        let mut dir_number = 0_u64;
+        for number in 0..files {
+            // Evenly between: as many as there should be up to here.
+            let is_empty =
+                (number + 1) as u128 * self.empty_files as u128 / files as u128 > empties as u128;
+            let backup = number * self.backups / files;
+            if number == 0 || backup != (number - 1) * self.backups / files {
+                let (host, count) = (backup % 4, backup / 4);
+                let top = format!("{LINKS_BEGIN}/desktop{host}");
+                if count == 0 {
+                    writer.dir(&top)?;
+                }
+                dirs = vec![format!("{top}/{count}")];
+                writer.dir(&dirs[0])?;
+            }
+            if writer.random.f64() < 1.0 / A_DIRECTORY {
+                let up = writer.random.usize(0..=dirs.len().min(3));
+                let keep = (dirs.len() - up).max(1).min(DEEPEST);
+                dirs.truncate(keep);
+                let parent = dirs.last().expect("the backup itself is always there");
+                let dir = format!("{parent}/fdir{dir_number}");
+                dir_number += 1;
+                writer.dir(&dir)?;
+                dirs.push(dir);
+            }
+            let parent = dirs.last().expect("the backup itself is always there");
+            let name = format!("{parent}/ffile{number}");
+            if is_empty {
+                empties += 1;
+                writer.file(&name, 0)?;
+            } else {
+                let target = targets.next(&mut writer.random);
+                writer.link(&name, &pool_path(&self.hash(writer.seed, target)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pool_path(name: &str) -> String {
+    format!("{POOL}/{}/{}/{}/{name}", &name[..1], &name[1..2], &name[2..3])
+}
+
+/// Which pool files links go to.
+struct Targets {
+    used: Vec<u16>,
+    most: u16,
+    /// Odd and without common divisor with the pool: ranks are scattered by it.
+    stride: u64,
+}
+
+impl Targets {
+    fn new(size: &ArchiveSize) -> Self {
+        let pool = size.pool_files;
+        let mut stride = (pool as f64 * 0.618) as u64 | 1;
+        while common_divisor(stride, pool) != 1 {
+            stride += 2;
+        }
+        Self { used: vec![0; pool as usize], most: size.most_links - 1, stride }
+    }
+
+    /// Where all are full, the first is linked to once more: whoever extracts that learns of the limit.
+    fn next(&mut self, random: &mut Rng) -> u64 {
+        let pool = self.used.len() as u64;
+        let rank = (pool as f64 * random.f64().powf(SKEW)) as u64;
+        for further in 0..pool {
+            let target = (rank + further) % pool * self.stride % pool;
+            let used = &mut self.used[target as usize];
+            if *used < self.most {
+                *used += 1;
+                return target;
+            }
+        }
+        0
+    }
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+struct Writer<W: Write> {
+    tar: Builder<W>,
+    random: Rng,
+    seed: u64,
+}
+
+impl<W: Write> Writer<W> {
+    fn dir(&mut self, path: &str) -> io::Result<()> {
+        let mut header = header(EntryType::Directory, 0);
+        self.tar.append_data(&mut header, path, io::empty())
+    }
+
+    fn file(&mut self, path: &str, size: u64) -> io::Result<()> {
+        let mut header = header(EntryType::Regular, size);
+        self.tar.append_data(&mut header, path, io::Read::take(io::repeat(0), size))
+    }
+
+    fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
+        let mut header = header(EntryType::Link, 0);
+        self.tar.append_link(&mut header, path, target)
+    }
+}
+
+fn header(kind: EntryType, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(if kind == EntryType::Directory { 0o755 } else { 0o644 });
+    header.set_mtime(1_273_000_000);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const SMALL: ArchiveSize = ArchiveSize {
+        pool_files: 457,
+        pool_bytes: 457 * 100,
+        links: 10_400,
+        empty_files: 84,
+        most_links: 320,
+        backups: 8,
+    };
+
+    fn written(seed: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        SMALL.stream(seed, &mut bytes).expect("memory");
+        bytes
+    }
+
+    #[test]
+    fn the_archive_holds_what_it_should() {
+        let bytes = written(7);
+        let mut archive = tar::Archive::new(&bytes[..]);
+        let (mut pool, mut empty) = (Vec::new(), 0);
+        let mut links: BTreeMap<String, u32> = BTreeMap::new();
+        let mut dirs = std::collections::BTreeSet::new();
+        for entry in archive.entries().expect("tar") {
+            let entry = entry.expect("an entry");
+            let path = entry.path().expect("a path").to_string_lossy().into_owned();
+            let parent = path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
+            assert!(parent.is_none_or(|parent| dirs.contains(&parent)), "{path}");
+            match entry.header().entry_type() {
+                EntryType::Directory => assert!(dirs.insert(path.clone()), "{path} twice"),
+                EntryType::Regular if path.starts_with(POOL) => {
+                    assert!(links.is_empty(), "the pool comes first");
+                    pool.push(path);
+                }
+                EntryType::Regular => {
+                    assert_eq!(entry.size(), 0);
+                    empty += 1;
+                }
+                _ => {
+                    let target = entry.link_name().expect("a name").expect("a target");
+                    *links.entry(target.to_string_lossy().into_owned()).or_default() += 1;
+                }
+            }
+        }
+        assert_eq!((pool.len(), empty), (457, 84));
+        assert!(pool.is_sorted(), "the pool is in the order of its hashes");
+        assert_eq!(links.values().sum::<u32>(), 10_400);
+        assert!(links.keys().all(|target| pool.binary_search(target).is_ok()));
+        assert_eq!(
+            links.values().max(),
+            Some(&319),
+            "up to the limit, the pool's own name counted"
+        );
+        let few = links.values().filter(|count| **count < 23).count();
+        assert!(few > 300, "most have less than the mean: {few}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes() {
+        assert_eq!(written(3), written(3));
+        assert_ne!(written(3), written(4));
+    }
+}

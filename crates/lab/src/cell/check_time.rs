@@ -1,0 +1,164 @@
+//! Document 004: a volume is filled in steps; at each, checks that establish, use and remove the inode tables' high-water marks.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::place::{Live, Place, check};
+use super::recorder::Recorder;
+use super::tool::run as run_tool;
+use super::{Cell, CellError, Trying};
+use crate::experiment::CheckTime;
+use crate::files::{Access, Intent};
+
+/// Volumes of every target can be that small.
+const LEAST_VOLUME: u64 = 256 << 20;
+/// The feature that keeps the marks.
+const MARKS: &str = "uninit_bg";
+
+/// What a check is for.
+const USES: [&str; 3] = ["establish", "use", "remove"];
+
+pub(super) fn run(
+    cell: &Cell,
+    work: &CheckTime,
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    let place = Place::new(cell)?;
+    if place.is_dir() {
+        return Err(CellError::new("a directory cannot be checked"));
+    }
+    let scaled = (work.volume.0 as f64 * cell.settings.counts) as u64;
+    let size = scaled.max(LEAST_VOLUME).next_multiple_of(1 << 20);
+    recorder.announce("mkfs");
+    let ratio = work.bytes_per_inode.to_string();
+    let no_marks = format!("^metadata_csum,^{MARKS}");
+    let words: &[&str] = match cell.target.system.is_ext() {
+        true => &["-i", &ratio, "-O", &no_marks],
+        false => &[],
+    };
+    place.format_with(size, words)?;
+    let inodes = size / work.bytes_per_inode;
+
+    let mut made = 0;
+    for percent in &work.steps {
+        let wanted = (inodes as f64 * percent / 100.0) as u64;
+        if wanted > made {
+            recorder.announce(&format!("filling to {percent}%"));
+            let live = place.mount()?;
+            fill(&live, made..wanted, work.files_per_directory)?;
+            made = wanted;
+            live.close()?;
+        }
+        match cell.target.system.is_ext() {
+            true => check_marks(cell, &place, *percent, recorder)?,
+            false => {
+                for (name, mut checker) in place.checkers() {
+                    place.drop_caches();
+                    let name = format!("{name} use");
+                    let (_, seconds) =
+                        recorder.timed_at(&name, *percent, || check(&mut checker))?;
+                    recorder.record_at(&name, "check_seconds", seconds, Some(*percent));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Empty files, so many a directory.
+fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<(), CellError> {
+    let first = files.start;
+    for number in files {
+        let dir = live.root.join(format!("d{}", number / a_directory));
+        if number % a_directory == 0 || number == first {
+            match live.files.create_dir(&dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(CellError(format!("{}: {error}", dir.display())));
+                }
+                _ => {}
+            }
+            if number % a_directory == 0 {
+                continue; // the directory has taken an inode itself
+            }
+        }
+        let path = dir.join(format!("f{number}"));
+        live.files
+            .open(&path, Access { intent: Intent::Create, direct: false })
+            .trying(path.display())?;
+    }
+    Ok(())
+}
+
+/// Each checker of ext volumes, three times; afterwards the volume has no marks, as before.
+fn check_marks(
+    cell: &Cell,
+    place: &Place<'_>,
+    percent: f64,
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    let (e2fsck, tune2fs) = (Path::new("e2fsck"), Path::new("tune2fs"));
+    let ours = cell.program.as_path();
+    let checkers: [(&str, &Path, &[&str], &Path, &[&str]); 2] =
+        [("e2fsck", e2fsck, &[], tune2fs, &[]), ("extant fsck", ours, &["fsck"], ours, &["tune"])];
+    for (name, checker, checker_words, tuner, tuner_words) in checkers {
+        for which in USES {
+            match which {
+                "establish" => switch_marks(place, tuner, tuner_words, MARKS)?,
+                "remove" => switch_marks(place, tuner, tuner_words, &format!("^{MARKS}"))?,
+                _ => {}
+            }
+            place.drop_caches();
+            let phase = format!("{name} {which}");
+            let mut command = Command::new(checker);
+            command.args(checker_words).args(["-fy", "-tt"]).arg(place.image());
+            let checked = recorder.timed_at(&phase, percent, || {
+                let output = super::tool::finish(&mut command)?;
+                // 1: what the switched feature left undone was corrected.
+                match output.status.code() {
+                    Some(0 | 1) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+                    _ => Err(super::tool::complaint(&command, &output)),
+                }
+            });
+            let (said, seconds) = checked?;
+            recorder.record_at(&phase, "check_seconds", seconds, Some(percent));
+            for (pass, seconds) in passes(&said) {
+                recorder.record_at(&phase, &format!("pass{pass}_seconds"), seconds, Some(percent));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn switch_marks(
+    place: &Place<'_>,
+    tuner: &Path,
+    words: &[&str],
+    feature: &str,
+) -> Result<(), CellError> {
+    let words = words.iter().copied().chain(["-f", "-O", feature]).map(AsRef::as_ref);
+    run_tool(tuner, words.chain([place.image().as_os_str()])).map(drop)
+}
+
+/// `Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00`: the pass and its elapsed seconds.
+fn passes(said: &str) -> impl Iterator<Item = (u32, f64)> {
+    said.lines().filter_map(|line| {
+        let (pass, rest) = line.strip_prefix("Pass ")?.split_once(':')?;
+        let (_, times) = rest.split_once("time:")?;
+        let elapsed = times.split('/').next()?.trim();
+        Some((pass.parse().ok()?, elapsed.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_are_read_from_the_checkers_lines() {
+        let said = "Pass 1: Checking inodes, blocks, and sizes\n\
+                    Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00\n\
+                    Pass 1: I/O read: 1MB, write: 0MB, rate: 90.00MB/s\n\
+                    Pass 5: Memory used: 276k/0k (119k/158k), time:  2.50/ 0.00/ 0.00\n";
+        assert_eq!(passes(said).collect::<Vec<_>>(), [(1, 0.01), (5, 2.5)]);
+    }
+}

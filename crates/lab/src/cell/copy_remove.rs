@@ -1,0 +1,142 @@
+//! Document 000: a real tree is copied, the volume mounted anew, the copy removed.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::place::{Live, Place};
+use super::recorder::Recorder;
+use super::{Cell, CellError, Trying};
+use crate::experiment::CopyRemove;
+use crate::files::{Access, Intent};
+
+/// Room on the volume, in multiples of what is copied.
+const ROOM: u64 = 2;
+/// Room for each file: its block's rest, inode and name.
+const FILE_ROOM: u64 = 16 << 10;
+/// Volumes of every target can be that small.
+const LEAST_VOLUME: u64 = 1 << 30;
+/// Bytes copied at once.
+const PIECE: usize = 128 << 10;
+/// Below the volume's root.
+const DIR: &str = "copy";
+
+/// A tree as it is copied: directories before what is in them.
+struct Tree {
+    entries: Vec<Entry>,
+    bytes: u64,
+}
+
+struct Entry {
+    from: PathBuf,
+    /// Below the copy.
+    to: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    Dir,
+    File,
+    Symlink(PathBuf),
+}
+
+pub(super) fn run(
+    cell: &Cell,
+    work: &CopyRemove,
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    recorder.announce("looking at the tree");
+    let most = cell.settings.size(work.bytes.0);
+    let tree = Tree::of(&work.trees, most, cell.settings.count(work.files))?;
+    let place = Place::new(cell)?;
+    let room = tree.bytes * ROOM + tree.entries.len() as u64 * FILE_ROOM;
+    recorder.announce("mkfs");
+    place.format(room.max(LEAST_VOLUME).next_multiple_of(1 << 20))?;
+
+    let live = place.mount()?;
+    recorder.timed("cp", || tree.copy(&live))?;
+    recorder.record("cp", "files", tree.entries.len() as f64);
+    recorder.record("cp", "written_bytes", tree.bytes as f64);
+    recorder.timed("umount after cp", || live.close())?;
+
+    let live = place.mount()?;
+    let root = live.root.join(DIR);
+    let (_, seconds) = recorder.timed("rm", || live.files.remove_tree(&root).trying("rm"))?;
+    recorder.record("rm", "remove_seconds", seconds);
+    recorder.timed("umount after rm", || live.close())?;
+    Ok(())
+}
+
+impl Tree {
+    /// Trees of this machine, in the order of their names, up to so many bytes and files. What is neither directory, file nor
+    /// symbolic link, and what may not be read, is left out.
+    fn of(roots: &[PathBuf], most_bytes: u64, most_files: u64) -> Result<Self, CellError> {
+        let mut tree = Self { entries: Vec::new(), bytes: 0 };
+        for root in roots {
+            let name = root.file_name().ok_or_else(|| CellError::new("/ cannot be copied"))?;
+            let found = fs::symlink_metadata(root).trying(root.display())?;
+            if !found.is_dir() {
+                return Err(CellError(format!("{}: no directory", root.display())));
+            }
+            tree.add(root, Path::new(name), most_bytes, most_files);
+        }
+        Ok(tree)
+    }
+
+    fn add(&mut self, from: &Path, to: &Path, most_bytes: u64, most_files: u64) {
+        let Ok(names) = fs::read_dir(from) else { return };
+        self.entries.push(Entry { from: from.to_owned(), to: to.to_owned(), kind: Kind::Dir });
+        let mut names: Vec<_> = names.flatten().collect();
+        names.sort_by_key(fs::DirEntry::file_name);
+        for entry in names {
+            if self.bytes >= most_bytes || self.entries.len() as u64 >= most_files {
+                return;
+            }
+            let (from, to) = (entry.path(), to.join(entry.file_name()));
+            let Ok(found) = entry.metadata() else { continue };
+            let kind = if found.is_dir() {
+                self.add(&from, &to, most_bytes, most_files);
+                continue;
+            } else if found.is_file() && File::open(&from).is_ok() {
+                self.bytes += found.len();
+                Kind::File
+            } else if let Ok(target) = fs::read_link(&from) {
+                Kind::Symlink(target)
+            } else {
+                continue;
+            };
+            self.entries.push(Entry { from, to, kind });
+        }
+    }
+
+    /// As `cp -r` does it.
+    fn copy(&self, live: &Live) -> Result<(), CellError> {
+        let root = live.root.join(DIR);
+        live.files.create_dir(&root).trying("mkdir")?;
+        let mut buffer = vec![0; PIECE];
+        for entry in &self.entries {
+            let to = root.join(&entry.to);
+            let copied = match &entry.kind {
+                Kind::Dir => live.files.create_dir(&to),
+                Kind::Symlink(target) => live.files.symlink(target, &to),
+                Kind::File => copy_file(&entry.from, live, &to, &mut buffer),
+            };
+            copied.trying(format_args!("cp {}", entry.from.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn copy_file(from: &Path, live: &Live, to: &Path, buffer: &mut [u8]) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let copy = live.files.open(to, Access { intent: Intent::Create, direct: false })?;
+    let mut at = 0;
+    loop {
+        let count = source.read(buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        copy.write_at(&buffer[..count], at)?;
+        at += count as u64;
+    }
+}

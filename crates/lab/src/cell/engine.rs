@@ -1,0 +1,82 @@
+//! Our engine as a target: options by the kernel's names.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use extant::{
+    AllocatorKind, DataMode, Direct, Env, FileDeviceOptions, FileSystem, LiveOptions, VolumeOptions,
+};
+
+use super::{CellError, Trying};
+use crate::experiment::Bytes;
+
+/// Opens the volume in an image, around the page cache where that can be.
+pub(super) fn open(image: &Path, options: &str, memory: u64) -> Result<FileSystem, CellError> {
+    let live = live_options(options, memory)?;
+    let file = FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
+    let device = Arc::new(file.open(image).trying("engine")?);
+    let volume = VolumeOptions::default().open_live(device, &Env::threads(), &live);
+    Ok(FileSystem::of_volume(volume.trying("engine: open")?))
+}
+
+/// The options of experiments, as `extant mount` names them. Others are refused.
+fn live_options(text: &str, memory: u64) -> Result<LiveOptions, CellError> {
+    let mut live = LiveOptions { memory, ..LiveOptions::default() };
+    for option in text.split(',').filter(|option| !option.is_empty()) {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let refused = || CellError(format!("engine: option {option}: not one that the engine has"));
+        match (name, value) {
+            ("data", Some("ordered")) => live.data = Some(DataMode::Ordered),
+            ("data", Some("writeback")) => live.data = Some(DataMode::Writeback),
+            ("data", Some("journal")) => live.data = Some(DataMode::Journal),
+            ("delalloc", None) => live.delalloc = Some(true),
+            ("nodelalloc", None) => live.delalloc = Some(false),
+            ("mballoc", None) => live.allocator = AllocatorKind::MultiBlock,
+            ("nomballoc", None) => live.allocator = AllocatorKind::Plain,
+            ("auto_da_alloc", None) => live.auto_da_alloc = true,
+            ("noauto_da_alloc", None) => live.auto_da_alloc = false,
+            ("journal_checksum", None) => live.journal_checksum = true,
+            ("nojournal_checksum", None) => live.journal_checksum = false,
+            ("journal_async_commit", None) => live.journal_async_commit = true,
+            ("barrier", None | Some("1")) => live.barriers = true,
+            ("nobarrier", None) | ("barrier", Some("0")) => live.barriers = false,
+            ("discard", None) => live.discard = true,
+            ("nodiscard", None) => live.discard = false,
+            // Reading a file in process does not touch its times.
+            ("noatime", None) => {}
+            ("stripe", Some(value)) => live.stripe = Some(value.parse().map_err(|_| refused())?),
+            ("commit", Some(value)) => {
+                let seconds: u32 = value.parse().map_err(|_| refused())?;
+                live.commit_interval = Duration::from_secs(u64::from(seconds.max(1)));
+            }
+            ("memory", Some(value)) => {
+                let Bytes(bytes) = value.parse().map_err(|_| refused())?;
+                live.memory = bytes;
+            }
+            _ => return Err(refused()),
+        }
+    }
+    Ok(live)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_taken_or_refused_by_name() {
+        let text = "data=writeback,nodelalloc,nomballoc,commit=9,memory=64M,noatime";
+        let live = live_options(text, 1 << 30).expect("options");
+        assert_eq!(live.data, Some(DataMode::Writeback));
+        assert_eq!((live.delalloc, live.allocator), (Some(false), AllocatorKind::Plain));
+        assert_eq!((live.commit_interval, live.memory), (Duration::from_secs(9), 64 << 20));
+        for option in ["data=other", "usrquota", "delalloc=1", "commit=x", "memory=1X"] {
+            let error = live_options(option, 1 << 30).expect_err(option).0;
+            assert!(error.contains(&format!("option {option}: not one")), "{error}");
+        }
+    }
+}

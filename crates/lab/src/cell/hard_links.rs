@@ -1,0 +1,230 @@
+//! Document 002: a backup hierarchy of hard links is extracted, and removed without having been mounted anew.
+
+use std::io::{self, BufReader, BufWriter, Read};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use tar::EntryType;
+
+use super::place::{Live, Place};
+use super::recorder::Recorder;
+use super::{Cell, CellError, Trying};
+use crate::archive::{ArchiveSize, LINKS_BEGIN, POOL};
+use crate::cpu::Cpu;
+use crate::experiment::HardLinks;
+use crate::files::{Access, Files, Intent};
+
+/// Bytes between the archive's writer and us.
+const PIPE: usize = 1 << 20;
+/// Points of a curve.
+const POINTS: u64 = 60;
+/// Room for a pool file beside its bytes, and for each name.
+const FILE_ROOM: u64 = 8 << 10;
+const NAME_ROOM: u64 = 256;
+/// Volumes of every target can be that small.
+const LEAST_VOLUME: u64 = 1 << 30;
+
+pub(super) fn run(
+    cell: &Cell,
+    work: &HardLinks,
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    let size = ArchiveSize::new(work, &cell.settings);
+    let place = Place::new(cell)?;
+    let room = size.pool_bytes * 2
+        + size.pool_files * FILE_ROOM
+        + (size.links + size.empty_files) * NAME_ROOM * 2
+        + (256 << 20);
+    let room = room.max(LEAST_VOLUME).next_multiple_of(1 << 20);
+    recorder.announce("mkfs");
+    // Inodes for the pool, the empty files and the directories.
+    let inodes = (size.pool_files + size.empty_files + size.links / 8 + 10_000).to_string();
+    let words: &[&str] = if cell.target.system.is_ext() { &["-N", &inodes] } else { &[] };
+    place.format_with(room, words)?;
+    let live = place.mount()?;
+    extract(&size, cell.settings.seed, &live, recorder)?;
+    recorder.timed("sync", || live.files.sync(&live.root).trying("sync"))?;
+
+    // Both orders of removal, run by run.
+    let (order, first, second) = match cell.run % 2 {
+        1 => ("rm, pool first", POOL, LINKS_BEGIN),
+        _ => ("rm, links first", LINKS_BEGIN, POOL),
+    };
+    let mut removal = Progress::new(size.pool_files + size.links + size.empty_files);
+    recorder.announce(order);
+    let (start, before) = (Instant::now(), Cpu::now());
+    for dir in [first, second, "backuppc"] {
+        remove(&*live.files, &live.root.join(dir), &mut removal)?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    recorder.times(order, seconds, Cpu::now().since(before));
+    recorder.record(order, "remove_seconds", seconds);
+    removal.tell(order, recorder);
+    recorder.timed("umount", || live.close())?;
+    Ok(())
+}
+
+/// What was done when, and how long single calls took.
+struct Progress {
+    start: Instant,
+    done: u64,
+    every: u64,
+    curve: Vec<(f64, u64)>,
+    calls: Vec<f32>,
+}
+
+impl Progress {
+    fn new(expected: u64) -> Self {
+        let every = (expected / POINTS).max(1);
+        Self { start: Instant::now(), done: 0, every, curve: vec![(0.0, 0)], calls: Vec::new() }
+    }
+
+    fn call<T>(&mut self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let start = Instant::now();
+        let outcome = call();
+        self.calls.push(start.elapsed().as_secs_f32());
+        self.done += 1;
+        if self.done.is_multiple_of(self.every) {
+            self.curve.push((self.start.elapsed().as_secs_f64(), self.done));
+        }
+        outcome
+    }
+
+    fn tell(mut self, phase: &str, recorder: &mut Recorder<'_>) {
+        self.curve.push((self.start.elapsed().as_secs_f64(), self.done));
+        for (at, done) in self.curve {
+            recorder.record_at(phase, "files_done", done as f64, Some(at));
+        }
+        self.calls.sort_by(f32::total_cmp);
+        let Some(last) = self.calls.len().checked_sub(1) else { return };
+        for (name, share) in [("50", 0.5), ("99", 0.99), ("999", 0.999)] {
+            let at = (last as f64 * share).round() as usize;
+            let metric = format!("stall_p{name}_seconds");
+            recorder.record(phase, &metric, f64::from(self.calls[at]));
+        }
+        recorder.record(phase, "stall_seconds_max", f64::from(self.calls[last]));
+    }
+}
+
+/// Extracts the archive while it is made: pool and links are timed apart.
+fn extract(
+    size: &ArchiveSize,
+    seed: u64,
+    live: &Live,
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    let (reader, writer) = io::pipe().trying("pipe")?;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // A reader that has gone says itself why.
+            let _ = size.stream(seed, BufWriter::with_capacity(PIPE, writer));
+        });
+        let mut extraction = Extraction::new(size, live);
+        recorder.announce("extract pool");
+        let (start, before) = (Instant::now(), Cpu::now());
+        let mut phase = (start, before);
+        let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
+        for entry in archive.entries().trying("tar")? {
+            let mut entry = entry.trying("tar")?;
+            let path = entry.path().trying("tar")?.into_owned();
+            if path == Path::new(LINKS_BEGIN) {
+                let now = (Instant::now(), Cpu::now());
+                let seconds = (now.0 - phase.0).as_secs_f64();
+                recorder.times("extract pool", seconds, now.1.since(phase.1));
+                phase = now;
+                recorder.announce("extract links");
+            }
+            extraction.one(&mut entry, &path)?;
+        }
+        let now = (Instant::now(), Cpu::now());
+        recorder.times("extract links", (now.0 - phase.0).as_secs_f64(), now.1.since(phase.1));
+        let seconds = (now.0 - start).as_secs_f64();
+        recorder.times("extract", seconds, now.1.since(before));
+        recorder.record("extract", "links_failed", extraction.failed as f64);
+        extraction.progress.tell("extract", recorder);
+        Ok(())
+    })
+}
+
+/// Makes what the archive says.
+struct Extraction<'l> {
+    live: &'l Live,
+    progress: Progress,
+    /// Links that the file system's limits do not allow.
+    failed: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'l> Extraction<'l> {
+    fn new(size: &ArchiveSize, live: &'l Live) -> Self {
+        let progress = Progress::new(size.pool_files + size.links + size.empty_files);
+        Self { live, progress, failed: 0, buffer: vec![0; 64 << 10] }
+    }
+
+    fn one(&mut self, entry: &mut tar::Entry<'_, impl Read>, path: &Path) -> Result<(), CellError> {
+        let files = &*self.live.files;
+        let to = self.live.root.join(path);
+        match entry.header().entry_type() {
+            EntryType::Directory => files.create_dir(&to).trying(to.display()),
+            EntryType::Link => {
+                let target = entry.link_name().trying("tar")?;
+                let target = target.ok_or_else(|| CellError::new("tar: a link without target"))?;
+                let target = self.live.root.join(target);
+                match self.progress.call(|| files.hard_link(&target, &to)) {
+                    Err(error) if is_limit(&error) => self.failed += 1,
+                    outcome => outcome.trying(to.display())?,
+                }
+                Ok(())
+            }
+            _ => {
+                let buffer = &mut self.buffer;
+                let make = || make_file(files, &to, entry, buffer);
+                self.progress.call(make).trying(to.display())
+            }
+        }
+    }
+}
+
+/// EMLINK: too many links.
+fn is_limit(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TooManyLinks
+}
+
+fn make_file(
+    files: &dyn Files,
+    path: &Path,
+    from: &mut impl Read,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let file = files.open(path, Access { intent: Intent::Create, direct: false })?;
+    let mut at = 0;
+    loop {
+        let count = from.read(buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        file.write_at(&buffer[..count], at)?;
+        at += count as u64;
+    }
+}
+
+/// As `rm -r`: what is in a directory, then itself. Each unlink is timed.
+fn remove(files: &dyn Files, top: &Path, progress: &mut Progress) -> Result<(), CellError> {
+    let mut waiting: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
+    while let Some((dir, is_empty)) = waiting.pop() {
+        if is_empty {
+            files.remove_dir(&dir).trying(dir.display())?;
+            continue;
+        }
+        waiting.push((dir.clone(), true));
+        for (name, is_dir) in files.list(&dir).trying(dir.display())? {
+            let path = dir.join(name);
+            match is_dir {
+                true => waiting.push((path, false)),
+                false => progress.call(|| files.remove_file(&path)).trying(path.display())?,
+            }
+        }
+    }
+    Ok(())
+}

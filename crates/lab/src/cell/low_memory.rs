@@ -1,0 +1,82 @@
+//! Document 001: files are written with write(2) and removed while memory is short.
+
+use super::place::{Live, Place};
+use super::recorder::Recorder;
+use super::{Cell, CellError, Trying};
+use crate::experiment::{FileRow, LowMemory};
+use crate::files::{Access, Intent};
+
+/// Room on the volume: data, and a tenth for the rest.
+const ROOM: f64 = 1.1;
+/// The journal and the like.
+const BESIDE: u64 = 512 << 20;
+/// Volumes of every target can be that small.
+const LEAST_VOLUME: u64 = 1 << 30;
+
+pub(super) fn run(
+    cell: &Cell,
+    work: &LowMemory,
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    if cell.memory().is_none() {
+        return Err(CellError::new("the experiment has no limit of memory"));
+    }
+    let place = Place::new(cell)?;
+    let rows = [("large files", &work.large), ("many files", &work.many)];
+    let settings = &cell.settings;
+    let of = |row: &FileRow| (settings.count(row.files), settings.size(row.size.0));
+    let largest = rows.iter().map(|(_, row)| {
+        let (files, size) = of(row);
+        files * size.next_multiple_of(4096) * work.directories
+    });
+    let data = largest.max().unwrap_or(0);
+    let room = (data as f64 * ROOM) as u64 + BESIDE;
+    recorder.announce("mkfs");
+    place.format(room.max(LEAST_VOLUME).next_multiple_of(1 << 20))?;
+
+    for (name, row) in rows {
+        let (files, size) = of(row);
+        let live = place.mount()?;
+        let write = format!("write {name}");
+        let made = recorder.timed(&write, || make(&live, work, files, size));
+        let (_, seconds) = made?;
+        let bytes = (files * size * work.directories) as f64;
+        recorder.record(&write, "throughput_bytes_per_second", bytes / seconds);
+        let delete = format!("delete {name}");
+        let removed = recorder.timed(&delete, || {
+            for number in 0..work.directories {
+                live.files.remove_tree(&live.root.join(dir(number))).trying("rm")?;
+            }
+            live.files.sync(&live.root).trying("sync")
+        });
+        let (_, seconds) = removed?;
+        recorder.record(&delete, "remove_seconds", seconds);
+        recorder.timed(&format!("umount after {name}"), || live.close())?;
+    }
+    Ok(())
+}
+
+fn dir(number: u64) -> String {
+    format!("dir{number}")
+}
+
+/// One open, writes one after the other, one close for each file; then all is on the disk.
+fn make(live: &Live, work: &LowMemory, files: u64, size: u64) -> Result<(), CellError> {
+    let block = vec![b'x'; work.block.0 as usize];
+    for number in 0..work.directories {
+        let dir = live.root.join(dir(number));
+        live.files.create_dir(&dir).trying("mkdir")?;
+        for number in 0..files {
+            let path = dir.join(format!("file{number}"));
+            let access = Access { intent: Intent::Create, direct: false };
+            let file = live.files.open(&path, access).trying(path.display())?;
+            let mut at = 0;
+            while at < size {
+                let count = (size - at).min(block.len() as u64);
+                file.write_at(&block[..count as usize], at).trying(path.display())?;
+                at += count;
+            }
+        }
+    }
+    live.files.sync(&live.root).trying("sync")
+}

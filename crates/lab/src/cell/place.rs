@@ -1,0 +1,339 @@
+//! Where a cell works: a volume that is made, mounted, checked and mounted again, whoever runs it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use extant::{FileDeviceOptions, FileSystem};
+
+use super::tool::{complaint, finish, run};
+use super::{Cell, CellError, Trying, engine};
+use crate::files::{Files, Mounted};
+use crate::target::System;
+
+/// How long a server may take to mount, and to write everything out when it is unmounted.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A target's volume.
+pub(super) struct Place<'c> {
+    cell: &'c Cell,
+    /// The image, or the device that was given.
+    image: PathBuf,
+    /// Where it is mounted.
+    point: PathBuf,
+}
+
+/// A volume in use.
+pub(super) struct Live {
+    /// How it is used.
+    pub(super) files: Box<dyn Files>,
+    /// A directory in it for the experiment.
+    pub(super) root: PathBuf,
+    end: End,
+}
+
+/// What ends the use.
+enum End {
+    Engine(FileSystem),
+    Mount(MountGuard),
+    Nothing,
+}
+
+impl<'c> Place<'c> {
+    /// The place of a cell.
+    pub(super) fn new(cell: &'c Cell) -> Result<Self, CellError> {
+        let point = cell.scratch.join("mount");
+        fs::create_dir_all(&point).trying(point.display())?;
+        let image = cell.settings.device.clone().unwrap_or_else(|| cell.scratch.join("image"));
+        Ok(Self { cell, image, point })
+    }
+
+    fn system(&self) -> &System {
+        &self.cell.target.system
+    }
+
+    /// Whether the target is a directory, which is neither made nor checked.
+    pub(super) fn is_dir(&self) -> bool {
+        matches!(self.system(), System::Dir(_))
+    }
+
+    /// Makes the volume, and an image of so many bytes for it where no device was given.
+    pub(super) fn format(&self, bytes: u64) -> Result<(), CellError> {
+        self.format_with(bytes, &[])
+    }
+
+    /// The same with words of the experiment before the target's own.
+    pub(super) fn format_with(&self, bytes: u64, words: &[&str]) -> Result<(), CellError> {
+        if self.is_dir() {
+            return Ok(());
+        }
+        if self.cell.settings.device.is_none() {
+            let _ = fs::remove_file(&self.image);
+            let image = File::create(&self.image).trying(self.image.display())?;
+            image.set_len(bytes).trying(self.image.display())?;
+        }
+        let words = words.iter().copied().chain(self.cell.target.mkfs_words());
+        let make = |program: &str, first: &[&str]| {
+            let mut all: Vec<String> = first.iter().map(|word| (*word).to_owned()).collect();
+            all.extend(words.clone().map(str::to_owned));
+            all.push(self.image.to_string_lossy().into_owned());
+            run(program, all).map(drop)
+        };
+        match self.system() {
+            System::Engine | System::Extant => {
+                let device = FileDeviceOptions::new().write(true).open(&self.image);
+                extant::format(&device.trying("extant mkfs")?, words.clone()).trying("extant mkfs")
+            }
+            System::Kernel(name @ ("xfs" | "btrfs")) => {
+                make(&format!("mkfs.{name}"), &["-f", "-q"])
+            }
+            System::Kernel(name) => make("mke2fs", &["-F", "-q", "-t", name]),
+            System::Fuse2fs => make("mke2fs", &["-F", "-q", "-t", "ext4"]),
+            System::Dir(_) => Ok(()),
+        }
+    }
+
+    /// The image, or the device that was given.
+    pub(super) fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// Mounts it, or opens it in this process.
+    pub(super) fn mount(&self) -> Result<Live, CellError> {
+        let options = self.cell.target.mount.as_str();
+        let end = match self.system() {
+            System::Engine => {
+                let fs = engine::open(&self.image, options, self.memory())?;
+                let files = Box::new(fs.clone());
+                return Ok(Live { files, root: "/".into(), end: End::Engine(fs) });
+            }
+            System::Dir(path) => {
+                let root = work_dir(path);
+                fs::create_dir_all(&root).trying(root.display())?;
+                return Ok(Live { files: Box::new(Mounted), root, end: End::Nothing });
+            }
+            _ if !self.cell.isolated => {
+                return Err(CellError::new(
+                    "mounting needs root, or user namespaces for everybody and unshare(1)",
+                ));
+            }
+            System::Extant => {
+                let options = match options.split(',').any(|option| option.starts_with("memory=")) {
+                    true => options.to_owned(),
+                    // With a limit the image is opened around the page cache, as the others' are.
+                    false => format!("memory={},{options}", self.memory()),
+                };
+                let words = ["mount", "-o", options.trim_end_matches(',')].map(AsRef::as_ref);
+                let places = [self.image.as_os_str(), self.point.as_os_str()];
+                run(&self.cell.program, words.into_iter().chain(places))?;
+                MountGuard::new(&self.point, Some(self.cell.program.clone()), None)
+            }
+            System::Kernel(name) => {
+                let looped = self.cell.settings.device.is_none().then_some("loop");
+                let list = [looped.unwrap_or_default(), options];
+                let list: Vec<_> = list.into_iter().filter(|part| !part.is_empty()).collect();
+                let list = if list.is_empty() { "rw".to_owned() } else { list.join(",") };
+                let words = ["-t", name, "-o", &list].map(AsRef::as_ref);
+                let places = [self.image.as_os_str(), self.point.as_os_str()];
+                run("mount", words.into_iter().chain(places))?;
+                let guard = MountGuard::new(&self.point, None, None);
+                if looped.is_some() {
+                    self.go_around_the_page_cache();
+                }
+                guard
+            }
+            System::Fuse2fs => self.serve_by_fuse2fs(options)?,
+        };
+        Ok(Live { files: Box::new(Mounted), root: self.point.clone(), end: End::Mount(end) })
+    }
+
+    /// What our own engine may use of the memory: half, where it is limited, as it is not alone in there.
+    fn memory(&self) -> u64 {
+        const USUAL: u64 = 256 << 20;
+        self.cell.memory().map_or(USUAL, |limit| limit / 2)
+    }
+
+    /// The loop device's own requests go past the page cache then, as the engine's do: what is cached is cached once. Where the
+    /// image's file system cannot do that, it stays as it is.
+    fn go_around_the_page_cache(&self) {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let point = self.point.to_string_lossy();
+        let line = table.lines().find(|line| line.split(' ').nth(1) == Some(&point));
+        if let Some(device) = line.and_then(|line| line.split(' ').next()) {
+            let _ = run("losetup", ["--direct-io=on", device]);
+        }
+    }
+
+    /// In the foreground: only its end says that everything is written.
+    fn serve_by_fuse2fs(&self, options: &str) -> Result<MountGuard, CellError> {
+        let before = fs::metadata(&self.point).trying(self.point.display())?.dev();
+        let mut command = Command::new("fuse2fs");
+        command.arg(&self.image).arg(&self.point).arg("-f");
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = command.spawn().trying("fuse2fs")?;
+        let start = Instant::now();
+        while fs::metadata(&self.point).is_ok_and(|found| found.dev() == before) {
+            if let Some(status) = server.try_wait().trying("fuse2fs")? {
+                return Err(CellError(format!("fuse2fs: {status}")));
+            }
+            if start.elapsed() > PATIENCE {
+                let _ = server.kill();
+                return Err(CellError::new("fuse2fs does not mount"));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(MountGuard::new(&self.point, None, Some(server)))
+    }
+
+    /// Checkers for what is on the disk: name and command. They write nothing.
+    pub(super) fn checkers(&self) -> Vec<(&'static str, Command)> {
+        let command = |program: &Path, words: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(words).arg(&self.image);
+            command
+        };
+        match self.system() {
+            System::Dir(_) => Vec::new(),
+            System::Kernel("xfs") => {
+                let file = if self.cell.settings.device.is_none() { "-nf" } else { "-n" };
+                vec![("xfs_repair", command(Path::new("xfs_repair"), &[file]))]
+            }
+            System::Kernel("btrfs") => {
+                vec![("btrfs check", command(Path::new("btrfs"), &["check", "--readonly"]))]
+            }
+            _ => vec![
+                ("e2fsck", command(Path::new("e2fsck"), &["-fn"])),
+                ("extant fsck", command(&self.cell.program, &["fsck", "-fn"])),
+            ],
+        }
+    }
+
+    /// Extents of files, by their paths in the volume, which is not mounted; `None` where they can only be seen mounted.
+    pub(super) fn extents_unmounted(&self, paths: &[PathBuf]) -> Option<Result<f64, CellError>> {
+        if !self.system().is_ext() {
+            return None;
+        }
+        let named = |path: &PathBuf| format!("{}:{}", self.image.display(), path.display());
+        Some(mean_extents(&self.cell.program, &["frag"], paths.iter().map(named)))
+    }
+
+    /// Takes away what is in memory of files, so that they come from the disk again; an ordinary user cannot.
+    pub(super) fn drop_caches(&self) {
+        if let Ok(image) = File::open(&self.image) {
+            let _ = image.sync_all();
+        }
+        let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+    }
+}
+
+/// A directory of ours in one that was given.
+pub(crate) fn work_dir(path: &Path) -> PathBuf {
+    path.join("extant-lab-scratch")
+}
+
+/// Runs a checker, which must find nothing.
+pub(super) fn check(command: &mut Command) -> Result<String, CellError> {
+    let output = finish(command)?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(complaint(command, &output)),
+    }
+}
+
+/// What filefrag says of files: `PATH: N extents found`.
+pub(super) fn mean_extents(
+    program: &Path,
+    words: &[&str],
+    files: impl Iterator<Item = String>,
+) -> Result<f64, CellError> {
+    let mut all: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    all.extend(files);
+    let text = run(program, all)?;
+    let counts: Vec<f64> = text.lines().filter_map(extents_in).collect();
+    match counts.is_empty() {
+        true => Err(CellError::new("no extents were counted")),
+        false => Ok(counts.iter().sum::<f64>() / counts.len() as f64),
+    }
+}
+
+fn extents_in(line: &str) -> Option<f64> {
+    let (_, counted) = line.rsplit_once(": ")?;
+    let mut words = counted.split(' ');
+    let count = words.next()?.parse().ok()?;
+    words.next().filter(|word| word.starts_with("extent")).map(|_| count)
+}
+
+impl Live {
+    /// Ends the use: everything is on the device when this returns.
+    pub(super) fn close(self) -> Result<(), CellError> {
+        drop(self.files);
+        match self.end {
+            End::Engine(fs) => fs.close().trying("engine: close"),
+            End::Mount(guard) => guard.unmount(),
+            End::Nothing => Ok(()),
+        }
+    }
+}
+
+/// Unmounts when it is dropped, whatever happened.
+struct MountGuard {
+    point: PathBuf,
+    /// `extant`, where it is our own mount.
+    ours: Option<PathBuf>,
+    server: Option<Child>,
+    is_mounted: bool,
+}
+
+impl MountGuard {
+    fn new(point: &Path, ours: Option<PathBuf>, server: Option<Child>) -> Self {
+        Self { point: point.to_owned(), ours, server, is_mounted: true }
+    }
+
+    fn unmount(mut self) -> Result<(), CellError> {
+        match &self.ours {
+            Some(program) => run(program, ["umount".as_ref(), self.point.as_os_str()])?,
+            None => run("umount", [&self.point])?,
+        };
+        self.is_mounted = false;
+        if let Some(server) = &mut self.server {
+            let status = server.wait().trying("server")?;
+            if !status.success() {
+                return Err(CellError(format!("server: {status}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MountGuard {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            let _ = run("umount", ["-l".as_ref(), self.point.as_os_str()]);
+        }
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_are_read_from_filefrags_lines() {
+        assert_eq!(extents_in("/a: b/c: 12 extents found"), Some(12.0));
+        assert_eq!(extents_in("/a: 1 extent found, perfection would be 1"), Some(1.0));
+        assert_eq!(extents_in("/a: 3 blocks"), None);
+        assert_eq!(extents_in("nothing"), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! What is measured while a cell works.
+
+use std::time::Instant;
+
+use super::{Cell, CellError, Message};
+use crate::cpu::Cpu;
+use crate::sample::{Sample, unit_of};
+
+/// Hands samples on as they come.
+pub(super) struct Recorder<'c> {
+    cell: &'c Cell,
+    say: &'c mut dyn FnMut(Message),
+}
+
+impl<'c> Recorder<'c> {
+    pub(super) fn new(cell: &'c Cell, say: &'c mut dyn FnMut(Message)) -> Self {
+        Self { cell, say }
+    }
+
+    /// What is done now, for whoever watches.
+    pub(super) fn announce(&mut self, phase: &str) {
+        (self.say)(Message::Phase(phase.to_owned()));
+    }
+
+    /// A figure.
+    pub(super) fn record(&mut self, phase: &str, metric: &str, value: f64) {
+        self.record_at(phase, metric, value, None);
+    }
+
+    /// A figure at a place of a curve.
+    pub(super) fn record_at(&mut self, phase: &str, metric: &str, value: f64, at: Option<f64>) {
+        (self.say)(Message::Sample(Sample {
+            experiment: self.cell.experiment.name.clone(),
+            target: self.cell.target.to_string(),
+            run: self.cell.run,
+            phase: phase.to_owned(),
+            metric: metric.to_owned(),
+            value,
+            unit: unit_of(metric).to_owned(),
+            at,
+            why: None,
+        }));
+    }
+
+    /// Does something and records how long it took and what processors did meanwhile. The seconds are returned too.
+    pub(super) fn timed<T>(
+        &mut self,
+        phase: &str,
+        work: impl FnOnce() -> Result<T, CellError>,
+    ) -> Result<(T, f64), CellError> {
+        self.timed_somewhere(phase, None, work)
+    }
+
+    /// The same, at a place of a curve.
+    pub(super) fn timed_at<T>(
+        &mut self,
+        phase: &str,
+        at: f64,
+        work: impl FnOnce() -> Result<T, CellError>,
+    ) -> Result<(T, f64), CellError> {
+        self.timed_somewhere(phase, Some(at), work)
+    }
+
+    fn timed_somewhere<T>(
+        &mut self,
+        phase: &str,
+        at: Option<f64>,
+        work: impl FnOnce() -> Result<T, CellError>,
+    ) -> Result<(T, f64), CellError> {
+        self.announce(phase);
+        let (start, before) = (Instant::now(), Cpu::now());
+        let done = work()?;
+        let seconds = start.elapsed().as_secs_f64();
+        self.times_at(phase, seconds, Cpu::now().since(before), at);
+        Ok((done, seconds))
+    }
+
+    /// Records a time and what processors did meanwhile. `cpu_percent` is of the whole machine, servers and kernel threads included;
+    /// 100 is one processor.
+    pub(super) fn times(&mut self, phase: &str, seconds: f64, cpu: Cpu) {
+        self.times_at(phase, seconds, cpu, None);
+    }
+
+    fn times_at(&mut self, phase: &str, seconds: f64, cpu: Cpu, at: Option<f64>) {
+        self.record_at(phase, "elapsed_seconds", seconds, at);
+        self.record_at(phase, "user_seconds", cpu.user_seconds, at);
+        self.record_at(phase, "system_seconds", cpu.system_seconds, at);
+        if let Some(machine) = cpu.machine_seconds {
+            self.record_at(phase, "machine_cpu_seconds", machine, at);
+            if seconds > 0.0 {
+                self.record_at(phase, "cpu_percent", 100.0 * machine / seconds, at);
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Document 003: FFSB writes large files; then umount, check, mount, extents, rm.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::place::{Live, Place, check, mean_extents};
+use super::recorder::Recorder;
+use super::{Cell, CellError, Trying};
+use crate::experiment::{SequentialWrite, Settings};
+use crate::ffsb::profile::{Sizes, Start};
+use crate::ffsb::{self, Profile};
+
+/// Volumes of every target can be that small.
+const LEAST_VOLUME: u64 = 1 << 30;
+/// Below the volume's root.
+const DIR: &str = "test";
+/// Where FFSB makes its files.
+const DATA: &str = "test/data";
+
+pub(super) fn run(
+    cell: &Cell,
+    work: &SequentialWrite,
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    let place = Place::new(cell)?;
+    let settings = &cell.settings;
+    recorder.announce("mkfs");
+    place.format(volume_size(work, settings))?;
+
+    let live = place.mount()?;
+    let names = write(&live, &profile(work, settings)?, recorder)?;
+    recorder.timed("umount", || live.close())?;
+
+    let inside = |name: &PathBuf| Path::new("/").join(DATA).join(name);
+    let paths: Vec<PathBuf> = names.iter().map(inside).collect();
+    let mut extents = place.extents_unmounted(&paths).transpose()?;
+    for (name, mut checker) in place.checkers() {
+        place.drop_caches();
+        let (_, seconds) = recorder.timed(name, || check(&mut checker))?;
+        recorder.record(name, "check_seconds", seconds);
+    }
+
+    place.drop_caches();
+    let live = place.mount()?;
+    if extents.is_none() {
+        let named = names.iter().map(|name| live.root.join(DATA).join(name));
+        let named = named.map(|path| path.to_string_lossy().into_owned());
+        extents = Some(mean_extents(Path::new("filefrag"), &[], named)?);
+    }
+    if let Some(extents) = extents {
+        recorder.record("write", "extents_per_file", extents);
+    }
+    let root = live.root.join(DIR);
+    let removed = recorder.timed("rm", || {
+        live.files.remove_tree(&root).trying("rm")?;
+        live.files.sync(&live.root).trying("sync")
+    });
+    let (_, seconds) = removed?;
+    recorder.record("rm", "remove_seconds", seconds);
+    live.close()
+}
+
+/// Runs the profile; the names of the files that it made.
+fn write(
+    live: &Live,
+    profile: &Profile,
+    recorder: &mut Recorder<'_>,
+) -> Result<Vec<PathBuf>, CellError> {
+    let root = live.root.join(DIR);
+    let mut profile = profile.clone();
+    for set in &mut profile.filesystems {
+        set.location.clone_from(&root);
+    }
+    live.files.create_dir(&root).trying("mkdir")?;
+    recorder.announce("write");
+    let outcome = ffsb::run(&profile, &*live.files).map_err(CellError::new)?;
+    let measured = outcome.measured.ok_or_else(|| CellError::new("the profile has no time"))?;
+    let counts = measured.groups.iter().flat_map(|group| group.operations.values());
+    let bytes: u64 = counts.map(|counts| counts.written_bytes).sum();
+    recorder.times("write", measured.elapsed_seconds, measured.cpu);
+    recorder.record("write", "written_bytes", bytes as f64);
+    let throughput = bytes as f64 / measured.elapsed_seconds;
+    recorder.record("write", "throughput_bytes_per_second", throughput);
+    let found = live.files.list(&live.root.join(DATA)).trying("list")?;
+    let names = found.into_iter().filter(|(_, is_dir)| !is_dir).map(|(name, _)| name);
+    Ok(names.collect())
+}
+
+/// The profile as it is run here. Its time shrinks with the bytes that it is meant to write, unless another is given.
+fn profile(work: &SequentialWrite, settings: &Settings) -> Result<Profile, CellError> {
+    let mut profile: Profile = work.profile.parse().map_err(CellError::new)?;
+    let scale = (settings.sizes * settings.counts).min(1.0);
+    let seconds = settings.time.unwrap_or(profile.time.as_secs_f64() * scale);
+    profile.time = Duration::try_from_secs_f64(seconds.max(0.001)).map_err(CellError::new)?;
+    profile.seed = profile.seed.or(Some(settings.seed));
+    for set in &mut profile.filesystems {
+        match &mut set.sizes {
+            Sizes::Uniform { min, max } => {
+                (*min, *max) = (settings.size(*min), settings.size(*max));
+            }
+            Sizes::Weighted(sizes) => {
+                sizes.iter_mut().for_each(|(size, _)| *size = settings.size(*size));
+            }
+        }
+        if let Start::Files(count @ 1..) = &mut set.start {
+            *count = settings.count(u64::from(*count)) as u32;
+        }
+    }
+    for group in &mut profile.thread_groups {
+        group.threads = settings.count(u64::from(group.threads)) as u32;
+    }
+    Ok(profile)
+}
+
+fn volume_size(work: &SequentialWrite, settings: &Settings) -> u64 {
+    let scaled = (work.volume.0 as f64 * settings.sizes * settings.counts) as u64;
+    scaled.max(LEAST_VOLUME).next_multiple_of(1 << 20)
+}

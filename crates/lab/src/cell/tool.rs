@@ -1,0 +1,41 @@
+//! Commands of this machine.
+
+use std::ffi::OsStr;
+use std::process::{Command, Output, Stdio};
+
+use super::CellError;
+
+/// Runs a command that must succeed; what it printed.
+pub(super) fn run<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    words: impl IntoIterator<Item = S>,
+) -> Result<String, CellError> {
+    let mut command = Command::new(program);
+    let output = finish(command.args(words))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(complaint(&command, &output)),
+    }
+}
+
+/// Runs a command to its end, whatever that is.
+pub(super) fn finish(command: &mut Command) -> Result<Output, CellError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output();
+    output.map_err(|error| CellError(format!("{program}: {error}")))
+}
+
+/// What a command that failed said.
+pub(super) fn complaint(command: &Command, output: &Output) -> CellError {
+    let said = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text));
+    let words = said.iter().flat_map(|text| text.lines()).map(str::trim);
+    let line = words.filter(|line| !line.is_empty()).take(2).collect::<Vec<_>>().join("; ");
+    let program = command.get_program().to_string_lossy();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let first = command.get_args().next().map(|word| word.to_string_lossy().into_owned());
+    let name = match first.filter(|word| name == "extant" && !word.starts_with('-')) {
+        Some(word) => format!("extant {word}"),
+        None => name.to_owned(),
+    };
+    CellError(format!("{name}: {}: {line}", output.status))
+}

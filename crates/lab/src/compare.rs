@@ -1,0 +1,86 @@
+//! Before and after: how the figures of two targets, or of two builds, differ.
+
+use serde::Serialize;
+
+use crate::results::{Of, Results};
+use crate::stats::{Difference, Summary};
+
+/// A figure of two targets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// The experiment.
+    pub experiment: String,
+    /// The first target.
+    pub before: String,
+    /// The second one.
+    pub after: String,
+    /// What was done.
+    pub phase: String,
+    /// What was measured.
+    pub metric: String,
+    /// The first's runs.
+    pub first: Summary,
+    /// The second's runs.
+    pub second: Summary,
+    /// How they differ; `None` where the first's mean is zero.
+    pub difference: Option<Difference>,
+    /// Whether the interval of the difference leaves zero out.
+    pub is_significant: bool,
+}
+
+impl Compared {
+    /// The difference for people: marked with a star where its interval leaves zero out.
+    pub fn difference_text(&self) -> String {
+        let Some(difference) = &self.difference else { return "–".to_owned() };
+        let star = if self.is_significant { " *" } else { "" };
+        match difference.interval_percent {
+            Some(half) => format!("{:+.2}% ± {half:.2}%{star}", difference.percent),
+            None => format!("{:+.2}%", difference.percent),
+        }
+    }
+}
+
+/// Compares a target of some results with a target of others, in all figures that both have.
+pub fn compared(
+    first: (&Results, &str),
+    second: (&Results, &str),
+    experiment: &str,
+) -> Vec<Compared> {
+    let of = |(results, target): (&Results, &str), phase: &str, metric: &str| {
+        results.summary(&Of { experiment, target, phase, metric })
+    };
+    let figures = first.0.figures(experiment).into_iter().filter(|(phase, _)| phase != "cell");
+    let one = |(phase, metric): (String, String)| {
+        let (a, b) = (of(first, &phase, &metric)?, of(second, &phase, &metric)?);
+        let difference = Difference::between(&a, &b);
+        Some(Compared {
+            experiment: experiment.to_owned(),
+            before: first.1.to_owned(),
+            after: second.1.to_owned(),
+            is_significant: difference.is_some_and(|difference| difference.is_significant()),
+            phase,
+            metric,
+            first: a,
+            second: b,
+            difference,
+        })
+    };
+    figures.filter_map(one).collect()
+}
+
+/// Every target that two directories of results share, compared: two builds.
+pub fn builds(first: &Results, second: &Results) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for experiment in &first.manifest.experiments {
+        for target in first.targets(experiment) {
+            all.extend(compared((first, &target), (second, &target), &experiment.name));
+        }
+    }
+    all
+}
+
+/// Two targets, each of its results, in all experiments.
+pub fn targets(first: (&Results, &str), second: (&Results, &str)) -> Vec<Compared> {
+    let experiments = first.0.manifest.experiments.iter();
+    experiments.flat_map(|experiment| compared(first, second, &experiment.name)).collect()
+}

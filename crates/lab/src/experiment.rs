@@ -1,0 +1,374 @@
+//! Experiments as TOML: what is done, to which targets, how often. The documents' own are built in.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ffsb::Profile;
+use crate::target::Target;
+
+/// The built-in experiments, in the order of their documents.
+const BUILT_IN: [&str; 5] = [
+    include_str!("../experiments/copy-remove.toml"),
+    include_str!("../experiments/low-memory.toml"),
+    include_str!("../experiments/hard-links.toml"),
+    include_str!("../experiments/sequential-write.toml"),
+    include_str!("../experiments/check-time.toml"),
+];
+
+/// The sections that say what an experiment does.
+const SECTIONS: &str =
+    "[copy-remove], [low-memory], [hard-links], [sequential-write], [check-time]";
+
+/// Bytes of one write at most.
+const MOST_BLOCK: u64 = 64 << 20;
+
+/// An experiment.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// Where it comes from.
+    pub document: String,
+    /// How often each target is measured.
+    pub runs: u32,
+    /// How often each target is run before that, unrecorded.
+    #[serde(default)]
+    pub warm_up: u32,
+    /// What each target is limited to, page cache and servers included.
+    pub memory: Option<Bytes>,
+    /// What is measured, unless the command line says otherwise.
+    pub targets: Vec<Target>,
+    /// Pairs whose difference the report gives: before and after.
+    #[serde(default)]
+    pub compare: Vec<[Target; 2]>,
+    /// Document 000's.
+    pub copy_remove: Option<CopyRemove>,
+    /// Document 001's.
+    pub low_memory: Option<LowMemory>,
+    /// Document 002's.
+    pub hard_links: Option<HardLinks>,
+    /// Document 003's.
+    pub sequential_write: Option<SequentialWrite>,
+    /// Document 004's.
+    pub check_time: Option<CheckTime>,
+}
+
+/// A tree of this machine is copied; then the volume is mounted anew and the copy removed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CopyRemove {
+    /// Directories that are copied.
+    pub trees: Vec<PathBuf>,
+    /// So much of them at most.
+    pub bytes: Bytes,
+    /// So many of their files at most.
+    pub files: u64,
+}
+
+/// Files are written and removed, few large ones and many smaller ones.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LowMemory {
+    /// How many directories there are.
+    pub directories: u64,
+    /// Bytes of one write.
+    pub block: Bytes,
+    /// The first sequence.
+    pub large: FileRow,
+    /// The second one.
+    pub many: FileRow,
+}
+
+/// Files of one size.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FileRow {
+    /// How many in each directory.
+    pub files: u64,
+    /// Of one.
+    pub size: Bytes,
+}
+
+/// A backup hierarchy is extracted and removed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HardLinks {
+    /// Files of the pool.
+    pub pool_files: u64,
+    /// Bytes of all of them.
+    pub pool_bytes: Bytes,
+    /// Links to them.
+    pub links: u64,
+    /// Empty files between.
+    pub empty_files: u64,
+    /// Links that a pool file has at most, its own name counted.
+    pub most_links: u16,
+    /// Trees that the links are in.
+    pub backups: u64,
+}
+
+/// A volume is filled with empty files in steps and checked at each.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CheckTime {
+    /// How large it is.
+    pub volume: Bytes,
+    /// There is an inode for so many bytes.
+    pub bytes_per_inode: u64,
+    /// Files of a directory.
+    pub files_per_directory: u64,
+    /// Per cent of the inodes in use, ascending.
+    pub steps: Vec<f64>,
+}
+
+/// FFSB's profile on a fresh volume; then check, extents, removal.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SequentialWrite {
+    /// How large the volume is.
+    pub volume: Bytes,
+    /// The profile as FFSB reads it. Its locations are replaced by the target's.
+    pub profile: String,
+}
+
+/// What an experiment does.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'e> {
+    /// Document 000's.
+    CopyRemove(&'e CopyRemove),
+    /// Document 001's.
+    LowMemory(&'e LowMemory),
+    /// Document 002's.
+    HardLinks(&'e HardLinks),
+    /// Document 003's.
+    SequentialWrite(&'e SequentialWrite),
+    /// Document 004's.
+    CheckTime(&'e CheckTime),
+}
+
+/// A number of bytes: `5T`, `100M`, `65536`; units are powers of 1024.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Bytes(pub u64);
+
+impl std::str::FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+            "" => 0,
+            "K" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => return Err(format!("{text:?}: a size is digits with K, M, G or T behind them")),
+        };
+        let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+        number.map(Self).ok_or_else(|| format!("{text:?} is no size"))
+    }
+}
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Bytes> for String {
+    fn from(bytes: Bytes) -> Self {
+        bytes.0.to_string()
+    }
+}
+
+/// What the command line changes of experiments, and what it adds.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Settings {
+    /// What sizes of files and of the volume are multiplied with; 1 is the document's.
+    pub sizes: f64,
+    /// What numbers of files, threads and links are multiplied with.
+    pub counts: f64,
+    /// Instead of the experiment's.
+    pub runs: Option<u32>,
+    /// Instead of the experiment's; none: its own.
+    pub targets: Vec<Target>,
+    /// Bytes of memory that each target is limited to.
+    pub memory: Option<u64>,
+    /// Where all random choices start from.
+    pub seed: u64,
+    /// Seconds that timed experiments run.
+    pub time: Option<f64>,
+    /// A block device to use instead of a loop file: what is on it is lost.
+    pub device: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            sizes: 1.0,
+            counts: 1.0,
+            runs: None,
+            targets: Vec::new(),
+            memory: None,
+            seed: 1,
+            time: None,
+            device: None,
+        }
+    }
+}
+
+impl Settings {
+    /// A size of the document, as it is here.
+    pub fn size(&self, bytes: u64) -> u64 {
+        (bytes as f64 * self.sizes).ceil() as u64
+    }
+
+    /// A number of the document, as it is here: at least 1.
+    pub fn count(&self, count: u64) -> u64 {
+        ((count as f64 * self.counts).ceil() as u64).max(1)
+    }
+}
+
+/// Why a text is no experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// Not TOML, or a key that is missing, unknown or of another type: with line and column.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// What it says cannot be done.
+    #[error("experiment {name}: {what}")]
+    Wrong {
+        /// The experiment's name.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Experiment {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// No TOML, unknown or missing keys, or what cannot be done; line, column and key are named.
+    pub fn parse(text: &str) -> Result<Self, ExperimentError> {
+        let experiment: Self = toml::from_str(text)?;
+        experiment.checked()
+    }
+
+    /// Reads a file of them: a table `[[experiment]]` for each.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, ExperimentError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            experiment: Vec<Experiment>,
+        }
+        let table: Table = toml::from_str(text)?;
+        table.experiment.into_iter().map(Self::checked).collect()
+    }
+
+    fn checked(self) -> Result<Self, ExperimentError> {
+        let wrong = |what: String| Err(ExperimentError::Wrong { name: self.name.clone(), what });
+        if self.runs == 0 {
+            return wrong("runs: at least 1".to_owned());
+        }
+        let works = self.works();
+        if works.len() != 1 {
+            return wrong(format!("it needs one of the sections {SECTIONS}"));
+        }
+        match &works[0] {
+            Work::CopyRemove(work) if work.trees.is_empty() => wrong("trees: none".to_owned()),
+            Work::LowMemory(work) if work.block.0 == 0 || work.block.0 > MOST_BLOCK => {
+                wrong("block: 1 to 64M".to_owned())
+            }
+            Work::HardLinks(work) if work.pool_files == 0 || work.most_links < 2 => {
+                wrong("pool-files: at least 1; most-links: at least 2".to_owned())
+            }
+            Work::SequentialWrite(work) => match work.profile.parse::<Profile>() {
+                Err(error) => wrong(format!("sequential-write.profile: {error}")),
+                Ok(_) => Ok(self),
+            },
+            Work::CheckTime(work) => {
+                let are_steps = work.steps.iter().all(|step| (0.0..=99.0).contains(step));
+                if !are_steps || !work.steps.is_sorted() {
+                    return wrong("steps: 0 to 99, ascending".to_owned());
+                }
+                if work.bytes_per_inode < 1024 || work.files_per_directory == 0 {
+                    return wrong(
+                        "bytes-per-inode: at least 1024; files-per-directory: 1".to_owned(),
+                    );
+                }
+                Ok(self)
+            }
+            _ => Ok(self),
+        }
+    }
+
+    fn works(&self) -> Vec<Work<'_>> {
+        let all = [
+            self.copy_remove.as_ref().map(Work::CopyRemove),
+            self.low_memory.as_ref().map(Work::LowMemory),
+            self.hard_links.as_ref().map(Work::HardLinks),
+            self.sequential_write.as_ref().map(Work::SequentialWrite),
+            self.check_time.as_ref().map(Work::CheckTime),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// What it does.
+    pub fn work(&self) -> Work<'_> {
+        self.works().pop().expect("a checked experiment has its section")
+    }
+
+    /// The built-in ones.
+    pub fn built_in() -> Vec<Self> {
+        let parse = |text| Self::parse(text).expect("built-in experiments are tested");
+        BUILT_IN.into_iter().map(parse).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_experiments_survive_a_round_trip() {
+        for experiment in Experiment::built_in() {
+            let text = toml::to_string(&experiment).expect("TOML");
+            assert_eq!(Experiment::parse(&text).expect("the same"), experiment);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let good = BUILT_IN[3];
+        for (from, to, named) in [
+            ("runs = 3", "runs = 0", "experiment sequential-write: runs: at least 1"),
+            ("runs = 3", "rums = 3", "unknown field `rums`"),
+            ("runs = 3", "runs = \"x\"", "line 4, column 8"),
+            ("\"xfs\"", "\"jfs\"", "\"jfs\" is no target"),
+            ("volume = \"5T\"", "volume = \"5X\"", "\"5X\": a size is digits"),
+            ("[sequential-write]", "[sequential-wrote]", "unknown field `sequential-wrote`"),
+            ("create_weight=1", "create_wait=1", "there is no key create_wait here"),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let error = Experiment::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn factors_never_make_nothing_of_something() {
+        let settings = Settings { counts: 0.001, sizes: 0.5, ..Settings::default() };
+        assert_eq!((settings.count(128), settings.count(14_000)), (1, 14));
+        assert_eq!(settings.size(1 << 30), 1 << 29);
+    }
+}

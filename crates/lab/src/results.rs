@@ -1,0 +1,116 @@
+//! A directory of results, read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::experiment::Experiment;
+use crate::run::{Manifest, RunError};
+use crate::sample::{SAMPLES, SKIPPED, Sample, read};
+use crate::stats::Summary;
+
+/// What was measured, and with what.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// Experiments, settings, machine.
+    pub manifest: Manifest,
+    /// All samples.
+    pub samples: Vec<Sample>,
+}
+
+impl Results {
+    /// Reads a directory.
+    ///
+    /// # Errors
+    /// It holds no results.
+    pub fn read(dir: &Path) -> Result<Self, RunError> {
+        let manifest = Manifest::read(dir)?;
+        let path = dir.join(SAMPLES);
+        let samples = read(&path)
+            .map_err(|source| RunError::Io { what: path.display().to_string(), source })?;
+        Ok(Self { manifest, samples })
+    }
+
+    /// The targets of an experiment, in the order in which they were given.
+    pub fn targets(&self, experiment: &Experiment) -> Vec<String> {
+        let chosen = &self.manifest.settings.targets;
+        let targets = if chosen.is_empty() { &experiment.targets } else { chosen };
+        targets.iter().map(ToString::to_string).collect()
+    }
+
+    /// The figures of a metric, run by run.
+    pub fn values(&self, of: &Of<'_>) -> Vec<f64> {
+        let fits = |sample: &&Sample| of.fits(sample) && sample.at.is_none();
+        self.samples.iter().filter(fits).map(|sample| sample.value).collect()
+    }
+
+    /// The figures of a metric, summed up; `None` where there are none.
+    pub fn summary(&self, of: &Of<'_>) -> Option<Summary> {
+        Summary::of(&self.values(of))
+    }
+
+    /// The figures of a metric by their place, in ascending order.
+    pub fn by_place(&self, of: &Of<'_>) -> Vec<(f64, Summary)> {
+        let mut places: BTreeMap<u64, (f64, Vec<f64>)> = BTreeMap::new();
+        for sample in self.samples.iter().filter(|sample| of.fits(sample)) {
+            if let Some(at) = sample.at.filter(|at| *at >= 0.0) {
+                // The bits of numbers above zero ascend with them.
+                places.entry(at.to_bits()).or_insert((at, Vec::new())).1.push(sample.value);
+            }
+        }
+        let summed = |(at, values): (f64, Vec<f64>)| Some((at, Summary::of(&values)?));
+        places.into_values().filter_map(summed).collect()
+    }
+
+    /// The curve of a metric in the first run that has one.
+    pub fn curve(&self, of: &Of<'_>) -> Vec<(f64, f64)> {
+        let mut all = self.samples.iter().filter(|sample| of.fits(sample)).peekable();
+        let run = all.peek().map(|sample| sample.run);
+        let first = all.filter(|sample| Some(sample.run) == run);
+        first.filter_map(|sample| Some((sample.at?, sample.value))).collect()
+    }
+
+    /// Targets of an experiment that could not run, and why.
+    pub fn skipped(&self, experiment: &str) -> Vec<(&str, &str)> {
+        let of = |sample: &&Sample| sample.experiment == experiment && sample.metric == SKIPPED;
+        let why = |sample: &Sample| sample.why.is_some();
+        let skipped = self.samples.iter().filter(of).filter(|sample| why(sample));
+        skipped
+            .map(|sample| (sample.target.as_str(), sample.why.as_deref().unwrap_or("")))
+            .collect()
+    }
+
+    /// Phases and metrics of an experiment in the order in which they were first met, without curves.
+    pub fn figures(&self, experiment: &str) -> Vec<(String, String)> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        for sample in &self.samples {
+            let name = (sample.phase.clone(), sample.metric.clone());
+            let is_single = sample.at.is_none() && sample.why.is_none();
+            if sample.experiment == experiment && is_single && !found.contains(&name) {
+                found.push(name);
+            }
+        }
+        found
+    }
+}
+
+/// Which samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Of<'o> {
+    /// Of this experiment.
+    pub experiment: &'o str,
+    /// Of this target.
+    pub target: &'o str,
+    /// In this phase.
+    pub phase: &'o str,
+    /// Of this metric.
+    pub metric: &'o str,
+}
+
+impl Of<'_> {
+    fn fits(&self, sample: &Sample) -> bool {
+        sample.metric == self.metric
+            && sample.phase == self.phase
+            && sample.target == self.target
+            && sample.experiment == self.experiment
+    }
+}

@@ -1,0 +1,207 @@
+//! Samples: one measured figure each, kept as a line of JSON, never averaged away.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The samples of a directory of results.
+pub const SAMPLES: &str = "samples.jsonl";
+
+/// The last sample of every cell: what is before it is whole.
+pub const CELL_SECONDS: &str = "cell_seconds";
+/// The only sample of a cell that could not run, with its reason.
+pub const SKIPPED: &str = "skipped";
+
+/// One figure of one run.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Sample {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The target, with its options.
+    pub target: String,
+    /// Which run, from 1 on.
+    pub run: u32,
+    /// What was done when it was measured: `cp`, `rm`, `write`, `e2fsck`.
+    pub phase: String,
+    /// What was measured.
+    pub metric: String,
+    /// How much.
+    pub value: f64,
+    /// In what: the metric's name ends with it where it is a unit of physics.
+    pub unit: String,
+    /// Where on a curve: seconds since the phase began, or per cent of inodes in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<f64>,
+    /// Why nothing was measured, or what is to be known of the figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// Which cell samples belong to: experiment, target, run.
+pub type CellKey = (String, String, u32);
+
+impl Sample {
+    /// The cell that it belongs to.
+    pub fn cell(&self) -> CellKey {
+        (self.experiment.clone(), self.target.clone(), self.run)
+    }
+}
+
+/// Unit of a metric, by how its name ends.
+pub fn unit_of(metric: &str) -> &'static str {
+    const UNITS: [(&str, &str); 4] =
+        [("_bytes_per_second", "B/s"), ("_seconds", "s"), ("_seconds_max", "s"), ("_percent", "%")];
+    let found = UNITS.iter().find(|(ending, _)| metric.ends_with(ending));
+    found.map_or("count", |(_, unit)| unit)
+}
+
+/// The samples of a directory, on disk after every cell.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    /// All of them, in the order of the file.
+    pub samples: Vec<Sample>,
+}
+
+impl Store {
+    /// Opens a directory's samples. What a cell that was interrupted left, and cells that could not run, are dropped: they are
+    /// done again.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or a line before the last one is no sample: it is named.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        let path = dir.join(SAMPLES);
+        let found = read(&path)?;
+        let whole: BTreeSet<CellKey> =
+            found.iter().filter(|sample| sample.metric == CELL_SECONDS).map(Sample::cell).collect();
+        let count = found.len();
+        let samples: Vec<Sample> =
+            found.into_iter().filter(|sample| whole.contains(&sample.cell())).collect();
+        let store = Self { path, samples };
+        if store.samples.len() < count || store.has_torn_line()? {
+            store.rewrite()?;
+        }
+        Ok(store)
+    }
+
+    /// Whether a cell is done.
+    pub fn has(&self, cell: &CellKey) -> bool {
+        self.samples.iter().any(|sample| sample.metric == CELL_SECONDS && sample.cell() == *cell)
+    }
+
+    /// Keeps the samples of a cell, on disk when this returns.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add(&mut self, samples: Vec<Sample>) -> io::Result<()> {
+        let mut file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+        file.write_all(&lines(&samples)?)?;
+        file.sync_data()?;
+        self.samples.extend(samples);
+        Ok(())
+    }
+
+    fn has_torn_line(&self) -> io::Result<bool> {
+        let text = fs::read(&self.path).or_else(missing_is_empty)?;
+        Ok(text.last().is_some_and(|last| *last != b'\n'))
+    }
+
+    fn rewrite(&self) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(&lines(&self.samples)?)?;
+        file.sync_data()?;
+        fs::rename(new, &self.path)
+    }
+}
+
+fn missing_is_empty(error: io::Error) -> io::Result<Vec<u8>> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(Vec::new()),
+        _ => Err(error),
+    }
+}
+
+fn lines(samples: &[Sample]) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for sample in samples {
+        serde_json::to_writer(&mut text, sample)?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}
+
+/// Reads samples; a last line that was torn off is left out.
+///
+/// # Errors
+/// The file cannot be read, or a line is no sample: it is named.
+pub fn read(path: &Path) -> io::Result<Vec<Sample>> {
+    let text = fs::read(path).or_else(missing_is_empty)?;
+    let mut samples = Vec::new();
+    for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
+        match serde_json::from_slice(line) {
+            Ok(sample) => samples.push(sample),
+            Err(_) if !line.ends_with(b"\n") => {}
+            Err(error) => {
+                let what = format!("{}: line {number}: {error}", path.display());
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+        }
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(run: u32, metric: &str) -> Sample {
+        Sample {
+            experiment: "e".into(),
+            target: "engine".into(),
+            run,
+            phase: "write".into(),
+            metric: metric.into(),
+            value: 1.5,
+            unit: unit_of(metric).into(),
+            at: None,
+            why: None,
+        }
+    }
+
+    #[test]
+    fn an_interrupted_cell_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        let mut store = Store::open(dir.path()).expect("an empty store");
+        store.add(vec![sample(1, "elapsed_seconds"), sample(1, CELL_SECONDS)]).expect("kept");
+        store.add(vec![sample(2, "elapsed_seconds")]).expect("kept");
+        let path = dir.path().join(SAMPLES);
+        let mut text = fs::read(&path).expect("samples");
+        text.extend(b"{\"experiment\":\"e\",\"tar");
+        fs::write(&path, text).expect("torn");
+        let store = Store::open(dir.path()).expect("a torn store");
+        assert_eq!(store.samples.len(), 2);
+        assert!(store.has(&("e".into(), "engine".into(), 1)));
+        assert!(!store.has(&("e".into(), "engine".into(), 2)));
+        assert_eq!(read(&path).expect("whole").len(), 2);
+    }
+
+    #[test]
+    fn a_line_that_is_no_sample_is_named() {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        fs::write(dir.path().join(SAMPLES), "{}\n").expect("written");
+        let error = Store::open(dir.path()).expect_err("no sample").to_string();
+        assert!(error.contains("line 1") && error.contains("experiment"), "{error}");
+    }
+
+    #[test]
+    fn units_are_in_the_names() {
+        assert_eq!(unit_of("throughput_bytes_per_second"), "B/s");
+        assert_eq!(unit_of("stall_seconds_max"), "s");
+        assert_eq!(unit_of("cpu_percent"), "%");
+        assert_eq!(unit_of("extents_per_file"), "count");
+    }
+}
