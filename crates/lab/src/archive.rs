@@ -124,7 +124,7 @@ impl ArchiveSize {
             }
             if writer.random.f64() < 1.0 / A_DIRECTORY {
                 let up = writer.random.usize(0..=dirs.len().min(3));
-                let keep = (dirs.len() - up).max(1).min(DEEPEST);
+                let keep = (dirs.len() - up).clamp(1, DEEPEST);
                 dirs.truncate(keep);
                 let parent = dirs.last().expect("the backup itself is always there");
                 let dir = format!("{parent}/fdir{dir_number}");

@@ -96,21 +96,34 @@ fn check_marks(
     percent: f64,
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
-    let (e2fsck, tune2fs) = (Path::new("e2fsck"), Path::new("tune2fs"));
     let ours = cell.program.as_path();
-    let checkers: [(&str, &Path, &[&str], &Path, &[&str]); 2] =
-        [("e2fsck", e2fsck, &[], tune2fs, &[]), ("extant fsck", ours, &["fsck"], ours, &["tune"])];
-    for (name, checker, checker_words, tuner, tuner_words) in checkers {
+    let checkers = [
+        Checker {
+            name: "e2fsck",
+            check: Path::new("e2fsck"),
+            check_words: &[],
+            tune: Path::new("tune2fs"),
+            tune_words: &[],
+        },
+        Checker {
+            name: "extant fsck",
+            check: ours,
+            check_words: &["fsck"],
+            tune: ours,
+            tune_words: &["tune"],
+        },
+    ];
+    for checker in checkers {
         for which in USES {
             match which {
-                "establish" => switch_marks(place, tuner, tuner_words, MARKS)?,
-                "remove" => switch_marks(place, tuner, tuner_words, &format!("^{MARKS}"))?,
+                "establish" => checker.switch_marks(place, MARKS)?,
+                "remove" => checker.switch_marks(place, &format!("^{MARKS}"))?,
                 _ => {}
             }
             place.drop_caches();
-            let phase = format!("{name} {which}");
-            let mut command = Command::new(checker);
-            command.args(checker_words).args(["-fy", "-tt"]).arg(place.image());
+            let phase = format!("{} {which}", checker.name);
+            let mut command = Command::new(checker.check);
+            command.args(checker.check_words).args(["-fy", "-tt"]).arg(place.image());
             let checked = recorder.timed_at(&phase, percent, || {
                 let output = super::tool::finish(&mut command)?;
                 // 1: what the switched feature left undone was corrected.
@@ -129,14 +142,21 @@ fn check_marks(
     Ok(())
 }
 
-fn switch_marks(
-    place: &Place<'_>,
-    tuner: &Path,
-    words: &[&str],
-    feature: &str,
-) -> Result<(), CellError> {
-    let words = words.iter().copied().chain(["-f", "-O", feature]).map(AsRef::as_ref);
-    run_tool(tuner, words.chain([place.image().as_os_str()])).map(drop)
+/// A checker, and what switches features beside it.
+struct Checker<'c> {
+    name: &'static str,
+    check: &'c Path,
+    check_words: &'static [&'static str],
+    tune: &'c Path,
+    tune_words: &'static [&'static str],
+}
+
+impl Checker<'_> {
+    fn switch_marks(&self, place: &Place<'_>, feature: &str) -> Result<(), CellError> {
+        let words = self.tune_words.iter().copied().chain(["-f", "-O", feature]);
+        let image = place.image().as_os_str();
+        run_tool(self.tune, words.map(AsRef::as_ref).chain([image])).map(drop)
+    }
 }
 
 /// `Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00`: the pass and its elapsed seconds.

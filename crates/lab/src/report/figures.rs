@@ -22,6 +22,9 @@ const PNG_SCALE: f32 = 2.0;
 /// Names that are longer are broken off in the middle.
 const LONGEST: usize = 86;
 
+/// A line's name and its points.
+pub(super) type Line = (String, Vec<(f64, f64)>);
+
 /// A figure before it is drawn.
 #[derive(Clone, Debug)]
 pub(super) enum Figure {
@@ -40,8 +43,8 @@ pub(super) enum Figure {
         title: String,
         /// The axes, with their units.
         axes: [String; 2],
-        /// Names and points.
-        lines: Vec<(String, Vec<(f64, f64)>)>,
+        /// One beside the other.
+        lines: Vec<Line>,
     },
 }
 
@@ -106,7 +109,8 @@ impl Figure {
                 render_multiple(plots, layout)
             }
             Self::Curves { title, axes, lines } => {
-                let line = |(number, (name, points)): (usize, &(String, Vec<(f64, f64)>))| {
+                let line = |(number, line): (usize, &Line)| {
+                    let (name, points) = line;
                     let plot = LinePlot::new()
                         .with_data(points.iter().copied())
                         .with_color(COLOURS[number % COLOURS.len()])
