@@ -159,12 +159,13 @@ impl Checker<'_> {
     }
 }
 
-/// `Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00`: the pass and its elapsed seconds.
+/// `Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00`, or `Pass 1: time:  0.01, I/O read: 1MB`: the pass and its
+/// elapsed seconds.
 fn passes(said: &str) -> impl Iterator<Item = (u32, f64)> {
     said.lines().filter_map(|line| {
         let (pass, rest) = line.strip_prefix("Pass ")?.split_once(':')?;
         let (_, times) = rest.split_once("time:")?;
-        let elapsed = times.split('/').next()?.trim();
+        let elapsed = times.split(['/', ',']).next()?.trim();
         Some((pass.parse().ok()?, elapsed.parse().ok()?))
     })
 }
@@ -178,7 +179,8 @@ mod tests {
         let said = "Pass 1: Checking inodes, blocks, and sizes\n\
                     Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00\n\
                     Pass 1: I/O read: 1MB, write: 0MB, rate: 90.00MB/s\n\
-                    Pass 5: Memory used: 276k/0k (119k/158k), time:  2.50/ 0.00/ 0.00\n";
-        assert_eq!(passes(said).collect::<Vec<_>>(), [(1, 0.01), (5, 2.5)]);
+                    Pass 5: Memory used: 276k/0k (119k/158k), time:  2.50/ 0.00/ 0.00\n\
+                    Pass 6: time:  0.25, I/O read: 1MB, write: 0MB, rate: 14.26MB/s\n";
+        assert_eq!(passes(said).collect::<Vec<_>>(), [(1, 0.01), (5, 2.5), (6, 0.25)]);
     }
 }

@@ -232,7 +232,7 @@ impl Own<'_> {
                 let caption = format!("{checker} of what {target} filled: seconds");
                 let mut table = self.table(&caption, &head);
                 for (at, _) in &found[1] {
-                    let mut row = vec![number(*at)];
+                    let mut row = vec![at.to_string()];
                     row.extend(found.iter().map(|places| at_place(places, *at)));
                     table.rows.push(row);
                 }
@@ -269,7 +269,7 @@ impl Own<'_> {
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
         let mut table = self.table(&format!("{checker} of {target} by pass: seconds"), &head);
         for at in places {
-            let mut row = vec![number(at)];
+            let mut row = vec![at.to_string()];
             row.extend(columns.iter().map(|column| at_place(column, at)));
             table.rows.push(row);
         }
