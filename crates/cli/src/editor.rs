@@ -2,17 +2,23 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use extant::{Creator, Error, FileSystem};
-use extant_device::OpenOptions;
 use extant_device::env::Env;
-use extant_device::url::{Access, DeviceUrl};
+use extant_device::url::{Access, DeviceUrl, UrlError};
+use extant_device::{Device, FileError, OpenOptions};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
 use crate::inside::Inside;
 use crate::session::Session;
+
+/// How long another program's lock on an image is waited for, and how often it is tried.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// An image that is being changed.
 pub(crate) struct Edited {
@@ -25,9 +31,8 @@ pub(crate) struct Edited {
 impl Edited {
     fn open(inside: &Inside) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
-        let device = inside.image.open(Access::ReadWrite, &OpenOptions::default());
         // The error names the file already.
-        let device = device.map_err(Failure::new)?;
+        let device = open_alone(&inside.image).map_err(Failure::new)?;
         let volume = live(device).map_err(|cause| Failure::at(&name, cause))?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs })
@@ -73,7 +78,23 @@ impl<T> In<T> for Result<T, Error> {
     }
 }
 
-fn live(device: std::sync::Arc<dyn extant_device::Device>) -> Result<Volume, Cause> {
+/// Opens an image that another program may have for a moment, as commands of one script do that run side by side. Who has it
+/// longer (a mount, a build) is told of.
+fn open_alone(image: &DeviceUrl) -> Result<Arc<dyn Device>, UrlError> {
+    let started = Instant::now();
+    loop {
+        match image.open(Access::ReadWrite, &OpenOptions::default()) {
+            Err(UrlError::File(FileError::InUse { mounted: false, .. }))
+                if started.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn live(device: Arc<dyn Device>) -> Result<Volume, Cause> {
     let options = extant_volume::OpenOptions::default();
     options.open_live(device, &Env::threads(), &LiveOptions::default())
 }

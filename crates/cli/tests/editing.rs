@@ -178,7 +178,9 @@ fn failures_name_the_file_and_change_nothing() {
     refused(&image, "mv @/missing @/there", 1, &missing);
     refused(&image, "chmod 9 @/file", 2, "not a mode");
     refused(&image, "chmod 600 @/missing", 1, &missing);
-    refused(&image, "chown nobody-known @/file", 1, "there is no nobody-known");
+    refused(&image, "chown nobody-known @/file", 1, "unknown user nobody-known");
+    refused(&image, "chown 4294967295 @/file", 2, "nobody has this number");
+    refused(&image, "find @/ -mtime 3", 2, "--mtime");
     refused(&image, "chown : @/file", 2, "no owner");
     refused(&image, "truncate -s x @/file", 2, "not a size");
     refused(&image, "truncate -s 1 @/dir", 1, &at("dir: is a directory"));

@@ -13,14 +13,16 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Error::Io(_) | Error::Journal(_) => Errno::IO,
         Error::NeedsRecovery | Error::ReadOnly => Errno::ROFS,
         Error::InUse(_) => Errno::BUSY,
-        Error::NoSpace => Errno::NOSPC,
+        Error::NoSpace | Error::NoInodes | Error::DirectoryFull | Error::NoXattrRoom => {
+            Errno::NOSPC
+        }
         Error::QuotaExceeded => Errno::DQUOT,
         Error::Exists => Errno::EXIST,
         Error::FileTooLarge => Errno::FBIG,
         Error::NotEmpty => Errno::NOTEMPTY,
         Error::CrossesBoundary => Errno::XDEV,
         Error::TooManyLinks => Errno::MLINK,
-        Error::NotPermitted(_) => Errno::PERM,
+        Error::NotPermitted(_) | Error::LinksDirectory => Errno::PERM,
         Error::Invalid(_) | Error::Options(_) | Error::WrongFileType => Errno::INVAL,
         Error::NotFound => Errno::NOENT,
         Error::NotADirectory => Errno::NOTDIR,

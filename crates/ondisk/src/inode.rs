@@ -239,6 +239,11 @@ impl Inode {
         is_device.then(|| DeviceNumber::decode(&self.i_block))
     }
 
+    /// Counts a change in `i_version`: of what a file holds or is, of a directory's names. Not of links and times of reading.
+    pub fn count_change(&mut self) {
+        self.version = self.version.wrapping_add(1);
+    }
+
     /// References to an inode that holds the value of an extended attribute: ctime is the high half, the version the low
     /// one (`inodes.rst` says it the other way round; the kernel writes it so).
     pub fn ea_inode_references(&self) -> u64 {

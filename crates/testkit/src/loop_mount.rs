@@ -1,6 +1,6 @@
 //! A kernel mount of an image through a loop device, taken down again in every case.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,6 +17,43 @@ const UNMOUNT_TRIES: u32 = 50;
 pub struct LoopMount {
     point: Scratch,
     mounted: bool,
+    /// The device of an external journal, which goes after the mount.
+    _journal: Option<LoopDevice>,
+}
+
+/// A file behind a loop device, detached when dropped.
+#[derive(Debug)]
+struct LoopDevice {
+    path: PathBuf,
+}
+
+impl LoopDevice {
+    /// Needs root; the error is what losetup said.
+    fn new(file: &Path) -> Result<Self, String> {
+        let started = Instant::now();
+        loop {
+            let mut losetup = Command::new("losetup");
+            let output = losetup.args(["--find", "--show"]).arg(file).env("LC_ALL", "C").output();
+            let output = output.map_err(|error| format!("losetup: {error}"))?;
+            if output.status.success() {
+                let path = String::from_utf8_lossy(&output.stdout).trim().into();
+                return Ok(Self { path });
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+            }
+            sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let detached = Command::new("losetup").arg("--detach").arg(&self.path).status();
+        if !detached.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            eprintln!("losetup --detach {}: {detached:?}", self.path.display());
+        }
+    }
 }
 
 impl LoopMount {
@@ -24,6 +61,18 @@ impl LoopMount {
     /// (`"ro,noload"`, `""`). The error is what mount said. Needs root.
     pub fn new(image: &Path, options: &str) -> Result<Self, String> {
         Self::of_type("ext4", image, options)
+    }
+
+    /// Mounts an image whose journal lies in a file of its own.
+    pub fn with_journal(image: &Path, journal: &Path, options: &str) -> Result<Self, String> {
+        let journal = LoopDevice::new(journal)?;
+        let mut all = format!("journal_path={}", journal.path.display());
+        if !options.is_empty() {
+            all = format!("{options},{all}");
+        }
+        let mut mount = Self::of_type("ext4", image, &all)?;
+        mount._journal = Some(journal);
+        Ok(mount)
     }
 
     /// Mounts an image of any file system that the kernel knows.
@@ -37,7 +86,7 @@ impl LoopMount {
             let output = mount.env("LC_ALL", "C").output();
             let output = output.map_err(|error| format!("mount: {error}"))?;
             if output.status.success() {
-                return Ok(Self { point, mounted: true });
+                return Ok(Self { point, mounted: true, _journal: None });
             }
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             let no_loop_device = said.contains("free loop device") || said.contains("setup loop");
@@ -97,11 +146,17 @@ pub fn left_dirty(
 ) -> Result<TempImage, String> {
     let mount = LoopMount::new(image, options)?;
     work(mount.path());
+    let copy = copied(image);
+    mount.unmount()?;
+    copy
+}
+
+/// A copy of an image as it is now, holes kept.
+pub fn copied(image: &Path) -> Result<TempImage, String> {
     let copy = TempImage::of_size(0).map_err(|error| error.to_string())?;
     let mut cp = Command::new("cp");
     cp.arg("--sparse=always").arg(image).arg(copy.path());
     let status = cp.status().map_err(|error| format!("cp: {error}"))?;
-    mount.unmount()?;
     if status.success() { Ok(copy) } else { Err(format!("cp: {status}")) }
 }
 

@@ -172,7 +172,7 @@ pub trait EditInodes: Edit {
     /// Marks a free inode near `near` as used. Its record holds anything: [`write_new_inode`] fills it. No quota is charged.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], or as [`Edit::modify`].
+    /// [`Error::NoInodes`], or as [`Edit::modify`].
     fn allocate_inode(&mut self, near: InodeNo, file_type: FileType) -> Result<InodeNo, Error>;
 
     /// Marks an inode as free. Its record was cleared before, with [`clear_inode`].

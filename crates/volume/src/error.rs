@@ -30,9 +30,18 @@ pub enum Error {
     /// Somebody else has the volume open (multiple-mount protection).
     #[error("the volume is in use: {0}")]
     InUse(String),
-    /// No free blocks, or no free inodes.
+    /// No free blocks.
     #[error("no space left on the volume")]
     NoSpace,
+    /// No free inodes: blocks there may be.
+    #[error("no inodes left on the volume")]
+    NoInodes,
+    /// The directory's index names as many blocks as it can.
+    #[error("the directory is full")]
+    DirectoryFull,
+    /// An attribute for which neither the inode nor one block of attributes has room, beside the others of the file.
+    #[error("the attribute does not fit: inode and attribute block have no room for it")]
+    NoXattrRoom,
     /// More than the limits of the owner, the group or the project allow.
     #[error("disk quota exceeded")]
     QuotaExceeded,
@@ -54,6 +63,9 @@ pub enum Error {
     /// The inode's flags bar the change: immutable, or append only.
     #[error("inode {0} must not be changed")]
     NotPermitted(InodeNo),
+    /// A directory has one name only.
+    #[error("a directory cannot have another name")]
+    LinksDirectory,
     /// The volume was opened for reading, or an error has made it read-only.
     #[error("read-only")]
     ReadOnly,
@@ -105,6 +117,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether room is what is missing: ENOSPC, whatever it is that ran out.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::NoSpace | Self::NoInodes | Self::DirectoryFull | Self::NoXattrRoom)
+    }
+
     /// Whether the volume is broken on disk.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Format(error) if error.is_corruption())

@@ -10,6 +10,7 @@ use crate::live::inodes::InodeCache;
 use crate::live::mmp::MmpMark;
 use crate::live::shared::Shared;
 use crate::live::status::Status;
+use crate::live::written::CountedDevice;
 use crate::live::{Hooks, Live};
 use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
 use crate::read::group;
@@ -168,6 +169,8 @@ impl OpenOptions {
         data: DataMode,
         status: Arc<Status>,
     ) -> Result<Volume, Error> {
+        let written = Arc::new(CountedDevice::new(device));
+        let device: Arc<dyn Device> = written.clone();
         let raw = verified_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
         let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER);
@@ -218,6 +221,7 @@ impl OpenOptions {
         let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
         let live = Live {
             journal,
+            written,
             env: env.clone(),
             options: options.clone(),
             data,
@@ -351,13 +355,15 @@ impl Volume {
     /// nothing to recover: a copy of the device is a clean volume (but for files without names that are held).
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it is frozen already; the journal was stopped by an earlier failure, or now.
+    /// [`Error::Invalid`] where it is frozen already; why delayed data were lost, once; the journal was stopped by an earlier
+    /// failure, or now.
     pub fn freeze(&self) -> Result<(), Error> {
         let live = self.writable()?;
         if live.is_frozen.load(Ordering::Acquire) {
             return Err(Error::Invalid("the volume is frozen already"));
         }
         self.write_back_all(live);
+        live.delays.take_lost()?;
         if live.is_frozen.swap(true, Ordering::AcqRel) {
             return Err(Error::Invalid("the volume is frozen already"));
         }
@@ -437,6 +443,8 @@ impl Volume {
             // At most the volume's inodes.
             superblock.free_inodes = live.allocator.free_inodes() as u32;
             superblock.write_time = now;
+            superblock.kbytes_written =
+                superblock.kbytes_written.saturating_add(live.written.take_kib());
             if at_end && live.closes_clean {
                 superblock.state.insert(State::CLEAN);
             }

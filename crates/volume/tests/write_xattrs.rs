@@ -56,7 +56,7 @@ fn step(
         let outcome = set(edit, file, &parsed(&name), &value, XattrSet::Any);
         match &outcome {
             Ok(()) => drop(model.insert(name, value)),
-            Err(Error::NoSpace) => {}
+            Err(Error::NoSpace | Error::NoXattrRoom) => {}
             Err(error) => panic!("{error}"),
         }
         outcome

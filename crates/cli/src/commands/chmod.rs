@@ -105,10 +105,20 @@ fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure
     if name.is_empty() {
         return Ok(None);
     }
-    if let Ok(number) = name.parse() {
-        return Ok(Some(number));
+    match name.parse() {
+        // System calls take it for no number.
+        Ok(u32::MAX) => return Err(Failure::usage(format_args!("{name}: nobody has this number"))),
+        Ok(number) => return Ok(Some(number)),
+        Err(_) if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) => {
+            return Err(Failure::usage(format_args!("{name}: no number of an owner")));
+        }
+        Err(_) => {}
     }
-    let unknown = || image.failure(Path::new(file), format_args!("there is no {name}"));
+    let what = if file == "/etc/passwd" { "user" } else { "group" };
+    let unknown = || {
+        let why = format_args!("unknown {what} {name}: no number, and not in this file");
+        image.failure(Path::new(file), why)
+    };
     let text = match image.fs.read(file) {
         Err(error) if matches!(error.cause(), Cause::NotFound) => return Err(unknown()),
         text => text.within(image)?,

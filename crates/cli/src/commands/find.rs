@@ -82,10 +82,15 @@ const TESTS: [&str; 16] = [
     "empty", "mindepth", "maxdepth", "print0", "ls",
 ];
 
+/// Whether a test of find(1) may be called so: one that is not known is told of by its whole name.
+fn is_word(test: &str) -> bool {
+    test.len() > 1 && test.bytes().all(|byte| byte.is_ascii_lowercase())
+}
+
 /// The command line with `-name` and its kin as `--name`, which is how the table knows them.
 pub(crate) fn with_long_options(arguments: Vec<OsString>) -> Vec<OsString> {
     let long = |argument: OsString| match argument.to_str().and_then(|it| it.strip_prefix('-')) {
-        Some(test) if TESTS.contains(&test) => format!("--{test}").into(),
+        Some(test) if TESTS.contains(&test) || is_word(test) => format!("--{test}").into(),
         _ => argument,
     };
     arguments.into_iter().map(long).collect()

@@ -56,6 +56,9 @@ impl Args {
         if self.symbolic {
             image.fs.symlink(target, &name).within(image)
         } else {
+            if image.fs.symlink_metadata(target).within(image)?.is_dir() {
+                return Err(image.failure(target, "is a directory, which has one name only"));
+            }
             image.fs.hard_link(target, &name).within(image)
         }
     }

@@ -662,6 +662,9 @@ impl Generator<'_> {
         if !self.model.rules.projects {
             all &= !flags::PROJECT_INHERIT;
         }
+        if self.model.rules.journalled_files {
+            all |= flags::JOURNAL_DATA;
+        }
         let flags = self.random.below(1 << 32) as u32 & all;
         self.push(Call::SetFlags { file, flags });
     }

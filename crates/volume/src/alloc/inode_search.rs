@@ -17,7 +17,7 @@ impl Allocator {
         request: InodeRequest,
     ) -> Result<InodeNo, Error> {
         if self.free_inodes() == 0 {
-            return Err(Error::NoSpace);
+            return Err(Error::NoInodes);
         }
         let geometry = edit.geometry().clone();
         let (parent_group, _) =
@@ -39,7 +39,7 @@ impl Allocator {
                 next = no.0 + 1;
             }
         }
-        Err(Error::NoSpace)
+        Err(Error::NoInodes)
     }
 
     /// Takes the first free inode of a group.

@@ -77,6 +77,11 @@ impl<'v> LiveEdit<'v> {
         self.live.allocator.allocate_inode(self, request)
     }
 
+    /// What the journal has of a block that is home: neither a frame nor recovery brings it back.
+    pub(crate) fn forget(&mut self, block: BlockNo) -> Result<(), Error> {
+        Ok(self.handle()?.forget(block)?)
+    }
+
     /// The transaction that the changes belong to.
     pub(crate) fn tid(&self) -> Result<Tid, Error> {
         Ok(self.handle()?.tid())

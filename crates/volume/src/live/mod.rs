@@ -9,6 +9,7 @@ pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
 pub(crate) mod status;
+pub(crate) mod written;
 
 use crate::alloc::{Allocator, run_of};
 use crate::error::Error;
@@ -32,11 +33,14 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
 use shared::Shared;
 use status::Status;
+use written::CountedDevice;
 
 /// What a volume has beyond a reader's when it is being changed.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) journal: Journal,
+    /// What was written to the device.
+    pub(crate) written: Arc<CountedDevice>,
     pub(crate) env: Env,
     pub(crate) options: LiveOptions,
     /// What happens to file data.

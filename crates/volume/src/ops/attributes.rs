@@ -15,6 +15,9 @@ use extant_ondisk::time::Timestamp;
 /// `i_extra_isize` from which on the three times have nanoseconds.
 const EXTRA_SIZE_OF_TIMES: u16 = 16;
 
+/// No user and no group has this number: system calls take it for one that is not given.
+const NOBODY: u32 = u32::MAX;
+
 /// What is set of a file; the rest stays.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SetAttributes {
@@ -38,9 +41,13 @@ impl Volume {
     /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for immutable files, and for append-only ones but for times of use; [`Error::FreeInode`],
+    /// [`Error::Invalid`] for the owner 4294967295; [`Error::NotPermitted`] for immutable files, and for append-only ones but for
+    /// times of use; [`Error::FreeInode`],
     /// [`Error::ReadOnly`], something broken on the way, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
+        if [set.uid, set.gid].contains(&Some(NOBODY)) {
+            return Err(Error::Invalid("4294967295 is nobody's number"));
+        }
         self.with_space(|| {
             let live = self.live()?;
             let file = live.inodes.get(file);
@@ -86,6 +93,7 @@ impl Volume {
             changed.inode.atime = stored(set.atime).unwrap_or(changed.atime);
             changed.inode.mtime = stored(set.mtime).unwrap_or(changed.mtime);
             changed.inode.ctime = stored(set.ctime).unwrap_or(edit.now());
+            changed.inode.count_change();
             write_loaded(&mut edit, &changed)?;
             *inode = changed;
             Ok(self.seen(&inode, inode.delayed()))

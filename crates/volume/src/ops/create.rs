@@ -53,7 +53,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotFound`] where the directory was removed, [`Error::NotADirectory`], [`Error::NameTooLong`],
-    /// [`Error::Invalid`], [`Error::NoSpace`], [`Error::NotPermitted`], [`Error::Encrypted`], [`Error::ReadOnly`], something
+    /// [`Error::Invalid`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::NotPermitted`], [`Error::Encrypted`], [`Error::ReadOnly`], something
     /// broken on the way, or the journal or device failed.
     pub fn create(
         &self,

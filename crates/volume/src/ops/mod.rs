@@ -8,6 +8,7 @@ mod create;
 pub(crate) mod credits;
 pub(crate) mod data;
 mod delete;
+mod flags;
 mod namespace;
 mod new_inode;
 mod read_dir;

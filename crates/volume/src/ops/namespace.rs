@@ -4,9 +4,9 @@ use super::credits;
 use crate::edit::{Edit, write_loaded};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
-use crate::live::inodes::LockAs;
+use crate::live::inodes::{InodeWrite, LockAs};
 use crate::open::BrokenIndex;
-use crate::read::dir::{Found, locate};
+use crate::read::dir::{Found, Located, locate};
 use crate::read::inode::LoadedInode;
 use crate::volume::Volume;
 use crate::write::{dir, orphans};
@@ -103,10 +103,11 @@ pub(super) fn entry_type(file_type: FileType) -> EntryType {
     }
 }
 
-/// The directory changed now.
+/// A name of the directory changed now.
 pub(super) fn touch(edit: &LiveEdit<'_>, dir: &mut LoadedInode) {
     let now = edit.now();
     (dir.inode.mtime, dir.inode.ctime) = (now, now);
+    dir.inode.count_change();
 }
 
 impl Volume {
@@ -123,7 +124,7 @@ impl Volume {
     /// Gives a file another name.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for a directory and for files that must not be changed, [`Error::TooManyLinks`],
+    /// [`Error::LinksDirectory`], [`Error::NotPermitted`] for files that must not be changed, [`Error::TooManyLinks`],
     /// [`Error::CrossesBoundary`] where the directory passes another project on, [`Error::NotFound`] for a file whose last name
     /// was taken away, and as [`Self::create`].
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Error> {
@@ -135,13 +136,13 @@ impl Volume {
             check_name(name)?;
             check_takes_names(&parent)?;
             if file == dir {
-                return Err(Error::NotPermitted(file));
+                return Err(Error::LinksDirectory);
             }
             let vacancy = dir::vacancy(self, &parent, name)?;
             let target = live.inodes.get(file);
             let mut inode = target.write(self, LockAs::File)?;
             if inode.is_dir() {
-                return Err(Error::NotPermitted(file));
+                return Err(Error::LinksDirectory);
             }
             check_links_change(&inode)?;
             if inode.links == 0 && !target.may_be_named() {
@@ -183,26 +184,28 @@ impl Volume {
         self.noted(self.unlink_named(dir, name))
     }
 
+    /// Where a name is that is to be taken out of a locked directory.
+    fn locate_to_remove(&self, dir: &LoadedInode, name: &[u8]) -> Result<Located, Error> {
+        dir.as_dir()?;
+        check_own_name(name)?;
+        check_gives_names(dir)?;
+        locate(self, dir, name, BrokenIndex::Report)
+    }
+
     fn unlink_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         let live = self.live()?;
         self.wait_for_thaw(live)?;
         let parent = live.inodes.get(dir);
-        let mut parent = parent.write(self, LockAs::Dir)?;
-        parent.as_dir()?;
-        check_own_name(name)?;
-        check_gives_names(&parent)?;
-        let located = locate(self, &parent, name, BrokenIndex::Report)?;
+        let parent = parent.write(self, LockAs::Dir)?;
+        let located = self.locate_to_remove(&parent, name)?;
         let file = live.inodes.get(located.found.inode);
         let mut inode = file.write(self, LockAs::File)?;
         if inode.is_dir() {
             return Err(Error::IsADirectory);
         }
         check_loses_name(&inode)?;
-        let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
-        dir::remove_located(&mut edit, &mut parent, located)?;
-        touch(&edit, &mut parent);
-        write_loaded(&mut edit, &parent)?;
-        drop(parent);
+        let edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
+        let mut edit = remove_name(edit, parent, located, Named::File)?;
         inode.inode.links -= 1;
         inode.inode.ctime = edit.now();
         if inode.links == 0 {
@@ -223,11 +226,8 @@ impl Volume {
         let live = self.live()?;
         self.wait_for_thaw(live)?;
         let parent = live.inodes.get(dir);
-        let mut parent = parent.write(self, LockAs::Dir)?;
-        parent.as_dir()?;
-        check_own_name(name)?;
-        check_gives_names(&parent)?;
-        let located = locate(self, &parent, name, BrokenIndex::Report)?;
+        let parent = parent.write(self, LockAs::Dir)?;
+        let located = self.locate_to_remove(&parent, name)?;
         let child = live.inodes.get(located.found.inode);
         let mut inode = child.write(self, LockAs::Child)?;
         inode.as_dir()?;
@@ -235,16 +235,35 @@ impl Volume {
         if !dir::is_empty(self, &inode)? {
             return Err(Error::NotEmpty);
         }
-        let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
-        dir::remove_located(&mut edit, &mut parent, located)?;
-        touch(&edit, &mut parent);
-        parent.inode.links = one_subdir_less(parent.links);
-        write_loaded(&mut edit, &parent)?;
-        drop(parent);
+        let edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
+        let edit = remove_name(edit, parent, located, Named::Subdir)?;
         inode.inode.links = 0;
         inode.inode.ctime = edit.now();
         self.drop_file(edit, &child, inode)
     }
+}
+
+/// What a name that is taken away was of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Named {
+    File,
+    Subdir,
+}
+
+/// Takes a name out of its directory, which is free then.
+fn remove_name<'v>(
+    mut edit: LiveEdit<'v>,
+    mut parent: InodeWrite<'_>,
+    located: Located,
+    named: Named,
+) -> Result<LiveEdit<'v>, Error> {
+    dir::remove_located(&mut edit, &mut parent, located)?;
+    touch(&edit, &mut parent);
+    if named == Named::Subdir {
+        parent.inode.links = one_subdir_less(parent.links);
+    }
+    write_loaded(&mut edit, &parent)?;
+    Ok(edit)
 }
 
 /// The links of a directory with another subdirectory; too many to be counted are [`MANY_LINKS`].

@@ -108,7 +108,7 @@ impl Volume {
             links: if file_type == FileType::Directory { 2 } else { 1 },
             blocks: 0,
             flags,
-            version: 0,
+            version: 1,
             i_block,
             generation: self.live()?.generation(),
             file_acl: BlockNo(0),

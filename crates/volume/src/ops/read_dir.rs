@@ -22,6 +22,10 @@ use std::hash::Hasher;
 /// Cookies of `.` and `..` where entries come in the order of their hashes.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
+/// Where the hash begins in a cookie.
+const HASH_SHIFT: u32 = 32;
+/// The last of the cookies of a hash that a name has by itself: behind it is room for names of one cookie.
+const LAST_MINOR: u64 = 0xffff_ffff - (1 << 20);
 /// Bits of a place in a block, in units of 4 bytes.
 const PLACE_BITS: u32 = 16;
 
@@ -100,17 +104,17 @@ impl Volume {
                 let Some(inode) = entry.inode else { continue };
                 check_shown(dir.number, leaf, entry.at, entry.name)?;
                 let cookie = self.cookie(&hasher, dir, entry.name);
-                if cookie > after {
+                if cookie >> HASH_SHIFT >= after >> HASH_SHIFT {
                     let (file_type, name) = (entry.file_type, entry.name.to_vec());
                     found.push(DirEntry { inode, file_type, name, cookie });
                 }
             }
-            let is_enough = !found.is_empty();
+            let is_enough = found.iter().any(|entry| entry.cookie > after);
             next = htree::next_leaf(self, dir, &format, &mut levels, blocks, |entry| {
                 !is_enough || entry.is_continuation
             })?;
         }
-        Ok(in_order(found))
+        Ok(in_order(found, after))
     }
 
     /// Of a directory of one block, or in its inode, that will have an index when it grows.
@@ -128,11 +132,9 @@ impl Volume {
                 b".." => DOT_DOT,
                 name => self.cookie(hasher, dir, name),
             };
-            if entry.cookie > after {
-                found.push(entry);
-            }
+            found.push(entry);
         }
-        Ok(in_order(found))
+        Ok(in_order(found, after))
     }
 
     /// Of a directory without an index: the rest of the block that the cookie lies in. Records are split and joined, but the place
@@ -170,18 +172,24 @@ impl Volume {
         let mut minor = WordHasher::default();
         minor.write(name);
         // Bit 0 of a hash is clear and it ends below 0xfffffffe: the sum has 31 bits.
-        u64::from(hash.hash / 2 + 1) << 32 | minor.finish() >> 32
+        u64::from(hash.hash / 2 + 1) << HASH_SHIFT | (minor.finish() >> 32).min(LAST_MINOR)
     }
 }
 
 /// The hash that a cookie was made of.
 fn hash_of_cookie(cookie: u64) -> u32 {
     // 31 bits and one less.
-    ((cookie >> 32).saturating_sub(1) << 1) as u32
+    ((cookie >> HASH_SHIFT).saturating_sub(1) << 1) as u32
 }
 
-fn in_order(mut found: Vec<DirEntry>) -> VecDeque<DirEntry> {
+/// The entries behind a cookie, in their order. Names of one cookie get the free ones behind it, in the order of the names, so that
+/// none is lost or comes twice where reading goes on between them: all names of its hash are among those that were found.
+fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
     found.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
+    for at in 1..found.len() {
+        found[at].cookie = found[at].cookie.max(found[at - 1].cookie + 1);
+    }
+    found.retain(|entry| entry.cookie > after);
     found.into()
 }
 
@@ -222,5 +230,31 @@ impl Iterator for LiveReadDir<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_one_cookie_are_read_once_wherever_reading_goes_on() {
+        let last = 7 << HASH_SHIFT | LAST_MINOR;
+        let cookies = [DOT, DOT_DOT, 5 << HASH_SHIFT, last, last, last, last + 1, 8 << HASH_SHIFT];
+        let entry = |(at, cookie): (usize, &u64)| DirEntry {
+            inode: InodeNo(12),
+            file_type: FileType::Regular,
+            name: format!("{at}").into_bytes(),
+            cookie: *cookie,
+        };
+        let all = || cookies.iter().enumerate().map(entry).rev().collect::<Vec<_>>();
+        let (mut read, mut after) = (Vec::new(), 0);
+        while let Some(next) = in_order(all(), after).pop_front() {
+            assert!(next.cookie > after);
+            after = next.cookie;
+            read.push(String::from_utf8(next.name).unwrap());
+        }
+        assert_eq!(read, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+        assert_eq!(hash_of_cookie(after - 1), hash_of_cookie(last), "of the same hash");
     }
 }

@@ -507,11 +507,15 @@ fn check_apart(
 /// Both directories changed now.
 fn store_dirs(edit: &mut LiveEdit<'_>, mut dirs: Dirs<'_>) -> Result<(), Error> {
     touch(edit, &mut dirs.from);
-    write_loaded(edit, &dirs.from)?;
-    if let Some(to) = &mut dirs.to {
-        touch(edit, to);
-        write_loaded(edit, to)?;
+    match &mut dirs.to {
+        Some(to) => {
+            touch(edit, to);
+            write_loaded(edit, to)?;
+        }
+        // Two of its names have changed.
+        None => dirs.from.inode.count_change(),
     }
+    write_loaded(edit, &dirs.from)?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Extended attributes, access control lists, flags and projects of files.
+//! Extended attributes, access control lists and projects of files.
 
 use super::credits;
 use crate::edit::{Edit, write_inode};
@@ -9,23 +9,12 @@ use crate::read::inode::LoadedInode;
 use crate::read::xattr::{self as read_xattr, AclKind};
 use crate::volume::Volume;
 use crate::write::acl;
-use crate::write::dir::is_empty as is_empty_dir;
 use crate::write::quota::Owners;
 use crate::write::xattr::{self, XattrSet};
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::xattr::{MAX_SUFFIX_LEN, NameIndex, XattrName};
-use extant_ondisk::{IncompatFeatures, InodeNo, RoCompatFeatures};
-
-/// Flags that users may change (`inodes.rst`, "aggregate flags"); the kernel handles two more of their own.
-const MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_c0ff);
-/// Flags that mean something on directories only.
-const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
-    .union(InodeFlags::TOPDIR)
-    .union(InodeFlags::CASEFOLD)
-    .union(InodeFlags::PROJECT_INHERIT);
-/// Flags that files have which are neither regular nor directories.
-const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+use extant_ondisk::{InodeNo, RoCompatFeatures};
 
 /// The attribute of what a program may do that its user may not.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -81,7 +70,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Exists`] and [`Error::NoXattr`] as `how` says; [`Error::NotSupported`] for names that nobody sets,
     /// [`Error::NotPermitted`] for immutable files and for `user.` attributes of what is neither file nor directory;
-    /// [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
+    /// [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`], [`Error::NoXattrRoom`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
     /// [`Error::ReadOnly`], something broken, or the journal or device failed.
     pub fn set_xattr(
         &self,
@@ -147,69 +136,6 @@ impl Volume {
             credits::set_xattr(self.geometry(), len),
             |edit, inode| acl::set(edit, inode, kind, list),
         )
-    }
-
-    /// Sets the flags of a file that users may set, as chattr does; the others stay. The flags that it has then.
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`] for an immutable file that stays so, [`Error::NotSupported`] for flags that the volume or the file
-    /// cannot have or that mean another format of the file, and as [`Self::set_xattr`]. How a file is mapped (flag e) is not
-    /// changed, and that is refused after the rest was set, as the kernel does with files that it cannot convert.
-    pub fn set_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
-        self.noted(self.change_flags(file, flags))
-    }
-
-    fn change_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
-        let live = self.live()?.inodes.get(file);
-        let mut inode = live.write(self, LockAs::File)?;
-        let new = self.flags_after(&inode, flags)?;
-        if new != inode.flags {
-            let mut edit = self.edit(credits::INODE)?;
-            inode.inode.flags = new;
-            inode.inode.ctime = edit.now();
-            write_inode(&mut edit, file, &inode.inode)?;
-        }
-        if (new ^ flags).contains(InodeFlags::EXTENTS) {
-            return Err(Error::NotSupported("changing how a file is mapped (flag e)"));
-        }
-        Ok(new)
-    }
-
-    fn flags_after(&self, file: &LoadedInode, wanted: InodeFlags) -> Result<InodeFlags, Error> {
-        let geometry = self.geometry();
-        let allowed = match file.file_type() {
-            FileType::Directory => MODIFIABLE,
-            FileType::Regular => MODIFIABLE - OF_DIRECTORIES,
-            _ => OF_OTHERS,
-        };
-        if !(wanted & MODIFIABLE & !file.flags).difference(allowed).is_empty() {
-            return Err(Error::NotSupported("a flag of directories on another file"));
-        }
-        let changed = (file.flags ^ wanted) & (allowed - InodeFlags::EXTENTS);
-        if (file.flags ^ wanted).contains(InodeFlags::JOURNAL_DATA) {
-            return Err(Error::NotSupported("changing whether a file's data are journalled"));
-        }
-        if changed.contains(InodeFlags::CASEFOLD) {
-            if !geometry.has_incompat(IncompatFeatures::CASEFOLD) {
-                return Err(Error::NotSupported("case-insensitive names on this volume"));
-            }
-            if !is_empty_dir(self, file)? {
-                return Err(Error::NotEmpty);
-            }
-        }
-        if changed.contains(InodeFlags::PROJECT_INHERIT)
-            && !geometry.has_ro_compat(RoCompatFeatures::PROJECT)
-        {
-            return Err(Error::NotSupported("projects on this volume"));
-        }
-        let new = file.flags ^ changed;
-        if file.flags.contains(InodeFlags::IMMUTABLE)
-            && new.contains(InodeFlags::IMMUTABLE)
-            && !changed.is_empty()
-        {
-            return Err(Error::NotPermitted(file.number));
-        }
-        Ok(new)
     }
 
     /// Sets the project of a file: what it uses counts for that project from now on.
@@ -282,6 +208,7 @@ impl Volume {
             let mut edit = self.edit(credits)?.privileged(is_privileged);
             change(&mut edit, &mut inode)?;
             inode.inode.ctime = edit.now();
+            inode.inode.count_change();
             write_inode(&mut edit, file, &inode.inode)
         })
     }

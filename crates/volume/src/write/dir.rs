@@ -125,7 +125,7 @@ pub fn insert_new<E: Edit>(
 /// Puts a name into the directory. The caller has looked it up: it is not there.
 ///
 /// # Errors
-/// [`Error::NameTooLong`], [`Error::NoSpace`] where neither the volume nor the index has room, [`Error::Encrypted`] without the
+/// [`Error::NameTooLong`], [`Error::NoSpace`], [`Error::DirectoryFull`], [`Error::Encrypted`] without the
 /// key, a broken directory, or the change failed. A failed call has added no name.
 pub fn insert<E: Edit>(
     edit: &mut E,
@@ -325,7 +325,7 @@ fn append<E: Edit>(
     let at = FileBlock(dir.size >> geometry.block_bits());
     let has_large_dir = geometry.has_incompat(extant_ondisk::IncompatFeatures::LARGEDIR);
     if at.0 >= MAX_FILE_BLOCKS || (!has_large_dir && size >= MAX_DIR_SIZE) {
-        return Err(Error::NoSpace);
+        return Err(Error::DirectoryFull);
     }
     let request = AllocationRequest {
         inode: dir.number,

@@ -107,7 +107,7 @@ fn make_room<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result<
         Some(depth) if depth + 1 == way.levels.len() => split_leaf(edit, dir, way),
         Some(depth) => split_node(edit, dir, &way.levels[depth], &way.levels[depth + 1]),
         None if way.root.indirect_levels < index.max_levels => add_level(edit, dir, way),
-        None => Err(Error::NoSpace),
+        None => Err(Error::DirectoryFull),
     }
 }
 

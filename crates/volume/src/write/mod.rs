@@ -5,6 +5,7 @@
 //! the fields change in the [`LoadedInode`](crate::LoadedInode) at hand.
 
 pub mod acl;
+pub mod convert;
 pub mod dir;
 mod extents;
 mod htree;

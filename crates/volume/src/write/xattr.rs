@@ -43,8 +43,8 @@ pub enum XattrSet {
 /// Sets an attribute to a value in the form that is stored. The caller writes the inode afterwards.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoXattr`] as `how` says, [`Error::XattrTooLarge`], [`Error::NoSpace`] when neither inode nor
-/// block have room or the volume is full, [`Error::QuotaExceeded`], broken attributes, or the change failed. A failed call has
+/// [`Error::Exists`] and [`Error::NoXattr`] as `how` says, [`Error::XattrTooLarge`], [`Error::NoXattrRoom`] when neither inode nor
+/// block have room, [`Error::NoSpace`], [`Error::QuotaExceeded`], broken attributes, or the change failed. A failed call has
 /// changed nothing.
 pub fn set<E: EditInodes>(
     edit: &mut E,
@@ -67,7 +67,7 @@ pub fn set<E: EditInodes>(
     if known == Some(&xattr) {
         return Ok(());
     }
-    let new = place(edit.geometry(), file, &old, xattr).ok_or(Error::NoSpace)?;
+    let new = place(edit.geometry(), file, &old, xattr).ok_or(Error::NoXattrRoom)?;
     exchange(edit, file, &old, new)
 }
 

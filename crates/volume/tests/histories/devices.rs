@@ -2,9 +2,10 @@
 
 use crate::volumes::Kind;
 use extant_device::{Device, Recorder, SliceDevice};
-use extant_testkit::{TempImage, e2fsck_is_silent_with, tool};
+use extant_testkit::{LoopMount, TempImage, copied, e2fsck_is_silent_with, tool};
 use extant_volume::{Error, Journal, LiveOptions, OpenOptions, Volume};
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
 
@@ -82,6 +83,39 @@ impl Files {
         }
         args.push(self.image.path().into());
         Ok(e2fsck.run(args))
+    }
+
+    /// Mounts it by the kernel; the error is what mount said.
+    pub(crate) fn mount(&self, options: &str) -> Result<LoopMount, String> {
+        match &self.journal {
+            None => LoopMount::new(&self.image.path(), options),
+            Some(journal) => LoopMount::with_journal(&self.image.path(), &journal.path(), options),
+        }
+    }
+
+    /// What power loss would leave of it: changed by `work` in a kernel mount, and copied while it is mounted.
+    pub(crate) fn left_dirty(
+        &self,
+        options: &str,
+        work: impl FnOnce(&Path),
+    ) -> Result<Self, String> {
+        let mount = self.mount(options)?;
+        work(mount.path());
+        let copy = |image: &TempImage| copied(&image.path());
+        // What the log has is needed by nothing that is home already, if the log is copied first.
+        let journal = self.journal.as_ref().map(copy).transpose()?;
+        let image = copy(&self.image)?;
+        mount.unmount()?;
+        Ok(Self { image, journal })
+    }
+
+    /// Opens the files for changes.
+    pub(crate) fn devices(&self) -> Devices {
+        let open = |image: &TempImage| -> Arc<dyn Device> {
+            let device = extant_device::OpenOptions::new().write(true).open(image.path());
+            Arc::new(device.expect("a copy of an image is opened"))
+        };
+        Devices { volume: open(&self.image), journal: self.journal.as_ref().map(open) }
     }
 
     /// `e2fsck -fn` has nothing to say.

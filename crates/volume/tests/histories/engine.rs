@@ -436,7 +436,7 @@ fn mode_of(how: Fallocate) -> FallocateMode {
 /// The errno that a system call would give; what no call may end in is an errno of its own.
 fn errno(error: &Error) -> Errno {
     match error {
-        Error::NoSpace => Errno::NOSPC,
+        error if error.is_no_space() => Errno::NOSPC,
         Error::FileTooLarge => Errno::FBIG,
         Error::NotSupported(_) => Errno::OPNOTSUPP,
         Error::NotFound | Error::FreeInode(_) => Errno::NOENT,
@@ -445,7 +445,7 @@ fn errno(error: &Error) -> Errno {
         Error::TooManyLinks => Errno::MLINK,
         Error::ReadOnly => Errno::ROFS,
         Error::Invalid(_) | Error::WrongFileType => Errno::INVAL,
-        Error::NotPermitted(_) => Errno::PERM,
+        Error::NotPermitted(_) | Error::LinksDirectory => Errno::PERM,
         Error::NotADirectory => Errno::NOTDIR,
         Error::IsADirectory => Errno::ISDIR,
         Error::NameTooLong => Errno::NAMETOOLONG,

@@ -10,7 +10,7 @@ use extant_ondisk::CompatFeatures;
 use extant_testkit::history::{
     Answer, Call, Family, History, Model, Profile, Rules, Step, generate, replay, shrink,
 };
-use extant_testkit::{LoopMount, TreeSnapshot, differences, is_root, skip};
+use extant_testkit::{TreeSnapshot, differences, is_root, skip};
 use extant_volume::{AllocatorKind, DataMode, LiveOptions, Volume};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn judge(
     compare(&model, &again.without("lost+found"), "opened again")?;
     check_flags(&reopened, &model, &model.outline().1)?;
     if with_kernel && kind.kernel && is_root() {
-        let mount = LoopMount::new(&files.image.path(), "ro")?;
+        let mount = files.mount("ro")?;
         let found = TreeSnapshot::of_dir(mount.path()).map_err(|error| error.to_string())?;
         compare(&model, &found.without("lost+found"), "kernel")?;
     }

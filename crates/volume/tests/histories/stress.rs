@@ -8,10 +8,11 @@ use crate::volumes;
 use extant_device::env::Env;
 use extant_device::sync::thread;
 use extant_ondisk::InodeNo;
-use extant_testkit::history::{Family, Model, Profile, Rules, generate, replay};
+use extant_testkit::history::{Family, Model, Profile, Rules, bytes_of, generate, replay};
 use extant_testkit::tree::Random;
 use extant_testkit::{TreeSnapshot, differences, skip};
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, RenameFlags, Volume};
+use extant_volume::{Creator, DataMode, Error, LiveOptions, OpenOptions, RenameFlags, Volume};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const THREADS: u64 = 6;
@@ -77,19 +78,25 @@ fn fight(volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
     let dir = dirs[random.below(dirs.len() as u64) as usize];
     let other_dir = dirs[random.below(dirs.len() as u64) as usize];
     let name = format!("n{}", random.below(6)).into_bytes();
-    let outcome = match random.below(10) {
+    let other_name = format!("n{}", random.below(6)).into_bytes();
+    let how = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
+    let how = how[random.below(3) as usize];
+    let found = || volume.lookup(dir, &name).map(|found| found.inode);
+    let outcome = match random.below(15) {
         0 | 1 => volume.create(dir, &name, 0o644, &Creator::ROOT).map(drop),
         2 => volume.mkdir(dir, &name, 0o755, &Creator::ROOT).map(drop),
         3 => volume.rmdir(dir, &name),
-        4 => volume.rename(dir, &name, other_dir, b"n0", RenameFlags::empty()),
-        5 => volume
+        4..7 => volume.rename(dir, &name, other_dir, &other_name, how),
+        7 => volume
             .tmpfile(dir, 0o600, &Creator::ROOT)
             .and_then(|nameless| volume.release(nameless.number, 1)),
         // What a path leads to is held while it is used; it may have gone before.
-        6 | 7 => volume
-            .lookup(dir, &name)
-            .and_then(|found| volume.acquire(found.inode))
+        8 | 9 => found()
+            .and_then(|file| volume.acquire(file))
             .and_then(|held| volume.release(held.number, 1)),
+        10 => found().and_then(|file| volume.link(file, other_dir, &other_name)).map(drop),
+        11 => found().and_then(|file| volume.write(file, random.below(9000), &name)).map(drop),
+        12 => found().and_then(|file| volume.fsync(file)),
         _ => volume.unlink(dir, &name),
     };
     match outcome {
@@ -101,6 +108,8 @@ fn fight(volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
             | Error::IsADirectory
             | Error::NotEmpty
             | Error::FreeInode(_)
+            | Error::LinksDirectory
+            | Error::TooManyLinks
             | Error::Invalid(_),
         ) => {}
         Err(error) => panic!("{error}"),
@@ -141,5 +150,125 @@ fn threads_that_fight_over_names_leave_a_whole_volume() {
         common::snapshot(&volume).unwrap();
         volume.close().unwrap();
         devices.to_files().is_silent().unwrap();
+    }
+}
+
+/// The names of one thread in directories that all share, and what they hold.
+#[derive(Default)]
+struct Owned {
+    files: BTreeMap<(usize, Vec<u8>), Vec<u8>>,
+    made: u64,
+}
+
+impl Owned {
+    fn pick(&self, random: &mut Random) -> Option<(usize, Vec<u8>)> {
+        let at = random.below(self.files.len().max(1) as u64) as usize;
+        self.files.keys().nth(at).cloned()
+    }
+
+    fn new_name(&mut self, me: u64, random: &mut Random) -> (usize, Vec<u8>) {
+        self.made += 1;
+        (random.below(DIRS as u64) as usize, format!("t{me}-{}", self.made).into_bytes())
+    }
+
+    /// One call on a name of its own: files are made, filled, cut, renamed, made durable and removed.
+    fn step(&mut self, me: u64, volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
+        let Some(key) = self.pick(random).filter(|_| random.below(4) > 0) else {
+            let (dir, name) = self.new_name(me, random);
+            volume.create(dirs[dir], &name, 0o644, &Creator::ROOT).unwrap();
+            self.files.insert((dir, name), Vec::new());
+            return;
+        };
+        let (dir, name) = (dirs[key.0], &key.1);
+        let file = volume.lookup(dir, name).unwrap().inode;
+        match random.below(8) {
+            0..3 => {
+                let bytes = bytes_of(random.below(1 << 20), 1 + random.below(6000));
+                let content = self.files.get_mut(&key).unwrap();
+                let at = random.below(content.len() as u64 + 1) as usize;
+                assert_eq!(volume.write(file, at as u64, &bytes).unwrap(), bytes.len());
+                content.resize(content.len().max(at + bytes.len()), 0);
+                content[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            3 => {
+                let content = self.files.get_mut(&key).unwrap();
+                content.resize(random.below(9000) as usize, 0);
+                volume.truncate(file, content.len() as u64).unwrap();
+            }
+            4 => volume.fsync(file).unwrap(),
+            5 => {
+                let to = self.new_name(me, random);
+                let flags = RenameFlags::NOREPLACE;
+                volume.rename(dir, name, dirs[to.0], &to.1, flags).unwrap();
+                let content = self.files.remove(&key).unwrap();
+                self.files.insert(to, content);
+            }
+            6 => {
+                // Over another file of its own.
+                let Some(to) = self.pick(random).filter(|to| *to != key) else { return };
+                volume.rename(dir, name, dirs[to.0], &to.1, RenameFlags::empty()).unwrap();
+                let content = self.files.remove(&key).unwrap();
+                self.files.insert(to, content);
+            }
+            _ => {
+                volume.unlink(dir, name).unwrap();
+                self.files.remove(&key);
+            }
+        }
+    }
+}
+
+/// Directories that all threads share.
+const DIRS: usize = 3;
+
+#[test]
+fn threads_in_the_same_directories_do_not_disturb_each_other() {
+    for (name, data) in [("ext4-1k", None), ("ext3-4k", None), ("ext4-4k", Some(DataMode::Journal))]
+    {
+        let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
+        let devices = match fresh(kind, SIZE) {
+            Ok(base) => Devices::of(kind, Arc::new(base)),
+            Err(why) => skip!("{why}"),
+        };
+        let options = LiveOptions { data, ..devices.options(LiveOptions::default()) };
+        let device = devices.volume.clone();
+        let volume = OpenOptions::default().open_live(device, &Env::threads(), &options).unwrap();
+        let dirs: Vec<InodeNo> = (0..DIRS)
+            .map(|number| {
+                let name = format!("d{number}");
+                volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT).unwrap().number
+            })
+            .collect();
+        let owned: Vec<Owned> = thread::scope(|scope| {
+            let run = |me: u64| {
+                let (volume, dirs) = (&volume, &dirs);
+                move || {
+                    let (mut owned, mut random) = (Owned::default(), Random::new(me + 50));
+                    for _ in 0..600 * volumes::rounds() {
+                        owned.step(me, volume, dirs, &mut random);
+                    }
+                    owned
+                }
+            };
+            let threads: Vec<_> = (0..THREADS).map(|me| scope.spawn(run(me))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let is_as_owned = |volume: &Volume| {
+            let mut names = 0;
+            for dir in &dirs {
+                names += volume.read_dir(*dir, 0).unwrap().count() - 2;
+            }
+            assert_eq!(names, owned.iter().map(|owned| owned.files.len()).sum::<usize>());
+            for ((dir, name), content) in owned.iter().flat_map(|owned| &owned.files) {
+                let file = volume.lookup(dirs[*dir], name).unwrap().inode;
+                let mut found = vec![0; content.len() + 1];
+                let count = volume.read(file, 0, &mut found).unwrap();
+                assert!(found[..count] == content[..], "{}", name.escape_ascii());
+            }
+        };
+        is_as_owned(&volume);
+        volume.close().unwrap();
+        devices.to_files().is_silent().unwrap();
+        is_as_owned(&devices.open().unwrap());
     }
 }

@@ -7,9 +7,8 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, GroupNo, Uuid};
 use extant_testkit::history::{Family, Profile, Rules};
 use extant_testkit::{TempImage, tool};
+use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
-
-const JOURNAL_UUID: &str = "0c4f2d83-7d5e-4b58-9a1c-3f2e1d0c9b8a";
 
 /// A kind of volume: what mke2fs is told, and what follows for the model.
 #[derive(Clone, Copy, Debug)]
@@ -135,10 +134,37 @@ pub(crate) fn all() -> Vec<Kind> {
             ..large("casefold", &["-t", "ext4", "-b", "4096", "-J", "size=4", "-O", "casefold"])
         },
         Kind {
-            // It would want a block device for the journal.
-            kernel: false,
             external_journal: true,
             ..small("external", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"])
+        },
+        Kind { extents: false, ..large("ext2-4k", &["-t", "ext2", "-b", "4096"]) },
+        Kind { extents: false, ..small("ext3-1k", &["-t", "ext3", "-b", "1024", "-J", "size=1"]) },
+        small(
+            "plain",
+            &[
+                "-t",
+                "ext4",
+                "-b",
+                "1024",
+                "-J",
+                "size=1",
+                "-O",
+                "^64bit,^flex_bg,^dir_nlink,^huge_file,^extra_isize,^large_file,^resize_inode",
+            ],
+        ),
+        Kind {
+            kernel: false,
+            ..large(
+                "unknown-files",
+                &["-t", "ext4", "-b", "4096", "-J", "size=4", "-O", "verity,encrypt,stable_inodes"],
+            )
+        },
+        Kind {
+            cluster_size: 65_536,
+            ..large(
+                "bigalloc-4k",
+                &["-t", "ext4", "-b", "4096", "-J", "size=4", "-O", "bigalloc", "-C", "65536"],
+            )
         },
     ]
 }
@@ -169,7 +195,11 @@ impl Kind {
 
     /// A fresh volume of so many bytes with a journal on a device of its own, which follows it.
     pub(crate) fn with_journal(&self, bytes: u64) -> Result<MemoryDevice, String> {
-        let args = ["-O", "journal_dev", "-b", "1024", "-U", JOURNAL_UUID];
+        // Devices are found by it, those of other tests too.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let uuid = format!("{:08x}-7d5e-4b58-9a1c-3f2e{number:08x}", std::process::id());
+        let args = ["-O", "journal_dev", "-b", "1024", "-U", &uuid];
         let journal = TempImage::by_mke2fs(JOURNAL, &args)?;
         let mut all = std::fs::read(self.image(bytes)?.path()).unwrap();
         all.extend(std::fs::read(journal.path()).unwrap());
@@ -217,6 +247,7 @@ impl Kind {
             wide_times: !self.old_inodes,
             refusals_touch: false,
             projects: self.args.contains(&"quota,project"),
+            journalled_files: self.has_journal(),
             tells_extents: true,
         }
     }

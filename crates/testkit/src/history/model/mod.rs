@@ -48,6 +48,8 @@ pub struct Rules {
     pub refusals_touch: bool,
     /// Files belong to projects.
     pub projects: bool,
+    /// The data of single files may go through the journal: there is one, and the subject lets its user say so.
+    pub journalled_files: bool,
     /// The subject tells which ranges have blocks.
     pub tells_extents: bool,
 }
@@ -66,6 +68,7 @@ impl Default for Rules {
             wide_times: true,
             refusals_touch: false,
             projects: false,
+            journalled_files: false,
             tells_extents: true,
         }
     }

@@ -112,6 +112,7 @@ impl Volume {
     ) -> Result<(), Error> {
         let now = live.now(self.geometry());
         (file.inode.mtime, file.inode.ctime) = (now, now);
+        file.inode.count_change();
         let loses_ids =
             file.mode & SETUID != 0 || file.mode & SETGID_EXECUTABLE == SETGID_EXECUTABLE;
         if by.is_privileged || !loses_ids {

@@ -81,6 +81,7 @@ fn check_takes_writes(file: &LoadedInode, by: &Creator) -> Result<(), Error> {
 fn touch(edit: &LiveEdit<'_>, file: &mut LoadedInode, by: &Creator) {
     let now = edit.now();
     (file.inode.mtime, file.inode.ctime) = (now, now);
+    file.inode.count_change();
     if by.is_privileged {
         return;
     }

@@ -4,13 +4,22 @@ use super::judge::{OPENED, Recorded, recover};
 use crate::devices::Devices;
 use crate::random::{SIZE, fresh};
 use crate::volumes::{self, Kind};
-use extant_device::{Cut, MemoryDevice, OverlayDevice, Sweep};
-use extant_testkit::history::{Family, History, Profile, Rules, Step, generate, shrink};
-use extant_testkit::{LoopMount, TempImage, is_root, skip};
+use extant_device::{Cut, Event, MemoryDevice, OverlayDevice, Survivors, Sweep};
+use extant_testkit::history::{Family, History, Profile, generate, shrink};
+use extant_testkit::{TempImage, is_root, skip, tool};
 use extant_volume::{DataMode, LiveOptions, Volume};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+/// Says so and ends the test where there is no mke2fs.
+macro_rules! needs_mke2fs {
+    () => {
+        if tool("mke2fs").is_none() {
+            skip!("no mke2fs here");
+        }
+    };
+}
 
 /// What is tried of one history.
 #[derive(Clone, Copy)]
@@ -54,7 +63,7 @@ fn theirs(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
 /// Has a cut recovered by a kernel mount and judges it.
 fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
-    LoopMount::new(&files.image.path(), "")?.unmount()?;
+    files.mount("")?.unmount()?;
     files.is_clean()?;
     judge_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
 }
@@ -65,14 +74,29 @@ fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), S
     recorded.judge(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
 }
 
-/// Runs a history and judges its cuts; how many there were.
+/// What was judged of histories.
+#[derive(Debug, Default)]
+struct Judged {
+    cuts: usize,
+    /// The calls that were carried out, by what they do.
+    calls: BTreeSet<String>,
+}
+
+impl Judged {
+    fn add(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.calls.extend(other.calls);
+    }
+}
+
+/// Runs a history and judges its cuts.
 fn judge_history(
     kind: Kind,
     base: &MemoryDevice,
     options: &LiveOptions,
     history: &History,
     effort: Effort,
-) -> Result<usize, String> {
+) -> Result<Judged, String> {
     let seed = effort.sweep.seed;
     let (recorded, recorder) = Recorded::run(kind, base, options.clone(), history.clone(), seed)?;
     let mut count = 0;
@@ -91,7 +115,7 @@ fn judge_history(
             kernels(&recorded, &cut).map_err(told)?;
         }
     }
-    Ok(count)
+    Ok(Judged { cuts: count, calls: recorded.calls() })
 }
 
 fn fails(
@@ -100,14 +124,14 @@ fn fails(
     options: &LiveOptions,
     history: &History,
     effort: Effort,
-) -> Result<usize, String> {
+) -> Result<Judged, String> {
     let run = || judge_history(kind, base, options, history, effort);
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()))
 }
 
 /// Histories of a profile on volumes of some kinds in a data mode, all their cuts judged.
-fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) {
-    every_cut_with(profile, kinds, &with_data(mode), seed);
+fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) -> Judged {
+    every_cut_with(profile, kinds, &with_data(mode), seed)
 }
 
 fn with_data(mode: DataMode) -> LiveOptions {
@@ -115,21 +139,18 @@ fn with_data(mode: DataMode) -> LiveOptions {
 }
 
 /// The same with other options.
-fn every_cut_with(profile: &Profile, kinds: &[&str], options: &LiveOptions, seed: u64) {
+fn every_cut_with(profile: &Profile, kinds: &[&str], options: &LiveOptions, seed: u64) -> Judged {
     let kinds = volumes::all().into_iter().filter(|kind| kinds.contains(&kind.name));
-    let (mut failed, mut cuts) = (Vec::new(), 0);
+    let (mut failed, mut judged) = (Vec::new(), Judged::default());
     for (number, kind) in (0..).zip(kinds) {
-        let base = match fresh(kind, SIZE / 3) {
-            Ok(base) => base,
-            Err(why) => skip!("{why}"),
-        };
+        let base = fresh(kind, SIZE / 3).expect("mke2fs was asked for");
         for round in 0..volumes::rounds() {
             let seed = seed + number + 1000 * round;
             let sweep = Sweep { seed, prefixes: 4, subsets: 2, torn: 1 };
             let effort = Effort { sweep, e2fsck_every: 25, kernel_every: 120 };
             let history = generate(seed, profile, &kind.rules());
             match fails(kind, &base, options, &history, effort) {
-                Ok(count) => cuts += count,
+                Ok(more) => judged.add(more),
                 Err(what) => {
                     let still =
                         |history: &History| fails(kind, &base, options, history, effort).is_err();
@@ -144,7 +165,8 @@ fn every_cut_with(profile: &Profile, kinds: &[&str], options: &LiveOptions, seed
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
-    assert!(cuts > 20, "only {cuts} cuts");
+    assert!(judged.cuts > 20, "only {} cuts", judged.cuts);
+    judged
 }
 
 /// A profile with enough commits.
@@ -154,18 +176,21 @@ fn committed(profile: Profile) -> Profile {
 
 #[test]
 fn calls_on_names_survive_power_loss_whole() {
+    needs_mke2fs!();
     let kinds = ["ext4-1k", "ext3-4k", "uninit-bg", "no-checksums", "inline-data", "orphan-file"];
     every_cut(&committed(volumes::names().by_anybody()), &kinds, DataMode::Ordered, 10);
 }
 
 #[test]
 fn calls_on_attributes_survive_power_loss_whole() {
+    needs_mke2fs!();
     let profile = committed(Profile::attributes().by_anybody());
     every_cut(&profile, &["ext4-1k", "ext3-4k", "ea-inode", "inline-data"], DataMode::Ordered, 40);
 }
 
 #[test]
 fn contents_survive_power_loss_and_nothing_stale_is_shown() {
+    needs_mke2fs!();
     let kinds = ["ext4-1k", "ext3-4k", "ext4-4k", "bigalloc", "inline-data"];
     for (mode, seed) in
         [(DataMode::Ordered, 70), (DataMode::Writeback, 80), (DataMode::Journal, 90)]
@@ -174,59 +199,126 @@ fn contents_survive_power_loss_and_nothing_stale_is_shown() {
     }
 }
 
-/// The calls of a history by their first words.
-fn kinds_of_calls(history: &History) -> impl Iterator<Item = String> {
-    let word = |step: &Step| format!("{:?}", step.call).split(' ').next().unwrap_or("").to_owned();
-    history.steps.iter().map(word)
-}
+/// What histories are to hold: the calls that change something, those of one name by what they do.
+const CHANGING: [&str; 44] = [
+    "create",
+    "mknod Fifo",
+    "mknod Socket",
+    "mknod CharDevice",
+    "mknod BlockDevice",
+    "mkdir",
+    "symlink",
+    "tmpfile",
+    "link",
+    "link of a nameless file",
+    "unlink",
+    "unlink of a held file",
+    "rmdir",
+    "rename Replace",
+    "rename Replace of a directory",
+    "rename over another",
+    "rename NoReplace",
+    "rename Exchange",
+    "hold",
+    "release",
+    "write",
+    "truncate down",
+    "truncate up",
+    "fallocate Allocate",
+    "fallocate KeepSize",
+    "fallocate Punch",
+    "fallocate Zero",
+    "fallocate ZeroKeepSize",
+    "fallocate Collapse",
+    "fallocate Insert",
+    "fsync",
+    "fdatasync",
+    "sync",
+    "chmod",
+    "chown",
+    "utimes",
+    "setxattr",
+    "removexattr",
+    "setacl access",
+    "setacl default",
+    "chattr",
+    "chattr +j",
+    "set_project",
+    "freeze",
+];
 
 #[test]
 fn every_call_survives_power_loss_in_every_mode() {
-    let profile = Profile { crowd: 10, farthest: 2 << 20, ..Profile::all().by_anybody() };
-    let profile = profile.with(&[(Family::Syncs, 10), (Family::Freezes, 2)]).steps(150);
-    let kinds = ["ext4-1k", "external", "meta-bg"];
-    let modes = [(DataMode::Ordered, 140), (DataMode::Writeback, 150), (DataMode::Journal, 160)];
-    let mut seen = BTreeSet::new();
-    for (mode, seed) in modes {
-        every_cut(&profile, &kinds, mode, seed);
-        for seed in seed..seed + kinds.len() as u64 {
-            seen.extend(kinds_of_calls(&generate(seed, &profile, &Rules::default())));
+    needs_mke2fs!();
+    use Family::{
+        Creates, Fallocates, Flags, Freezes, Holds, Links, Removals, Renames, Syncs, TempFiles,
+        Writes, Xattrs,
+    };
+    let all = Profile { crowd: 10, farthest: 2 << 20, ..Profile::all().by_anybody() };
+    let all = all.with(&[(Syncs, 10), (Freezes, 2)]).steps(150);
+    // What comes seldom among all calls.
+    let rare = [(TempFiles, 8), (Links, 12), (Renames, 15), (Fallocates, 40), (Writes, 20)];
+    let rare = Profile::names().only(&[Creates, Removals, Syncs]).with(&rare);
+    let rare = rare.with(&[(Flags, 10), (Holds, 4), (Syncs, 10), (Xattrs, 20)]);
+    let rare = Profile { farthest: 1 << 20, ..rare.steps(150) };
+    let modes = [DataMode::Ordered, DataMode::Writeback, DataMode::Journal];
+    let mut seen = Judged::default();
+    for (number, mode) in (0..).zip(modes) {
+        for delalloc in [None, Some(false)] {
+            // Journalled data are not delayed in any case.
+            if mode == DataMode::Journal && delalloc.is_some() {
+                continue;
+            }
+            let options = LiveOptions { delalloc, ..with_data(mode) };
+            let seed = 140 + 20 * number + if delalloc.is_some() { 10 } else { 0 };
+            let kinds =
+                ["ext4-1k", "external", "quota", ["meta-bg", "orphan-file"][number as usize % 2]];
+            seen.add(every_cut_with(&all, &kinds, &options, seed));
+            seen.add(every_cut_with(&rare, &["ext4-1k", "bigalloc"], &options, seed + 5));
         }
     }
-    let changing = [
-        "create",
-        "mknod",
-        "mkdir",
-        "symlink",
-        "tmpfile",
-        "link",
-        "unlink",
-        "rmdir",
-        "rename",
-        "hold",
-        "release",
-        "write",
-        "truncate",
-        "fallocate",
-        "fsync",
-        "fdatasync",
-        "sync",
-        "chmod",
-        "chown",
-        "utimes",
-        "setxattr",
-        "removexattr",
-        "setacl",
-        "chattr",
-        "freeze",
-    ];
-    for call in changing {
-        assert!(seen.contains(call), "no {call} in any history");
+    for call in CHANGING {
+        assert!(seen.calls.contains(call), "no {call} in any history, but {:?}", seen.calls);
+    }
+}
+
+/// Without a journal nothing is whole by itself; what sync has made sure is there once e2fsck has looked.
+#[test]
+fn what_was_synced_without_a_journal_is_there_after_a_check() {
+    needs_mke2fs!();
+    if tool("e2fsck").is_none() {
+        skip!("no e2fsck here");
+    }
+    for (seed, name) in (170..).zip(["ext2-1k", "no-journal", "ext2-4k"]) {
+        let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
+        let base = fresh(kind, SIZE / 3).expect("mke2fs was asked for");
+        for delalloc in [None, Some(false)] {
+            let profile = committed(Profile::all()).with(&[(Family::Syncs, 20)]);
+            let history = generate(seed, &profile, &kind.rules());
+            let options = LiveOptions { delalloc, ..LiveOptions::default() };
+            let (recorded, recorder) = Recorded::run(kind, &base, options, history, seed)
+                .unwrap_or_else(|e| panic!("{e}"));
+            let (mut marks, mut count) = (Vec::new(), 0);
+            for (at, event) in recorder.events().into_iter().enumerate() {
+                let Event::Mark(mark) = event else { continue };
+                marks.push(mark);
+                // No step has begun since.
+                if recorded.is_sync(mark) {
+                    let (events, survivors) = (at + 1, Survivors::None);
+                    let image = recorder.image(events, survivors);
+                    let cut = Cut { events, survivors, marks: marks.clone(), image };
+                    theirs(&recorded, &cut).unwrap_or_else(|what| panic!("{name}, {cut}: {what}"));
+                    count += 1;
+                }
+            }
+            assert!(count > 1, "{name}: {count} syncs in the history");
+        }
     }
 }
 
 #[test]
 fn contents_that_are_not_delayed_survive_power_loss_too() {
+    needs_mke2fs!();
     let kinds = ["ext4-1k", "ext3-4k", "bigalloc"];
     for (mode, seed) in [(DataMode::Ordered, 75), (DataMode::Writeback, 85)] {
         let options = LiveOptions { delalloc: Some(false), ..with_data(mode) };
@@ -236,6 +328,7 @@ fn contents_that_are_not_delayed_survive_power_loss_too() {
 
 #[test]
 fn other_ways_to_commit_survive_power_loss_too() {
+    needs_mke2fs!();
     let checksums = LiveOptions { journal_checksum: true, ..with_data(DataMode::Ordered) };
     every_cut_with(&committed(Profile::all()), &["no-checksums"], &checksums, 110);
     let asynchronous = LiveOptions { journal_async_commit: true, ..with_data(DataMode::Writeback) };

@@ -6,9 +6,10 @@ use crate::engine::{Engine, check_flags};
 use crate::random::model_of;
 use crate::volumes::Kind;
 use extant_device::env::Env;
-use extant_device::{Device, MemoryDevice, Recorder};
+use extant_device::{Device, FaultyDevice, MemoryDevice, Recorder};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{GroupNo, InodeNo};
+use extant_testkit::history::flags::JOURNAL_DATA;
 use extant_testkit::history::{Call, Expected, Fallocate, FileId, History, Model, Step, advance};
 
 use extant_testkit::{Entry, TreeSnapshot, differences};
@@ -45,16 +46,28 @@ pub(crate) struct Recorded {
     sure: HashMap<usize, Sure>,
     /// Written data may be on the volume later than the calls that follow.
     delays: bool,
+    /// Delayed data may be lost, which whoever waits for them is told.
+    loses_delayed: bool,
     /// Ranges that calls were to change when the device failed: they may have got anywhere.
     broken_off: Vec<(FileId, Range<u64>)>,
 }
 
 /// Which failures a history expects.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Failures {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Failures<'d> {
     None,
     /// Calls may fail because the device does, and then have done nothing.
-    OfTheDevice,
+    OfTheDevice(&'d FaultyDevice),
+}
+
+impl Failures<'_> {
+    fn may_come(self) -> bool {
+        matches!(self, Self::OfTheDevice(_))
+    }
+
+    fn have_come(self) -> bool {
+        matches!(self, Self::OfTheDevice(device) if device.faults_met() > 0)
+    }
 }
 
 /// The range of a file that a call changes.
@@ -72,6 +85,70 @@ fn forget_size(entry: &mut Entry) {
     if entry.kind == extant_testkit::Kind::File {
         entry.size = 0;
     }
+}
+
+/// What a call does to the tree, in words; several where it is of several kinds.
+fn words_of(call: &Call, before: &Model) -> Vec<String> {
+    let word = format!("{call:?}").split(' ').next().unwrap_or("").to_owned();
+    let first = |debug: &dyn std::fmt::Debug| {
+        let debug = format!("{debug:?}");
+        let end = debug.find(|at: char| !at.is_alphanumeric()).unwrap_or(debug.len());
+        debug[..end].to_owned()
+    };
+    let named = |dir: &FileId, name: &Vec<u8>| {
+        let id = before.file(*dir)?.entries.get(name)?;
+        before.file(*id)
+    };
+    let mut words = match call {
+        Call::MakeNode { node, .. } => vec![format!("{word} {}", first(node))],
+        Call::Fallocate { how, .. } => vec![format!("{word} {}", first(how))],
+        Call::SetAcl { default, .. } => {
+            vec![format!("{word} {}", if *default { "default" } else { "access" })]
+        }
+        Call::Truncate { file, size } => {
+            let is_down = before.file(*file).is_some_and(|file| *size < file.size);
+            vec![format!("{word} {}", if is_down { "down" } else { "up" })]
+        }
+        Call::Rename { how, dir, name, .. } => {
+            let how = first(how);
+            let is_dir = named(dir, name).is_some_and(|file| file.is_dir());
+            let of_dir = is_dir.then(|| format!("{word} {how} of a directory"));
+            of_dir.into_iter().chain([format!("{word} {how}")]).collect()
+        }
+        _ => vec![word.clone()],
+    };
+    match call {
+        Call::Rename { to_dir, to_name, .. } if named(to_dir, to_name).is_some() => {
+            words.push("rename over another".into());
+        }
+        Call::Link { file, .. } if before.file(*file).is_some_and(|it| it.names.is_empty()) => {
+            words.push("link of a nameless file".into());
+        }
+        Call::Unlink { dir, name } if named(dir, name).is_some_and(|file| file.held > 0) => {
+            words.push("unlink of a held file".into());
+        }
+        Call::SetFlags { flags, .. } if flags & JOURNAL_DATA != 0 => {
+            words.push("chattr +j".into());
+        }
+        _ => {}
+    }
+    words
+}
+
+/// Whether what a step gives depends on the contents of a file or where it ends.
+fn looks_at(step: &Step) -> bool {
+    matches!(
+        step.call,
+        Call::Read { .. }
+            | Call::SeekData { .. }
+            | Call::SeekHole { .. }
+            | Call::Extents { .. }
+            | Call::Stat { .. }
+            | Call::Lookup { .. }
+            | Call::StatFs
+            | Call::Freeze
+            | Call::Fallocate { .. }
+    )
 }
 
 fn is_sync(step: &Step) -> bool {
@@ -126,7 +203,7 @@ impl Recorded {
         kind: Kind,
         engine: &mut Engine,
         history: History,
-        failures: Failures,
+        failures: Failures<'_>,
         mut mark: impl FnMut(u64),
     ) -> Result<Self, String> {
         let mut model = model_of(kind);
@@ -138,6 +215,7 @@ impl Recorded {
             marks: Vec::new(),
             broken_off: Vec::new(),
             delays: engine.delays(),
+            loses_delayed: engine.delays() && failures.may_come(),
             history,
         };
         let mut latched = None;
@@ -151,11 +229,14 @@ impl Recorded {
             note(&mut recorded, at as u64 * 2);
             let is_passed_over = model.expect(&step) == Expected::PassedOver;
             let outcome = advance(&mut model, engine, &step);
-            let failed = failures == Failures::OfTheDevice && engine.take_device_error();
+            let failed = failures.may_come() && engine.take_device_error();
             recorded.states.push(model.clone());
             if failed {
                 recorded.broken_off.extend(changed_range(&step));
-                if is_sync(&step) {
+                if recorded.loses_delayed && is_sync(&step) {
+                    recorded.tell_lost(at, &step);
+                }
+                if is_sync(&step) && engine.volume().is_read_only() {
                     latched = Some(step);
                 }
                 continue;
@@ -164,6 +245,8 @@ impl Recorded {
             match outcome {
                 // What a call that broke off left behind is read too.
                 Err(_) if matches!(step.call, Call::Read { file, .. } if is_unknown(file)) => {}
+                // Delayed data that were lost have taken the end of their file along.
+                Err(_) if recorded.loses_delayed && failures.have_come() && looks_at(&step) => {}
                 outcome => outcome.map_err(|mismatch| mismatch.to_string())?,
             }
             if is_passed_over {
@@ -184,6 +267,36 @@ impl Recorded {
             tree.entries.values_mut().for_each(forget_size);
         }
         Ok(recorded)
+    }
+
+    /// Whoever waited for data was told that they are lost: what was written and not sure before may be anything.
+    fn tell_lost(&mut self, at: usize, step: &Step) {
+        let of = match step.call {
+            Call::Fsync { file } | Call::Fdatasync { file } => Some(file),
+            _ => None,
+        };
+        let changes = self.history.steps[..at].iter().enumerate().filter_map(|(number, step)| {
+            let (file, range) = changed_range(step)?;
+            let is_sure = self.sure.iter().any(|(later, sure)| {
+                *later > number && sure.content.is_none_or(|(synced, _)| synced == file)
+            });
+            (!is_sure && of.is_none_or(|of| of == file)).then_some((file, range))
+        });
+        let changes: Vec<_> = changes.collect();
+        self.broken_off.extend(changes);
+    }
+
+    /// Whether a mark says that a sync, a freeze or a reopening has returned, so that everything is sure.
+    pub(crate) fn is_sync(&self, mark: u64) -> bool {
+        let is_end = mark != OPENED && mark % 2 == 1;
+        is_end && self.sure.get(&((mark / 2) as usize)).is_some_and(|sure| sure.content.is_none())
+    }
+
+    /// The calls that were carried out, by what they do.
+    pub(crate) fn calls(&self) -> BTreeSet<String> {
+        let steps = self.history.steps.iter().zip(&self.states);
+        let done = steps.filter(|(step, before)| before.expect(step) == Expected::Success);
+        done.flat_map(|(step, before)| words_of(&step.call, before)).collect()
     }
 
     /// What a step that returned at state `now` made sure.
@@ -311,7 +424,12 @@ impl Recorded {
         let of = |state: usize| self.states.get(state)?.file(id).map(|file| file.size);
         // A file that was made later begins empty.
         let first = of(states.start).unwrap_or(0);
-        let least = first.min(of(state + 1).unwrap_or(first));
+        let least = match self.loses_delayed {
+            // What its end was, was told to be lost.
+            true if self.broken_off.iter().any(|(broken, _)| *broken == id) => 0,
+            true => states.clone().filter_map(of).fold(first, u64::min),
+            false => first.min(of(state + 1).unwrap_or(first)),
+        };
         let most = states.clone().filter_map(of).max().unwrap_or(0);
         if size < least || size > most {
             return Err(format!("its size is {size}, not in {least}..={most} ({states:?})"));
@@ -337,8 +455,11 @@ impl Recorded {
                 .resolve(path, extant_volume::Follow::No)
                 .map_err(|error| format!("{}: {error}", path.escape_ascii()))?;
             let sure = sure.get(id).map_or(written, |sure| written.max(*sure));
-            let first =
-                if self.delays { sure.max(self.settled(*id, state)) } else { sure.max(state) };
+            let first = match (self.loses_delayed, self.delays) {
+                (true, _) => sure,
+                (_, true) => sure.max(self.settled(*id, state)),
+                _ => sure.max(state),
+            };
             if self.delays {
                 self.check_size(*id, state, first..last + 1, inode.size)
                     .map_err(|what| format!("{} ({id:?}): {what}", path.escape_ascii()))?;
@@ -384,10 +505,15 @@ impl Recorded {
                 return Err(format!("stale data at byte {at}"));
             }
             let mut expected = vec![0; found.len()];
+            let mut known = vec![false; found.len()];
             let is_one = allowed.iter().any(|file| {
                 file.content.fill(at, &mut expected);
+                let same = expected.iter().zip(&found).map(|(expected, found)| expected == found);
+                known.iter_mut().zip(same).for_each(|(known, same)| *known |= same);
                 expected == found
             });
+            // Of several writes into a sector any may be lost.
+            let is_one = is_one || self.loses_delayed && known.iter().all(|known| *known);
             let is_broken_off = self
                 .broken_off
                 .iter()
