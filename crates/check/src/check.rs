@@ -312,7 +312,7 @@ pub fn repair(
         return Ok(report);
     }
     let mut outcomes: Vec<Outcome> = Vec::new();
-    let (mut rounds, mut restarts) = (0, 0);
+    let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last look
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
     while (forced || !report.outcomes.is_empty()) && rounds < options.rounds {
@@ -329,14 +329,16 @@ pub fn repair(
         result?;
         store.flush()?;
         store.reload()?;
+        unseen += repaired;
         if restart && repaired > 0 && restarts < MAX_RESTARTS {
             restarts += 1;
             continue;
         }
         rounds += 1;
-        if repaired == 0 {
+        if unseen == 0 {
             break;
         }
+        unseen = 0;
         let before = std::mem::take(&mut report.outcomes);
         report = look(store, options)?;
         if before == report.outcomes {

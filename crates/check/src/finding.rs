@@ -94,6 +94,7 @@ impl Code {
                 | Self::ExtraIsizeBad
                 | Self::HurdFiletype
                 | Self::ChecksumFeaturesBoth
+                | Self::ChecksumSeedNeedless
                 | Self::SpecialImmutable
                 | Self::TimeBeyond
                 | Self::FileTypeMissing

@@ -10,6 +10,17 @@ use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, pointers};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
 
+/// Targets of fewer bytes lie in the inode.
+pub(crate) const FAST_TARGET: u64 = 60;
+
+/// Whether a link's target lies in `i_block`: told by its length, since `i_blocks` and the block of attributes may be what is
+/// broken.
+pub(crate) fn is_fast_symlink(inode: &Inode) -> bool {
+    inode.file_type() == Some(FileType::Symlink)
+        && !inode.is_inline()
+        && (1..FAST_TARGET).contains(&inode.size)
+}
+
 /// What a file's map says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileMap {
@@ -73,10 +84,10 @@ impl FileMap {
 }
 
 /// Whether an inode has a map at all, and not inline data, a short target or a device number.
-pub(crate) fn has_map(inode: &Inode, geometry: &extant_ondisk::Geometry) -> bool {
+pub(crate) fn has_map(inode: &Inode) -> bool {
     match inode.file_type() {
         Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
-        Some(FileType::Symlink) => !inode.is_inline() && !inode.is_fast_symlink(geometry),
+        Some(FileType::Symlink) => !inode.is_inline() && !is_fast_symlink(inode),
         _ => false,
     }
 }
@@ -86,7 +97,7 @@ impl Check<'_> {
     pub(crate) fn read_map(&self, ino: InodeNo, inode: &Inode) -> Result<FileMap, CheckError> {
         let mut map = FileMap::default();
         // The list of bad blocks has no mode.
-        if !has_map(inode, self.geometry) && ino != InodeNo::BAD_BLOCKS {
+        if !has_map(inode) && ino != InodeNo::BAD_BLOCKS {
             return Ok(map);
         }
         if inode.is_extent_mapped() {

@@ -29,6 +29,8 @@ pub struct Options {
     pub keep_extents: bool,
     /// Names of casefolded directories must be UTF-8 even where the volume is not strict about it (`-E check_encoding`).
     pub check_encoding: bool,
+    /// Bytes that the system is asked to fetch before they are checked (`-E readahead_kb=`); 0 for none.
+    pub read_ahead: u64,
     /// Told how far the check is.
     pub progress: Option<Arc<Progress>>,
     /// The clock for times and for what a repair stamps.
@@ -46,6 +48,7 @@ impl Default for Options {
             bmap_to_extent: false,
             keep_extents: false,
             check_encoding: false,
+            read_ahead: 2 << 20,
             progress: None,
             env: Env::threads(),
         }

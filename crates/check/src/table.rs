@@ -9,6 +9,12 @@ findings! {
     InodesCountWrong: 0, Damage, "inode count in superblock is {found}, should be {expected}.", "Fix", true;
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
+    /// The format knows no such revision.
+    RevisionTooHigh: 0, Damage, "The filesystem revision is {found}, which is too high; it should be {expected}.", "Fix", true;
+    /// Clusters are blocks where the feature does not make them larger.
+    ClustersWithoutBigalloc: 0, Damage, "Superblock has {found} clusters per group without bigalloc; there should be {expected} of one block each.", "Fix", true;
+    /// A seed of checksums that nothing uses.
+    ChecksumSeedNeedless: 0, Safe, "Superblock metadata_csum_seed is not necessary without metadata_csum.", "Fix", true;
     /// Two kinds of checksums at once.
     ChecksumFeaturesBoth: 0, Safe, "metadata_csum supersedes uninit_bg; both feature bits cannot be set simultaneously.", "Fix", true;
     /// Descriptors cannot be reserved at the start and lie in their groups.
@@ -27,6 +33,8 @@ findings! {
     ReservedBlocksTooMany: 0, Damage, "{found} blocks are reserved: more than half of the volume.", "Fix", true;
     /// Orphans are said to be in a file that the volume does not have.
     OrphanPresentWithoutFile: 0, Safe, "Feature orphan_present is set but filesystem does not have an orphan file.", "Clear", true;
+    /// A volume without a journal has a file of orphans.
+    OrphanFileWithoutJournal: 0, Safe, "Superblock has orphan file (inode {inode}) without journal.", "Clear", true;
     /// The file of orphans cannot be one.
     OrphanFileInvalid: 0, Safe, "The orphan file (inode {inode}) is invalid: {detail}.", "Fix", true;
     /// A block of the file of orphans is none, or names inodes that nobody is to finish.
@@ -39,6 +47,8 @@ findings! {
     MmpChecksum: 0, Safe, "Superblock MMP block checksum does not match.", "Fix", true;
     /// A journal is named, but the feature is off.
     JournalWithoutFeature: 0, Note, "Superblock has_journal flag is clear, but a journal is present.", "Clear", true;
+    /// A journal on a device of its own is named beside the one inside.
+    JournalPlaceAmbiguous: 0, Safe, "Superblock names a journal on another device beside the one inside.", "Clear", true;
     /// Recovery is asked for without a journal.
     RecoveryWithoutJournal: 0, Safe, "Superblock needs_recovery flag is set, but no journal is present.", "Clear", true;
     /// The journal's inode or superblock is none.
@@ -141,8 +151,8 @@ findings! {
     FileTooBig: 1, Damage, "Inode {inode} is too big: block #{file_block} ({block}).", "Truncate", true;
     /// A device, FIFO or socket has a size.
     SpecialWithSize: 1, Safe, "Special (device/socket/fifo) inode {inode} has non-zero size.", "Fix", true;
-    /// A device, FIFO or socket is immutable or append-only.
-    SpecialImmutable: 1, Safe, "Special (device/socket/fifo) inode {inode} has immutable or append-only flag set.", "Clear", true;
+    /// A device, FIFO, socket or symbolic link is immutable or append-only.
+    SpecialImmutable: 1, Safe, "Special (device/socket/fifo/symlink) inode {inode} has immutable or append-only flag set.", "Clear", true;
     /// A device, FIFO or socket says it has extents or inline data.
     SpecialWithMap: 1, Damage, "Special (device/socket/fifo) file (inode {inode}) has extents or inline-data flag set.", "Clear", true;
     /// The extra size of an inode cannot be.

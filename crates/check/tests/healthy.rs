@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{findings, look};
+use common::{findings, fsck, look};
+use extant_check::Answers;
 use extant_testkit::{LoopMount, Scratch, TempImage, is_root, skip, tool};
 use std::path::Path;
 
@@ -31,6 +32,8 @@ const BY_MKE2FS: &[&[&str]] = &[
     &["-t", "ext4", "-E", "packed_meta_blocks=1"],
     &["-t", "ext4", "-O", "^extent,^64bit"],
     &["-t", "ext4", "-O", "^filetype"],
+    &["-t", "ext4", "-o", "hurd", "-O", "^filetype"],
+    &["-t", "ext2", "-r", "0", "-b", "4096"],
     &["-t", "ext4", "-O", "^has_journal,^sparse_super,^resize_inode"],
 ];
 
@@ -84,13 +87,15 @@ fn volumes_by_mke2fs_have_no_findings() {
             // mke2fs writes quota files before it copies the tree.
             e2fsck.run(["-fy", image.path().to_str().expect("scratch paths are UTF-8")]);
         }
-        match look(&image.path()) {
-            Ok(report) if report.outcomes.is_empty() => {}
-            Ok(report) => {
-                let e2fsck = extant_testkit::e2fsck_fn(&image.path());
-                wrong.push(format!("{options:?}: {}e2fsck: {e2fsck:?}", findings(&report)));
+        for answers in [Answers::No, Answers::Yes] {
+            match fsck(&image.path(), &common::options(), answers) {
+                Ok(report) if report.outcomes.is_empty() => {}
+                Ok(report) => {
+                    let e2fsck = extant_testkit::e2fsck_fn(&image.path());
+                    wrong.push(format!("{options:?}: {}e2fsck: {e2fsck:?}", findings(&report)));
+                }
+                Err(error) => wrong.push(format!("{options:?}: {error}")),
             }
-            Err(error) => wrong.push(format!("{options:?}: {error}")),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -7,6 +7,8 @@ use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, Uuid};
 use extant_ondisk::{MetadataChecksum, RoCompatFeatures};
 
+/// `s_rev_level` of volumes with features: the last one that there is.
+const DYNAMIC_REVISION: u32 = 1;
 /// `s_creator_os` of the Hurd.
 const HURD: u32 = 1;
 /// The extra fields of an inode that the format started with.
@@ -14,6 +16,7 @@ const LEAST_EXTRA: u16 = 4;
 
 impl Front<'_> {
     pub(super) fn check_fields(&mut self) -> Result<(), CheckError> {
+        self.check_form()?;
         self.check_features()?;
         self.check_uuid()?;
         self.check_extra_isize()?;
@@ -33,6 +36,32 @@ impl Front<'_> {
         Ok(())
     }
 
+    /// What says how the rest is to be read.
+    fn check_form(&mut self) -> Result<(), CheckError> {
+        let raw = &self.volume.raw;
+        let revision = raw.s_rev_level.get();
+        if revision > DYNAMIC_REVISION {
+            let finding = Finding::new(Code::RevisionTooHigh)
+                .found(u64::from(revision))
+                .expected(u64::from(DYNAMIC_REVISION));
+            self.change(finding, |raw| raw.s_rev_level.set(DYNAMIC_REVISION))?;
+        }
+        let raw = &self.volume.raw;
+        let has_clusters = raw.features().ro_compat.contains(RoCompatFeatures::BIGALLOC);
+        let are_blocks = raw.s_log_cluster_size == raw.s_log_block_size
+            && raw.s_clusters_per_group == raw.s_blocks_per_group;
+        if !has_clusters && !are_blocks {
+            let finding = Finding::new(Code::ClustersWithoutBigalloc)
+                .found(u64::from(raw.s_clusters_per_group.get()))
+                .expected(u64::from(raw.s_blocks_per_group.get()));
+            self.change(finding, |raw| {
+                raw.s_log_cluster_size = raw.s_log_block_size;
+                raw.s_clusters_per_group = raw.s_blocks_per_group;
+            })?;
+        }
+        Ok(())
+    }
+
     fn check_features(&mut self) -> Result<(), CheckError> {
         let features = self.volume.raw.features();
         let (compat, incompat, ro_compat) =
@@ -42,6 +71,16 @@ impl Front<'_> {
                 let mut features = raw.features();
                 features.ro_compat -= RoCompatFeatures::GDT_CSUM;
                 raw.set_features(features);
+            })?;
+        }
+        if incompat.contains(IncompatFeatures::CSUM_SEED)
+            && !ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
+        {
+            self.change(Finding::new(Code::ChecksumSeedNeedless), |raw| {
+                let mut features = raw.features();
+                features.incompat -= IncompatFeatures::CSUM_SEED;
+                raw.set_features(features);
+                raw.s_checksum_seed.set(0);
             })?;
         }
         if compat.contains(CompatFeatures::RESIZE_INODE)

@@ -58,7 +58,8 @@ impl From<DeviceError> for NotFound {
 pub(super) fn beyond(raw: &RawSuperblock) -> Vec<String> {
     let features = raw.features();
     let mut beyond = features;
-    beyond.compat = features.compat.unknown();
+    beyond.compat =
+        features.compat.unknown() | features.compat & extant_ondisk::CompatFeatures::LAZY_BG;
     beyond.incompat = features.incompat.difference(IncompatFeatures::READABLE);
     beyond.ro_compat = features.ro_compat.unknown()
         | features.ro_compat

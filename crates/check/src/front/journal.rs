@@ -41,10 +41,15 @@ impl Front<'_> {
         if !has_journal {
             return Ok(self.check_absent_journal(&raw)?);
         }
-        if raw.s_journal_inum.get() == 0
-            && (raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16])
-        {
+        let is_outside = raw.s_journal_uuid != [0; 16];
+        if raw.s_journal_inum.get() == 0 && (is_outside || self.options.journal.is_some()) {
             return self.check_external_journal();
+        }
+        if is_outside && self.ask(Finding::new(Code::JournalPlaceAmbiguous))? {
+            self.volume.update_superblock(|raw| {
+                raw.s_journal_dev.set(0);
+                raw.s_journal_uuid = [0; 16];
+            })?;
         }
         let Some(found) = self.journal_place()? else { return Ok(()) };
         self.check_journal_superblock(&found)
@@ -229,6 +234,17 @@ impl Front<'_> {
                     let mut cleared = raw;
                     cleared.as_mut_bytes()[V2_FIELDS_AT..].fill(0);
                     self.write_journal_superblock(found, &cleared)?;
+                } else if superblock.is_v2 && raw.s_feature_ro_compat.get() != 0 {
+                    // There are none; a reader need not know them.
+                    let number = InodeNo(self.volume.raw.s_journal_inum.get());
+                    let detail = "unknown read-only features".to_owned();
+                    let finding = Finding::new(Code::JournalSuperblockCorrupt);
+                    if self.ask(finding.inode(number).detail(detail))? {
+                        let mut cleared = raw;
+                        cleared.s_feature_ro_compat.set(0);
+                        cleared.seal();
+                        self.write_journal_superblock(found, &cleared)?;
+                    }
                 }
                 self.replay(&superblock, None)
             }

@@ -22,11 +22,49 @@ impl Front<'_> {
     pub(super) fn check_orphans(&mut self) -> Result<(), OpenError> {
         self.check_orphan_file()?;
         if !self.may_repair() {
+            if self.is_orphan_file_needless() {
+                let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
+                self.tell(Finding::new(Code::OrphanFileWithoutJournal).inode(number))?;
+            }
             return Ok(());
         }
         self.release_list()?;
         self.release_file()?;
-        Ok(())
+        Ok(self.drop_orphan_file()?)
+    }
+
+    /// Only a journal makes use of the orphan file.
+    fn drop_orphan_file(&mut self) -> Result<(), CheckError> {
+        if !self.is_orphan_file_needless() {
+            return Ok(());
+        }
+        let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
+        if !self.ask(Finding::new(Code::OrphanFileWithoutJournal).inode(number))? {
+            return Ok(());
+        }
+        self.facts.needs_passes = true;
+        if self.orphan(number).is_some() {
+            self.volume.remove_file(number)?;
+        }
+        self.forget_orphan_file()
+    }
+
+    fn is_orphan_file_needless(&self) -> bool {
+        let compat = self.volume.raw.features().compat;
+        compat.contains(CompatFeatures::ORPHAN_FILE)
+            && !compat.contains(CompatFeatures::HAS_JOURNAL)
+            // The journal that was taken off comes back when the passes are through.
+            && self.facts.lost_journal.is_none()
+    }
+
+    fn forget_orphan_file(&mut self) -> Result<(), CheckError> {
+        Ok(self.volume.update_superblock(|raw| {
+            let mut features = raw.features();
+            features.compat -= CompatFeatures::ORPHAN_FILE;
+            features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
+            raw.set_features(features);
+            raw.s_orphan_file_inum.set(0);
+        })?)
     }
 
     /// The orphan file: a regular file of whole blocks without holes, each with its magic number and checksum.
@@ -47,13 +85,7 @@ impl Front<'_> {
                 // Whatever the inode is now is for the passes; the kernel works without such a file.
                 if self.ask(finding)? {
                     self.facts.needs_passes = true;
-                    self.volume.update_superblock(|raw| {
-                        let mut features = raw.features();
-                        features.compat -= CompatFeatures::ORPHAN_FILE;
-                        features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
-                        raw.set_features(features);
-                        raw.s_orphan_file_inum.set(0);
-                    })?;
+                    self.forget_orphan_file()?;
                 }
                 return Ok(());
             }
@@ -77,8 +109,8 @@ impl Front<'_> {
             let mut bytes = self.read(block)?;
             let flaw = match format.verify(&bytes, at, block) {
                 Err(error) => Some(error.to_string()),
-                Ok(()) if !is_present && orphans(&bytes).any(|orphan| orphan.is_some()) => {
-                    Some("it names inodes, but nothing is to be finished".to_owned())
+                Ok(()) if !is_present && !is_empty(&format, &bytes, block) => {
+                    Some("it is not empty, but nothing is to be finished".to_owned())
                 }
                 Ok(()) => None,
             };
@@ -188,7 +220,7 @@ impl Front<'_> {
                 .enumerate()
                 .filter_map(|(slot, orphan)| Some((slot, orphan?)))
                 .collect();
-            if listed.is_empty() {
+            if listed.is_empty() && is_empty(&format, &bytes, block) {
                 continue;
             }
             for (slot, orphan) in listed {
@@ -312,4 +344,11 @@ impl Front<'_> {
         self.volume.set_space(inode, space);
         Ok(())
     }
+}
+
+/// Whether a block names no inode and is as it was made.
+fn is_empty(format: &OrphanFileFormat, bytes: &[u8], block: BlockNo) -> bool {
+    let mut made = vec![0; bytes.len()];
+    format.seal(&mut made, block);
+    made == bytes
 }

@@ -3,14 +3,12 @@
 use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::Code;
+use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use crate::tables::Mark;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags, RawInode};
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
-
-/// Longest target of a symbolic link that lies in the inode.
-const FAST_TARGET: u64 = 60;
 
 impl Check<'_> {
     /// Marks inodes that pass 2 looks at when it knows their names.
@@ -34,7 +32,12 @@ impl Check<'_> {
         let is_64bit = geometry.has_incompat(IncompatFeatures::BIT64);
         let has_huge = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
         let large_dir = geometry.has_incompat(IncompatFeatures::LARGEDIR);
-        let is_dir = inode.is_dir();
+        let file_type = inode.file_type();
+        let has_size_high = match file_type {
+            Some(FileType::Directory) => large_dir,
+            Some(FileType::Regular) | None => true,
+            Some(_) => false,
+        };
         let acl = inode.file_acl.0;
         let high = raw.filter(|_| !is_hurd);
         [
@@ -49,7 +52,7 @@ impl Check<'_> {
                 .filter(|found| *found != 0 && !has_huge)
                 .map(|found| ("i_blocks_hi", found, false)),
             raw.map(|raw| u64::from(raw.i_size_high.get()))
-                .filter(|found| *found != 0 && is_dir && !large_dir)
+                .filter(|found| *found != 0 && !has_size_high)
                 .map(|found| ("i_size_high", found, false)),
         ]
         .into_iter()
@@ -134,7 +137,9 @@ impl Check<'_> {
                 }
             }
             Some(FileType::Symlink) => {
-                if !self.is_sound_symlink(visit.ino, visit.record, &visit.inode, figures)? {
+                if self.is_sound_symlink(visit.ino, visit.record, &visit.inode, figures)? {
+                    self.check_immutable(visit)?;
+                } else {
                     visit.marks |= Mark::SUSPECT;
                 }
             }
@@ -144,13 +149,8 @@ impl Check<'_> {
                     visit.marks |= Mark::SUSPECT;
                 }
                 // The flag is what makes the rest garbage: it stays until that is judged.
-                let barred = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-                if is_sound
-                    && visit.inode.flags.intersects(barred)
-                    && self.ask(visit.finding(Code::SpecialImmutable))?
-                {
-                    visit.inode.flags.remove(barred);
-                    visit.dirty = true;
+                if is_sound {
+                    self.check_immutable(visit)?;
                 }
                 if visit.inode.size != 0 && self.ask(visit.finding(Code::SpecialWithSize))? {
                     visit.inode.size = 0;
@@ -162,6 +162,18 @@ impl Check<'_> {
                     visit.marks |= Mark::SUSPECT;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Only files and directories can be immutable or append-only.
+    fn check_immutable(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        let barred = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if visit.inode.flags.intersects(barred)
+            && self.ask(visit.finding(Code::SpecialImmutable))?
+        {
+            visit.inode.flags.remove(barred);
+            visit.dirty = true;
         }
         Ok(())
     }
@@ -192,7 +204,7 @@ impl Check<'_> {
         figures: &MapFigures,
     ) -> Result<bool, CheckError> {
         let size = inode.size;
-        if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::INDEX)
+        if inode.flags.contains(InodeFlags::INDEX)
             || size == 0
             || size > u64::from(self.geometry.block_size)
         {
@@ -210,8 +222,8 @@ impl Check<'_> {
             return Ok((first.len() + rest.len()) as u64 == size);
         }
         // A short target has no block; a long one has.
-        if inode.is_fast_symlink(self.geometry) || size < FAST_TARGET {
-            if inode.is_extent_mapped() || size >= FAST_TARGET || figures.end > 0 {
+        if is_fast_symlink(inode) {
+            if inode.is_extent_mapped() {
                 return Ok(false);
             }
             if is_encrypted {

@@ -7,6 +7,7 @@ use crate::finding::Code;
 use crate::store::CheckError;
 use crate::tables::DirBlock;
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
+use extant_ondisk::inode::FileType;
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
 
 /// So many illegal pointers and more are no map any longer.
@@ -15,6 +16,7 @@ const TOO_MANY: u32 = 12;
 struct Walk {
     map: IndirectMap,
     is_dir: bool,
+    is_symlink: bool,
     is_bad_blocks: bool,
     dir_limit: u64,
     figures: MapFigures,
@@ -33,6 +35,7 @@ impl Check<'_> {
         let mut walk = Walk {
             map: IndirectMap::new(self.geometry.block_size),
             is_dir: visit.inode.is_dir(),
+            is_symlink: visit.inode.file_type() == Some(FileType::Symlink),
             is_bad_blocks: visit.ino == InodeNo::BAD_BLOCKS,
             dir_limit: self.dir_limit(),
             figures: MapFigures::default(),
@@ -109,7 +112,8 @@ impl Check<'_> {
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
             return self.ask(finding(visit, code));
         }
-        if first > MAX_FILE_BLOCKS {
+        // A link's target has one block.
+        if first > MAX_FILE_BLOCKS || walk.is_symlink && first > 0 {
             return self.ask(finding(visit, Code::FileTooBig));
         }
         if walk.is_dir && levels == 0 && first >= walk.dir_limit {

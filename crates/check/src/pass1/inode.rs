@@ -3,6 +3,7 @@
 use super::Local;
 use crate::check::Check;
 use crate::finding::{Code, Finding};
+use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
@@ -248,9 +249,7 @@ impl Check<'_> {
         let mut figures = MapFigures::default();
         if visit.inode.is_inline() {
             self.check_inline(visit, &xattrs)?;
-        } else if crate::map::has_map(&visit.inode, self.geometry)
-            || visit.ino == InodeNo::BAD_BLOCKS
-        {
+        } else if crate::map::has_map(&visit.inode) || visit.ino == InodeNo::BAD_BLOCKS {
             figures = if visit.inode.is_extent_mapped() {
                 self.check_extents(visit, local)?
             } else {
@@ -462,7 +461,7 @@ impl Check<'_> {
             Kind::Socket => census.sockets += 1,
             Kind::Symlink => {
                 census.symlinks += 1;
-                census.fast_symlinks += u64::from(visit.inode.is_fast_symlink(self.geometry));
+                census.fast_symlinks += u64::from(is_fast_symlink(&visit.inode));
             }
             Kind::Unknown => {}
         }

@@ -32,9 +32,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Bytes of inode table that a worker takes at once.
 const PIECE: usize = 256 << 10;
 
-/// Pieces that are fetched ahead of the one that is checked.
-const AHEAD: usize = 8;
-
 /// Space and inodes in use by each user, group and project.
 pub(crate) type Usage = [BTreeMap<u32, (u64, u64)>; 3];
 
@@ -70,6 +67,8 @@ impl Check<'_> {
         let pieces = self.pieces();
         let whole: u64 = pieces.iter().map(|piece| u64::from(piece.count)).sum();
         let this: &Self = self;
+        // Pieces that are fetched ahead of the one that is checked.
+        let ahead = usize::try_from(self.options.read_ahead / PIECE as u64).unwrap_or(usize::MAX);
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let locals = this.in_parallel(|| {
@@ -78,7 +77,7 @@ impl Check<'_> {
             loop {
                 let at = next.fetch_add(1, Relaxed);
                 let Some(piece) = pieces.get(at) else { break };
-                if let Some(later) = pieces.get(at + AHEAD) {
+                if let Some(later) = pieces.get(at.saturating_add(ahead)).filter(|_| ahead > 0) {
                     this.store.will_need(this.blocks_of_piece(later));
                 }
                 if failed.lock().is_some() {

@@ -241,6 +241,33 @@ impl Check<'_> {
         Ok(true)
     }
 
+    /// The block for the double indirect block: the old one where it is nobody else's, else a free one.
+    fn resize_double(&self, record: &[u8]) -> Option<BlockNo> {
+        let raw = RawInode::ref_from_prefix(record).ok().map(|(raw, _)| raw);
+        let old = raw.and_then(|raw| pointer(&raw.i_block, DOUBLE_SLOT)).unwrap_or_default();
+        let is_ours = |block: &BlockNo| {
+            let cluster = self.blocks.cluster_of(*block);
+            let is_shared = || self.blocks.twice().is_some_and(|twice| twice.contains(cluster.0));
+            self.geometry.contains(*block, 1) && !self.blocks.is_system(cluster) && !is_shared()
+        };
+        let goal = BlockNo(self.geometry.superblock_block().0 + 1);
+        Some(old).filter(is_ours).or_else(|| self.allocate_block(goal))
+    }
+
+    /// Without a block for it there is no resize inode; what it reserved is free then.
+    fn give_up_resize_inode(&self, mut record: Vec<u8>) -> Result<(), CheckError> {
+        record.fill(0);
+        self.store.write_inode(InodeNo::RESIZE, &mut record)?;
+        self.store.update_superblock(|raw| {
+            let mut features = raw.features();
+            features.compat -= CompatFeatures::RESIZE_INODE;
+            raw.set_features(features);
+            raw.s_reserved_gdt_blocks.set(0);
+        })?;
+        self.need_restart();
+        Ok(())
+    }
+
     /// After pass 1, when free blocks are known: the resize inode as it must be.
     pub(super) fn finish_resize_inode(&self) -> Result<(), CheckError> {
         if !self.has_resize_inode() {
@@ -255,8 +282,9 @@ impl Check<'_> {
         if is_sound || !self.ask(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
             return Ok(());
         }
-        let goal = BlockNo(self.geometry.superblock_block().0 + 1);
-        let Some(double) = self.allocate_block(goal) else { return Ok(()) };
+        let Some(double) = self.resize_double(&record) else {
+            return self.give_up_resize_inode(record);
+        };
         let per_block = self.geometry.block_len() / 4;
         let mut bytes = vec![0; self.geometry.block_len()];
         let plan = self.resize_plan();

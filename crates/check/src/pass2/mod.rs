@@ -25,6 +25,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Directory blocks that a worker takes at once.
 const UNIT: usize = 256;
+/// Units that are fetched ahead at most.
+const MOST_AHEAD: usize = 1 << 12;
 /// Blocks read at once, and blocks in between that are read along.
 const RUN: u64 = 64;
 const GAP: u64 = 4;
@@ -88,6 +90,9 @@ impl Check<'_> {
         }
         let rules = self.dir_rules();
         let this: &Self = self;
+        // Whole units, so that each block is asked for once.
+        let ahead = self.options.read_ahead / u64::from(self.geometry.block_size) / UNIT as u64;
+        let ahead = usize::try_from(ahead).unwrap_or(0).min(MOST_AHEAD) * UNIT;
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let whole = blocks.len() as u64;
@@ -100,7 +105,10 @@ impl Check<'_> {
                 if start >= blocks.len() || failed.lock().is_some() {
                     return Ok(reader.links);
                 }
-                this.fetch_ahead(&blocks, start + UNIT * 2);
+                this.fetch_ahead(
+                    &blocks,
+                    start.saturating_add(ahead)..start.saturating_add(ahead + UNIT),
+                );
                 let unit = &blocks[start..blocks.len().min(start + UNIT)];
                 if let Err(error) = this.check_unit(unit, &rules, &mut reader, &mut buffer) {
                     failed.lock().get_or_insert(error);
@@ -118,8 +126,11 @@ impl Check<'_> {
     }
 
     /// Lets the system fetch the blocks of a unit to come, neighbours in one request.
-    fn fetch_ahead(&self, blocks: &[DirBlock], start: usize) {
-        let unit = blocks.get(start..blocks.len().min(start + UNIT)).unwrap_or_default();
+    fn fetch_ahead(&self, blocks: &[DirBlock], range: std::ops::Range<usize>) {
+        if self.options.read_ahead == 0 {
+            return;
+        }
+        let unit = blocks.get(range.start..blocks.len().min(range.end)).unwrap_or_default();
         let mut run = 0..0;
         for block in unit.iter().filter(|block| block.block != NO_BLOCK) {
             if run.end <= block.block && block.block <= run.end + GAP {

@@ -28,7 +28,7 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
         let image = damage.base.make();
         (damage.spoil)(&mut Hand::on(&image.path()));
         let recorder = Arc::new(Recorder::new(device(&image.path())));
-        fsck(recorder.clone(), Answers::Yes, damage.wish).expect("the repair ends");
+        fsck(recorder.clone(), &Answers::Yes, damage.wish).expect("the repair ends");
         let (mut count, mut last) = (0, None);
         for cut in recorder.cuts(Sweep::seeded(7)) {
             count += 1;
@@ -36,9 +36,9 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
                 continue;
             }
             let left: Arc<dyn Device> = Arc::new(cut.image);
-            let done = fsck(left.clone(), Answers::Yes, damage.wish);
+            let done = fsck(left.clone(), &Answers::Yes, damage.wish);
             assert!(done.is_ok(), "{:?}, cut {count}: {done:?}", damage.code);
-            let again = fsck(left.clone(), Answers::No, damage.wish).expect("a look ends");
+            let again = fsck(left.clone(), &Answers::No, damage.wish).expect("a look ends");
             assert!(again.is_empty(), "{:?}, cut {count}: {again:?}", damage.code);
             last = Some(left);
         }

@@ -399,6 +399,21 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::CharDeviceIllegal, EXT4, |hand| turn_into(hand, 0o020_644, 3)),
     on(Code::BlockDeviceIllegal, EXT4, |hand| turn_into(hand, 0o060_644, 4)),
     on(Code::SocketIllegal, EXT4, |hand| turn_into(hand, 0o140_644, 6)),
+    with(Code::InlineDirectoryCorrupted, INLINE, &[Code::DirectoryCorrupted], |hand| {
+        hand.file("sub", |record| {
+            // Three bytes in the second part, which lie at the end of the inode.
+            put32(record, 4, 63);
+            put16(record, FIRST_ATTRIBUTE + 2, 88);
+            put32(record, FIRST_ATTRIBUTE + 8, 3);
+        });
+    }),
+    // The target of a link has one block.
+    on(Code::FileTooBig, EXT2, |hand| {
+        hand.file("slow", |record| put32(record, 0x28 + 4, 15_000));
+    }),
+    on(Code::SpecialImmutable, EXT4, |hand| hand.file("fast", |record| flag(record, 0x10))),
+    on(Code::FieldNotZero, EXT4, |hand| hand.file("fifo", |record| put32(record, 0x6c, 7))),
+    on(Code::FieldNotZero, EXT4, |hand| hand.file("slow", |record| put32(record, 0x6c, 7))),
     // Summaries.
     on(Code::LargeFileFeatureMissing, EXT2, |hand| {
         hand.superblock(|raw| ro_compat(raw, RoCompatFeatures::LARGE_FILE, false));
@@ -457,6 +472,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
         },
     ),
     // No room.
+    on(Code::ResizeInodeInvalid, FULL, |hand| {
+        hand.inode(InodeNo::RESIZE, |record| put32(record, 0x28, 5));
+    }),
     with(Code::NoRoomForLostFound, FULL, &[Code::LostFoundMissing], |hand| {
         hand.entry("", "lost+found", |entry| entry[8] = b'L');
     }),

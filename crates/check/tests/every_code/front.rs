@@ -1,11 +1,12 @@
 //! Damages before the passes: superblock, descriptors, journal, orphans.
 
 use extant_check::Code;
-use extant_ondisk::{IncompatFeatures, InodeNo};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
 
-use super::damages::{Damage, incompat, on, with};
+use super::damages::{Damage, compat, incompat, on, with};
 use super::hand::{
-    EXT4, Hand, LOGGED, LOGGED_PLAIN, MMP, NO_JOURNAL, ORPHAN_FILE, PLAIN, SINGLE, put16, put32,
+    EXT4, Hand, LOGGED, LOGGED_PLAIN, MMP, NO_JOURNAL, ORPHAN_FILE, ORPHAN_PLAIN, PLAIN, SINGLE,
+    SMALL_GROUPS, put16, put32,
 };
 
 /// Where the journal superblock keeps `s_errno`; big-endian, as all of the journal.
@@ -30,10 +31,23 @@ pub(crate) const DAMAGES: &[Damage] = &[
         &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
         |hand| hand.block(1, |bytes| bytes.fill(0)),
     ),
+    with(
+        Code::SuperblockInvalid,
+        SMALL_GROUPS,
+        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| hand.block(1, |bytes| bytes.fill(0xff)),
+    ),
     on(Code::SuperblockChecksum, SINGLE, |hand| {
         hand.block(0, |bytes| bytes[1024 + 0x78] ^= 1);
     }),
     on(Code::ExtraIsizeBad, EXT4, |hand| hand.superblock(|raw| raw.s_want_extra_isize.set(1024))),
+    on(Code::RevisionTooHigh, EXT4, |hand| hand.superblock(|raw| raw.s_rev_level.set(2))),
+    on(Code::ClustersWithoutBigalloc, EXT4, |hand| {
+        hand.superblock(|raw| raw.s_clusters_per_group.set(raw.s_blocks_per_group.get() / 2));
+    }),
+    on(Code::ChecksumSeedNeedless, PLAIN, |hand| {
+        hand.superblock(|raw| incompat(raw, IncompatFeatures::CSUM_SEED, true));
+    }),
     on(Code::TimeInFuture, EXT4, |hand| hand.superblock(|raw| raw.s_mtime.set(u32::MAX))),
     on(Code::MmpMagic, MMP, |hand| {
         hand.block(hand.volume.raw.s_mmp_block.get(), |bytes| bytes[0] ^= 0xff);
@@ -69,6 +83,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
         hand.desc(0, |desc| desc.block_bitmap.0 = 0xfff_ffff);
     }),
     // The journal.
+    on(Code::JournalPlaceAmbiguous, EXT4, |hand| {
+        hand.superblock(|raw| raw.s_journal_uuid = [7; 16]);
+    }),
     on(Code::RecoveryWithoutJournal, NO_JOURNAL, |hand| {
         hand.superblock(|raw| incompat(raw, IncompatFeatures::RECOVER, true));
     }),
@@ -181,6 +198,14 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::OrphanBlockInvalid, ORPHAN_FILE, |hand| {
         let file = InodeNo(hand.volume.raw.s_orphan_file_inum.get());
         hand.block(hand.blocks(file)[1], |bytes| bytes[1023] ^= 1);
+    }),
+    on(Code::OrphanBlockInvalid, ORPHAN_PLAIN, |hand| {
+        // Without checksums the field of one is zero.
+        let file = InodeNo(hand.volume.raw.s_orphan_file_inum.get());
+        hand.block(hand.blocks(file)[3], |bytes| bytes[1020] ^= 1);
+    }),
+    with(Code::OrphanFileWithoutJournal, ORPHAN_FILE, &[Code::JournalWithoutFeature], |hand| {
+        hand.superblock(|raw| compat(raw, CompatFeatures::HAS_JOURNAL, false));
     }),
     with(
         Code::OrphanCleared,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::damages::Wish;
 use extant_check::front::{Closing, OpenOptions, open};
-use extant_check::{Answers, Code, Options, Outcome};
+use extant_check::{Answers, Code, Judge, Options, Outcome};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_journal::offline::Offline;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
@@ -24,12 +24,11 @@ pub(crate) fn device(path: &Path) -> Arc<dyn Device> {
 /// All of fsck on a device: what comes before the passes, the passes, the closing.
 pub(crate) fn fsck(
     device: Arc<dyn Device>,
-    answers: Answers,
+    judge: &dyn Judge,
     wish: Wish,
 ) -> Result<Vec<Outcome>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let mut ready =
-        open(device, &OpenOptions::default(), &answers).map_err(|error| text(&error))?;
+    let mut ready = open(device, &OpenOptions::default(), judge).map_err(|error| text(&error))?;
     let options = Options {
         threads: 1,
         optimize_directories: wish == Wish::Optimize,
@@ -38,10 +37,10 @@ pub(crate) fn fsck(
         ..Options::default()
     };
     let report =
-        extant_check::repair(&mut ready.store, &options, &answers).map_err(|error| text(&error))?;
+        extant_check::repair(&mut ready.store, &options, judge).map_err(|error| text(&error))?;
     let closing = if report.errors_left { Closing::ErrorsLeft } else { Closing::Clean };
     let mut outcomes = report.outcomes;
-    outcomes.extend(ready.close(closing, &answers).map_err(|error| text(&error))?);
+    outcomes.extend(ready.close(closing, judge).map_err(|error| text(&error))?);
     Ok(outcomes)
 }
 
@@ -49,7 +48,7 @@ pub(crate) fn fsck(
 pub(crate) fn look(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
     let device: FileDevice = FileOptions::new().open(path).expect("the image opens");
     let mut codes: Vec<Code> =
-        fsck(Arc::new(device), Answers::No, wish)?.iter().map(|it| it.finding.code).collect();
+        fsck(Arc::new(device), &Answers::No, wish)?.iter().map(|it| it.finding.code).collect();
     codes.sort_unstable();
     codes.dedup();
     Ok(codes)
@@ -88,10 +87,17 @@ pub(crate) const QUOTA: Base =
 pub(crate) const MMP: Base = base("mmp", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "mmp"]);
 /// One group, so that there is no backup of anything.
 pub(crate) const SINGLE: Base = base("single", &["-t", "ext4", "-b", "4096", "-I", "256"]);
+/// Backups lie at unusual places.
+pub(crate) const SMALL_GROUPS: Base =
+    base("small groups", &["-t", "ext4", "-b", "1024", "-I", "256", "-g", "2048"]);
 pub(crate) const NO_JOURNAL: Base =
     base("no journal", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^has_journal"]);
 pub(crate) const ORPHAN_FILE: Base =
     base("orphan file", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "orphan_file"]);
+pub(crate) const ORPHAN_PLAIN: Base = base(
+    "orphan file without checksums",
+    &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "orphan_file,^metadata_csum"],
+);
 /// A file with a value in an inode of its own.
 pub(crate) const EA_INODE: Base = Base {
     grow: |root| {

@@ -10,6 +10,8 @@ pub(super) struct Extended {
     pub(super) fixes_only: bool,
     pub(super) check_encoding: bool,
     no_optimize_extents: bool,
+    /// Bytes to be fetched before they are checked.
+    pub(super) read_ahead: Option<u64>,
 }
 
 impl Extended {
@@ -45,11 +47,19 @@ impl Extended {
                 return Err("-E fragcheck is not supported: see extant frag".into());
             }
             ("check_encoding", None) => self.check_encoding = true,
-            ("inode_count_fullmap" | "no_inode_count_fullmap" | "readahead_kb", _) => {
-                return Err(format!(
-                    "-E {name} is not supported: memory is bounded by --memory, and reading ahead \
-                     follows the device"
-                ));
+            // Names are always counted in a full map, which takes four bytes for each inode in use.
+            ("inode_count_fullmap", None) => {}
+            ("no_inode_count_fullmap", None) => {
+                return Err(
+                    "-E no_inode_count_fullmap is not supported: names are always counted \
+                            in a full map; --memory bounds what it may take"
+                        .into(),
+                );
+            }
+            ("readahead_kb", Some(value)) => {
+                let bytes = value.parse::<u64>().ok().and_then(|value| value.checked_mul(1024));
+                self.read_ahead =
+                    Some(bytes.ok_or_else(|| format!("-E readahead_kb={value}: not a number"))?);
             }
             _ => return Err(format!("-E {name}: no such option, or not with that value")),
         }
@@ -88,6 +98,9 @@ mod tests {
             "fixes_only",
             "unshare_blocks",
             "check_encoding",
+            "inode_count_fullmap",
+            "readahead_kb=64",
+            "readahead_kb=0",
         ];
         for option in works {
             assert!(parse(option).is_ok(), "{option}");
@@ -95,9 +108,9 @@ mod tests {
         let refused = [
             "ea_ver=1",
             "fragcheck",
-            "inode_count_fullmap",
             "no_inode_count_fullmap",
-            "readahead_kb=64",
+            "readahead_kb",
+            "readahead_kb=many",
             "nonsense",
             "discard=1",
         ];

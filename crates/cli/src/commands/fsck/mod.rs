@@ -337,6 +337,7 @@ impl Run<'_> {
             bmap_to_extent: self.extended.bmap_to_extent,
             keep_extents: self.extended.keep_extents(),
             check_encoding: self.extended.check_encoding,
+            read_ahead: self.extended.read_ahead.unwrap_or(Options::default().read_ahead),
             progress: meter.progress(),
             env: env.clone(),
             ..Options::default()

@@ -1,0 +1,298 @@
+//! Random damage at volume: no panic, a look writes nothing and does not depend on threads, memory stays within its limit, and
+//! after the repair nobody finds anything.
+//!
+//! A few rounds by default; `EXTANT_SLOW=1` runs many, `EXTANT_ROUNDS=N` as many as one likes from `EXTANT_FIRST=N` on,
+//! `EXTANT_SEED=N` one; `EXTANT_KEEP=DIR` keeps the damaged images that went wrong.
+
+mod aim;
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::{Walker, findings, fsck, open};
+use extant_check::{Answers, Options, Store};
+use extant_device::Device;
+use extant_testkit::{Scratch, TempImage, e2fsck_fn, skip, tool, tree::Random};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const FEW: u64 = 3;
+const MANY: u64 = 400;
+/// Seeds of one set of options.
+const A_SET: u64 = 100_000;
+/// What the tables may take.
+const MEMORY: u64 = 16 << 20;
+
+/// Where the damage falls.
+#[derive(Clone, Copy, Debug)]
+enum Where {
+    /// Behind the superblock and the descriptors.
+    Tables,
+    /// Anywhere from the first byte on.
+    Anywhere,
+}
+
+/// Flips bits, zeroes blocks, swaps blocks; seldom cuts the image short.
+fn damage(image: &Path, seed: u64, place: Where) {
+    let device = open(image, true);
+    let mut random = Random::new(seed);
+    let store = Store::open(device.clone()).expect("a healthy volume opens");
+    let block = u64::from(store.geometry().block_size);
+    let first = match place {
+        Where::Tables => {
+            store.geometry().superblock_block().0 + 1 + u64::from(store.geometry().desc_blocks())
+        }
+        Where::Anywhere => 0,
+    };
+    let count = store.geometry().blocks_count;
+    drop(store);
+    // Most of the volume is empty: what is in use lies at its front.
+    let mut at = || (first + random.below((count - first).min(700))) * block;
+    let places: Vec<u64> = (0..6).map(|_| at()).collect();
+    let mut random = Random::new(seed ^ 0x5555);
+    for pair in places.chunks_exact(2) {
+        let mut bytes = vec![0; block as usize];
+        device.read_at(pair[0], &mut bytes).expect("reads");
+        match random.below(4) {
+            0 => bytes.fill(0),
+            1 => {
+                let mut other = vec![0; block as usize];
+                device.read_at(pair[1], &mut other).expect("reads");
+                device.write_at(pair[1], &bytes).expect("writes");
+                bytes = other;
+            }
+            _ => {
+                for _ in 0..1 + random.below(8) {
+                    let bit = random.below(block * 8);
+                    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+                }
+            }
+        }
+        device.write_at(pair[0], &bytes).expect("writes");
+    }
+    drop(device);
+    if matches!(place, Where::Anywhere) && random.below(16) == 0 {
+        let file = std::fs::File::options().write(true).open(image).expect("it is there");
+        file.set_len((count - 1 - random.below(count / 4)) * block).expect("it becomes shorter");
+    }
+}
+
+/// What the healthy volumes are made with, and whether their directories are packed and indexed.
+const SETS: &[(&[&str], bool)] = &[
+    (&["-t", "ext4", "-b", "1024", "-O", "^has_journal,^resize_inode", "-N", "1024"], false),
+    (
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "^has_journal,^metadata_csum,^resize_inode",
+            "-N",
+            "512",
+        ],
+        true,
+    ),
+    (&["-t", "ext2", "-b", "1024", "-O", "^resize_inode", "-N", "1024"], false),
+    (&["-t", "ext4", "-b", "1024", "-N", "1024"], true),
+    (&["-t", "ext4", "-b", "1024", "-O", "inline_data,ea_inode,quota,orphan_file"], true),
+    (&["-t", "ext4", "-b", "1024", "-O", "bigalloc,^resize_inode", "-C", "4096"], false),
+    (&["-t", "ext3", "-b", "4096"], true),
+    (
+        &["-t", "ext4", "-b", "1024", "-g", "1024", "-N", "1024", "-O", "meta_bg,^resize_inode"],
+        true,
+    ),
+    (
+        &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "quota,project,mmp,metadata_csum_seed"],
+        true,
+    ),
+    (&["-t", "ext2", "-b", "1024", "-r", "0"], false),
+    (&["-t", "ext4", "-b", "4096", "-O", "^64bit,^metadata_csum,uninit_bg,casefold"], true),
+    (&["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode,large_dir,ea_inode"], true),
+    (&["-t", "ext3", "-b", "1024", "-I", "128", "-N", "1024"], true),
+    (&["-t", "ext4", "-b", "2048", "-O", "^flex_bg,orphan_file,encrypt,verity"], true),
+];
+
+/// A healthy volume.
+fn base(set: usize, source: &Path) -> TempImage {
+    let (options, is_indexed) = SETS[set];
+    let mut args = options.to_vec();
+    args.extend(["-d", source.to_str().expect("scratch paths are UTF-8")]);
+    let image = TempImage::by_mke2fs(16 << 20, &args).expect("mke2fs makes it");
+    let words: &[&str] = if is_indexed { &["-fyD"] } else { &["-fy"] };
+    let e2fsck =
+        tool("e2fsck").expect("asked for before").command().args(words).arg(image.path()).output();
+    let said = e2fsck.expect("it starts");
+    assert!(said.status.code() < Some(4), "{said:?}");
+    image
+}
+
+fn with_threads(threads: usize) -> Options {
+    Options { threads, memory: Some(MEMORY), ..Options::default() }
+}
+
+/// The files of a volume that have content: path, type, size and hash.
+fn files(image: &Path) -> BTreeSet<String> {
+    let Ok(store) = Store::open(open(image, false)) else { return BTreeSet::new() };
+    Walker::tree(&store)
+        .lines()
+        .filter(|line| line.contains("\tf\t") && !line.contains("\tf\t0\t"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Size and hash.
+fn content(line: &str) -> &str {
+    line.split_once('\t').map_or(line, |(_, rest)| rest)
+}
+
+/// What e2fsck makes of the image: the files that it keeps; none where it does not make it sound.
+fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
+    std::fs::copy(image, copy).expect("copies");
+    let e2fsck = tool("e2fsck").expect("asked for before");
+    let done = e2fsck.command().arg("-fy").arg(copy).output().expect("it starts");
+    if done.status.code().is_none_or(|code| code > 1) {
+        return None;
+    }
+    e2fsck_fn(copy).ok()?;
+    Some(files(copy))
+}
+
+/// One round: what is wrong with how it went. `healthy` are the files before the damage.
+fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<String> {
+    let copy = image.with_extension("e2fsck");
+    let before = std::fs::read(image).expect("it is there");
+    let first = fsck(image, &with_threads(1), Answers::No);
+    let threads = 2 + (seed % 7) as usize;
+    let second = fsck(image, &with_threads(threads), Answers::No);
+    if std::fs::read(image).expect("it is there") != before {
+        return Some("a look wrote".to_owned());
+    }
+    match (&first, &second) {
+        (Ok(one), Ok(other)) if one.outcomes != other.outcomes => {
+            return Some(format!(
+                "1 thread finds\n{}{threads} threads find\n{}",
+                findings(one),
+                findings(other)
+            ));
+        }
+        (Ok(one), Ok(_)) if one.memory > MEMORY => {
+            return Some(format!("the tables took {} bytes", one.memory));
+        }
+        _ => {}
+    }
+    let kept = kept_by_e2fsck(image, &copy);
+    let repaired = match fsck(image, &with_threads(threads), Answers::Yes) {
+        Ok(repaired) => repaired,
+        // No superblock anywhere, or an image that ends too early: said, and left.
+        Err(_) if first.is_err() && kept.is_none() => return None,
+        Err(error) => {
+            return Some(format!("a repair ended: {error}; e2fsck goes on: {}", kept.is_some()));
+        }
+    };
+    if repaired.errors_left {
+        return Some(format!("left, done\n{}", findings(&repaired)));
+    }
+    if let Err(said) = e2fsck_fn(image) {
+        return Some(format!("{said}\ndone\n{}", findings(&repaired)));
+    }
+    match fsck(image, &with_threads(threads), Answers::No) {
+        Ok(again) if again.outcomes.is_empty() => {}
+        Ok(again) => {
+            return Some(format!("found again\n{}done\n{}", findings(&again), findings(&repaired)));
+        }
+        Err(error) => {
+            return Some(format!("a second run ended: {error}\ndone\n{}", findings(&repaired)));
+        }
+    }
+    // No file that e2fsck keeps as it was is lost.
+    let ours = files(image);
+    let contents: BTreeSet<&str> = ours.iter().map(|line| content(line)).collect();
+    let kept = kept.unwrap_or_default();
+    let lost: Vec<&String> = healthy
+        .iter()
+        .filter(|line| kept.contains(*line) && !ours.contains(*line))
+        .map(|line| (line, contents.contains(content(line))))
+        .filter(|(_, is_elsewhere)| !is_elsewhere || ours.len() < kept.len())
+        .map(|(line, _)| line)
+        .collect();
+    (!lost.is_empty()).then(|| {
+        format!(
+            "e2fsck keeps {} of {}, here {}: {}\ndone\n{}",
+            kept.len(),
+            healthy.len(),
+            ours.len(),
+            lost[0],
+            findings(&repaired)
+        )
+    })
+}
+
+/// Runs rounds of some damage on each of the volumes.
+fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    std::fs::create_dir(&source).expect("a directory");
+    let small = extant_testkit::tree::Options {
+        block: 1024,
+        many: 100,
+        largest: 200_000,
+        ..Default::default()
+    };
+    extant_testkit::tree::grow(&source.join("tree"), 3, &small).expect("grows");
+    let many = source.join("many");
+    std::fs::create_dir(&many).expect("a directory");
+    for number in 0..150 {
+        std::fs::write(many.join(format!("{number} and a long name after it")), b"x")
+            .expect("a file");
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let usual = if std::env::var_os("EXTANT_SLOW").is_some() { MANY } else { FEW };
+    let (count, only) = (number("EXTANT_ROUNDS").unwrap_or(usual), number("EXTANT_SEED"));
+    let first = number("EXTANT_FIRST").unwrap_or(0);
+    let mut wrong = Vec::new();
+    for set in 0..SETS.len() {
+        let seeds = (first..first + count).map(|round| set as u64 * A_SET + round);
+        let seeds: Vec<u64> = match only {
+            Some(only) if only / A_SET == set as u64 => vec![only],
+            Some(_) => continue,
+            None => seeds.collect(),
+        };
+        let base = base(set, &source);
+        let targets = aim::Targets::of(&base.path());
+        let healthy = files(&base.path());
+        for seed in seeds {
+            let image = scratch.join("damaged.img");
+            std::fs::copy(base.path(), &image).expect("copies");
+            let done = damage(&image, &targets, seed);
+            let spoiled = std::fs::read(&image).expect("it is there");
+            let judged = std::panic::catch_unwind(|| judge(&image, seed, &healthy));
+            let Some(flaw) = judged.unwrap_or_else(|_| Some("it panicked".to_owned())) else {
+                continue;
+            };
+            wrong.push(format!("seed {seed}, {done}: {flaw}"));
+            if let Some(dir) = std::env::var_os("EXTANT_KEEP") {
+                std::fs::write(Path::new(&dir).join(format!("{seed}.img")), spoiled)
+                    .expect("there is room");
+                eprintln!("==== {}", wrong.last().expect("just pushed"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn random_damage_is_repaired() {
+    rounds(|image, _, seed| {
+        let place = if seed % 4 == 3 { Where::Anywhere } else { Where::Tables };
+        damage(image, seed, place);
+        format!("{place:?}")
+    });
+}
+
+#[test]
+fn damage_to_fields_is_repaired() {
+    rounds(aim::damage);
+}
