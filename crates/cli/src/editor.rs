@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use extant::{Creator, Error, FileSystem};
 use extant_device::env::Env;
 use extant_device::url::{Access, DeviceUrl, UrlError};
-use extant_device::{Device, FileError, OpenOptions};
+use extant_device::{Device, Direct, FileError, OpenOptions};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
+use crate::commands::fsck::size;
 use crate::failure::Failure;
 use crate::inside::Inside;
 use crate::session::Session;
@@ -19,6 +20,31 @@ use crate::session::Session;
 /// How long another program's lock on an image is waited for, and how often it is tried.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
+/// The least memory that a volume works with.
+const LEAST_MEMORY: u64 = 16 << 20;
+
+/// How images are opened for changes: what every command takes that makes some.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Opening {
+    /// Take this much memory at most, such as 64M, and go around the page cache; 16M or more
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u64>,
+}
+
+impl Opening {
+    /// The name of an option that was given: it means nothing where no image is changed.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        self.memory.map(|_| "--memory")
+    }
+}
+
+fn memory(text: &str) -> Result<u64, &'static str> {
+    match size(text) {
+        Some(bytes) if bytes >= LEAST_MEMORY => Ok(bytes),
+        Some(_) => Err("at least 16M"),
+        None => Err("not a size"),
+    }
+}
 
 /// An image that is being changed.
 pub(crate) struct Edited {
@@ -29,11 +55,14 @@ pub(crate) struct Edited {
 }
 
 impl Edited {
-    fn open(inside: &Inside) -> Result<Self, Failure> {
+    fn open(inside: &Inside, opening: Opening) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
+        // Pages of the host's cache would be memory too.
+        let direct = if opening.memory.is_some() { Direct::WherePossible } else { Direct::Off };
+        let options = OpenOptions::default().direct(direct);
         // The error names the file already.
-        let device = open_alone(&inside.image).map_err(Failure::new)?;
-        let volume = live(device).map_err(|cause| Failure::at(&name, cause))?;
+        let device = open_alone(&inside.image, &options).map_err(Failure::new)?;
+        let volume = live(device, opening).map_err(|cause| Failure::at(&name, cause))?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs })
     }
@@ -80,10 +109,10 @@ impl<T> In<T> for Result<T, Error> {
 
 /// Opens an image that another program may have for a moment, as commands of one script do that run side by side. Who has it
 /// longer (a mount, a build) is told of.
-fn open_alone(image: &DeviceUrl) -> Result<Arc<dyn Device>, UrlError> {
+fn open_alone(image: &DeviceUrl, options: &OpenOptions) -> Result<Arc<dyn Device>, UrlError> {
     let started = Instant::now();
     loop {
-        match image.open(Access::ReadWrite, &OpenOptions::default()) {
+        match image.open(Access::ReadWrite, options) {
             Err(UrlError::File(FileError::InUse { mounted: false, .. }))
                 if started.elapsed() < PATIENCE =>
             {
@@ -94,9 +123,10 @@ fn open_alone(image: &DeviceUrl) -> Result<Arc<dyn Device>, UrlError> {
     }
 }
 
-fn live(device: Arc<dyn Device>) -> Result<Volume, Cause> {
-    let options = extant_volume::OpenOptions::default();
-    options.open_live(device, &Env::threads(), &LiveOptions::default())
+fn live(device: Arc<dyn Device>, opening: Opening) -> Result<Volume, Cause> {
+    let default = LiveOptions::default();
+    let live = LiveOptions { memory: opening.memory.unwrap_or(default.memory), ..default };
+    extant_volume::OpenOptions::default().open_live(device, &Env::threads(), &live)
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.
@@ -120,19 +150,24 @@ pub(crate) fn umask() -> u16 {
 }
 
 /// The images of a command's operands, each opened once.
-#[derive(Default)]
 pub(crate) struct Editors {
+    opening: Opening,
     opened: Vec<(DeviceUrl, Edited)>,
 }
 
 impl Editors {
+    /// None yet.
+    pub(crate) fn new(opening: Opening) -> Self {
+        Self { opening, opened: Vec::new() }
+    }
+
     /// The image of an operand.
     pub(crate) fn of(&mut self, inside: &Inside) -> Result<&Edited, Failure> {
         let known = self.opened.iter().position(|(url, _)| *url == inside.image);
         let at = match known {
             Some(at) => at,
             None => {
-                self.opened.push((inside.image.clone(), Edited::open(inside)?));
+                self.opened.push((inside.image.clone(), Edited::open(inside, self.opening)?));
                 self.opened.len() - 1
             }
         };
@@ -153,10 +188,11 @@ impl Editors {
 /// Runs `work` for each file. One that fails does not stop the next; all images are ended well.
 pub(crate) fn edit_each(
     files: &[Inside],
+    opening: Opening,
     session: &mut Session,
     mut work: impl FnMut(&Edited, &Path, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut images = Editors::default();
+    let mut images = Editors::new(opening);
     let mut outcome = Ok(());
     for inside in files {
         let done = images
@@ -176,10 +212,11 @@ impl Operands {
     /// Runs `work` for each operand, in images that are opened for changes.
     pub(crate) fn edit_each(
         &self,
+        opening: Opening,
         session: &mut Session,
         work: impl FnMut(&Edited, &Path, &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        edit_each(&self.inside()?, session, work)
+        edit_each(&self.inside()?, opening, session, work)
     }
 }
 

@@ -285,3 +285,30 @@ fn owners_are_looked_up_in_the_image() {
         if shown.is_empty() { text(&run(&image, "stat @/etc/passwd").stdout) } else { shown };
     assert!(shown.contains("71") && shown.contains("90"), "{shown}");
 }
+
+/// Many times what may be delayed goes through the least memory; less, or memory for what changes no image, is refused.
+#[test]
+fn memory_limits_what_changes_an_image() {
+    let image = image!(&["-t", "ext4"]);
+    let scratch = Scratch::new();
+    let file = scratch.join("file");
+    let bytes: Vec<u8> = (0..24_u32 << 20).map(|at| (at / 4096 ^ at) as u8).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    let file = file.display();
+    script(
+        &image,
+        &format!(
+            "mkdir --memory 16M @/dir
+            cp --memory 16M {file} @/dir/file
+            truncate --memory 16M -s 20M @/dir/file"
+        ),
+    );
+    let back = run(&image, "cat @/dir/file");
+    assert!(back.stdout == bytes[..20 << 20], "{} bytes came back", back.stdout.len());
+    script(&image, "rm --memory 16M -r @/dir");
+    e2fsck_fn(&image.path()).unwrap();
+    refused(&image, "mkdir --memory 1M @/dir", 2, "at least 16M");
+    refused(&image, "mkdir --memory much @/dir", 2, "not a size");
+    let outside = format!("cp --memory 16M @/file {file}");
+    refused(&image, &outside, 2, "--memory is for copies into an image");
+}

@@ -209,6 +209,10 @@ impl Device for OverlayDevice {
     fn discard_reads_zero(&self) -> bool {
         true
     }
+
+    fn will_need(&self, range: Range<u64>) {
+        self.base.will_need(range);
+    }
 }
 
 impl fmt::Debug for OverlayDevice {

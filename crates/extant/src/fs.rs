@@ -5,9 +5,9 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
-use extant_device::Device;
 use extant_device::env::Env;
 use extant_device::url::{Access, DeviceUrl, UrlError, look};
+use extant_device::{Device, Direct};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
@@ -108,8 +108,22 @@ impl FileSystem {
     /// # Errors
     /// The image is not there or in use, or holds no volume that can be changed.
     pub fn open(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        let device = device(image.as_ref(), Access::ReadWrite)?;
-        Ok(Self::on_device(device)?)
+        Self::open_with(image, &LiveOptions::default(), Direct::Off)
+    }
+
+    /// As [`Self::open`], with options of one's own. A limit of memory is true where the image is opened around the host's page
+    /// cache ([`Direct::WherePossible`]): pages there would be memory too.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; options that do not go together or with the volume.
+    pub fn open_with(
+        image: impl AsRef<OsStr>,
+        options: &LiveOptions,
+        direct: Direct,
+    ) -> Result<Self, OpenError> {
+        let device = device(image.as_ref(), Access::ReadWrite, direct)?;
+        let open = extant_volume::OpenOptions::default();
+        Ok(Self::of_volume(open.open_live(device, &Env::threads(), options)?))
     }
 
     /// Opens an image for reading: it is never written. A journal that must be replayed is replayed in memory.
@@ -117,7 +131,7 @@ impl FileSystem {
     /// # Errors
     /// The image is not there, or holds no volume that can be read.
     pub fn open_read_only(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        let device = device(image.as_ref(), Access::ReadOnly)?;
+        let device = device(image.as_ref(), Access::ReadOnly, Direct::Off)?;
         Ok(Self::of_volume(Volume::open(device)?))
     }
 
@@ -661,6 +675,7 @@ impl FileSystem {
     }
 }
 
-fn device(image: &OsStr, access: Access) -> Result<Arc<dyn Device>, UrlError> {
-    DeviceUrl::parse(image, look)?.open(access, &extant_device::OpenOptions::default())
+fn device(image: &OsStr, access: Access, direct: Direct) -> Result<Arc<dyn Device>, UrlError> {
+    let options = extant_device::OpenOptions::default().direct(direct);
+    DeviceUrl::parse(image, look)?.open(access, &options)
 }

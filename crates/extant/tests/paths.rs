@@ -1,6 +1,6 @@
 //! The path API held to std::fs: the same calls on both give the same outcomes and the same tree.
 
-use extant::{FileSystem, MemoryDevice, OpenOptions};
+use extant::{Direct, FileDevice, FileSystem, LiveOptions, MemoryDevice, OpenOptions};
 use extant_testkit::tree::Random;
 use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
 use std::collections::BTreeMap;
@@ -291,4 +291,21 @@ fn attributes_and_times_are_set_by_path() {
     assert_ne!(file.accessed(), moment);
     fs.close().unwrap();
     judge(&device);
+}
+
+/// Options of one's own hold: with the least memory, around the page cache, more is written than fits in it.
+#[test]
+fn an_image_opened_with_a_limit_takes_any_file() {
+    let scratch = Scratch::new();
+    let image = scratch.join("image");
+    let device = FileDevice::create_new(&image, 64 << 20).unwrap();
+    extant::format(&device, ["-t", "ext4"]).unwrap();
+    drop(device);
+    let options = LiveOptions { memory: 16 << 20, ..LiveOptions::default() };
+    let bytes: Vec<u8> = (0..20_u32 << 20).map(|at| (at / 4096 ^ at) as u8).collect();
+    let fs = FileSystem::open_with(&image, &options, Direct::WherePossible).unwrap();
+    fs.write("/file", &bytes).unwrap();
+    fs.close().unwrap();
+    let fs = FileSystem::open_read_only(&image).unwrap();
+    assert!(fs.read("/file").unwrap() == bytes);
 }

@@ -1,10 +1,14 @@
 //! Many calls on names, on a volume in process or on a mounted directory: what `cargo xtask bench` times.
 //!
-//! `name_calls volume IMAGE create|link|rename|unlink COUNT` makes the calls on the volume of an image, `directory` instead
-//! of `volume` by system calls on a directory; both end when everything is on the disk. With `prepare-` before it, what the
-//! calls need is made. `name_calls open-volume IMAGE` opens a volume, makes a file of a new name and closes it.
+//! `name_calls volume IMAGE create|link|rename|unlink COUNT [CALLERS]` makes the calls on the volume of an image, `directory` instead
+//! of `volume` by system calls on a directory; both end when everything is on the disk. `memory` instead makes them on a copy of
+//! the image in memory. So many callers share the directories; one without a number. The seconds from the first call to the last
+//! one's end on the disk are printed. With `prepare-` before it, what the calls need is made. `name_calls open-volume IMAGE` opens
+//! a volume, makes a file of a new name and closes it.
 
 use extant_device::env::Env;
+use extant_device::sync::thread;
+use extant_device::{Device, MemoryDevice, data_runs};
 use extant_ondisk::InodeNo;
 use extant_volume::{Creator, LiveOptions, OpenOptions, RenameFlags, Volume};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -124,8 +128,42 @@ fn prepare<T: Target>(target: T, call: &str, count: usize) -> Result<(), Box<dyn
     target.finish()
 }
 
-fn run<T: Target>(target: T, call: &str, count: usize) -> Result<(), Box<dyn Error>> {
-    for number in 0..count.div_ceil(PER_DIRECTORY) {
+fn run<T: Target + Sync>(
+    target: T,
+    call: &str,
+    count: usize,
+    callers: usize,
+) -> Result<(), Box<dyn Error>> {
+    let clock = Env::threads();
+    let started = clock.elapsed();
+    let outcomes = thread::scope(|scope| {
+        let target = &target;
+        let one = |caller| move || part(target, call, count, caller, callers).map_err(said);
+        let all: Vec<_> = (0..callers).map(|caller| scope.spawn(one(caller))).collect();
+        all.into_iter().map(|one| one.join().map_err(|_| "a caller panicked")).collect::<Vec<_>>()
+    });
+    for outcome in outcomes {
+        outcome??;
+    }
+    target.finish()?;
+    println!("elapsed: {:.6}", (clock.elapsed() - started).as_secs_f64());
+    Ok(())
+}
+
+/// Errors cross threads as their text.
+fn said(error: Box<dyn Error>) -> String {
+    error.to_string()
+}
+
+/// The share of one of several callers.
+fn part<T: Target>(
+    target: &T,
+    call: &str,
+    count: usize,
+    caller: usize,
+    callers: usize,
+) -> Result<(), Box<dyn Error>> {
+    for number in (caller..count.div_ceil(PER_DIRECTORY)).step_by(callers) {
         let dir = target.dir(&format!("d{number:05}"))?;
         for file in 0..PER_DIRECTORY.min(count - number * PER_DIRECTORY) {
             let (name, other) = (format!("file-{file:06}"), format!("other-{file:06}"));
@@ -138,7 +176,24 @@ fn run<T: Target>(target: T, call: &str, count: usize) -> Result<(), Box<dyn Err
             }
         }
     }
-    target.finish()
+    Ok(())
+}
+
+/// The volume of an image that was copied into memory.
+fn copied(image: &Path) -> Result<Volume, Box<dyn Error>> {
+    let file = extant_device::FileDevice::open(image)?;
+    let device = MemoryDevice::new(file.size());
+    let mut bytes = vec![0; 1 << 20];
+    for run in data_runs(&file, 0..file.size()) {
+        let run = run?;
+        for at in run.clone().step_by(bytes.len()) {
+            let piece = &mut bytes[..(run.end - at).min(1 << 20) as usize];
+            file.read_at(at, piece)?;
+            device.write_at(at, piece)?;
+        }
+    }
+    let options = LiveOptions::default();
+    Ok(OpenOptions::default().open_live(Arc::new(device), &Env::threads(), &options)?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -151,12 +206,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT)?;
             volume.finish()
         }
-        ["volume", image, call, count] => run(open_volume(image.as_ref())?, call, count.parse()?),
+        ["volume", image, call, count] => {
+            run(open_volume(image.as_ref())?, call, count.parse()?, 1)
+        }
+        ["volume", image, call, count, callers] => {
+            run(open_volume(image.as_ref())?, call, count.parse()?, callers.parse()?)
+        }
+        ["memory", image, call, count, callers] => {
+            run(copied(image.as_ref())?, call, count.parse()?, callers.parse()?)
+        }
         ["prepare-volume", image, call, count] => {
             prepare(open_volume(image.as_ref())?, call, count.parse()?)
         }
         ["directory", path, call, count] => {
-            run(open_directory(path.as_ref())?, call, count.parse()?)
+            run(open_directory(path.as_ref())?, call, count.parse()?, 1)
         }
         ["prepare-directory", path, call, count] => {
             for entry in std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()? {
@@ -166,6 +229,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             prepare(open_directory(path.as_ref())?, call, count.parse()?)
         }
-        _ => Err("usage: name_calls [prepare-]volume|[prepare-]directory PATH CALL COUNT".into()),
+        _ => Err("usage: see the first lines of the source".into()),
     }
 }

@@ -98,7 +98,15 @@ pub trait Edit: MetadataRead {
     ///
     /// # Errors
     /// As [`Edit::modify`]; a block that was free already is corruption.
-    fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error>;
+    fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
+        self.free_all(&[(run, purpose)])
+    }
+
+    /// Gives several runs back as [`Edit::free`] does one: each group's bitmap and descriptor change once.
+    ///
+    /// # Errors
+    /// As [`Edit::free`]; a block that is named twice is corruption too.
+    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error>;
 
     /// The time that changes of this operation are stamped with.
     fn now(&self) -> Timestamp;

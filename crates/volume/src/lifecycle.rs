@@ -13,6 +13,7 @@ use crate::live::status::Status;
 use crate::live::written::CountedDevice;
 use crate::live::{Hooks, Live};
 use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
+use crate::read::ahead::ReadAhead;
 use crate::read::group;
 use crate::source::Facts;
 use crate::torn;
@@ -250,6 +251,7 @@ impl OpenOptions {
             source: Source::Live(Arc::new(live)),
             recovered,
             on_broken_index: self.on_broken_index,
+            ahead: ReadAhead::default(),
         };
         let orphans = Orphans::load(&volume, |error| drop(volume.noted(Err::<(), _>(error))))?;
         *volume.live()?.orphans.lock() = orphans;

@@ -2,6 +2,7 @@
 
 use crate::cache::BlockCache;
 use crate::error::Error;
+use crate::read::ahead::ReadAhead;
 use crate::source::Facts;
 use crate::torn;
 use crate::volume::{Source, Volume};
@@ -202,6 +203,7 @@ impl OpenOptions {
             source: Source::Cached(cache),
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
+            ahead: ReadAhead::default(),
         })
     }
 

@@ -161,11 +161,11 @@ impl Edit for ScratchEdit {
         self.allocator.clone().allocate(self, request, Budget::Free { is_privileged: true })
     }
 
-    fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
+    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error> {
         let allocator = self.allocator.clone();
-        allocator.free(self, Tid(0), run)?;
+        allocator.free(self, Tid(0), runs.iter().map(|(run, _)| *run))?;
         allocator.committed(Tid(0), |_| ());
-        if purpose == Purpose::Metadata {
+        for (run, _) in runs.iter().filter(|(_, purpose)| *purpose == Purpose::Metadata) {
             for block in run.start.0..run.start.0 + run.count {
                 self.changed.remove(&BlockNo(block));
             }
@@ -224,6 +224,14 @@ impl Found {
     pub fn run(&self) -> Run {
         self.0.run()
     }
+}
+
+/// Bytes that a live volume's buddies take.
+///
+/// # Errors
+/// [`Error::ReadOnly`] for a volume that is only read.
+pub fn buddy_bytes(volume: &Volume) -> Result<u64, Error> {
+    Ok(volume.live()?.allocator.buddy_bytes())
 }
 
 /// Lets a live volume's allocator find blocks.

@@ -7,6 +7,7 @@ use crate::live::delay::Delayed;
 use crate::live::inodes::LockAs;
 use crate::live::mmp::MmpMark;
 use crate::open::{BrokenIndex, OpenOptions};
+use crate::read::ahead::ReadAhead;
 use crate::read::dir::{self, Found};
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::{self, Extents, Mapping};
@@ -57,6 +58,8 @@ pub struct Volume {
     pub(crate) source: Source,
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
+    /// Who reads in sequence.
+    pub(crate) ahead: ReadAhead,
 }
 
 /// Where metadata blocks come from.
@@ -260,6 +263,7 @@ impl Volume {
             source: Source::Cached(BlockCache::new(0, 1)),
             recovered: None,
             on_broken_index: self.on_broken_index,
+            ahead: ReadAhead::default(),
         }
     }
 
@@ -334,6 +338,7 @@ impl Volume {
         if self.is_journalled(file) {
             return self.read_newest(file, offset, buffer);
         }
+        self.read_ahead(file, offset, buffer.len());
         data::read(self, file, offset, buffer)
     }
 

@@ -203,6 +203,7 @@ fn remove_extents(setting: &Setting) -> Result<Pair, Failure> {
         // What was written is removed on the clock.
         side.before.append(&mut side.steps);
         side.steps = vec![Step::of(r#"exec "$1" remove "$2" memory=64"#, &[&driver, &image])];
+        side.is_reported = true;
         Ok(side)
     };
     let bytes = (LARGE / setting.shrink).max(1 << 20);

@@ -26,6 +26,10 @@ pub(super) fn all() -> Vec<Case> {
         let prepare = Box::new(prepare);
         Case { name, what, peer, bar: None, prepare }
     };
+    let two = |name, what, bar, prepare: Prepared| {
+        let prepare = Box::new(prepare);
+        Case { name, what, peer: "one caller", bar: Some(bar), prepare }
+    };
     vec![
         case("creates", "empty files made", "kernel ext4", |setting| kernel(setting, "create")),
         case("links", "hard links made", "kernel ext4", |setting| kernel(setting, "link")),
@@ -35,6 +39,12 @@ pub(super) fn all() -> Vec<Case> {
             fuse2fs(setting, "create")
         }),
         case("unlinks-fuse2fs", "files removed", "fuse2fs", |setting| fuse2fs(setting, "unlink")),
+        two("callers-2", "two callers, empty files made", 1.0 / 1.5, |setting| {
+            callers(setting, "volume")
+        }),
+        two("callers-2-memory", "the same in memory, no journal", 1.0 / 1.7, |setting| {
+            callers(setting, "memory")
+        }),
         case("mount-16t", "a volume of 16 TiB opened for changes", "a bar of 0.05 s", mount_16t),
     ]
 }
@@ -131,6 +141,31 @@ fn fuse2fs(setting: &Setting, call: &str) -> Result<Pair, Failure> {
     let mut pair = pair(ours, Some(theirs), format!("{} files", count(&setting)));
     pair._held.push(Box::new(mount));
     Ok(pair)
+}
+
+/// Two callers that share the calls, beside one that makes all of them.
+fn callers(setting: &Setting, on: &str) -> Result<Pair, Failure> {
+    let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
+    let driver = driver()?;
+    let count = PathBuf::from(count(setting).to_string());
+    let side = |callers: &str| {
+        let image = setting.dir.join(format!("callers-{callers}.img"));
+        let [on, callers] = [on, callers].map(PathBuf::from);
+        let args = [&driver, &image, &on, &count, &callers].map(PathBuf::as_path);
+        let mut side = Side::of(r#"exec "$1" "$3" "$2" create "$4" "$5""#, &args, Some(&image));
+        side.sparse = Some(VOLUME);
+        let format = match args[2] == Path::new("memory") {
+            true => r#"exec "$1" -q -F -t ext4 -O ^has_journal "$2""#,
+            false => r#"exec "$1" -q -F -t ext4 "$2""#,
+        };
+        side.before = vec![
+            Step::of(format, &[mke2fs.path(), &image]),
+            Step::of(r#"exec "$1" prepare-volume "$2" create "$4""#, &args),
+        ];
+        side.is_reported = true;
+        side
+    };
+    Ok(pair(side("2"), Some(side("1")), format!("{} files", count.display())))
 }
 
 /// Opened, its first file made, and closed: all of it within the bar.

@@ -1,7 +1,9 @@
 //! One side of a comparison: what runs before the clock, and what runs on it.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Failure;
@@ -31,6 +33,8 @@ pub(crate) struct Side {
     pub(crate) steps: Vec<Step>,
     /// The output is synced before the clock stops: both sides must have it on the disk.
     pub(crate) sync: bool,
+    /// The last step has the clock: it prints `elapsed: SECONDS`.
+    pub(crate) is_reported: bool,
 }
 
 /// A command line.
@@ -49,6 +53,7 @@ impl Side {
             sparse: None,
             steps: vec![Step::of(script, args)],
             sync: output.is_some(),
+            is_reported: false,
         }
     }
 
@@ -72,14 +77,19 @@ impl Side {
         rustix::fs::sync();
         let busy = busy_seconds();
         let started = Instant::now();
-        let mut peak_bytes = 0;
+        let (mut peak_bytes, mut said) = (0, String::new());
         for step in &self.steps {
-            peak_bytes = peak_bytes.max(step.run()?);
+            let peak;
+            (peak, said) = step.run()?;
+            peak_bytes = peak_bytes.max(peak);
         }
         if let (true, Some(output)) = (self.sync, &self.output) {
             std::fs::File::open(output)?.sync_all()?;
         }
-        let seconds = started.elapsed().as_secs_f64();
+        let seconds = match self.is_reported {
+            true => elapsed(&said).ok_or("the program did not print what it took")?,
+            false => started.elapsed().as_secs_f64(),
+        };
         Ok(Outcome { seconds, peak_bytes, cpu_seconds: busy_seconds() - busy })
     }
 }
@@ -90,12 +100,14 @@ impl Step {
         Self { script, args: args.iter().map(|arg| arg.to_path_buf()).collect() }
     }
 
-    fn run(&self) -> Result<u64, Failure> {
+    /// The most memory that it had, and what it printed.
+    fn run(&self) -> Result<(u64, String), Failure> {
         let mut command = Command::new("bash");
         // `exec` in the script keeps the process, whose memory is looked at.
         command.args(["-c", self.script, "bench"]).args(&self.args).env("LC_ALL", "C");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
+        let printed = child.stdout.take().map(read_in_background);
         let errors = child.stderr.take().map(read_in_background);
         let mut peak_bytes = 0;
         let status = loop {
@@ -105,19 +117,27 @@ impl Step {
                 None => std::thread::sleep(LOOK),
             }
         };
-        let said = errors.and_then(|reader| reader.join().ok()).unwrap_or_default();
+        let whole = |reader: Option<JoinHandle<String>>| {
+            reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
+        };
+        let (printed, said) = (whole(printed), whole(errors));
         if !status.success() {
             return Err(format!("{} {:?}: {status}: {said}", self.script, self.args).into());
         }
-        Ok(peak_bytes)
+        Ok((peak_bytes, printed))
     }
 }
 
-fn read_in_background(mut from: std::process::ChildStderr) -> std::thread::JoinHandle<String> {
+/// The seconds that a program printed.
+fn elapsed(printed: &str) -> Option<f64> {
+    printed.lines().find_map(|line| line.strip_prefix("elapsed: "))?.trim().parse().ok()
+}
+
+fn read_in_background(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         // What could be read is what is shown.
-        let _ = std::io::Read::read_to_end(&mut from, &mut bytes);
+        let _ = from.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).trim().to_owned()
     })
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use extant::Metadata;
 use extant_volume::Error as Cause;
 
-use crate::editor::{Edited, In, edit_each, umask};
+use crate::editor::{Edited, In, Opening, edit_each, umask};
 use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::mode::ModeChange;
@@ -29,6 +29,8 @@ pub(crate) struct Args {
     /// IMAGE:/path
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
@@ -36,7 +38,7 @@ impl Args {
         let mode = ModeChange::parse(&self.mode)?;
         let umask = umask();
         let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, session, |image, path, session| {
+        edit_each(&files, self.opening, session, |image, path, session| {
             let change = |path: &Path, found: &Metadata| {
                 if found.is_symlink() {
                     return Ok(());
@@ -71,6 +73,8 @@ pub(crate) struct ChownArgs {
     /// IMAGE:/path
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl ChownArgs {
@@ -83,7 +87,7 @@ impl ChownArgs {
             return Err(Failure::usage(format_args!("{}: no owner", self.owner)));
         }
         let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, session, |image, path, session| {
+        edit_each(&files, self.opening, session, |image, path, session| {
             let uid = number(image, "/etc/passwd", user)?;
             let gid = number(image, "/etc/group", group)?;
             let change =

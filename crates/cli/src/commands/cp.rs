@@ -15,7 +15,7 @@ use extant_device::url::{DeviceUrl, Target, look};
 use extant_ondisk::inode::FileType;
 use extant_volume::{Follow, LoadedInode};
 
-use crate::editor::{Edited, edit_each};
+use crate::editor::{Edited, Opening, edit_each};
 use crate::failure::{At, Failure};
 use crate::inside::{Inside, inside_of};
 use crate::reader::{Image, Images};
@@ -54,6 +54,8 @@ pub(crate) struct Args {
     /// A directory of this machine or a new name there, or IMAGE:/path
     #[arg(value_name = "TARGET")]
     target: OsString,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
@@ -66,6 +68,10 @@ impl Args {
         };
         if let Ok(Target::Inside { .. }) = Target::parse(&self.target, look) {
             return self.copy_in(rules, session);
+        }
+        if let Some(option) = self.opening.given() {
+            let text = format_args!("{option} is for copies into an image");
+            return Err(Failure::usage(text));
         }
         let target = Path::new(&self.target);
         let is_directory = target.is_dir();
@@ -98,7 +104,7 @@ impl Args {
         let target = Inside::parse(&self.target)?;
         let is_recursive = self.recursive || self.archive;
         let mut images = Images::default();
-        edit_each(std::slice::from_ref(&target), session, |image, place, session| {
+        edit_each(std::slice::from_ref(&target), self.opening, session, |image, place, session| {
             let is_directory = image.fs.metadata(place).is_ok_and(|found| found.is_dir());
             if self.sources.len() > 1 && !is_directory {
                 return Err(image.failure(place, "not a directory, and there are several sources"));

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::editor::{Edited, In, edit_each, one_image};
+use crate::editor::{Edited, In, Opening, edit_each, one_image};
 use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::session::Session;
@@ -29,6 +29,8 @@ pub(crate) struct Args {
     /// IMAGE:/path: the new name, or a directory that it is made in
     #[arg(value_name = "NAME")]
     name: OsString,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
@@ -40,7 +42,9 @@ impl Args {
             let target = inside_of(self.image.as_deref(), std::slice::from_ref(&self.target))?;
             one_image(&target[0], &names[0])?.0.to_owned()
         };
-        edit_each(&names, session, |image, name, _| self.link(image, Path::new(&target), name))
+        edit_each(&names, self.opening, session, |image, name, _| {
+            self.link(image, Path::new(&target), name)
+        })
     }
 
     fn link(&self, image: &Edited, target: &Path, name: &Path) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use extant_volume::Error as Cause;
 
 use super::Operands;
-use crate::editor::{Edited, In};
+use crate::editor::{Edited, In, Opening};
 use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::say;
@@ -25,12 +25,14 @@ pub(crate) struct Args {
     verbose: bool,
     #[command(flatten)]
     operands: Operands,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let mode = self.mode.as_deref().map(ModeChange::parse).transpose()?;
-        self.operands.edit_each(session, |image, path, session| {
+        self.operands.edit_each(self.opening, session, |image, path, session| {
             self.make(image, path, mode.as_ref(), session)
         })
     }

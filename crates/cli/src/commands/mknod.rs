@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use extant_ondisk::inode::{DeviceNumber, FileType};
 
-use crate::editor::{In, edit_each, umask};
+use crate::editor::{In, Opening, edit_each, umask};
 use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::mode::ModeChange;
@@ -31,6 +31,8 @@ pub(crate) struct Args {
     /// Which one of the kind
     #[arg(value_name = "MINOR")]
     minor: Option<u32>,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
@@ -54,7 +56,7 @@ impl Args {
             None => 0o666 & !umask(),
         };
         let names = inside_of(self.image.as_deref(), std::slice::from_ref(&self.name))?;
-        edit_each(&names, session, |image, path, _| {
+        edit_each(&names, self.opening, session, |image, path, _| {
             image.fs.create_node(path, file_type, permissions, device).within(image)?;
             // The umask has no part in a mode that is spelled out.
             match self.mode {

@@ -6,7 +6,7 @@ use std::path::Path;
 use extant_volume::RenameFlags;
 
 use super::ln::below_directory;
-use crate::editor::{Edited, In, edit_each, one_image};
+use crate::editor::{Edited, In, Opening, edit_each, one_image};
 use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::say;
@@ -35,6 +35,8 @@ pub(crate) struct Args {
     /// IMAGE:/path: a directory, or the new name
     #[arg(value_name = "TARGET")]
     target: OsString,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
@@ -46,7 +48,7 @@ impl Args {
         }
         let target = Path::new(&target[0].path);
         let several = sources.len() > 1;
-        edit_each(&sources, session, |image, source, session| {
+        edit_each(&sources, self.opening, session, |image, source, session| {
             self.rename(image, source, target, several, session)
         })
     }

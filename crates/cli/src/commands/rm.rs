@@ -5,7 +5,7 @@ use std::path::Path;
 use extant_volume::Error as Cause;
 
 use super::Operands;
-use crate::editor::{Edited, In};
+use crate::editor::{Edited, In, Opening};
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
@@ -24,11 +24,15 @@ pub(crate) struct Args {
     verbose: bool,
     #[command(flatten)]
     operands: Operands,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        self.operands.edit_each(session, |image, path, session| self.remove(image, path, session))
+        self.operands.edit_each(self.opening, session, |image, path, session| {
+            self.remove(image, path, session)
+        })
     }
 
     fn remove(&self, image: &Edited, path: &Path, session: &mut Session) -> Result<(), Failure> {
@@ -55,11 +59,13 @@ pub(crate) struct RmdirArgs {
     verbose: bool,
     #[command(flatten)]
     operands: Operands,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl RmdirArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        self.operands.edit_each(session, |image, path, session| {
+        self.operands.edit_each(self.opening, session, |image, path, session| {
             image.fs.remove_dir(path).within(image)?;
             told(self.verbose, image, path, session)
         })

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use extant_volume::{Follow, XattrSet};
 
 use super::Operands;
-use crate::editor::{In, edit_each};
+use crate::editor::{In, Opening, edit_each};
 use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::output::printable;
@@ -33,6 +33,8 @@ pub(crate) struct Args {
     /// IMAGE:/path
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
@@ -41,10 +43,14 @@ impl Args {
         let value = decoded(value)
             .ok_or_else(|| Failure::usage(format_args!("{}: not a value", printable(value))))?;
         let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, session, |image, path, _| match (&self.name, &self.remove) {
-            (Some(name), _) => image.fs.set_xattr(path, name, &value, XattrSet::Any).within(image),
-            (None, Some(name)) => image.fs.remove_xattr(path, name).within(image),
-            (None, None) => Ok(()),
+        edit_each(&files, self.opening, session, |image, path, _| {
+            match (&self.name, &self.remove) {
+                (Some(name), _) => {
+                    image.fs.set_xattr(path, name, &value, XattrSet::Any).within(image)
+                }
+                (None, Some(name)) => image.fs.remove_xattr(path, name).within(image),
+                (None, None) => Ok(()),
+            }
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use extant::OpenOptions;
 use extant_volume::Error as Cause;
 
-use crate::editor::{Edited, In, edit_each};
+use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::session::Session;
@@ -36,6 +36,8 @@ pub(crate) struct Args {
     /// IMAGE:/path
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 impl Args {
@@ -55,7 +57,7 @@ impl Args {
             None => SystemTime::now(),
         };
         let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, session, |image, path, _| self.touch(image, path, moment))
+        edit_each(&files, self.opening, session, |image, path, _| self.touch(image, path, moment))
     }
 
     fn touch(&self, image: &Edited, path: &Path, moment: SystemTime) -> Result<(), Failure> {

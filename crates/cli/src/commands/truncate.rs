@@ -5,7 +5,7 @@ use std::path::Path;
 
 use extant::OpenOptions;
 
-use crate::editor::{Edited, In, edit_each};
+use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::session::Session;
@@ -27,6 +27,8 @@ pub(crate) struct Args {
     /// IMAGE:/path
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
+    #[command(flatten)]
+    opening: Opening,
 }
 
 /// What a size on the command line asks for.
@@ -82,7 +84,7 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let wanted = Wanted::parse(&self.size)?;
         let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, session, |image, path, _| self.resize(image, path, wanted))
+        edit_each(&files, self.opening, session, |image, path, _| self.resize(image, path, wanted))
     }
 
     fn resize(&self, image: &Edited, path: &Path, wanted: Wanted) -> Result<(), Failure> {

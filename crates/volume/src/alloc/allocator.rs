@@ -296,26 +296,37 @@ impl Allocator {
         Ok(group.lock_keyed(u64::from(no.0)))
     }
 
-    /// Gives clusters back in the transaction `tid`; they are used again after its commit.
-    pub(crate) fn free<E: Edit>(&self, edit: &mut E, tid: Tid, run: Run) -> Result<(), Error> {
-        let parts = parts_of(edit.geometry(), run)?;
-        for piece in &parts {
-            group::check_in_use(edit, piece.group, piece.clusters.clone())?;
+    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Whatever the order of the runs, each
+    /// group is changed once.
+    pub(crate) fn free<E: Edit>(
+        &self,
+        edit: &mut E,
+        tid: Tid,
+        runs: impl IntoIterator<Item = Run>,
+    ) -> Result<(), Error> {
+        let pieces = merged(edit.geometry(), runs)?;
+        let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
+        for pieces in by_group() {
+            group::check_in_use(edit, pieces[0].group, pieces)?;
         }
-        for piece in parts {
-            let (no, count) = (piece.group, piece.len());
+        for pieces in by_group() {
+            let no = pieces[0].group;
+            let count = pieces.iter().map(|piece| u64::from(piece.len())).sum();
             let mut slot = self.lock(no)?;
-            group::give_clusters(edit, no, piece.clusters.clone())?;
-            slot.get_or_insert_default().aside.add(piece.clusters.clone());
+            group::give_clusters(edit, no, pieces)?;
+            let state = slot.get_or_insert_default();
+            pieces.iter().for_each(|piece| state.aside.add(piece.clusters.clone()));
             drop(slot);
-            self.pending_clusters.fetch_add(u64::from(count), Ordering::Relaxed);
-            self.count_back(u64::from(count));
+            self.pending_clusters.fetch_add(count, Ordering::Relaxed);
+            self.count_back(count);
             let mut freed = self.freed[no.0 as usize % SHARDS].lock();
-            match freed.last_mut() {
-                Some(last) if last.tid == tid && last.piece.is_continued_by(&piece) => {
-                    last.piece.clusters.end = piece.clusters.end;
+            for piece in pieces {
+                match freed.last_mut() {
+                    Some(last) if last.tid == tid && last.piece.is_continued_by(piece) => {
+                        last.piece.clusters.end = piece.clusters.end;
+                    }
+                    _ => freed.push(Freed { tid, piece: piece.clone() }),
                 }
-                _ => freed.push(Freed { tid, piece }),
             }
         }
         Ok(())
@@ -358,10 +369,12 @@ impl Allocator {
 
     /// Gives back what was preallocated; for files for which `keeps` speaks it stays. Whether there was any.
     pub(crate) fn discard_windows(&self, keeps: impl Fn(InodeNo) -> bool) -> bool {
-        let pieces = self.windows.drain(keeps);
-        for piece in &pieces {
-            self.release(piece);
-        }
+        self.give_back(self.windows.drain(keeps))
+    }
+
+    /// Gives back what was preallocated. Whether there was any.
+    pub(super) fn give_back(&self, pieces: Vec<Piece>) -> bool {
+        pieces.iter().for_each(|piece| self.release(piece));
         !pieces.is_empty()
     }
 }
@@ -373,6 +386,30 @@ pub(crate) fn run_of(geometry: &Geometry, piece: &Piece) -> Run {
     let start = geometry.group_start(piece.group).0 + first;
     let count = u64::from(piece.len()) * per_cluster;
     Run { start: BlockNo(start), count: count.min(geometry.blocks_count - start) }
+}
+
+/// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is named twice is an error.
+fn merged(geometry: &Geometry, runs: impl IntoIterator<Item = Run>) -> Result<Vec<Piece>, Error> {
+    let mut pieces = Vec::new();
+    for run in runs {
+        pieces.append(&mut parts_of(geometry, run)?);
+    }
+    pieces.sort_unstable_by_key(|piece| (piece.group, piece.clusters.start));
+    let is_twice = |two: &&[Piece]| {
+        two[0].group == two[1].group && two[1].clusters.start < two[0].clusters.end
+    };
+    if let Some([_, twice]) = pieces.windows(2).find(is_twice) {
+        let flaw = Flaw::bad_value("the cluster is freed twice: bit", twice.clusters.start);
+        return Err(flaw.at(Place::BlockBitmap(twice.group)).into());
+    }
+    pieces.dedup_by(|next, last| {
+        let joins = last.is_continued_by(next);
+        if joins {
+            last.clusters.end = next.clusters.end;
+        }
+        joins
+    });
+    Ok(pieces)
 }
 
 /// The clusters of a run, group by group.

@@ -1,5 +1,6 @@
 //! Changes to one group's bitmaps and descriptor, as the format wants them. The caller holds the group's lock where there is one.
 
+use super::windows::Piece;
 use crate::edit::Edit;
 use crate::error::Error;
 use crate::read::group;
@@ -83,18 +84,18 @@ pub(crate) fn take_clusters<E: Edit>(
     write_descriptor(edit, no, &desc)
 }
 
-/// Whether all clusters of the range are in use, as those that are freed must be.
+/// Whether all clusters of the pieces are in use, as those that are freed must be.
 pub(crate) fn check_in_use<S: MetadataRead>(
     source: &S,
     no: GroupNo,
-    clusters: Range<u32>,
+    pieces: &[Piece],
 ) -> Result<(), Error> {
     let desc = descriptor(source, no)?;
     let free = if group::is_implied(source.geometry(), BitmapKind::Block, &desc) {
-        Some(clusters.start)
+        pieces.first().map(|piece| piece.clusters.start)
     } else {
         let bits = group::stored_bitmap(source, no, BitmapKind::Block, &desc)?;
-        bitmap::next_clear(&bits, clusters)
+        pieces.iter().find_map(|piece| bitmap::next_clear(&bits, piece.clusters.clone()))
     };
     match free {
         None => Ok(()),
@@ -109,11 +110,11 @@ pub(crate) fn check_in_use<S: MetadataRead>(
 pub(crate) fn give_clusters<E: Edit>(
     edit: &mut E,
     no: GroupNo,
-    clusters: Range<u32>,
+    pieces: &[Piece],
 ) -> Result<(), Error> {
     let mut desc = descriptor(edit, no)?;
     let limit = edit.geometry().group_clusters(no);
-    let free = desc.free_clusters + (clusters.end - clusters.start);
+    let free = desc.free_clusters + pieces.iter().map(Piece::len).sum::<u32>();
     if free > limit {
         return Err(Flaw::above_limit("free_clusters", free, limit)
             .at(Place::GroupDesc(no))
@@ -121,7 +122,7 @@ pub(crate) fn give_clusters<E: Edit>(
     }
     desc.free_clusters = free;
     change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
-        bitmap::clear_range(bits, clusters);
+        pieces.iter().for_each(|piece| bitmap::clear_range(bits, piece.clusters.clone()));
     })?;
     write_descriptor(edit, no, &desc)
 }

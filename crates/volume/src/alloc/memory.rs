@@ -45,8 +45,21 @@ impl BuddyMemory {
         self.queue.lock().push_back(group);
     }
 
-    /// Whether there is no need to give up more.
-    pub(super) fn is_enough(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) <= self.limit
+    /// Bytes of all buddies.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What they may take.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// All groups that have a buddy, if these take more than so many bytes: as [`Self::added`] gives a few.
+    pub(super) fn all_beyond(&self, bytes: u64) -> Vec<GroupNo> {
+        if self.bytes() <= bytes {
+            return Vec::new();
+        }
+        self.queue.lock().drain(..).collect()
     }
 }

@@ -3,8 +3,8 @@
 //! The multi-block allocator takes the goal's place where that is free; else the nearest group, from the goal's on and first in
 //! its flex group, that has a chunk as large as is wanted, by the [index](super::index); else one with a smaller chunk, of which
 //! the run that fits best. How many groups it tries does not depend on how many there are: what is filed too high is filed anew
-//! when it is looked at, and after a few that disappoint less is asked for, of groups that are known to have it. Only when nothing is found so are windows given back
-//! and all groups tried.
+//! when it is looked at. After a few that disappoint windows of files that have not grown lately are given back; then less is asked
+//! for, of groups that are known to have it. When nothing is found so all windows are given back and all groups tried.
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
 
@@ -25,6 +25,9 @@ use std::ops::Range;
 
 /// Groups that a search tries for one order as long as that does well; half as many after each time that it does not.
 pub(super) const MOST_TRIES: u8 = 8;
+
+/// How often a trim looks at all buddies: those that were in use lately go the second time.
+const TRIMS: usize = 2;
 
 /// Where a search begins.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +118,8 @@ impl Allocator {
             }
             return Ok(Some(front));
         }
-        let beyond = policy::window(part.file_size, cluster_size, free, group_clusters);
+        let windows = self.windows.count();
+        let beyond = policy::window(part.file_size, cluster_size, free, group_clusters, windows);
         let wanted = needed.saturating_add(beyond).min(group_clusters);
         let found = self.hunt(source, home, needed, wanted)?;
         let Some(mut piece) = found else { return Ok(None) };
@@ -147,10 +151,22 @@ impl Allocator {
         let most = policy::order_for(wish.wanted, top);
         // All that is wanted, then what is needed; then less, of groups that were looked at before.
         let wanted = (most > least).then_some(most);
-        let with_room = wanted.into_iter().chain([least]).map(|order| (order, top + 1));
-        let smaller = (0..least).rev().map(|order| (order, top));
-        for (order, end) in with_room.chain(smaller) {
-            let found = self.try_order(source, home, &wish, order..end)?;
+        let try_orders = |orders| self.try_order(source, home, &wish, orders);
+        for order in wanted.into_iter().chain([least]) {
+            let found = try_orders(order..top + 1)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        // Before a file is scattered others lose what they may not need.
+        while self.give_back(self.windows.drain_idle()) {
+            let found = try_orders(least..top + 1)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        for order in (0..least).rev() {
+            let found = try_orders(order..top)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -319,22 +335,43 @@ impl Allocator {
     /// A group got a buddy: others go if they are too many. Whoever is at work in a group is not waited for.
     fn make_room(&self, new: GroupNo, bytes: u64) {
         for no in self.memory.added(new, bytes) {
-            let slot = self.groups.get(no.0 as usize).filter(|_| !self.memory.is_enough());
-            let Some(mut slot) = slot.and_then(|slot| slot.try_lock()) else {
-                self.memory.stays(no);
-                continue;
-            };
-            let Some(state) = &mut *slot else { continue };
-            if std::mem::take(&mut state.was_used) {
-                self.memory.stays(no);
-                continue;
+            self.give_up_buddy(no, self.memory.limit());
+        }
+    }
+
+    /// Bytes that buddies take.
+    pub(crate) fn buddy_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    /// Memory is short: buddies go until they take so many bytes, the ones that were not looked at lately first. They are made
+    /// again of their bitmaps when they are needed.
+    pub(crate) fn trim_buddies(&self, bytes: u64) {
+        for _ in 0..TRIMS {
+            for no in self.memory.all_beyond(bytes) {
+                self.give_up_buddy(no, bytes);
             }
-            if let Some(buddy) = state.buddy.take() {
-                self.memory.removed(buddy.bytes());
-            }
-            if state.aside.is_empty() {
-                *slot = None;
-            }
+        }
+    }
+
+    /// Gives a buddy up, unless it was in use since it was last thought of, or all take no more than so many bytes.
+    fn give_up_buddy(&self, no: GroupNo, bytes: u64) {
+        let is_enough = self.memory.bytes() <= bytes;
+        let slot = self.groups.get(no.0 as usize).filter(|_| !is_enough);
+        let Some(mut slot) = slot.and_then(|slot| slot.try_lock()) else {
+            self.memory.stays(no);
+            return;
+        };
+        let Some(state) = &mut *slot else { return };
+        if std::mem::take(&mut state.was_used) {
+            self.memory.stays(no);
+            return;
+        }
+        if let Some(buddy) = state.buddy.take() {
+            self.memory.removed(buddy.bytes());
+        }
+        if state.aside.is_empty() {
+            *slot = None;
         }
     }
 }

@@ -6,8 +6,8 @@
 
 use crate::hash::ByWord;
 use crate::live::ranks::{SharedWindowLock, WindowLock};
-use extant_device::sync::Mutex;
-use extant_device::sync::thread;
+use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::{Mutex, thread};
 use extant_ondisk::{FileBlock, GroupNo, InodeNo};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -56,6 +56,8 @@ struct Window {
     /// The block of the file that its first cluster is for.
     next: FileBlock,
     piece: Piece,
+    /// When its file last grew, see [`Windows::clock`].
+    used: u64,
 }
 
 /// A window that small files share.
@@ -70,6 +72,8 @@ struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     files: [Mutex<HashMap<u32, Window, ByWord>, WindowLock>; SHARDS as usize],
+    /// Counts what was cut off windows: how long ago one was in use.
+    clock: AtomicU64,
     shared: [Mutex<Vec<Shared>, SharedWindowLock>; THREADS],
 }
 
@@ -78,8 +82,17 @@ impl Windows {
         &self.files[(inode.0 % SHARDS) as usize]
     }
 
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn own_shared(&self) -> &Mutex<Vec<Shared>, SharedWindowLock> {
         &self.shared[thread::number() % THREADS]
+    }
+
+    /// How many files have one.
+    pub(crate) fn count(&self) -> u64 {
+        self.files.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 
     /// Clusters for a block of a file from its window, where that goes on there. `per_cluster` are the blocks of a cluster.
@@ -94,6 +107,7 @@ impl Windows {
         let window = shard.get_mut(&inode.0).filter(|window| window.next == at)?;
         let front = window.piece.cut(most);
         window.next = FileBlock(at.0 + u64::from(front.len()) * per_cluster);
+        window.used = self.tick();
         if window.piece.clusters.is_empty() {
             shard.remove(&inode.0);
         }
@@ -111,7 +125,7 @@ impl Windows {
             back.extend(other.and_then(|other| shard.remove(&other)).map(|window| window.piece));
         }
         if !piece.clusters.is_empty() {
-            shard.insert(inode.0, Window { next, piece });
+            shard.insert(inode.0, Window { next, piece, used: self.tick() });
         }
         back
     }
@@ -148,6 +162,26 @@ impl Windows {
             shared.push(Shared { home, piece });
         }
         old.map(|window| window.piece)
+    }
+
+    /// Takes half of the files' windows away, those of files that have not grown for the longest time.
+    pub(crate) fn drain_idle(&self) -> Vec<Piece> {
+        let used = |shard: &Mutex<HashMap<u32, Window, ByWord>, WindowLock>| {
+            shard.lock().values().map(|window| window.used).collect::<Vec<_>>()
+        };
+        let mut all: Vec<u64> = self.files.iter().flat_map(used).collect();
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let middle = (all.len() - 1) / 2;
+        let last = *all.select_nth_unstable(middle).1;
+        let mut back = Vec::new();
+        for shard in &self.files {
+            let mut shard = shard.lock();
+            let gone = shard.extract_if(|_, window| window.used <= last);
+            back.extend(gone.map(|(_, window)| window.piece));
+        }
+        back
     }
 
     /// Takes all windows away; those of files for which `keeps` speaks stay.
@@ -213,6 +247,21 @@ mod tests {
         assert_eq!(windows.put_shared(GroupNo(16), piece(50..51)), Some(piece(2..8)));
         assert_eq!(windows.cut_shared(GroupNo(16), 2), Some(piece(50..51)));
         assert_eq!(windows.cut_shared(GroupNo(16), 2), None);
+    }
+
+    #[test]
+    fn windows_that_were_not_used_for_long_go_first() {
+        let windows = Windows::default();
+        for number in 0..4 {
+            windows.put(InodeNo(number), FileBlock(0), piece(number * 8..number * 8 + 8));
+        }
+        windows.cut(InodeNo(0), FileBlock(0), 2, 1);
+        let mut back = windows.drain_idle();
+        back.sort_by_key(|piece| piece.clusters.start);
+        assert_eq!(back, [piece(8..16), piece(16..24)]);
+        assert_eq!(windows.drain_idle(), [piece(24..32)]);
+        assert_eq!(windows.drain_idle(), [piece(2..8)]);
+        assert_eq!(windows.drain_idle(), []);
     }
 
     #[test]

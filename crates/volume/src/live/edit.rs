@@ -214,11 +214,14 @@ impl Edit for LiveEdit<'_> {
         Ok(run)
     }
 
-    fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
+    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error> {
         let tid = self.tid()?;
-        self.live.allocator.free(self, tid, run)?;
+        self.live.allocator.free(self, tid, runs.iter().map(|(run, _)| *run))?;
         // Data that went through the journal are revoked as metadata are.
-        if purpose == Purpose::Metadata || self.live.data == DataMode::Journal {
+        let is_revoked = |purpose: &Purpose| {
+            *purpose == Purpose::Metadata || self.live.data == DataMode::Journal
+        };
+        for (run, _) in runs.iter().filter(|(_, purpose)| is_revoked(purpose)) {
             for block in run.start.0..run.start.0 + run.count {
                 self.spend()?.forget(BlockNo(block))?;
             }

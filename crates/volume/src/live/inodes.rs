@@ -58,7 +58,7 @@ pub(crate) struct LiveInode {
     may_be_named: AtomicBool,
     /// It was emptied to be written anew; told under its lock.
     is_replaced: AtomicBool,
-    /// Somebody who waits for memory writes its delayed data.
+    /// The background writer, or somebody who waits for memory, writes its delayed data.
     is_written: AtomicBool,
     /// Why delayed data were lost, until somebody who waits for them is told.
     lost: Mutex<Option<Error>, LostLock>,

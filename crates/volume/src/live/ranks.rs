@@ -32,6 +32,8 @@ extant_device::lock_ranks! {
     pub DelayListLock = 402;
     /// How much memory delayed data take. Waited under, with no other lock held.
     pub DelayedMemoryLock = 404;
+    /// Buffers that are kept for delayed data.
+    pub SpareLock = 405;
     /// Why a file's delayed data were lost.
     pub LostLock = 406;
     /// What the volume knows of its own errors.

@@ -60,19 +60,19 @@ pub(crate) const REMOVE_NAME: u32 = 1 + INODE;
 /// An inode taken or given back.
 pub(crate) const INODE_NUMBER: u32 = GROUP_CREDITS + INODE;
 
-/// Runs of blocks that one step of a removal frees at most.
-pub(crate) const RUNS_OF_STEP: usize = 8;
+/// Groups that one step of a removal frees blocks of; the last run may reach into as many more, and so may blocks of the map.
+pub(crate) const GROUPS_OF_STEP: usize = 8;
 
-/// Blocks of an extent-mapped file that one step of a removal frees at most where each is revoked.
+/// Blocks of a file that one step of a removal frees at most where each is revoked.
 pub(crate) const REVOKED_OF_STEP: u64 = 2048;
 /// Blocks of revoke records that this takes, of the smallest blocks.
 const REVOKES: u32 = 18;
 
-/// One step of a removal: the runs, which may reach into other groups, and the nodes on the way.
+/// One step of a removal: the groups that are freed from, and the nodes on the way.
 pub(crate) fn remove_step(file: &LoadedInode) -> u32 {
     // At most eight.
-    let runs = RUNS_OF_STEP as u32;
-    runs * 2 * BITMAP + map_block(file) + INODE + REVOKES
+    let groups = GROUPS_OF_STEP as u32;
+    groups * 2 * BITMAP + map_block(file) + INODE + REVOKES
 }
 
 /// An attribute set to a value of `len` bytes, or removed: the inode, its old and its new block; an inode for the value, and one

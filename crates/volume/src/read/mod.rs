@@ -3,6 +3,7 @@
 //! They decide nothing about where blocks come from, and they do bounded work on any bytes: trees have the depth that their
 //! root states, walks end when more blocks were met than the volume has, and nothing is allocated by a number from disk alone.
 
+pub(crate) mod ahead;
 pub mod data;
 pub mod dir;
 pub mod group;

@@ -143,7 +143,7 @@ fn next_leaf(way: &[Step], range: &Range<FileBlock>) -> Option<FileBlock> {
     (range.start.0 < end && end < range.end.0.min(MAX_FILE_BLOCKS)).then_some(FileBlock(end))
 }
 
-/// Takes the blocks of a range out of one leaf: at most so many runs.
+/// Takes the blocks of a range out of one leaf, those in so many groups.
 pub(super) fn remove_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -154,27 +154,26 @@ pub(super) fn remove_step<E: Edit>(
     let mut next = next_leaf(&way, &range);
     let old = way.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
     let mut kept = Vec::with_capacity(old.len() + 1);
-    let mut runs = Vec::new();
+    let mut removed = Removed::default();
     for (index, extent) in old.iter().enumerate() {
-        if runs.len() == most {
-            if extent.block < range.end {
-                next = Some(extent.block);
-            }
-            kept.extend_from_slice(&old[index..]);
-            break;
-        }
         let (before, inside, behind) = cut(*extent, &range);
+        if let Some(part) = inside {
+            let run = Run { start: part.start, count: u64::from(part.len) };
+            if !removed.groups.admit(edit.geometry(), run, most) {
+                next = Some(part.block);
+                kept.extend_from_slice(&old[index..]);
+                break;
+            }
+            removed.runs.push((part.block, run));
+        }
         kept.extend(before);
         kept.extend(behind);
-        if let Some(part) = inside {
-            runs.push((part.block, Run { start: part.start, count: u64::from(part.len) }));
-        }
     }
-    if runs.is_empty() {
-        return Ok(Removed { runs, next, ..Removed::default() });
+    removed.next = next;
+    if !removed.runs.is_empty() {
+        (removed.map_added, removed.map_freed) = shrink(edit, file, way, kept)?;
     }
-    let (map_added, map_freed) = shrink(edit, file, way, kept)?;
-    Ok(Removed { runs, map_added, map_freed, next })
+    Ok(removed)
 }
 
 /// Marks the mapped blocks of a range in one leaf. The number of nodes that the tree grew by, and where the next step begins.

@@ -10,6 +10,9 @@ use extant_ondisk::indirect::{self, DIRECT_BLOCKS, IndirectMap, MAX_LEVELS, SLOT
 use extant_ondisk::{BlockNo, FileBlock, Flaw, Place};
 use std::ops::Range;
 
+/// Blocks of pointers that one step gives back, about: a step is short.
+const POINTER_BLOCKS_OF_STEP: u64 = 64;
+
 fn kind(file: &LoadedInode) -> BlockKind {
     BlockKind::Indirect { inode: file.number }
 }
@@ -46,6 +49,9 @@ pub(super) fn insert<E: Edit>(
             while let Some(from) = next {
                 // What was mapped is the caller's to take back.
                 let back = remove_step(edit, file, from..FileBlock(block.0 + 1), usize::MAX)?;
+                let gone: Vec<_> =
+                    back.map_runs.iter().map(|run| (*run, Purpose::Metadata)).collect();
+                edit.free_all(&gone)?;
                 (next, freed) = (back.next, freed + back.map_freed);
             }
             // More than was made: there were blocks of pointers that mapped nothing before.
@@ -122,8 +128,8 @@ fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<Bloc
     Ok(block)
 }
 
-/// Takes the blocks of a range out of one subtree: the direct blocks, or what one block of the lowest level maps. Blocks of
-/// pointers that are left empty go too.
+/// Takes the blocks of a range out of one subtree, those in `most` groups: the direct blocks, or what a few blocks of pointers map.
+/// Each of these is read once. Those that are left empty go too: the caller frees them with the rest.
 pub(super) fn remove_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -142,7 +148,10 @@ pub(super) fn remove_step<E: Edit>(
             let slot = slot as usize; // below 12
             let block = indirect::pointer(&file.i_block, slot).unwrap_or_default();
             let block = checked(edit, file, block)?;
-            push(&mut removed, FileBlock(slot as u64), block);
+            if !push(edit, &mut removed, FileBlock(slot as u64), block, most) {
+                removed.next = Some(FileBlock(slot as u64));
+                return Ok(removed);
+            }
             indirect::set_pointer(&mut file.inode.i_block, slot, BlockNo(0));
         }
         removed.next = (stop < end).then_some(FileBlock(stop));
@@ -202,8 +211,10 @@ fn cut_subtree<E: Edit>(
         if start >= cut.to {
             break;
         }
-        // Blocks of pointers that are given back count too: there may be many that map nothing.
-        if removed.runs.len() as u64 + removed.map_freed >= cut.most as u64 {
+        // Each block of pointers may lie in a group of its own, and there may be many that map nothing.
+        let is_enough =
+            removed.map_freed >= POINTER_BLOCKS_OF_STEP || removed.groups.len() >= cut.most;
+        if subtree.levels > 1 && is_enough {
             stop = start;
             break;
         }
@@ -212,7 +223,10 @@ fn cut_subtree<E: Edit>(
             continue;
         }
         if subtree.levels == 1 {
-            push(removed, FileBlock(start), block);
+            if !push(edit, removed, FileBlock(start), block, cut.most) {
+                stop = start;
+                break;
+            }
             *pointer = BlockNo(0);
             continue;
         }
@@ -228,7 +242,9 @@ fn cut_subtree<E: Edit>(
         }
     }
     if pointers.iter().all(|pointer| pointer.0 == 0) {
-        edit.free(Run { start: subtree.block, count: 1 }, Purpose::Metadata)?;
+        let run = Run { start: subtree.block, count: 1 };
+        removed.groups.admit(edit.geometry(), run, usize::MAX);
+        removed.map_runs.push(run);
         removed.map_freed += 1;
         return Ok((stop, true));
     }
@@ -240,17 +256,28 @@ fn cut_subtree<E: Edit>(
     Ok((stop, false))
 }
 
-/// Adds a block to the runs that were taken out.
-fn push(removed: &mut Removed, at: FileBlock, block: BlockNo) {
+/// Adds a block to the runs that were taken out. False when it lies in another group than those that a step has.
+fn push<E: Edit>(
+    edit: &E,
+    removed: &mut Removed,
+    at: FileBlock,
+    block: BlockNo,
+    most: usize,
+) -> bool {
     if block.0 == 0 {
-        return;
+        return true;
+    }
+    let run = Run { start: block, count: 1 };
+    if !removed.groups.admit(edit.geometry(), run, most) {
+        return false;
     }
     if let Some((start, run)) = removed.runs.last_mut()
         && start.0 + run.count == at.0
         && run.start.0 + run.count == block.0
     {
         run.count += 1;
-        return;
+    } else {
+        removed.runs.push((at, run));
     }
-    removed.runs.push((at, Run { start: block, count: 1 }));
+    true
 }

@@ -9,7 +9,7 @@ use crate::source::MetadataRead;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, MAX_FILE_BLOCKS, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, MAX_FILE_BLOCKS, Place};
 use std::ops::Range;
 
 /// What newly mapped blocks hold.
@@ -270,8 +270,8 @@ fn insert<E: Edit>(
     }
 }
 
-/// Takes away the blocks of a range, as many as one step may: at most `most` runs, of those that one leaf of the tree, or one
-/// block of pointers, maps. Where the next step begins; `None` when the range is a hole now.
+/// Takes away the blocks of a range, as many as one step may: of one leaf of the tree, or of a few blocks of pointers, those that
+/// lie in about `most` groups. Where the next step begins; `None` when the range is a hole now.
 ///
 /// # Errors
 /// A broken map, or the change failed.
@@ -288,11 +288,16 @@ pub fn remove_step<E: Edit>(
         indirect::remove_step(edit, file, range, most)?
     };
     let mut freed = removed.map_freed;
+    let mut gone: Vec<(Run, Purpose)> =
+        removed.map_runs.iter().map(|run| (*run, Purpose::Metadata)).collect();
     // Runs come in the order of the file; two of them may have lain in one cluster.
     let mut done = 0;
     for (at, run) in &removed.runs {
-        freed += free_unshared(edit, file, *at, *run, purpose, &mut done)?;
+        let Some((run, blocks)) = unshared(edit, file, *at, *run, &mut done)? else { continue };
+        gone.push((run, purpose));
+        freed += blocks;
     }
+    edit.free_all(&gone)?;
     space::settle(edit, file, removed.map_added, freed)?;
     Ok(removed.next)
 }
@@ -304,10 +309,49 @@ pub(super) struct Removed {
     pub runs: Vec<(FileBlock, Run)>,
     /// Blocks that the map itself grew by.
     pub map_added: u64,
-    /// Blocks of the map itself that were given back.
+    /// Blocks of the map itself that were given back, or are to be.
     pub map_freed: u64,
+    /// Those of them that are to be.
+    pub map_runs: Vec<Run>,
+    /// The groups that all these blocks lie in.
+    pub groups: Groups,
     /// Where the next step begins.
     pub next: Option<FileBlock>,
+}
+
+/// Groups that a step frees blocks of. Each costs a bitmap and a descriptor, so they are what bounds the step.
+#[derive(Debug, Default)]
+pub(super) struct Groups(Vec<GroupNo>);
+
+impl Groups {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds those of a run, unless there are `most` already and the run has another.
+    pub(super) fn admit(&mut self, geometry: &Geometry, run: Run, most: usize) -> bool {
+        let last = BlockNo(run.start.0.saturating_add(run.count.saturating_sub(1)));
+        // What lies off the volume is refused when it is freed.
+        let (Some(first), Some(last)) = (geometry.group_of(run.start), geometry.group_of(last))
+        else {
+            return true;
+        };
+        // Most runs lie where the one before lies.
+        if first == last && self.0.last() == Some(&first) {
+            return true;
+        }
+        let before = self.0.len();
+        for group in (first.0..=last.0).map(GroupNo) {
+            if !self.0[..before].contains(&group) {
+                if before >= most {
+                    return false;
+                }
+                self.0.push(group);
+            }
+        }
+        true
+    }
 }
 
 /// What the blocks of a file hold: those of directories and of attributes' values are metadata, journalled and so revoked.
@@ -320,39 +364,36 @@ fn contents(file: &LoadedInode) -> Purpose {
     }
 }
 
-/// Frees the clusters of a run that is no longer mapped, but for those that other blocks of the file still lie in, and those before
-/// the logical cluster `done`, which were freed with an earlier run. The number of blocks freed.
-fn free_unshared<E: Edit>(
-    edit: &mut E,
+/// The clusters of a run that is no longer mapped, but for those that other blocks of the file still lie in, and those before the
+/// logical cluster `done`, which an earlier run had. Beside them the number of blocks that the file is counted for them.
+fn unshared<S: MetadataRead>(
+    source: &S,
     file: &LoadedInode,
     at: FileBlock,
     run: Run,
-    purpose: Purpose,
     done: &mut u64,
-) -> Result<u64, Error> {
-    let per_cluster = u64::from(edit.geometry().blocks_per_cluster);
+) -> Result<Option<(Run, u64)>, Error> {
+    let per_cluster = u64::from(source.geometry().blocks_per_cluster);
     if per_cluster == 1 {
-        edit.free(run, purpose)?;
-        return Ok(run.count);
+        return Ok(Some((run, run.count)));
     }
     // The logical clusters that the run touches; only the first and the last can be shared.
     let mut first = at.0 / per_cluster;
     let mut end = (at.0 + run.count).div_ceil(per_cluster);
     let starts_at = |cluster: u64| FileBlock(cluster * per_cluster);
-    if first < *done || has_blocks_in_cluster(edit, file, starts_at(first))? {
+    if first < *done || has_blocks_in_cluster(source, file, starts_at(first))? {
         first += 1;
     }
-    if end > first && has_blocks_in_cluster(edit, file, starts_at(end - 1))? {
+    if end > first && has_blocks_in_cluster(source, file, starts_at(end - 1))? {
         end -= 1;
     }
     if first >= end {
-        return Ok(0);
+        return Ok(None);
     }
     *done = end;
     let start = run.start.0 + first * per_cluster - at.0;
-    let count = ((end - first) * per_cluster).min(edit.geometry().blocks_count - start);
-    edit.free(Run { start: BlockNo(start), count }, purpose)?;
-    Ok((end - first) * per_cluster)
+    let count = ((end - first) * per_cluster).min(source.geometry().blocks_count - start);
+    Ok(Some((Run { start: BlockNo(start), count }, (end - first) * per_cluster)))
 }
 
 /// Marks mapped blocks of a range as written or unwritten, as many as one leaf maps. Where the next step begins.

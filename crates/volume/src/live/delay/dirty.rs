@@ -1,6 +1,8 @@
 //! Data of one file that wait for their blocks.
 
+use crate::live::ranks::SpareLock;
 use extant_device::AlignedBuffer;
+use extant_device::sync::Mutex;
 use extant_ondisk::Geometry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -37,9 +39,50 @@ pub(crate) struct Delayed {
     pub(super) due: Option<Duration>,
 }
 
+/// Buffers of grown pieces that are kept for the next ones: to copy into memory that is new to the process costs twice as much.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    /// They hold anything.
+    buffers: Mutex<Vec<AlignedBuffer>, SpareLock>,
+    most: usize,
+}
+
+impl Spares {
+    /// None yet; at most so many bytes of them.
+    pub(super) fn new(bytes: u64) -> Self {
+        let most = usize::try_from(bytes).unwrap_or(usize::MAX) / PIECE;
+        Self { buffers: Mutex::default(), most }
+    }
+
+    /// Gives all of them up.
+    pub(super) fn clear(&self) {
+        let gone = std::mem::take(&mut *self.buffers.lock());
+        // Dropped without the lock.
+        drop(gone);
+    }
+
+    /// A buffer for a piece, of any content.
+    fn take(&self, capacity: usize) -> AlignedBuffer {
+        let spare = if capacity == PIECE { self.buffers.lock().pop() } else { None };
+        let alignment = ALIGNMENT.min(capacity.next_power_of_two());
+        spare.unwrap_or_else(|| AlignedBuffer::new(capacity, alignment))
+    }
+
+    /// A piece is gone.
+    fn give(&self, buffer: AlignedBuffer) {
+        if buffer.len() == PIECE {
+            let mut buffers = self.buffers.lock();
+            if buffers.len() < self.most {
+                buffers.push(buffer);
+            }
+        }
+    }
+}
+
 /// Data of blocks that follow each other.
 #[derive(Debug)]
 struct Piece {
+    /// Behind `end` it holds anything.
     buffer: AlignedBuffer,
     /// Bytes at its start that are no longer data.
     skipped: usize,
@@ -48,9 +91,21 @@ struct Piece {
 }
 
 impl Piece {
-    fn new(capacity: usize, len: usize) -> Self {
-        let alignment = ALIGNMENT.min(capacity.next_power_of_two());
-        Self { buffer: AlignedBuffer::new(capacity, alignment), skipped: 0, end: len }
+    /// A piece without data and room for so many bytes.
+    fn new(capacity: usize, spares: &Spares) -> Self {
+        Self { buffer: spares.take(capacity), skipped: 0, end: 0 }
+    }
+
+    /// It gets `len` bytes more, which begin at byte `at` of the file. They are zeros but for those in `written`, which are about
+    /// to be written.
+    fn grow(&mut self, len: usize, at: u64, written: &Range<u64>) {
+        let from = self.end;
+        self.end += len;
+        // Within the bytes that it gets.
+        let place = |byte: u64| from + byte.saturating_sub(at).min(len as u64) as usize;
+        let (first, last) = (place(written.start), place(written.end));
+        self.buffer[from..first].fill(0);
+        self.buffer[last.max(first)..self.end].fill(0);
     }
 
     fn len(&self) -> usize {
@@ -193,8 +248,14 @@ impl Delayed {
         parts
     }
 
-    /// Blocks that were holes are delayed from now on, as zeros.
-    pub(crate) fn insert(&mut self, blocks: Range<u64>, geometry: &Geometry) {
+    /// Blocks that were holes are delayed from now on, as zeros but for the bytes `written`, which the caller writes at once.
+    pub(crate) fn insert(
+        &mut self,
+        blocks: Range<u64>,
+        written: &Range<u64>,
+        geometry: &Geometry,
+        spares: &Spares,
+    ) {
         let block_len = geometry.block_len();
         let joins = |block: Option<u64>| block.is_some_and(|block| self.contains(block, geometry));
         let (before, behind) = (joins(blocks.start.checked_sub(1)), joins(Some(blocks.end)));
@@ -204,10 +265,10 @@ impl Delayed {
         let mut room = block_len;
         if before && let Some((first, piece)) = self.pieces.range_mut(..start).next_back() {
             debug_assert_eq!(first + (piece.len() / block_len) as u64, start, "the piece before");
-            // Room that an earlier write left: it holds zeros.
+            // Room that an earlier write left.
             let spare = (piece.buffer.len() - piece.end) / block_len;
             let taken = (blocks.end - start).min(spare as u64);
-            piece.end += taken as usize * block_len;
+            piece.grow(taken as usize * block_len, start << geometry.block_bits(), written);
             start += taken;
             room = (piece.buffer.len() * 2).min(PIECE);
         }
@@ -216,7 +277,8 @@ impl Delayed {
             // A file that is written from its start on gets ever longer pieces.
             let free = self.pieces.range(start..).next().map_or(u64::MAX, |(next, _)| next - start);
             let free = usize::try_from(free).unwrap_or(usize::MAX).saturating_mul(block_len);
-            let piece = Piece::new(len.max(room.min(free)), len);
+            let mut piece = Piece::new(len.max(room.min(free)), spares);
+            piece.grow(len, start << geometry.block_bits(), written);
             self.memory += piece.memory();
             self.pieces.insert(start, piece);
         }
@@ -252,7 +314,7 @@ impl Delayed {
     }
 
     /// Blocks are delayed no more.
-    pub(crate) fn remove(&mut self, blocks: Range<u64>, geometry: &Geometry) {
+    pub(crate) fn remove(&mut self, blocks: Range<u64>, geometry: &Geometry, spares: &Spares) {
         let block_len = geometry.block_len();
         let touched: Vec<u64> = self
             .pieces
@@ -269,7 +331,8 @@ impl Delayed {
             let kept_behind = end.saturating_sub(blocks.end) as usize * block_len;
             self.blocks -= ((piece.len() - kept_before - kept_behind) / block_len) as u64;
             if kept_before > 0 && kept_behind > 0 {
-                let mut rest = Piece::new(kept_behind, kept_behind);
+                let mut rest = Piece::new(kept_behind, spares);
+                rest.end = kept_behind;
                 let from = piece.len() - kept_behind;
                 rest.bytes_mut().copy_from_slice(&piece.bytes()[from..]);
                 self.memory += rest.memory();
@@ -280,14 +343,12 @@ impl Delayed {
                 continue;
             }
             if kept_before > 0 {
-                // What is cut off reads as zeros should the piece grow again.
-                let (from, to) = (piece.skipped + kept_before, piece.end);
-                piece.buffer[from..to].fill(0);
-                piece.end = from;
+                piece.end = piece.skipped + kept_before;
                 self.pieces.insert(start, piece);
                 continue;
             }
             self.memory -= piece.memory();
+            spares.give(piece.buffer);
         }
         self.runs = self.runs(geometry).len() as u64;
         if self.pieces.is_empty() {

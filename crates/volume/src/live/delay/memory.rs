@@ -1,8 +1,8 @@
 //! The memory that delayed data take.
 //!
 //! One limit holds for a live volume ([`LiveOptions::memory`](crate::LiveOptions::memory)). Frames of metadata take at most half of
-//! it, and inodes an eighth; delayed data take what is left by those, between an eighth and half. Whoever would delay more waits,
-//! with no lock held, until data were written; nobody fails.
+//! it, inodes an eighth, and buddies an eighth; delayed data take what is left by those, between an eighth and half. Whoever would
+//! delay more gives buddies up first, and waits, with no lock held, until data were written; nobody fails.
 
 use crate::live::ranks::DelayedMemoryLock;
 use extant_device::env::Env;
@@ -66,9 +66,14 @@ impl DelayedMemory {
         self.all / 16
     }
 
-    /// Frames take so many bytes now: delayed data may take the rest, within bounds.
-    pub(crate) fn set_frames(&self, frames: u64) {
-        let left = (self.all - self.all / 8).saturating_sub(frames);
+    /// Bytes of buddies that stay while memory is short.
+    pub(crate) fn least_buddies(&self) -> u64 {
+        self.all / 64
+    }
+
+    /// Frames and buddies take so many bytes now: delayed data may take the rest, within bounds.
+    pub(crate) fn set_others(&self, bytes: u64) {
+        let left = (self.all - self.all / 8).saturating_sub(bytes);
         self.limit.store(left.clamp(self.all / 8, self.all / 2), Ordering::Relaxed);
     }
 
@@ -95,7 +100,12 @@ impl DelayedMemory {
             used.waiting -= 1;
         }
         used.bytes += bytes;
+        let limit = self.limit.load(Ordering::Relaxed);
+        let wakes_next = used.waiting > 0 && used.bytes < limit;
         drop(used);
+        if wakes_next {
+            self.given_back.notify_one();
+        }
         Admission { memory: self, bytes }
     }
 
@@ -110,7 +120,8 @@ impl DelayedMemory {
         let has_waiting = used.waiting > 0;
         drop(used);
         if has_waiting {
-            self.given_back.notify_all();
+            // One who is admitted wakes the next where more is free: all at once would be in each other's way.
+            self.given_back.notify_one();
         }
     }
 

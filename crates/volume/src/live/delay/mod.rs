@@ -12,6 +12,7 @@ pub(crate) mod memory;
 mod reserve;
 mod writeback;
 
+use dirty::Spares;
 pub(crate) use dirty::{Delayed, Part};
 pub(crate) use writeback::writer;
 
@@ -28,7 +29,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many of those who wait for memory write at once.
-const MOST_HELPERS: u32 = 8;
+const MOST_HELPERS: u32 = 16;
 
 /// The delayed data of a volume.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Delays {
     /// Whether data are delayed at all.
     pub(crate) is_on: bool,
     pub(crate) memory: DelayedMemory,
+    /// Buffers for the next data.
+    pub(crate) spares: Spares,
     /// The files that have delayed data, by the time when these are to be written. Kept in step under the files' locks.
     files: Mutex<BTreeMap<(Duration, InodeNo), Arc<LiveInode>>, DelayListLock>,
     /// Why data of any file were lost, until somebody who waits for all is told.
@@ -51,6 +54,7 @@ impl Delays {
         Self {
             is_on,
             memory: DelayedMemory::new(memory),
+            spares: Spares::new(memory / 16),
             files: Mutex::default(),
             lost: Mutex::default(),
             waker: Mutex::default(),
@@ -89,20 +93,22 @@ impl Delays {
         drop(file);
     }
 
-    /// The file whose data are to be written first, and when.
-    fn first(&self) -> Option<(Duration, Arc<LiveInode>)> {
-        let files = self.files.lock();
-        files.first_key_value().map(|((due, _), file)| (*due, file.clone()))
+    /// When data are to be written first.
+    fn first_due(&self) -> Option<Duration> {
+        self.files.lock().first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The first file whose data nobody who waits for memory writes yet. [`Self::end_part`] follows. `None` where enough write.
+    /// The first file whose data nobody writes yet who was told of it so. [`LiveInode::end_writing`] follows.
+    fn start_first(&self) -> Option<Arc<LiveInode>> {
+        self.files.lock().values().find(|file| file.start_writing()).cloned()
+    }
+
+    /// The first file whose data nobody writes yet. [`Self::end_part`] follows. `None` where enough write.
     fn take_part(&self) -> Option<Arc<LiveInode>> {
-        if self.helpers.fetch_add(1, Ordering::Relaxed) < MOST_HELPERS {
-            let files = self.files.lock();
-            let free = files.values().find(|file| file.start_writing());
-            if let Some(file) = free {
-                return Some(file.clone());
-            }
+        if self.helpers.fetch_add(1, Ordering::Relaxed) < MOST_HELPERS
+            && let Some(file) = self.start_first()
+        {
+            return Some(file);
         }
         self.helpers.fetch_sub(1, Ordering::Relaxed);
         None

@@ -115,7 +115,7 @@ impl Volume {
     ) {
         let geometry = self.geometry();
         let (memory, reserved) = (delayed.memory(), delayed.data_reserved);
-        delayed.remove(blocks.clone(), geometry);
+        delayed.remove(blocks.clone(), geometry, &live.delays.spares);
         live.delays.memory.changed(memory, delayed.memory());
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         if per_cluster == 1 {

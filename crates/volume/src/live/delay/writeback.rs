@@ -16,9 +16,12 @@ use extant_device::Request;
 use extant_device::env::Next;
 use extant_device::sync::{Arc, Weak};
 use std::io::IoSlice;
+use std::time::Duration;
 
 /// Blocks that one operation gives places at most: as many as an extent has.
 const BLOCKS_OF_ROUND: u64 = 1 << 15;
+/// The background writer looks again after this time where all that is to be written is being written by others.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 impl Volume {
     /// Data of a file were delayed: it is written when they are old. The file's lock is held.
@@ -149,6 +152,7 @@ impl Volume {
     /// where enough others do.
     pub(crate) fn help_to_write(&self, live: &Live) -> bool {
         live.delays.wake_writer();
+        live.allocator.trim_buddies(live.delays.memory.least_buddies());
         let Some(shared) = live.delays.take_part() else { return false };
         self.write_back_file(live, &shared);
         live.delays.end_part(&shared);
@@ -157,16 +161,23 @@ impl Volume {
 
     /// One turn of the background writer: what is old, and while memory is short what is oldest.
     fn write_back_old(&self, live: &Live) -> Next {
-        let frames = live.journal.frames_count() as u64;
-        live.delays.memory.set_frames(frames * u64::from(self.geometry().block_size));
-        while let Some((due, shared)) = live.delays.first() {
+        let frames = live.journal.frames_count() as u64 * u64::from(self.geometry().block_size);
+        live.delays.memory.set_others(frames + live.allocator.buddy_bytes());
+        while let Some(due) = live.delays.first_due() {
             let left = due.saturating_sub(live.env.elapsed());
             if !left.is_zero() && !live.delays.memory.is_short() {
                 return Next::After(left);
             }
+            // What others write already would be a few bytes that came behind it.
+            let Some(shared) = live.delays.start_first() else { break };
             self.write_back_file(live, &shared);
+            shared.end_writing();
         }
-        Next::WhenWoken
+        let Some(due) = live.delays.first_due() else {
+            live.delays.spares.clear();
+            return Next::WhenWoken;
+        };
+        Next::After(due.saturating_sub(live.env.elapsed()).max(BUSY_PAUSE))
     }
 }
 

@@ -91,10 +91,11 @@ impl Volume {
             self.zero_on_device(&gap)?;
         }
         let before = delayed.memory();
-        delayed.insert(blocks.start..end, geometry);
+        let count = until(end);
+        let written = offset..offset + count as u64;
+        delayed.insert(blocks.start..end, &written, geometry, &live.delays.spares);
         admission.spend(delayed.memory() - before);
         let mut done = 0;
-        let count = until(end);
         while done < count {
             done += delayed.write(offset + done as u64, &bytes[done..count], geometry);
         }

@@ -19,6 +19,9 @@ impl Volume {
         self.write_back_file(live, &inode);
         drop(inode.read(self, LockAs::File)?);
         inode.take_lost()?;
+        if !inode.is_held() {
+            live.allocator.discard_window(file);
+        }
         // Data were on the device before the change of the inode, and every commit flushes it.
         self.commit_all()
     }

@@ -162,28 +162,29 @@ impl Volume {
         file: &mut LoadedInode,
         range: Range<FileBlock>,
     ) -> Result<Option<FileBlock>, Error> {
-        if !file.is_extent_mapped() {
-            return mapping::remove_step(edit, file, range, credits::RUNS_OF_STEP);
-        }
-        let mut from = range.start;
-        loop {
-            let run = map(self, file, from)?;
-            if !run.is_hole() {
-                break;
-            }
-            from = run.end();
-            if from >= range.end {
-                return Ok(None);
-            }
-        }
         let is_revoked = file.is_dir() || self.is_journalled(file);
         let most = if is_revoked {
             credits::REVOKED_OF_STEP
         } else {
-            u64::from(self.geometry().group_blocks(GroupNo(0))) * credits::RUNS_OF_STEP as u64
+            u64::from(self.geometry().group_blocks(GroupNo(0))) * credits::GROUPS_OF_STEP as u64
         };
-        let end = range.end.min(FileBlock(from.0 + most));
-        let next = mapping::remove_step(edit, file, from..end, credits::RUNS_OF_STEP)?;
+        let mut first = range.start;
+        while first < range.end {
+            let run = map(self, file, first)?;
+            if !run.is_hole() {
+                break;
+            }
+            first = run.end();
+        }
+        // Blocks of pointers that map nothing go too; what they do map lies in few groups by itself.
+        let (start, end) = match file.is_extent_mapped() {
+            true if first >= range.end => return Ok(None),
+            true => (first, first.0.saturating_add(most)),
+            false if is_revoked => (range.start, first.0.saturating_add(most)),
+            false => (range.start, u64::MAX),
+        };
+        let end = range.end.min(FileBlock(end));
+        let next = mapping::remove_step(edit, file, start..end, credits::GROUPS_OF_STEP)?;
         Ok(next.or((end < range.end).then_some(end)))
     }
 }
