@@ -10,6 +10,7 @@ pub(crate) fn errno(error: &Error) -> Errno {
         // A device that is too small was cut off: reading behind its end fails.
         Error::DeviceTooSmall { .. } => Errno::UCLEAN,
         Error::Format(_) | Error::NotSupported(_) => Errno::OPNOTSUPP,
+        Error::Journal(_) if error.is_late() => Errno::ROFS,
         Error::Io(_) | Error::Journal(_) => Errno::IO,
         Error::NeedsRecovery | Error::ReadOnly => Errno::ROFS,
         Error::InUse(_) => Errno::BUSY,

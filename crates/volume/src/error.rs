@@ -126,4 +126,9 @@ impl Error {
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Format(error) if error.is_corruption())
     }
+
+    /// Whether an earlier failure had made the volume read-only.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::Aborted(_)))
+    }
 }

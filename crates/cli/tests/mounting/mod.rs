@@ -1,7 +1,9 @@
 //! Mounts for the tests: each is taken away again whatever happens, and nothing waits without a limit.
 
 mod blocks;
+mod failures;
 mod hostile;
+mod kills;
 mod programs;
 mod semantics;
 mod suites;

@@ -1,13 +1,10 @@
 //! Programs of others at work on a mount, each with a comparison and e2fsck afterwards; and the server killed under them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use extant_testkit::{
-    LoopMount, Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, skip, tool, tree,
-};
+use extant_testkit::{Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, skip, tool, tree};
 
 use super::{Mount, can_mount, image};
 
@@ -22,7 +19,7 @@ fn script(text: &str, paths: &[&Path]) -> String {
 }
 
 /// The first of the programs that is not installed.
-fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
+pub(super) fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
     programs.iter().find(|program| tool(program).is_none()).copied()
 }
 
@@ -119,6 +116,42 @@ fn a_program_is_built_on_a_mount_and_runs() {
     });
 }
 
+/// A library of 25,000 lines, from its sources, with a program that uses it.
+#[test]
+fn a_rust_library_is_built_on_a_mount() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    if missing(&["rustc"]).is_some() {
+        skip!("no rustc here");
+    }
+    let Some(library) = sources("regex-syntax-0.8") else {
+        skip!("cargo keeps no sources of regex-syntax here");
+    };
+    with_tree(|_, mount, _| {
+        let text = "cd \"$1\" && cp -a \"$2\" library && mkdir out
+            for build in first second; do
+                rustc --edition 2021 --cap-lints allow -C incremental=\"$1\"/kept --crate-type lib --crate-name regex_syntax \\
+                    --cfg 'feature=\"std\"' --out-dir out library/src/lib.rs
+            done
+            echo 'fn main() { println!(\"{}\", regex_syntax::escape(\"a.b\")) }' > main.rs
+            rustc --edition 2021 -L out --extern regex_syntax=out/libregex_syntax.rlib -o program main.rs && ./program";
+        assert_eq!(script(text, &[mount.path(), &library]).trim(), "a\\.b");
+    });
+}
+
+/// The sources that cargo keeps of a crate.
+fn sources(name: &str) -> Option<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")))?;
+    let registries = fs::read_dir(home.join("registry/src")).ok()?.flatten();
+    let crates =
+        registries.flat_map(|registry| fs::read_dir(registry.path()).into_iter().flatten());
+    let mut found = crates.flatten().map(|entry| entry.path());
+    found.find(|path| path.file_name().is_some_and(|it| it.to_string_lossy().starts_with(name)))
+}
+
 #[test]
 fn sqlite_keeps_a_database_whole() {
     if let Err(why) = can_mount() {
@@ -169,49 +202,4 @@ fn postgresql_serves_from_a_mount() {
         assert!(told.trim_end().ends_with("\nt"), "{told}");
         assert!(told.contains("number of failed transactions: 0"), "{told}");
     });
-}
-
-/// What an append to a log has fsynced is there after the server was killed, while others work on the volume.
-#[test]
-fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
-    if let Err(why) = can_mount() {
-        skip!("{why}");
-    }
-    let scratch = Scratch::new();
-    let image = image(&scratch, &["-t", "ext4"], "128M");
-    let source = scratch.join("source");
-    tree::grow(&source, 5, &tree::Options::default()).expect("a tree");
-    let mut acknowledged_lines = 0;
-    for round in 0..6u64 {
-        let mount = Mount::new(&scratch, &image, &[]);
-        let point = mount.path().to_owned();
-        // Each line goes to the host only after it was fsynced on the mount.
-        let text = "mkdir -p \"$1\"/r$3 && (while cp -a \"$2\" \"$1\"/r$3/copy && rm -rf \"$1\"/r$3/copy; do :; done) 2> /dev/null &
-            for n in $(seq 100000); do
-              echo line $n > \"$1\"/r$3/f$n && sync \"$1\"/r$3/f$n && echo $n || exit 0
-            done 2> /dev/null";
-        let acknowledged = scratch.join(format!("acknowledged{round}"));
-        let mut worker = Command::new("bash")
-            .args(["-c", text, "work"])
-            .args([&point, &source])
-            .arg(round.to_string())
-            .stdout(fs::File::create(&acknowledged).expect("create"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("bash runs");
-        std::thread::sleep(Duration::from_millis(300 + 170 * round));
-        mount.kill_server();
-        worker.wait().expect("the worker ends");
-        let again = Mount::new(&scratch, &image, &[]);
-        let lines = fs::read_to_string(&acknowledged).expect("readable");
-        acknowledged_lines += lines.lines().count();
-        for line in lines.lines() {
-            let found = fs::read_to_string(again.path().join(format!("r{round}/f{line}")));
-            assert_eq!(found.expect("fsynced"), format!("line {line}\n"), "round {round}");
-        }
-        again.unmount();
-        e2fsck_fn(&image).unwrap_or_else(|said| panic!("round {round}: {said}"));
-    }
-    assert!(acknowledged_lines > 0, "nothing was fsynced before the server was killed");
-    LoopMount::new(&image, "ro").expect("the kernel mounts it");
 }

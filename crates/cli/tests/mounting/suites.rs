@@ -10,7 +10,7 @@ use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
 use super::{Mount, can_mount, image};
 
 /// A program in PATH, or where cargo puts what it installs.
-fn program(name: &str) -> Option<PathBuf> {
+pub(super) fn program(name: &str) -> Option<PathBuf> {
     let of_cargo = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -67,7 +67,14 @@ entries = [[\"nobody\",\"nogroup\"],[\"daemon\",\"daemon\"]]
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// Random reads, writes, truncations and mappings of one file.
+/// For fsx: no mappings.
+const UNMAPPED: &str = "[weights]
+mapread = 0
+mapwrite = 0
+invalidate = 0
+";
+
+/// Random reads, writes and truncations of one file, with and without mappings.
 #[test]
 fn fsx_finds_no_difference() {
     if let Err(why) = can_mount() {
@@ -77,10 +84,15 @@ fn fsx_finds_no_difference() {
     let scratch = Scratch::new();
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let mount = Mount::new(&scratch, &image, &[]);
-    for seed in 1..=6 {
-        let (is_content, said) =
-            run(&mount, "60", &fsx, &["-N", "2000", "-S", &seed.to_string(), "file"]);
-        assert!(is_content, "seed {seed}: {said}");
+    let unmapped = scratch.join("unmapped.toml");
+    fs::write(&unmapped, UNMAPPED).expect("write");
+    let unmapped = ["-f", unmapped.to_str().expect("a plain path")];
+    for seed in 1..=8 {
+        let how: &[&str] = if seed % 2 == 0 { &unmapped } else { &[] };
+        let seed = seed.to_string();
+        let args = [how, &["-N", "2000", "-S", &seed, "file"]].concat();
+        let (is_content, said) = run(&mount, "60", &fsx, &args);
+        assert!(is_content, "seed {seed} {how:?}: {said}");
     }
     mount.unmount();
     e2fsck_fn(&image).expect("healthy");

@@ -16,7 +16,7 @@ use super::live_log::LiveLog;
 use super::ranks::{CheckpointLock, ProgressLock, WakersLock};
 use super::transaction::Transaction;
 use super::{FlushOrdered, Options, Phase};
-use crate::JournalError;
+use crate::{JournalError, recovery};
 
 /// Errno that an aborted journal records: EIO.
 const EIO: i32 = 5;
@@ -271,16 +271,27 @@ impl Core {
         Ok(())
     }
 
+    /// Records the failure where the next mount and whoever looks at the volume find it.
+    fn record(&self, error: &JournalError) {
+        if let Some(log) = &self.log
+            && let Err(second) = log.set_errno(-EIO)
+        {
+            tracing::error!(%second, "the error could not be recorded in the journal");
+        }
+        let seconds = self.env.now().seconds.max(0).cast_unsigned();
+        if let Err(second) = recovery::record_abort(&*self.device, seconds, &error.to_string()) {
+            tracing::error!(%second, "the error could not be recorded in the superblock");
+        }
+    }
+
     /// The first failure of a journal or metadata write: nothing is written any more but the journal's own note of it.
     pub(super) fn abort(&self, error: JournalError) {
         if !self.latch.set(error.clone()) {
             return;
         }
         tracing::error!(%error, "the journal aborts: the volume is read-only now");
-        if let Some(log) = &self.log
-            && let Err(second) = log.set_errno(-EIO)
-        {
-            tracing::error!(%second, "the error could not be recorded in the journal");
+        if self.ordered.may_write() {
+            self.record(&error);
         }
         drop(self.progress.lock());
         self.progressed.notify_all();

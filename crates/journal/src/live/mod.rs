@@ -73,6 +73,11 @@ pub trait FlushOrdered: Send + Sync {
 
     /// The transaction is committed: blocks that it freed may be used again.
     fn committed(&self, tid: Tid);
+
+    /// Whether a failure may still be recorded on the device: not where somebody else has taken the volume.
+    fn may_write(&self) -> bool {
+        true
+    }
 }
 
 /// Nothing to flush: for tools whose data never waits.

@@ -115,6 +115,9 @@ pub fn recover(
     Ok(recovered)
 }
 
+/// `s_last_error_errcode` of a failed device, as dumpe2fs names it.
+const ERRCODE_EIO: u8 = 2;
+
 /// Recovers a volume whose journal is found from its superblock: internal, or on the device given. `None` when it has no
 /// journal.
 ///
@@ -175,6 +178,39 @@ fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), J
     raw.seal();
     target.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
     Ok(target.flush()?)
+}
+
+/// Records in the volume's superblock that the journal stopped, as `text` says: a volume that is not mounted again shows it too.
+pub(crate) fn record_abort(
+    device: &dyn Device,
+    seconds: u64,
+    text: &str,
+) -> Result<(), JournalError> {
+    let mut raw = read_superblock(device)?;
+    raw.s_state.set(raw.s_state.get() | State::ERRORS.bits());
+    raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
+    // 40 bits of seconds.
+    let (low, high) = ((seconds & 0xffff_ffff) as u32, (seconds >> 32 & 0xff) as u8);
+    let mut function = [0; 32];
+    // The last byte stays zero.
+    let len = text.len().min(function.len() - 1);
+    function[..len].copy_from_slice(&text.as_bytes()[..len]);
+    if raw.s_first_error_time.get() == 0 && raw.s_first_error_time_hi == 0 {
+        raw.s_first_error_time.set(low);
+        raw.s_first_error_time_hi = high;
+        raw.s_first_error_func = function;
+        raw.s_first_error_errcode = ERRCODE_EIO;
+    }
+    raw.s_last_error_time.set(low);
+    raw.s_last_error_time_hi = high;
+    raw.s_last_error_func = function;
+    raw.s_last_error_errcode = ERRCODE_EIO;
+    raw.s_last_error_ino.set(0);
+    raw.s_last_error_block.set(0);
+    raw.s_last_error_line.set(0);
+    raw.seal();
+    device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    Ok(device.flush()?)
 }
 
 /// Sets or clears needs_recovery in the volume's superblock on the device, and flushes it.

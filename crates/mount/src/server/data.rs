@@ -9,6 +9,11 @@ use rustix::io::Errno;
 
 use super::{Caller, Server};
 
+/// What was to be durable is not: that a volume takes no changes any more is no reason for who made his before.
+pub(super) fn lost(errno: Errno) -> Errno {
+    if errno == Errno::ROFS { Errno::IO } else { errno }
+}
+
 /// Bytes that are copied at once inside the volume.
 const COPY_STEP: usize = 1 << 20;
 /// Bytes that one request copies at most: others wait meanwhile.
@@ -82,14 +87,15 @@ impl Server {
     /// # Errors
     /// The device failed, now or before.
     pub fn fsync(&self, file: InodeNo, data_only: bool) -> Result<(), Errno> {
-        self.with(|volume| {
+        let synced = self.with(|volume| {
             if data_only {
                 volume.fdatasync(file)?
             } else {
                 volume.fsync(file)?
             };
             Ok(())
-        })
+        });
+        synced.map_err(lost)
     }
 
     /// Changes how a range of a file is allocated; `mode` as `fallocate(2)` has it.

@@ -209,6 +209,12 @@ impl Server {
         let _ = self.with(|volume| Ok(volume.release(inode, count)?));
     }
 
+    /// How many files without names are held, whose space comes free when the kernel forgets them: it says so some time after the
+    /// last one who used a file has let it go.
+    pub(crate) fn nameless_count(&self) -> usize {
+        self.with(|volume| Ok(volume.nameless_count())).unwrap_or(0)
+    }
+
     /// The figures of statfs.
     ///
     /// # Errors
@@ -228,7 +234,7 @@ impl Server {
     /// # Errors
     /// The device failed, now or before.
     pub fn sync(&self) -> Result<(), Errno> {
-        self.with(|volume| Ok(volume.sync()?))
+        self.with(|volume| Ok(volume.sync()?)).map_err(data::lost)
     }
 }
 

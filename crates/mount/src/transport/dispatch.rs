@@ -155,8 +155,28 @@ impl Dispatcher {
         Ok(Outcome::Answered)
     }
 
+    /// Sends the answer, if there is one.
+    pub(super) fn answer(
+        &self,
+        request: &Request<'_>,
+        outcome: Result<Outcome, Errno>,
+        reply: &mut Reply,
+    ) {
+        let outcome = match outcome {
+            Ok(Outcome::Silent) => return,
+            Ok(Outcome::Answered) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        let message = reply.message(request.header.unique, outcome);
+        // Where nobody waits for the answer any more, or there is none, the kernel holds nothing.
+        let is_sent = rustix::io::write(&*self.connection, message).is_ok();
+        if !is_sent || outcome.is_err() {
+            self.take_back(reply);
+        }
+    }
+
     /// An answer did not reach the kernel: it does not hold what it would have got.
-    pub(super) fn take_back(&self, reply: &Reply) {
+    fn take_back(&self, reply: &Reply) {
         for inode in reply.held() {
             self.server.forget(*inode, 1);
         }
@@ -281,7 +301,12 @@ impl Dispatcher {
             let drops_set_ids = given.write_flags & abi::WRITE_KILL_SUIDGID != 0;
             WriteBy::Caller { caller: request.caller(), drops_set_ids }
         };
-        let count = self.server.write(request.inode()?, given.offset, data, by)?;
+        let (file, mut count) = (request.inode()?, 0);
+        // The kernel takes a short answer for a failure of the device; what ended it is told instead.
+        while count < data.len() {
+            let offset = given.offset.checked_add(count as u64).ok_or(Errno::FBIG)?;
+            count += self.server.write(file, offset, &data[count..], by)?;
+        }
         // A request carries less than 4 GiB.
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
     }
@@ -395,6 +420,34 @@ impl Dispatcher {
         }
         // One request copies 64 MiB at most.
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
+    }
+}
+
+/// Bytes from which on reading and writing are long.
+const LONG: u32 = 64 << 10;
+/// Files from which on forgetting is: the last links of some may be gone.
+const MANY: u32 = 16;
+
+/// Whether a request may take so long that others should not wait for its thread.
+pub(super) fn is_long(request: &Request<'_>) -> bool {
+    let mut arguments = request.arguments();
+    match request.header.opcode {
+        opcode::FSYNC
+        | opcode::FSYNCDIR
+        | opcode::SYNCFS
+        | opcode::FALLOCATE
+        | opcode::COPY_FILE_RANGE
+        | opcode::COPY_FILE_RANGE_64
+        | opcode::DESTROY => true,
+        opcode::WRITE => request.header.len > LONG,
+        opcode::READ => arguments.take::<abi::ReadIn>().is_ok_and(|read| read.size > LONG),
+        opcode::BATCH_FORGET => {
+            arguments.take::<abi::BatchForgetIn>().is_ok_and(|given| given.count > MANY)
+        }
+        opcode::SETATTR => arguments
+            .take::<abi::SetAttrIn>()
+            .is_ok_and(|given| given.valid & abi::fattr::SIZE != 0),
+        _ => false,
     }
 }
 

@@ -53,6 +53,23 @@ impl RequestBuffer {
     }
 }
 
+/// A request that outlives its buffer.
+#[derive(Debug)]
+pub(super) struct OwnedRequest {
+    header: InHeader,
+    arguments: Box<[u8]>,
+}
+
+impl OwnedRequest {
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        Self { header: request.header, arguments: request.arguments.into() }
+    }
+
+    pub(super) fn request(&self) -> Request<'_> {
+        Request { header: self.header, arguments: &self.arguments }
+    }
+}
+
 /// A request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {

@@ -85,6 +85,10 @@ impl FlushOrdered for Hooks {
         if self.status.is_lost() { Err(mmp::lost()) } else { Ok(()) }
     }
 
+    fn may_write(&self) -> bool {
+        !self.status.is_lost()
+    }
+
     fn committed(&self, tid: Tid) {
         self.allocator.committed(tid, |piece| {
             let Some((device, geometry)) = &self.discards else { return };

@@ -58,6 +58,14 @@ impl Volume {
         self.noted(self.delete(edit, locked))
     }
 
+    /// How many files without links are kept for who holds them: their space comes free when they are released.
+    pub fn nameless_count(&self) -> usize {
+        match &self.source {
+            Source::Live(live) => live.orphans.lock().all().len(),
+            Source::Cached(_) => 0,
+        }
+    }
+
     /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size. What is broken of them is
     /// noted, and the inode left as it is: that is a checker's work, and the volume says so.
     pub(crate) fn finish_orphans(&self) -> Result<(), Error> {

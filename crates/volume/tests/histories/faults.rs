@@ -144,12 +144,13 @@ fn says_so(volume: &Volume, faulty: &FaultyDevice) -> Result<(), String> {
     }
 }
 
-/// A volume without a journal after a failure: e2fsck knows that it was not closed, and what it repairs is whole.
+/// A volume without a journal after a failure: e2fsck knows that it was not closed, or of the failure, and what it repairs is whole.
 fn repaired(devices: &Devices, was_met: bool) -> Result<(), String> {
     let files = devices.to_files();
     let preened = files.e2fsck("-p")?;
     let said = String::from_utf8_lossy(&preened.stdout);
-    if was_met && !said.contains("not cleanly unmounted") {
+    let is_known = ["not cleanly unmounted", "with errors"].iter().any(|word| said.contains(word));
+    if was_met && !is_known {
         return Err(format!("e2fsck takes it for clean: {said}"));
     }
     files.e2fsck("-fy")?;

@@ -1,0 +1,127 @@
+//! The server killed at any moment while programs of others work on the volume: what was fsynced is there.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use extant_testkit::{LoopMount, Scratch, e2fsck_fn, skip, tool, tree};
+
+use super::programs::missing;
+use super::suites::program;
+use super::{Mount, can_mount, image};
+
+/// What works on the volume meanwhile: what it is called, what it needs, and how it goes, in a directory of its own. $2 is a tree,
+/// and the program's path is $4 where it may lie beside PATH.
+const WORKS: [(&str, &[&str], &str); 11] = [
+    ("cp and rm", &["cp"], "while cp -a \"$2\" copy && rm -rf copy; do :; done"),
+    ("tar", &["tar"], "while tar -C \"$2\" -cf a.tar --exclude=socket . && mkdir copy && tar -C copy -xf a.tar && rm -rf copy; do :; done"),
+    ("rsync", &["rsync"], "while rsync -aHAX \"$2\"/ copy/ && rm -rf copy; do :; done"),
+    (
+        "git",
+        &["git"],
+        "export HOME=$PWD; git init -q . && git config user.email a@example.org && git config user.name a
+         for n in $(seq 1000); do seq $n $((n * 30)) > f$((n % 7)) && git add f* && git commit -qm $n; done",
+    ),
+    (
+        "a build",
+        &["cc", "ar"],
+        "while :; do for n in $(seq 9); do echo \"int f$n(void) { return $n; }\" > f$n.c && cc -c f$n.c; done; ar rcs lib.a f*.o; rm -f f* lib.a; done",
+    ),
+    (
+        "sqlite",
+        &["sqlite3"],
+        "sqlite3 db 'CREATE TABLE t(n)'; for n in $(seq 10000); do sqlite3 db \"INSERT INTO t VALUES($n)\" || break; done",
+    ),
+    ("fsx", &["fsx"], "for seed in $(seq 1000); do \"$4\" -N 300 -S $seed file || break; done"),
+    (
+        "fsx without mappings",
+        &["fsx"],
+        "printf '[weights]\\nmapread = 0\\nmapwrite = 0\\ninvalidate = 0\\n' > config
+         for seed in $(seq 1000); do \"$4\" -f config -N 300 -S $seed file || break; done",
+    ),
+    (
+        "fio",
+        &["fio"],
+        "while \"$4\" --name=it --rw=randwrite --bs=4k --size=4m --fsync=32 --verify=crc32c --do_verify=1; do :; done",
+    ),
+    (
+        "stress-ng",
+        &["stress-ng"],
+        "\"$4\" --temp-path . --dentry 1 --rename 1 --hdd 1 --hdd-bytes 4m --timeout 20",
+    ),
+    (
+        "pgbench",
+        &["setpriv"],
+        "bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1) && chown 65534 . && as() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
+         as \"$bin\"/initdb -D db -A trust -U us && as timeout 20 \"$bin\"/postgres -D db -h '' -k \"$PWD\"",
+    ),
+];
+
+/// Each line goes to the host only after its file was fsynced on the mount.
+const FSYNCS: &str =
+    "mkdir -p \"$1\"/r$3/work && (cd \"$1\"/r$3/work && eval \"$5\") > /dev/null 2>&1 &
+    until [ -d \"$1\"/r$3/work ]; do sleep 0.01; done
+    for n in $(seq 100000); do
+      echo line $n > \"$1\"/r$3/f$n && sync \"$1\"/r$3/f$n && echo $n || exit 0
+    done 2> /dev/null";
+
+#[test]
+fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "256M");
+    let source = scratch.join("source");
+    tree::grow(&source, 5, &tree::Options::default()).expect("a tree");
+    let (mut acknowledged_lines, mut missed) = (0, Vec::new());
+    for (round, (what, needs, work)) in (0u64..).zip(WORKS) {
+        let own = program(needs[0]);
+        if let Some(needed) = missing(needs).filter(|_| own.is_none()) {
+            missed.push(format!("{what}: no {needed}"));
+            continue;
+        }
+        let mount = Mount::new(&scratch, &image, &[]);
+        let point = mount.path().to_owned();
+        let acknowledged = scratch.join(format!("acknowledged{round}"));
+        let mut worker = Command::new("bash")
+            .args(["-c", FSYNCS, "work"])
+            .args([&point, &source])
+            .arg(round.to_string())
+            .arg(own.unwrap_or_default())
+            .arg(work)
+            .stdout(fs::File::create(&acknowledged).expect("create"))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("bash runs");
+        std::thread::sleep(Duration::from_millis(400 + 97 * round));
+        mount.kill_server();
+        worker.wait().expect("the worker ends");
+        let again = Mount::new(&scratch, &image, &[]);
+        let lines = fs::read_to_string(&acknowledged).expect("readable");
+        acknowledged_lines += lines.lines().count();
+        for line in lines.lines() {
+            let found = fs::read_to_string(again.path().join(format!("r{round}/f{line}")));
+            assert_eq!(found.expect("fsynced"), format!("line {line}\n"), "{what}");
+        }
+        if what == "sqlite" {
+            assert_database_is_whole(&again.path().join(format!("r{round}/work/db")));
+        }
+        let _ = fs::remove_dir_all(again.path().join(format!("r{round}")));
+        again.unmount();
+        e2fsck_fn(&image).unwrap_or_else(|said| panic!("{what}: {said}"));
+    }
+    assert!(acknowledged_lines > 0, "nothing was fsynced before the server was killed");
+    LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    if !missed.is_empty() {
+        skip!("{}", missed.join(", "));
+    }
+}
+
+fn assert_database_is_whole(database: &Path) {
+    let sqlite = tool("sqlite3").expect("it was there");
+    let checked = Command::new(sqlite.path()).arg(database).arg("PRAGMA integrity_check").output();
+    let said = String::from_utf8_lossy(&checked.expect("sqlite3 runs").stdout).into_owned();
+    assert_eq!(said.trim(), "ok");
+}

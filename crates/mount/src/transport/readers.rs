@@ -1,0 +1,331 @@
+//! Which threads wait for requests.
+//!
+//! To wake a thread on another processor costs more than most answers. So one thread is on duty as a rule: it answers what it reads,
+//! and looks for the next request for a moment before it sleeps, since the program that got its answer mostly asks again at once. The
+//! others wait to be called: when requests pile up, before something long while several programs ask, and by a watch that sees that
+//! whoever is on duty does not come back.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How often the watch looks, and after how many looks without a request it sleeps.
+const LOOK: Duration = Duration::from_millis(1);
+const QUIET_LOOKS: u32 = 50;
+/// So many requests back is lately.
+const LATELY: u32 = 64;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Threads that read, or will again soon.
+    on_duty: usize,
+    /// Threads that wait to be called.
+    waiting: usize,
+    /// Calls that no thread has followed yet.
+    calls: usize,
+    /// The mount is gone.
+    is_over: bool,
+}
+
+/// The threads of a mount that read requests.
+#[derive(Debug)]
+pub(super) struct Readers {
+    state: Mutex<State>,
+    called: Condvar,
+    /// Somebody waits to be called: told without the lock, so it may be late.
+    has_waiting: AtomicBool,
+    /// Threads that look or sleep for a request now.
+    reading: AtomicUsize,
+    /// Requests so far.
+    requests: AtomicU64,
+    /// The program that asked last, and how many requests more count as lately.
+    last_program: AtomicU32,
+    lately: AtomicU32,
+    /// The watch is awake.
+    watches: AtomicBool,
+    is_watch_wanted: Mutex<bool>,
+    watch: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Readers {
+    /// So many threads are called already.
+    pub(super) fn new(calls: usize) -> Self {
+        Self {
+            state: Mutex::new(State { calls, ..State::default() }),
+            called: Condvar::new(),
+            has_waiting: AtomicBool::new(false),
+            reading: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+            last_program: AtomicU32::new(0),
+            lately: AtomicU32::new(0),
+            watches: AtomicBool::new(false),
+            is_watch_wanted: Mutex::new(false),
+            watch: Condvar::new(),
+        }
+    }
+
+    /// Waits to be called; `false` when the mount is gone.
+    pub(super) fn wait(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.waiting += 1;
+        self.has_waiting.store(true, Ordering::Relaxed);
+        while state.calls == 0 && !state.is_over {
+            state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        self.has_waiting.store(state.waiting > 0, Ordering::Relaxed);
+        if state.is_over {
+            return false;
+        }
+        state.calls -= 1;
+        state.on_duty += 1;
+        true
+    }
+
+    /// Calls another thread, if one waits.
+    pub(super) fn call(&self) {
+        if !self.has_waiting.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.waiting > state.calls {
+            state.calls += 1;
+            drop(state);
+            self.called.notify_one();
+        }
+    }
+
+    /// A thread on duty has found nothing to do: it may go where another one is there.
+    pub(super) fn may_go(&self) -> bool {
+        let mut state = lock(&self.state);
+        let may_go = state.on_duty + state.calls > 1;
+        if may_go {
+            state.on_duty -= 1;
+        }
+        may_go
+    }
+
+    /// A thread goes to do something long: somebody else is on duty meanwhile, if anybody is left.
+    pub(super) fn go(&self) {
+        let mut state = lock(&self.state);
+        state.on_duty -= 1;
+        if state.on_duty == 0 && state.waiting > state.calls {
+            state.calls += 1;
+            drop(state);
+            self.called.notify_one();
+        }
+    }
+
+    /// It has come back; whether it is needed.
+    pub(super) fn come_back(&self) -> bool {
+        let mut state = lock(&self.state);
+        let is_needed = state.on_duty + state.calls == 0;
+        if is_needed {
+            state.on_duty += 1;
+        }
+        is_needed
+    }
+
+    /// A thread looks for a request from now on.
+    pub(super) fn starts_reading(&self) {
+        self.reading.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It looks no longer, and has none.
+    pub(super) fn stops_reading(&self) {
+        self.reading.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// It has one, of `program` (0 for the kernel itself). `slept` says that it slept before: the watch may sleep too.
+    pub(super) fn has_read(&self, program: u32, slept: bool) {
+        // What several threads do to these at once may be lost: they are estimates.
+        if program != 0 && self.last_program.load(Ordering::Relaxed) != program {
+            self.last_program.store(program, Ordering::Relaxed);
+            self.lately.store(LATELY, Ordering::Relaxed);
+        } else {
+            let left = self.lately.load(Ordering::Relaxed).saturating_sub(1);
+            self.lately.store(left, Ordering::Relaxed);
+        }
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        self.reading.fetch_sub(1, Ordering::SeqCst);
+        if slept && !self.watches.load(Ordering::SeqCst) {
+            self.wake_watch();
+        }
+    }
+
+    /// Whether several programs asked lately.
+    pub(super) fn are_several(&self) -> bool {
+        self.lately.load(Ordering::Relaxed) > 0
+    }
+
+    /// The mount is gone: nobody waits any more.
+    pub(super) fn end(&self) {
+        lock(&self.state).is_over = true;
+        self.called.notify_all();
+        self.wake_watch();
+    }
+
+    /// Calls a thread whenever nobody has looked for requests for a while, until the mount is gone. Sleeps while nothing is asked.
+    pub(super) fn watch(&self) {
+        while self.sleep_until_asked() {
+            let (mut seen, mut quiet) = (self.requests.load(Ordering::SeqCst), 0);
+            loop {
+                std::thread::sleep(LOOK);
+                let now = self.requests.load(Ordering::SeqCst);
+                let is_still = now == seen;
+                seen = now;
+                if self.reading.load(Ordering::SeqCst) > 0 {
+                    quiet = if is_still { quiet + 1 } else { 0 };
+                } else if is_still {
+                    // Whoever is on duty has not come back since the last look.
+                    self.call();
+                }
+                if lock(&self.state).is_over {
+                    return;
+                }
+                if quiet > QUIET_LOOKS {
+                    self.watches.store(false, Ordering::SeqCst);
+                    // A request that did not see that was counted before.
+                    if self.requests.load(Ordering::SeqCst) == seen {
+                        break;
+                    }
+                    self.watches.store(true, Ordering::SeqCst);
+                    quiet = 0;
+                }
+            }
+        }
+    }
+
+    /// The watch sleeps until there is a request; `false` when the mount is gone.
+    fn sleep_until_asked(&self) -> bool {
+        let mut is_wanted = lock(&self.is_watch_wanted);
+        while !*is_wanted {
+            is_wanted = self.watch.wait(is_wanted).unwrap_or_else(PoisonError::into_inner);
+        }
+        *is_wanted = false;
+        self.watches.store(true, Ordering::SeqCst);
+        drop(is_wanted);
+        !lock(&self.state).is_over
+    }
+
+    fn wake_watch(&self) {
+        *lock(&self.is_watch_wanted) = true;
+        self.watch.notify_one();
+    }
+}
+
+/// What a thread that reads requests is to the others while it lives.
+#[derive(Debug)]
+pub(super) struct Reader<'a>(pub(super) &'a Readers);
+
+impl Drop for Reader<'_> {
+    /// One that panics leaves its place to another; one that ends has seen the end of the mount, or an error that all would see.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return self.0.end();
+        }
+        let mut state = lock(&self.0.state);
+        state.on_duty = state.on_duty.saturating_sub(1);
+        state.calls += 1;
+        drop(state);
+        self.0.called.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::thread;
+
+    fn state(readers: &Readers) -> (usize, usize) {
+        let state = lock(&readers.state);
+        (state.on_duty, state.calls)
+    }
+
+    #[test]
+    fn the_last_one_on_duty_stays() {
+        let readers = Readers::new(2);
+        assert!(readers.wait() && readers.wait());
+        assert!(readers.may_go());
+        assert!(!readers.may_go());
+        assert_eq!(state(&readers), (1, 0));
+    }
+
+    #[test]
+    fn who_does_something_long_is_stood_in_for_and_not_needed_afterwards() {
+        let readers = Arc::new(Readers::new(1));
+        assert!(readers.wait());
+        let other = thread::spawn({
+            let readers = readers.clone();
+            move || readers.wait()
+        });
+        while !readers.has_waiting.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+        readers.go();
+        assert!(other.join().expect("no panic"));
+        assert_eq!(state(&readers), (1, 0));
+        assert!(!readers.come_back());
+        // Now that one goes, and nobody is left to call.
+        readers.go();
+        assert_eq!(state(&readers), (0, 0));
+        assert!(readers.come_back());
+    }
+
+    #[test]
+    fn the_end_wakes_who_waits_and_the_watch() {
+        let readers = Arc::new(Readers::new(0));
+        let waits = [0, 1].map(|_| {
+            let readers = readers.clone();
+            thread::spawn(move || readers.wait())
+        });
+        let watch = thread::spawn({
+            let readers = readers.clone();
+            move || readers.watch()
+        });
+        drop(Reader(&readers));
+        assert!(waits.into_iter().all(|wait| !wait.join().expect("no panic")));
+        watch.join().expect("no panic");
+    }
+
+    #[test]
+    fn a_thread_is_called_where_the_one_on_duty_does_not_come_back() {
+        let readers = Arc::new(Readers::new(1));
+        assert!(readers.wait());
+        let watch = thread::spawn({
+            let readers = readers.clone();
+            move || readers.watch()
+        });
+        let other = thread::spawn({
+            let readers = readers.clone();
+            move || readers.wait()
+        });
+        readers.starts_reading();
+        readers.has_read(0, true);
+        assert!(other.join().expect("no panic"), "it was called");
+        readers.end();
+        watch.join().expect("no panic");
+    }
+
+    #[test]
+    fn several_programs_ask_where_more_than_one_did_lately() {
+        let readers = Readers::new(1);
+        let ask = |program| {
+            readers.starts_reading();
+            readers.has_read(program, false);
+        };
+        ask(7);
+        (0..LATELY).for_each(|_| ask(7));
+        assert!(!readers.are_several());
+        ask(8);
+        assert!(readers.are_several());
+        // The kernel's own requests name nobody.
+        (0..LATELY).for_each(|_| ask(0));
+        assert!(!readers.are_several());
+    }
+}
