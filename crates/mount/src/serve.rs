@@ -26,6 +26,8 @@ use crate::transport::{FUSE_DEVICE, Fuse, Transport};
 pub(crate) const MOUNTED: &str = "mounted";
 pub(crate) const READY: &str = "ready";
 pub(crate) const ASKS_TO_STOP: &str = "asks-to-stop";
+/// The mount is gone; whatever is mounted there from now on is another one, even of the same device number.
+pub(crate) const UNMOUNTED: &str = "unmounted";
 /// What that one tells the server.
 pub(crate) const STOP: &str = "stop";
 
@@ -220,7 +222,13 @@ fn watch(
 fn wait_for_the_end(events: &Receiver<Event>, control: &Mutex<UnixStream>) -> io::Result<()> {
     loop {
         match events.recv() {
-            Ok(Event::Unmounted(outcome)) => return outcome,
+            Ok(Event::Unmounted(outcome)) => {
+                if outcome.is_ok() {
+                    // Before the image is free: who waits for it may mount there again.
+                    tell(control, UNMOUNTED);
+                }
+                return outcome;
+            }
             // The process outside unmounts, and says when that does not work; without it this is the end.
             Ok(Event::Signal) if tell(control, ASKS_TO_STOP) => {}
             Ok(Event::Signal | Event::Stop) | Err(_) => return Ok(()),

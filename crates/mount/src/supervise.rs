@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 
 use crate::MountError;
 use crate::mountpoint::{Detach, detach, mount_at};
-use crate::serve::{ASKS_TO_STOP, MOUNTED, READY, STOP};
+use crate::serve::{ASKS_TO_STOP, MOUNTED, READY, STOP, UNMOUNTED};
 
 /// Where messages of the server go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -96,6 +96,8 @@ pub fn supervise(
                 }
             }
             Event::Line(line) if line == ASKS_TO_STOP => outside.stop(&sender),
+            // Its device number may soon be another mount's.
+            Event::Line(line) if line == UNMOUNTED => outside.device = None,
             Event::Line(line) => {
                 if let Some(device) = line.strip_prefix(MOUNTED) {
                     outside.device = Some(device.trim().to_owned());

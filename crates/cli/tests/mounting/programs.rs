@@ -194,7 +194,10 @@ fn postgresql_serves_from_a_mount() {
             setpriv=$4; as() { \"$setpriv\" --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
             cd \"$1\"/run; as \"$3\"/initdb -D \"$1\"/db -A trust -U us > /dev/null
             as \"$3\"/pg_ctl -D \"$1\"/db -w -o \"-k $1/run -h ''\" -l \"$1\"/run/log start > /dev/null
-            trap 'as \"$3\"/pg_ctl -D \"$1\"/db -m fast -w stop > /dev/null' EXIT
+            pid=$(head -n 1 \"$1\"/db/postmaster.pid)
+            # It has the volume until it is gone, which is after it says that it has stopped.
+            trap 'as \"$3\"/pg_ctl -D \"$1\"/db -m fast -w stop > /dev/null
+                for n in $(seq 100); do kill -0 $pid 2> /dev/null || break; sleep 0.1; done' EXIT
             as \"$3\"/pgbench -h \"$1\"/run -U us -i -q -s 2 postgres 2> /dev/null > /dev/null
             as \"$3\"/pgbench -h \"$1\"/run -U us -c 4 -T 5 postgres 2>&1
             as \"$3\"/psql -h \"$1\"/run -U us -Atc 'SELECT sum(abalance) = (SELECT sum(tbalance) FROM pgbench_tellers) FROM pgbench_accounts' postgres";

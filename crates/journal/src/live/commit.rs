@@ -83,7 +83,6 @@ impl Core {
             let is_open = self.open_next(0);
             assert!(is_open, "room was made for the next transaction");
         }
-        self.ordered.committed(tid);
         self.progressed.notify_all();
         Ok(())
     }
@@ -162,6 +161,8 @@ impl Core {
             }
             self.keep_from_home(revoked);
         }
+        // Before anybody who waits for this commit goes on: mostly for the space that it frees.
+        self.ordered.committed(tid);
         let mut progress = self.progress.lock();
         if let Some(log) = &self.log {
             let start = progress.head;
