@@ -53,7 +53,7 @@ fn walk(scratch: &Scratch, image: &Path, name: &str, options: &str) -> bool {
         find . -xdev -mindepth 1 -maxdepth 1 | head -n 20 | while read -r f; do mv \"$f\" ./moved; timeout 2 rm -rf ./moved; done
         true";
     let status = Command::new("timeout")
-        .args(["-k", "5", "30", "bash", "-c", text])
+        .args(["-k", "5", "120", "bash", "-c", text])
         .current_dir(mount.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
