@@ -48,19 +48,19 @@ const WORKS: [(&str, &[&str], &str); 11] = [
     (
         "stress-ng",
         &["stress-ng"],
-        "\"$4\" --temp-path . --dentry 1 --rename 1 --hdd 1 --hdd-bytes 4m --timeout 20",
+        "\"$4\" --temp-path . --dentry 1 --rename 1 --hdd 1 --hdd-bytes 4m --timeout 4",
     ),
     (
         "pgbench",
         &["setpriv"],
         "bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1) && chown 65534 . && as() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
-         as \"$bin\"/initdb -D db -A trust -U us && as timeout 20 \"$bin\"/postgres -D db -h '' -k \"$PWD\"",
+         as \"$bin\"/initdb -D db -A trust -U us && as \"$bin\"/postgres -D db -h '' -k \"$PWD\"",
     ),
 ];
 
-/// Each line goes to the host only after its file was fsynced on the mount.
+/// Each line goes to the host only after its file was fsynced on the mount. The work ends by itself: some goes on without its volume.
 const FSYNCS: &str =
-    "mkdir -p \"$1\"/r$3/work && (cd \"$1\"/r$3/work && eval \"$5\") > /dev/null 2>&1 &
+    "mkdir -p \"$1\"/r$3/work && (cd \"$1\"/r$3/work && exec timeout -k 1 5 bash -c \"$5\" work \"$@\") > /dev/null 2>&1 &
     until [ -d \"$1\"/r$3/work ]; do sleep 0.01; done
     for n in $(seq 100000); do
       echo line $n > \"$1\"/r$3/f$n && sync \"$1\"/r$3/f$n && echo $n || exit 0
