@@ -245,5 +245,6 @@ fn side(setting: &Setting, who: &str, point: &Path, work: Work, extra: &[PathBuf
         sparse: Some(VOLUME),
         steps: vec![step(timed)],
         sync: true,
+        is_reported: false,
     }
 }
