@@ -302,7 +302,7 @@ fn an_image_opened_with_a_limit_takes_any_file() {
     extant::format(&device, ["-t", "ext4"]).unwrap();
     drop(device);
     let options = LiveOptions { memory: 16 << 20, ..LiveOptions::default() };
-    let bytes: Vec<u8> = (0..20_u32 << 20).map(|at| (at / 4096 ^ at) as u8).collect();
+    let bytes: Vec<u8> = (0..20_u32 << 20).map(|at| ((at / 4096) ^ at) as u8).collect();
     let fs = FileSystem::open_with(&image, &options, Direct::WherePossible).unwrap();
     fs.write("/file", &bytes).unwrap();
     fs.close().unwrap();
