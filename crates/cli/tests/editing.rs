@@ -292,7 +292,7 @@ fn memory_limits_what_changes_an_image() {
     let image = image!(&["-t", "ext4"]);
     let scratch = Scratch::new();
     let file = scratch.join("file");
-    let bytes: Vec<u8> = (0..24_u32 << 20).map(|at| (at / 4096 ^ at) as u8).collect();
+    let bytes: Vec<u8> = (0..24_u32 << 20).map(|at| ((at / 4096) ^ at) as u8).collect();
     std::fs::write(&file, &bytes).unwrap();
     let file = file.display();
     script(
