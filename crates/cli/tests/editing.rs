@@ -172,7 +172,7 @@ fn failures_name_the_file_and_change_nothing() {
     refused(&image, "rmdir @/dir", 1, &at("dir: directory not empty"));
     refused(&image, "mkdir @/dir", 1, &at("dir: file exists"));
     refused(&image, "mkdir @/none/dir", 1, "no such file or directory");
-    refused(&image, "ln @/dir @/other", 1, &at("other"));
+    refused(&image, "ln @/dir @/other", 1, &at("dir: is a directory"));
     refused(&image, "ln -s x @/file", 1, "file exists");
     refused(&image, "mv @/dir @/dir/below", 1, &at("dir"));
     refused(&image, "mv @/missing @/there", 1, &missing);

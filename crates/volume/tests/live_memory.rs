@@ -1,12 +1,12 @@
-//! The memory limit: a volume of many groups works with the least there may be, and takes no more.
+//! The memory limit: a volume of many groups works with the least there may be, and takes no more. Alone in its process, whose memory is
+//! what is looked at.
 
 use extant_device::env::Env;
 use extant_device::sync::thread;
 use extant_device::{Direct, FileDevice};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
-use extant_volume::edit::{AllocationRequest, Purpose};
-use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume, testing};
+use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume};
 use std::sync::Arc;
 
 /// What is enough, but for the groups.
@@ -75,47 +75,5 @@ fn a_volume_of_many_groups_works_with_the_least_memory() {
     }
     let taken = peak() - before;
     assert!(taken <= memory + (8 << 20), "{} MiB were taken of {}", taken >> 20, memory >> 20);
-    e2fsck_fn(&image.path()).unwrap();
-}
-
-/// Buddies count under the limit: there are never more than their share, and they go first when data want the memory.
-#[test]
-fn buddies_go_when_memory_is_short() {
-    if tool("mke2fs").is_none() {
-        skip!("mke2fs is not installed");
-    }
-    let options = ["-t", "ext4", "-b", "1024", "-N", "65536", "-E", "lazy_itable_init=1"];
-    let image = TempImage::by_mke2fs(32 << 30, &options).unwrap();
-    let memory = LEAST + 4096 * PER_GROUP;
-    let volume = open(&image, &LiveOptions { memory, ..LiveOptions::default() });
-    let geometry = volume.geometry().clone();
-    let look_at_all = || {
-        for group in (0..geometry.groups_count).map(GroupNo) {
-            let request = AllocationRequest {
-                inode: InodeNo::ROOT,
-                purpose: Purpose::Metadata,
-                goal: Some(geometry.group_start(group)),
-                count: 4,
-                part: None,
-            };
-            testing::find(&volume, request).unwrap();
-            let taken = testing::buddy_bytes(&volume).unwrap();
-            assert!(taken <= memory / 8 + 4096, "{taken} bytes of {memory} at {group:?}");
-        }
-    };
-    look_at_all();
-    let full = testing::buddy_bytes(&volume).unwrap();
-    assert!(full > memory / 16, "{full} bytes: all groups were looked at");
-    // More than may be delayed: whoever writes waits for memory.
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
-    let piece = vec![7; 256 << 10];
-    for at in 0..64 {
-        volume.write(file, at * piece.len() as u64, &piece).unwrap();
-    }
-    let left = testing::buddy_bytes(&volume).unwrap();
-    assert!(left < full / 2, "{left} bytes of {full} are left");
-    // They are made again.
-    look_at_all();
-    volume.close().unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }

@@ -93,6 +93,7 @@ pub fn apply<E: Edit>(edit: &mut E, file: &mut LoadedInode, plan: Plan) -> Resul
     while let Some(from) = next {
         let range = from..FileBlock(MAX_FILE_BLOCKS);
         let removed = indirect::remove_step(edit, file, range, usize::MAX)?;
+        removed.free_map(edit)?;
         (next, freed) = (removed.next, freed + removed.map_freed);
     }
     file.inode.flags.insert(InodeFlags::EXTENTS);

@@ -49,9 +49,7 @@ pub(super) fn insert<E: Edit>(
             while let Some(from) = next {
                 // What was mapped is the caller's to take back.
                 let back = remove_step(edit, file, from..FileBlock(block.0 + 1), usize::MAX)?;
-                let gone: Vec<_> =
-                    back.map_runs.iter().map(|run| (*run, Purpose::Metadata)).collect();
-                edit.free_all(&gone)?;
+                back.free_map(edit)?;
                 (next, freed) = (back.next, freed + back.map_freed);
             }
             // More than was made: there were blocks of pointers that mapped nothing before.

@@ -288,8 +288,7 @@ pub fn remove_step<E: Edit>(
         indirect::remove_step(edit, file, range, most)?
     };
     let mut freed = removed.map_freed;
-    let mut gone: Vec<(Run, Purpose)> =
-        removed.map_runs.iter().map(|run| (*run, Purpose::Metadata)).collect();
+    let mut gone = removed.map_gone();
     // Runs come in the order of the file; two of them may have lain in one cluster.
     let mut done = 0;
     for (at, run) in &removed.runs {
@@ -317,6 +316,18 @@ pub(super) struct Removed {
     pub groups: Groups,
     /// Where the next step begins.
     pub next: Option<FileBlock>,
+}
+
+impl Removed {
+    /// What is to be freed of the map itself.
+    fn map_gone(&self) -> Vec<(Run, Purpose)> {
+        self.map_runs.iter().map(|run| (*run, Purpose::Metadata)).collect()
+    }
+
+    /// Frees that alone: what was mapped stays somebody's.
+    pub(super) fn free_map<E: Edit>(&self, edit: &mut E) -> Result<(), Error> {
+        edit.free_all(&self.map_gone())
+    }
 }
 
 /// Groups that a step frees blocks of. Each costs a bitmap and a descriptor, so they are what bounds the step.
