@@ -47,7 +47,8 @@ fn a_profile_runs_on_a_volume_in_process() {
     if tool("e2fsck").is_none() {
         return skipped("no e2fsprogs here");
     }
-    let image = TempImage::by_mke2fs(512 << 20, &["-t", "ext4"]).unwrap();
+    // More than a fast machine fills in the second that the profile runs.
+    let image = TempImage::by_mke2fs(8 << 30, &["-t", "ext4", "-N", "1000000"]).unwrap();
     let scratch = Scratch::new();
     let path = scratch.join("profile");
     std::fs::write(&path, profile("/")).unwrap();

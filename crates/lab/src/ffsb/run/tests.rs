@@ -91,7 +91,8 @@ fn every_operation_runs_on_what_is_mounted() {
 
 #[test]
 fn every_operation_runs_on_a_volume_in_process() {
-    let device = extant::MemoryDevice::new(256 << 20);
+    // More than a fast machine fills in a second.
+    let device = extant::MemoryDevice::new(2 << 30);
     extant::format(&device, ["-t", "ext4"]).expect("it is formatted");
     let fs = extant::FileSystem::on_device(Arc::new(device)).expect("it opens");
     let profile: Profile = every_operation("/").parse().expect("it is good");
