@@ -143,7 +143,7 @@ fn limits_are_judged_hard_at_once_and_soft_after_the_grace_time() {
     let mut file = named(&edit, "file");
     let to = Owners { uid: 7, gid: 0, project: 0 };
     quota::transfer(&mut edit, &file, to, Limits::Judged).unwrap();
-    file.inode.uid = 7;
+    (file.inode.uid, file.inode.gid) = (7, 0);
     let limits = QuotaRecord {
         id: 7,
         block_hard: 20,
