@@ -86,9 +86,10 @@ fn compare(base: &Base, list: &[&str]) {
             assert!(same.is_ok_and(|status| status.success()), "{what}: bytes changed");
             continue;
         }
-        if text(&answer.stdout).contains("e2fsck -fD")
-            || text(&answer.stderr).contains("e2fsck -fD")
-        {
+        let is_packed_later = [&answer.stdout, &answer.stderr]
+            .into_iter()
+            .any(|said| text(said).contains("e2fsck -fD"));
+        if is_packed_later {
             // The hash seed decides whether a directory block has room for its checksum. Where it has none the twin leaves the
             // packing, and an unclean volume, to e2fsck.
             let e2fsck = tool("e2fsck").expect("asked for before");
@@ -96,6 +97,13 @@ fn compare(base: &Base, list: &[&str]) {
             assert!(packed.status.code().is_some_and(|code| code <= 1), "{what}: {packed:?}");
         }
         let (mut ours_now, mut theirs_now) = (fields(&ours), fields(&theirs));
+        if is_packed_later {
+            // Its check was at another time.
+            for field in ["Last checked", "Mount count"] {
+                ours_now.remove(field);
+                theirs_now.remove(field);
+            }
+        }
         if words.contains("dir_index") || words.contains("metadata_csum") {
             // Directories that are packed anew may take fewer blocks than the twin leaves them.
             let free = [&mut ours_now, &mut theirs_now].map(|fields| {
