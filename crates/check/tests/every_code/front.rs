@@ -24,6 +24,21 @@ fn forget_recovery(hand: &mut Hand) {
     hand.superblock(|raw| incompat(raw, IncompatFeatures::RECOVER, false));
 }
 
+/// What is found beside the answer to a journal whose inode is lost.
+const JOURNAL_LOST: &[Code] = &[
+    Code::JournalInvalid,
+    Code::JournalInodeMode,
+    Code::BlockBitmapWrong,
+    Code::GroupFreeBlocksWrong,
+    Code::FreeBlocksTotalWrong,
+];
+
+/// The inode of the journal, and its copy in the superblock.
+fn lose_journal(hand: &mut Hand) {
+    hand.superblock(|raw| raw.s_jnl_backup_type = 0);
+    hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
+}
+
 pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::SuperblockInvalid,
@@ -116,51 +131,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
         ],
         |hand| hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0)),
     ),
-    with(
-        Code::JournalDeleted,
-        EXT4,
-        &[
-            Code::JournalInvalid,
-            Code::JournalInodeMode,
-            Code::BlockBitmapWrong,
-            Code::GroupFreeBlocksWrong,
-            Code::FreeBlocksTotalWrong,
-        ],
-        |hand| {
-            hand.superblock(|raw| raw.s_jnl_backup_type = 0);
-            hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
-        },
-    ),
-    with(
-        Code::JournalRecreate,
-        EXT4,
-        &[
-            Code::JournalInvalid,
-            Code::JournalInodeMode,
-            Code::BlockBitmapWrong,
-            Code::GroupFreeBlocksWrong,
-            Code::FreeBlocksTotalWrong,
-        ],
-        |hand| {
-            hand.superblock(|raw| raw.s_jnl_backup_type = 0);
-            hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
-        },
-    ),
-    with(
-        Code::JournalRegenerated,
-        EXT4,
-        &[
-            Code::JournalInvalid,
-            Code::JournalInodeMode,
-            Code::BlockBitmapWrong,
-            Code::GroupFreeBlocksWrong,
-            Code::FreeBlocksTotalWrong,
-        ],
-        |hand| {
-            hand.superblock(|raw| raw.s_jnl_backup_type = 0);
-            hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
-        },
-    ),
+    with(Code::JournalDeleted, EXT4, JOURNAL_LOST, lose_journal),
+    with(Code::JournalRecreate, EXT4, JOURNAL_LOST, lose_journal),
+    with(Code::JournalRegenerated, EXT4, JOURNAL_LOST, lose_journal),
     on(Code::JournalSuperblockCorrupt, EXT4, |hand| {
         // More blocks than the file has.
         hand.block(log_block(hand, 0), |bytes| bytes[0x10..0x14].fill(0xff));

@@ -60,8 +60,8 @@ const WORKS: [(&str, &[&str], &str); 11] = [
 
 /// Each line goes to the host only after its file was fsynced on the mount. The work ends by itself: some goes on without its volume.
 const FSYNCS: &str =
-    "mkdir -p \"$1\"/r$3/work && (cd \"$1\"/r$3/work && exec timeout -k 1 5 bash -c \"$5\" work \"$@\") > /dev/null 2>&1 &
-    until [ -d \"$1\"/r$3/work ]; do sleep 0.01; done
+    "mkdir -p \"$1\"/r$3/busy && (cd \"$1\"/r$3/busy && exec timeout -k 1 5 bash -c \"$5\" work \"$@\") > /dev/null 2>&1 &
+    until [ -d \"$1\"/r$3/busy ]; do sleep 0.01; done
     for n in $(seq 100000); do
       echo line $n > \"$1\"/r$3/f$n && sync \"$1\"/r$3/f$n && echo $n || exit 0
     done 2> /dev/null";
@@ -106,7 +106,7 @@ fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
             assert_eq!(found.expect("fsynced"), format!("line {line}\n"), "{what}");
         }
         if what == "sqlite" {
-            assert_database_is_whole(&again.path().join(format!("r{round}/work/db")));
+            assert_database_is_whole(&again.path().join(format!("r{round}/busy/db")));
         }
         let _ = fs::remove_dir_all(again.path().join(format!("r{round}")));
         again.unmount();
