@@ -5,12 +5,21 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::{Scratch, TempImage};
+use crate::{Scratch, TempImage, tool};
 
 /// Loop devices are few and shared: how long to wait for a free one.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// An unmount can meet a busy mount for a moment (a scanner, a late child).
 const UNMOUNT_TRIES: u32 = 50;
+
+/// What a file system that is shut down still writes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Flush {
+    /// The running transaction is committed.
+    Log,
+    /// It ends as it is.
+    Nothing,
+}
 
 /// A mounted image. Dropping it unmounts and detaches the loop device, after a panic too.
 #[derive(Debug)]
@@ -100,6 +109,22 @@ impl LoopMount {
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         self.point.path()
+    }
+
+    /// Shuts the mounted file system down (`EXT4_IOC_SHUTDOWN`, which has the number of xfs_io's `shutdown`): nothing is
+    /// written after it. With `flush` the log is committed just before. Unmounting leaves what was in the image then.
+    pub fn shut_down(&self, flush: Flush) -> Result<(), String> {
+        let xfs_io = tool("xfs_io").ok_or("no xfs_io here")?;
+        let command = match flush {
+            Flush::Log => "shutdown -f",
+            Flush::Nothing => "shutdown",
+        };
+        let output = xfs_io.run(["-x".as_ref(), "-c".as_ref(), command.as_ref(), self.path()]);
+        // It exits 0 whatever happened.
+        match output.stderr.is_empty() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
     }
 
     /// Unmounts now, so that what was written is in the image; the error is what umount said.

@@ -82,7 +82,11 @@ fn entry(volume: &Volume, inode: &LoadedInode) -> Result<Entry, Error> {
             Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) => Err(io::Error::other(error)),
         };
-        Some(content_digest(inode.size, ranges, read).unwrap())
+        let digest = content_digest(inode.size, ranges, read);
+        Some(digest.map_err(|error| match error.downcast::<Error>() {
+            Ok(error) => error,
+            Err(error) => panic!("{error}"),
+        })?)
     } else {
         None
     };

@@ -1,7 +1,7 @@
 //! The kernel's ext4 held to the model: what the model says is what ext4 does.
 
 use crate::devices::Devices;
-use crate::random::{SIZE, fresh};
+use crate::random::{SIZE, fresh, model_of};
 use crate::volumes::{self, Kind};
 use extant_testkit::history::{
     Call, History, Model, Mounted, Profile, Rules, Step, advance, generate, replay, shrink,
@@ -9,22 +9,33 @@ use extant_testkit::history::{
 use extant_testkit::{TreeSnapshot, differences, is_root, skip};
 use std::sync::Arc;
 
-/// The kernel stamps with the time of its last tick.
-const TICK: u32 = 10_000_000;
+/// What the model expects of the kernel's ext4.
+pub(crate) fn rules_of_the_kernel(kind: Kind) -> Rules {
+    Rules {
+        tells_extents: false,
+        refusals_touch: true,
+        // Directories that are gone count as long as a file that was made in them is held.
+        counts_inodes: false,
+        // The flag wants a privilege that root may lack.
+        journalled_files: false,
+        ..kind.rules()
+    }
+}
 
-fn fails(kind: Kind, rules: &Rules, history: &History) -> Option<String> {
+/// A model of what the kernel does.
+pub(crate) fn model_of_the_kernel(kind: Kind) -> Model {
+    let mut model = model_of(kind);
+    model.rules = rules_of_the_kernel(kind);
+    // It stamps with the time of its last tick, which comes late where a virtual machine waits for its processor.
+    model.clock.lag = 500_000_000;
+    model
+}
+
+fn fails(kind: Kind, history: &History) -> Option<String> {
     let base = fresh(kind, SIZE).expect("mke2fs made one before");
     let files = Devices::of(kind, Arc::new(base)).to_files();
     let mount = files.mount("").expect("the kernel mounts it");
-    // Directories that are gone count as long as a file that was made in them is held.
-    let mut model = Model::new(Rules {
-        tells_extents: false,
-        refusals_touch: true,
-        counts_inodes: false,
-        ..rules.clone()
-    });
-    model.clock.lag = TICK;
-    model.clock.whole_seconds = kind.old_inodes;
+    let mut model = model_of_the_kernel(kind);
     let mut subject = Mounted::new(mount.path());
     if let Err(mismatch) = replay(history, &mut model, &mut subject) {
         return Some(mismatch.to_string());
@@ -47,13 +58,12 @@ fn the_kernels_ext4_does_what_the_model_says() {
         if let Err(why) = fresh(kind, SIZE) {
             skip!("{why}");
         }
-        // The flag wants a privilege that root may lack.
-        let rules = Rules { journalled_files: false, ..kind.rules() };
+        let rules = rules_of_the_kernel(kind);
         for seed in (0..volumes::rounds()).map(|round| seed + 1000 * round) {
             let history = generate(seed, &Profile::all().steps(500), &rules);
-            if let Some(what) = fails(kind, &rules, &history) {
-                let least = shrink(&history, 100, |history| fails(kind, &rules, history).is_some());
-                let now = fails(kind, &rules, &least);
+            if let Some(what) = fails(kind, &history) {
+                let least = shrink(&history, 100, |history| fails(kind, history).is_some());
+                let now = fails(kind, &least);
                 failed.push(format!("{}, seed {seed}: {what}\n{least:?}{now:?}", kind.name));
             }
         }

@@ -166,6 +166,21 @@ pub(crate) fn all() -> Vec<Kind> {
                 &["-t", "ext4", "-b", "4096", "-J", "size=4", "-O", "bigalloc", "-C", "65536"],
             )
         },
+        small(
+            "mmp",
+            &[
+                "-t",
+                "ext4",
+                "-b",
+                "1024",
+                "-J",
+                "size=1",
+                "-O",
+                "mmp",
+                "-E",
+                "mmp_update_interval=1",
+            ],
+        ),
     ]
 }
 

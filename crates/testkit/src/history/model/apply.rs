@@ -126,6 +126,7 @@ impl Model {
             }
             Call::Freeze => match answer {
                 Answer::Differences(lines) if lines.is_empty() => {}
+                Answer::Differences(lines) => return Err(lines.join("\n")),
                 other => return Err(format!("{other:?}")),
             },
             Call::StatFs => self.check_inodes(answer)?,

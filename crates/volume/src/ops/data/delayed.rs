@@ -79,16 +79,17 @@ impl Volume {
         }
         self.wait_for_thaw(live)?;
         let (inode, delayed) = file.parts();
+        if delayed.end() <= inode.size {
+            // Once delayed data lie behind the stored end, what is between reads as zeros. Before anything is promised: this may
+            // fail.
+            let gap = self.gap(inode, offset)?;
+            self.zero_on_device(&gap)?;
+        }
         match self.reserve(live, inode, delayed, &(blocks.start..end), by) {
             Ok(()) => {}
             // What is written at once needs no more than it needs.
             Err(Error::NoSpace) => return Ok(Delaying::AtOnce(until(end))),
             Err(error) => return Err(error),
-        }
-        if delayed.end() <= inode.size {
-            // Once delayed data lie behind the stored end, what is between reads as zeros.
-            let gap = self.gap(inode, offset)?;
-            self.zero_on_device(&gap)?;
         }
         let before = delayed.memory();
         let count = until(end);
