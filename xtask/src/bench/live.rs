@@ -26,18 +26,24 @@ pub(super) fn all() -> Vec<Case> {
         let prepare = Box::new(prepare);
         Case { name, what, peer, bar: None, prepare }
     };
+    let bounded = |name, what, bar, prepare: Prepared| {
+        let prepare = Box::new(prepare);
+        Case { name, what, peer: "kernel ext4", bar: Some(bar), prepare }
+    };
     let two = |name, what, bar, prepare: Prepared| {
         let prepare = Box::new(prepare);
         Case { name, what, peer: "one caller", bar: Some(bar), prepare }
     };
     vec![
-        case("creates", "empty files made", "kernel ext4", |setting| kernel(setting, "create")),
-        case("links", "hard links made", "kernel ext4", |setting| kernel(setting, "link")),
+        bounded("creates", "empty files made", 0.2, |setting| kernel(setting, "create")),
+        bounded("links", "hard links made", 0.2, |setting| kernel(setting, "link")),
         case("renames", "files renamed", "kernel ext4", |setting| kernel(setting, "rename")),
-        case("unlinks", "files removed", "kernel ext4", |setting| kernel(setting, "unlink")),
+        bounded("unlinks", "files removed", 0.25, |setting| kernel(setting, "unlink")),
         case("creates-fuse2fs", "empty files made", "fuse2fs", |setting| {
             fuse2fs(setting, "create")
         }),
+        case("links-fuse2fs", "hard links made", "fuse2fs", |setting| fuse2fs(setting, "link")),
+        case("renames-fuse2fs", "files renamed", "fuse2fs", |setting| fuse2fs(setting, "rename")),
         case("unlinks-fuse2fs", "files removed", "fuse2fs", |setting| fuse2fs(setting, "unlink")),
         two("callers-2", "two callers, empty files made", 1.0 / 1.5, |setting| {
             callers(setting, "volume")

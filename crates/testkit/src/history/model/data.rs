@@ -1,7 +1,8 @@
 //! The content of files.
 
 use super::Model;
-use crate::history::{CAPABILITY, Call, Fallocate, FileId, Stamp, Step};
+use crate::history::{CAPABILITY, Call, Expected, Fallocate, FileId, Stamp, Step};
+use rustix::io::Errno;
 use std::ops::Range;
 
 impl Model {
@@ -36,8 +37,13 @@ impl Model {
         if let Call::Fallocate { file, .. } = &step.call
             && self.rules.refusals_touch
         {
+            let by_the_map = self.expect(step) == Expected::Failure(vec![Errno::OPNOTSUPP]);
             let file = self.get_mut(*file);
             (file.mtime, file.ctime) = (Stamp::Unknown, Stamp::Unknown);
+            if by_the_map {
+                // Looked at when the file counts as changed already.
+                file.xattrs.remove(CAPABILITY);
+            }
         }
     }
 

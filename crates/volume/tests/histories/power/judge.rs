@@ -12,7 +12,7 @@ use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::history::flags::JOURNAL_DATA;
 use extant_testkit::history::{Call, Expected, Fallocate, FileId, History, Model, Step, advance};
 
-use extant_testkit::{Entry, TreeSnapshot, differences};
+use extant_testkit::{TreeSnapshot, differences};
 use extant_volume::{Error, LiveOptions, OpenOptions, SuperblockAt, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -77,13 +77,6 @@ fn changed_range(step: &Step) -> Option<(FileId, Range<u64>)> {
         Call::Truncate { file, size } => Some((file, size..u64::MAX)),
         Call::Fallocate { file, offset, .. } => Some((file, offset..u64::MAX)),
         _ => None,
-    }
-}
-
-/// Delayed data are judged with the contents.
-fn forget_size(entry: &mut Entry) {
-    if entry.kind == extant_testkit::Kind::File {
-        entry.size = 0;
     }
 }
 
@@ -271,11 +264,27 @@ impl Recorded {
                 note(&mut recorded, at as u64 * 2 + 1);
             }
         }
-        recorded.outlines = recorded.states.iter().map(Model::outline).collect();
-        for (tree, _) in recorded.outlines.iter_mut().filter(|_| recorded.delays) {
-            tree.entries.values_mut().for_each(forget_size);
+        let mut outlines: Vec<_> = recorded.states.iter().map(Model::outline).collect();
+        for (tree, files) in &mut outlines {
+            recorded.forget_sizes(tree, files);
         }
+        recorded.outlines = outlines;
         Ok(recorded)
+    }
+
+    /// Whether where a file ends is judged with its contents: its data are delayed, or a call on them broke off.
+    fn size_is_open(&self, id: FileId) -> bool {
+        self.delays || self.broken_off.iter().any(|(broken, _)| *broken == id)
+    }
+
+    fn forget_sizes(&self, tree: &mut TreeSnapshot, files: &BTreeMap<Vec<u8>, FileId>) {
+        for (path, _) in files.iter().filter(|(_, id)| self.size_is_open(**id)) {
+            if let Some(entry) = tree.entries.get_mut(path)
+                && entry.kind == extant_testkit::Kind::File
+            {
+                entry.size = 0;
+            }
+        }
     }
 
     /// Whoever waited for data was told that they are lost: what was written and not sure before may be anything.
@@ -352,14 +361,14 @@ impl Recorded {
         let found = tree.without("lost+found").map(|entry| {
             entry.content = None;
             entry.mtime = (0, 0);
-            if self.delays {
-                forget_size(entry);
-            }
         });
         let mut nearest: Option<(usize, Vec<String>)> = None;
         let mut wrong_content = Vec::new();
         for state in (least..=last).rev() {
-            let lines = differences(&self.outlines[state].0, &found);
+            let (tree, files) = &self.outlines[state];
+            let mut found = found.clone();
+            self.forget_sizes(&mut found, files);
+            let lines = differences(tree, &found);
             if !lines.is_empty() && !self.is_half_written(state, last, &lines, &found) {
                 if nearest.as_ref().is_none_or(|(_, fewest)| lines.len() < fewest.len()) {
                     nearest = Some((state, lines));
@@ -472,7 +481,7 @@ impl Recorded {
                 (_, true) => sure.max(self.settled(*id, state)),
                 _ => sure.max(state),
             };
-            if self.delays {
+            if self.size_is_open(*id) {
                 self.check_size(*id, state, first..last + 1, inode.size)
                     .map_err(|what| format!("{} ({id:?}): {what}", path.escape_ascii()))?;
             }
