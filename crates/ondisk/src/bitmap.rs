@@ -100,6 +100,38 @@ pub fn seal(bitmap: &[u8], kind: BitmapKind, desc: &mut GroupDesc, geometry: &Ge
     }
 }
 
+/// Sets or clears a bit, and changes the checksum in the descriptor by what that does to it: as [`seal`], without reading the whole
+/// bitmap. False where the bit was so before.
+///
+/// # Panics
+/// When the bit is past the bitmap's end.
+pub fn change(
+    bitmap: &mut [u8],
+    bit: u32,
+    is_set: bool,
+    kind: BitmapKind,
+    desc: &mut GroupDesc,
+    geometry: &Geometry,
+) -> bool {
+    let has_changed = if is_set { set(bitmap, bit) } else { clear(bitmap, bit) };
+    let covered = kind.bits(geometry) / 8;
+    if !has_changed || !geometry.has_metadata_csum() || bit / 8 >= covered {
+        return has_changed;
+    }
+    let behind = (covered - 1 - bit / 8) * 8 + 7 - bit % 8;
+    let checksum = match kind {
+        BitmapKind::Block => &mut desc.block_bitmap_checksum,
+        BitmapKind::Inode => &mut desc.inode_bitmap_checksum,
+    };
+    *checksum ^= cut(Crc32c::of_bit(behind), geometry);
+    true
+}
+
+/// A checksum as the descriptor has room for it.
+fn cut(checksum: u32, geometry: &Geometry) -> u32 {
+    if geometry.desc_size < WIDE_DESC { checksum & 0xffff } else { checksum }
+}
+
 /// crc32c of the bytes that a full group uses, cut to the bits that the descriptor has room for; `None` without
 /// metadata_csum.
 ///
@@ -111,7 +143,7 @@ pub fn checksum(bitmap: &[u8], kind: BitmapKind, geometry: &Geometry) -> Option<
     }
     let bytes = (kind.bits(geometry) / 8) as usize;
     let value = Crc32c::seeded(geometry.checksum_seed).bytes(&bitmap[..bytes]).value();
-    Some(if geometry.desc_size < WIDE_DESC { value & 0xffff } else { value })
+    Some(cut(value, geometry))
 }
 
 /// Whether a bit is set; a bit past the end is not.

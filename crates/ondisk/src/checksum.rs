@@ -47,6 +47,18 @@ impl Crc32c {
         crc
     }
 
+    /// What a set bit adds to the checksum, that has so many bits behind it (those of later bytes, and the higher ones of its own):
+    /// a checksum of bytes of which that bit changes, changes by it (`^`).
+    #[must_use]
+    pub fn of_bit(behind: u32) -> u32 {
+        let (near, far) = (behind % NEAR, behind / NEAR);
+        match BIT_POWERS.far.get(far as usize) {
+            Some(far) => product(*far, BIT_POWERS.near[near as usize]),
+            None => (0..far)
+                .fold(BIT_POWERS.near[near as usize], |power, _| product(power, BIT_POWERS.far[1])),
+        }
+    }
+
     /// The checksum.
     #[must_use]
     pub fn value(self) -> u32 {
@@ -66,9 +78,9 @@ impl Default for Crc32c {
     }
 }
 
-/// Below this many bytes the table is faster than setting up the vector code.
+/// Below this many bytes the tables are faster than setting up the vector code.
 #[cfg(feature = "std")]
-const SHORT: usize = 32;
+const SHORT: usize = 64;
 
 #[cfg(feature = "std")]
 fn crc32c_update(state: u32, bytes: &[u8]) -> u32 {
@@ -87,9 +99,109 @@ fn crc32c_update(state: u32, bytes: &[u8]) -> u32 {
     CRC32C.update(state, bytes)
 }
 
-const CRC32C: ReflectedTable = ReflectedTable::new(0x82f6_3b78);
+/// The polynomial, reflected: the highest bit stands for the lowest power.
+const CASTAGNOLI: u32 = 0x82f6_3b78;
+
+static CRC32C: SlicedTables = SlicedTables::new(CASTAGNOLI);
+
+/// Powers of x that one table of [`BIT_POWERS`] has: together they reach as far as the largest block.
+const NEAR: u32 = 1024;
+
+static BIT_POWERS: BitPowers = BitPowers::new();
+
+/// What bits are worth in crc32c, as remainders.
+struct BitPowers {
+    /// Of a bit with so many bits behind it.
+    near: [u32; NEAR as usize],
+    /// By which that is multiplied for each [`NEAR`] bits more.
+    far: [u32; 512],
+}
+
+impl BitPowers {
+    const fn new() -> Self {
+        let mut near = [CASTAGNOLI; NEAR as usize];
+        let mut at = 1;
+        while at < near.len() {
+            near[at] = times_x(near[at - 1]);
+            at += 1;
+        }
+        // x to the power of 0, and then to that of NEAR.
+        let one = 1 << 31;
+        let mut step = one;
+        let mut power = 0;
+        while power < NEAR {
+            step = times_x(step);
+            power += 1;
+        }
+        let mut far = [one; 512];
+        let mut at = 1;
+        while at < far.len() {
+            far[at] = product(far[at - 1], step);
+            at += 1;
+        }
+        Self { near, far }
+    }
+}
+
+const fn times_x(value: u32) -> u32 {
+    (value >> 1) ^ (CASTAGNOLI & (value & 1).wrapping_neg())
+}
+
+/// The product of two remainders.
+const fn product(one: u32, other: u32) -> u32 {
+    let (mut sum, mut other, mut bit) = (0, other, 32);
+    while bit > 0 {
+        bit -= 1;
+        sum ^= other & (one >> bit & 1).wrapping_neg();
+        other = times_x(other);
+    }
+    sum
+}
+
+/// Tables for a reflected CRC of 32 bits, eight bytes a step: table `n` has what a byte gives with `n` zero bytes behind it.
+struct SlicedTables([ReflectedTable; 8]);
+
+impl SlicedTables {
+    const fn new(polynomial: u32) -> Self {
+        let first = ReflectedTable::new(polynomial);
+        let mut tables = [first; 8];
+        let mut behind = 1;
+        while behind < 8 {
+            let mut byte = 0;
+            while byte < 256 {
+                tables[behind].0[byte] = first.step(tables[behind - 1].0[byte], 0);
+                byte += 1;
+            }
+            behind += 1;
+        }
+        Self(tables)
+    }
+
+    fn update(&self, state: u32, bytes: &[u8]) -> u32 {
+        let mut state = state;
+        let (eights, rest) = bytes.as_chunks::<8>();
+        for eight in eights {
+            state = self.together(u64::from_le_bytes(*eight) ^ u64::from(state), 8);
+        }
+        let (fours, rest) = rest.as_chunks::<4>();
+        for four in fours {
+            state = self.together(u64::from(u32::from_le_bytes(*four) ^ state), 4);
+        }
+        self.0[0].update(state, rest)
+    }
+
+    /// The state behind `count` bytes, at least four of them, with the state before added to the first four.
+    #[inline(always)]
+    fn together(&self, bytes: u64, count: usize) -> u32 {
+        let tables = self.0[..count].iter().rev();
+        tables
+            .zip(bytes.to_le_bytes())
+            .fold(0, |sum, (table, byte)| sum ^ table.0[usize::from(byte)])
+    }
+}
 
 /// A table for a reflected CRC of 32 bits, one byte a step.
+#[derive(Clone, Copy)]
 struct ReflectedTable([u32; 256]);
 
 impl ReflectedTable {
@@ -173,11 +285,27 @@ mod tests {
     }
 
     #[test]
+    fn a_bit_changes_a_checksum_by_what_it_adds() {
+        let mut bytes: Vec<u8> = (0..65_536_u32).map(|at| (at * 7 % 251) as u8).collect();
+        let bits = bytes.len() as u32 * 8;
+        for bit in [0, 1, 7, 8, 1023, 1024, 1025, 77_777, bits / 2, bits - 9, bits - 1] {
+            let before = Crc32c::new().bytes(&bytes).value();
+            bytes[bit as usize / 8] ^= 1 << (bit % 8);
+            let behind = bits - 8 - bit / 8 * 8 + 7 - bit % 8;
+            let after = Crc32c::new().bytes(&bytes).value();
+            assert_eq!(before ^ Crc32c::of_bit(behind), after, "bit {bit}");
+        }
+        let last = Crc32c::seeded(0).bytes(&[0x80]).zeros(1 << 17).value();
+        assert_eq!(Crc32c::of_bit(1 << 20), last, "farther than the tables reach");
+    }
+
+    #[test]
     fn pieces_and_whole_give_the_same_checksum() {
         let bytes: Vec<u8> = (0..1000_u32).map(|at| (at * 7 % 251) as u8).collect();
         let whole = Crc32c::new().bytes(&bytes).value();
         assert_eq!(whole, CRC32C.update(!0, &bytes));
-        for cut in [1, 31, 32, 33, 500, 999] {
+        assert_eq!(whole, CRC32C.0[0].update(!0, &bytes), "byte by byte");
+        for cut in [1, 3, 4, 7, 8, 31, 63, 64, 65, 500, 999] {
             let (front, back) = bytes.split_at(cut);
             assert_eq!(Crc32c::new().bytes(front).bytes(back).value(), whole, "cut at {cut}");
         }
