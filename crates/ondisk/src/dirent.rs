@@ -295,20 +295,19 @@ impl DirFormat {
         })
     }
 
-    /// A record's length, whether it is used, and its name, without a judgement; `None` for one that cannot be taken so.
-    fn glance<'a>(&self, block: &'a [u8], at: usize) -> Option<(usize, bool, &'a [u8])> {
-        let header = block.get(at..)?.first_chunk::<HEADER_LEN>()?;
-        let rec_len = self.decode_rec_len(u16::from_le_bytes([header[4], header[5]]));
-        let high = if self.has_filetype { 0 } else { usize::from(header[7]) << 8 };
-        let name_len = usize::from(header[6]) | high;
-        let is_used = header[..4] != [0; 4];
-        let fits = rec_len >= MIN_REC_LEN
-            && rec_len.is_multiple_of(4)
-            && rec_len <= block.len() - at
-            && HEADER_LEN + name_len <= rec_len
+    /// What the header of the record at the start of `rest` says, without a judgement; `None` for one that cannot be taken so.
+    #[inline(always)]
+    fn glance(&self, rest: &[u8]) -> Option<Glance> {
+        // As one number: inode, length, length of the name, file type.
+        let header = u64::from_le_bytes(*rest.first_chunk::<HEADER_LEN>()?);
+        let rec_len = self.decode_rec_len((header >> 32 & 0xffff) as u16);
+        let name_len = (header >> 48) as usize & if self.has_filetype { 0xff } else { 0xffff };
+        let is_used = header & 0xffff_ffff != 0;
+        let fits = rec_len.is_multiple_of(4)
+            && rec_len <= rest.len()
+            && rec_len >= MIN_REC_LEN.max(HEADER_LEN + name_len)
             && (name_len > 0 || !is_used);
-        let name = &block.get(at + HEADER_LEN..)?;
-        fits.then(|| name.get(..name_len).map(|name| (rec_len, is_used, name)))?
+        fits.then_some(Glance { rec_len, name_len, is_used })
     }
 
     /// The first used record with a name.
@@ -367,11 +366,18 @@ impl DirFormat {
         needed: usize,
     ) -> Result<Sought<'a>, FormatError> {
         let (mut at, end) = (0, self.records_end(block));
-        let mut slot = None;
-        let (len, tail) =
-            name.map_or((usize::MAX, None), |name| (name.len(), name.last_chunk::<4>()));
+        let (mut slot, mut room) = (None, needed.min(NO_ROOM));
+        let tail = name.and_then(<[u8]>::last_chunk::<4>);
+        let is_plain = self.has_filetype && !self.has_stored_hashes && block.len() < MAX_PLAIN;
         while at < end {
-            let Some((rec_len, is_used, found)) = self.glance(block, at) else {
+            if is_plain {
+                at = pass_over(&block[..end], at, name, room);
+                if at >= end {
+                    break;
+                }
+            }
+            let rest = &block[at..];
+            let Some(Glance { rec_len, name_len, is_used }) = self.glance(rest) else {
                 // Read with care, it says what is wrong, or is not.
                 let entry = self.entry_at(block, file_block, at)?;
                 if entry.is_used() && Some(entry.name) == name {
@@ -380,22 +386,18 @@ impl DirFormat {
                 at += entry.rec_len;
                 continue;
             };
+            let found = &rest[HEADER_LEN..HEADER_LEN + name_len];
             // Names of one directory often differ at their ends alone.
-            if found.len() == len
-                && found.last_chunk::<4>() == tail
-                && is_used
-                && Some(found) == name
-            {
+            if is_used && found.last_chunk::<4>() == tail && Some(found) == name {
                 return self.entry_at(block, file_block, at).map(Sought::Found);
             }
-            if slot.is_none() && rec_len >= needed {
-                let taken = if is_used { self.rec_len_of(found) } else { 0 };
-                if rec_len - taken.min(rec_len) >= needed {
-                    slot = Some(Slot { at, rec_len, taken });
-                    if name.is_none() {
-                        break;
-                    }
+            let taken = if is_used { self.rec_len_of(found) } else { 0 };
+            if rec_len >= taken.saturating_add(room) {
+                slot = Some(Slot { at, rec_len, taken });
+                if name.is_none() {
+                    break;
                 }
+                room = NO_ROOM;
             }
             at += rec_len;
         }
@@ -446,8 +448,8 @@ impl DirFormat {
         let mut before: Option<(usize, usize)> = None;
         let mut next = 0;
         while next < at {
-            let rec_len = match self.glance(block, next) {
-                Some((rec_len, ..)) => rec_len,
+            let rec_len = match self.glance(&block[next..]) {
+                Some(glance) => glance.rec_len,
                 None => self.entry_at(block, file_block, next)?.rec_len,
             };
             before = Some((next, rec_len));
@@ -614,6 +616,55 @@ impl DirEntry<'_> {
     pub fn is_dot(&self) -> bool {
         matches!(self.name, b"." | b"..")
     }
+}
+
+/// More bytes than any record has.
+const NO_ROOM: usize = usize::MAX / 2;
+/// Blocks shorter than this store record lengths as they are.
+const MAX_PLAIN: usize = 1 << 16;
+
+/// Passes over used records that have not the name, and less than `room` bytes behind theirs; ends at the first other one, or at one
+/// that is to be read with care. Records carry the file type and no hashes.
+fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: usize) -> usize {
+    // Names of one directory often differ at their ends alone; those of less than four bytes are not compared here.
+    let (len, end_of_name) = match name {
+        Some(name) => (name.len(), name.last_chunk::<4>().copied().map(u32::from_le_bytes)),
+        None => (usize::MAX, None),
+    };
+    let mut at = from;
+    while let Some(rest) = block.get(at..)
+        && let Some(header) = rest.first_chunk::<HEADER_LEN>()
+    {
+        let is_free = header[..4] == [0; 4];
+        let rec_len = usize::from(u16::from_le_bytes([header[4], header[5]]));
+        let name_len = usize::from(header[6]);
+        let taken = HEADER_LEN + name_len.next_multiple_of(4);
+        // A record that is shorter than its name has very much room so.
+        let is_of_interest = rec_len.wrapping_sub(taken) >= room
+            || is_free
+            || name_len == 0
+            || !rec_len.is_multiple_of(4)
+            || rec_len > rest.len();
+        if is_of_interest {
+            break;
+        }
+        if name_len == len {
+            let found = rest[..HEADER_LEN + len].last_chunk::<4>().copied().map(u32::from_le_bytes);
+            if len < 4 || found == end_of_name {
+                break;
+            }
+        }
+        at += rec_len;
+    }
+    at
+}
+
+/// A record's header.
+#[derive(Clone, Copy)]
+struct Glance {
+    rec_len: usize,
+    name_len: usize,
+    is_used: bool,
 }
 
 /// What [`DirFormat::find_or_slot`] has come upon.
