@@ -188,11 +188,20 @@ fn packed<const WORDS: usize>(left: &[u8], is_unsigned: bool) -> [u32; WORDS] {
     let pad = count | count << 8;
     let pad = pad | pad << 16;
     let mut words = [pad; WORDS];
-    let widened: fn(u8) -> u32 = if is_unsigned { unsigned } else { signed };
     for (word, bytes) in words.iter_mut().zip(left.chunks(4)) {
-        *word = bytes.iter().fold(pad, |sum, &byte| (sum << 8).wrapping_add(widened(byte)));
+        *word = match <[u8; 4]>::try_from(bytes) {
+            // The pad is shifted out, and ASCII is the same either way.
+            Ok(four) if is_unsigned || four.is_ascii() => u32::from_be_bytes(four),
+            _ if is_unsigned => summed(pad, bytes, unsigned),
+            _ => summed(pad, bytes, signed),
+        };
     }
     words
+}
+
+#[inline(always)]
+fn summed(pad: u32, bytes: &[u8], widened: impl Fn(u8) -> u32) -> u32 {
+    bytes.iter().fold(pad, |sum, &byte| (sum << 8).wrapping_add(widened(byte)))
 }
 
 fn signed(byte: u8) -> u32 {
@@ -214,23 +223,28 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     const H_CONSTANT: u32 = 0x6ed9_eba1;
 
     // Each step writes the word that the next one reads last: a, d, c, b in turn.
-    let [mut a, mut b, mut c, mut d] = *state;
-    let mut step = |mixed: fn(u32, u32, u32) -> u32, input: u32, shift: u32| {
-        let sum = a.wrapping_add(mixed(b, c, d)).wrapping_add(input).rotate_left(shift);
-        (a, b, c, d) = (d, sum, b, c);
-    };
+    #[inline(always)]
+    fn step(
+        [a, b, c, d]: [u32; 4],
+        mixed: impl Fn(u32, u32, u32) -> u32,
+        input: u32,
+        shift: u32,
+    ) -> [u32; 4] {
+        [d, a.wrapping_add(mixed(b, c, d)).wrapping_add(input).rotate_left(shift), b, c]
+    }
+    let mut sums = *state;
     for at in 0..8 {
-        step(|x, y, z| z ^ (x & (y ^ z)), words[at], F_SHIFTS[at % 4]);
+        sums = step(sums, |x, y, z| z ^ (x & (y ^ z)), words[at], F_SHIFTS[at % 4]);
     }
     for at in 0..8 {
         let input = words[G_ORDER[at]].wrapping_add(G_CONSTANT);
-        step(|x, y, z| (x & y).wrapping_add((x ^ y) & z), input, G_SHIFTS[at % 4]);
+        sums = step(sums, |x, y, z| (x & y).wrapping_add((x ^ y) & z), input, G_SHIFTS[at % 4]);
     }
     for at in 0..8 {
         let input = words[H_ORDER[at]].wrapping_add(H_CONSTANT);
-        step(|x, y, z| x ^ y ^ z, input, H_SHIFTS[at % 4]);
+        sums = step(sums, |x, y, z| x ^ y ^ z, input, H_SHIFTS[at % 4]);
     }
-    for (word, sum) in state.iter_mut().zip([a, b, c, d]) {
+    for (word, sum) in state.iter_mut().zip(sums) {
         *word = word.wrapping_add(sum);
     }
 }
