@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use extant_device::env::Next;
+use extant_device::sync::atomic::Ordering;
 use extant_ondisk::{BlockNo, Tid};
 
 use super::Phase;
@@ -125,6 +126,7 @@ impl Core {
         }
         let next = self.gate.look().tid.next();
         self.transaction(next).reset();
+        self.gate.credits(next).store(0, Ordering::Relaxed);
         self.gate.open_next();
         drop(progress);
         self.progressed.notify_all();

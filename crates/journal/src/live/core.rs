@@ -159,12 +159,12 @@ impl Core {
                 self.wait_for_next(seen.tid);
                 continue;
             }
-            let transaction = self.transaction(seen.tid);
-            let before = transaction.credits.fetch_add(credits, Ordering::Relaxed);
+            let taken = self.gate.credits(seen.tid);
+            let before = taken.fetch_add(credits, Ordering::Relaxed);
             if before.saturating_add(credits) <= self.max_credits {
                 return Ok(seen.tid);
             }
-            transaction.credits.fetch_sub(credits, Ordering::Relaxed);
+            taken.fetch_sub(credits, Ordering::Relaxed);
             self.leave();
             self.request(seen.tid);
             self.wait_for_next(seen.tid);
@@ -172,7 +172,7 @@ impl Core {
     }
 
     pub(super) fn extend(&self, tid: Tid, more: u32) -> bool {
-        let credits = &self.transaction(tid).credits;
+        let credits = self.gate.credits(tid);
         let before = credits.fetch_add(more, Ordering::Relaxed);
         if before.saturating_add(more) <= self.max_credits {
             return true;
@@ -183,12 +183,12 @@ impl Core {
 
     /// One block more than was reserved.
     pub(super) fn overdraw(&self, tid: Tid) {
-        self.transaction(tid).credits.fetch_add(1, Ordering::Relaxed);
+        self.gate.credits(tid).fetch_add(1, Ordering::Relaxed);
     }
 
     /// A handle ends and gives back what it did not use.
     pub(super) fn exit(&self, tid: Tid, unused: u32) {
-        self.transaction(tid).credits.fetch_sub(unused, Ordering::Relaxed);
+        self.gate.credits(tid).fetch_sub(unused, Ordering::Relaxed);
         self.leave();
     }
 
@@ -214,7 +214,10 @@ impl Core {
         self.progressed.notify_all();
     }
 
-    fn wait_for_thaw(&self) {
+    pub(super) fn wait_for_thaw(&self) {
+        if !self.is_frozen.load(Ordering::Relaxed) {
+            return;
+        }
         let mut progress = self.progress.lock();
         self.env.wait_while(&self.progressed, &mut progress, |_| {
             self.is_frozen.load(Ordering::Relaxed) && !self.latch.is_set()

@@ -299,6 +299,15 @@ impl Journal {
         self.core.latch.check()
     }
 
+    /// Waits while changes are held back, for those who have no handle and take none yet.
+    ///
+    /// # Errors
+    /// [`JournalError::Aborted`].
+    pub fn wait_for_thaw(&self) -> Result<(), JournalError> {
+        self.core.wait_for_thaw();
+        self.core.latch.check()
+    }
+
     /// Stores that the log is empty, and that the volume needs no recovery.
     fn mark_empty(&self) -> Result<(), JournalError> {
         let core = &self.core;

@@ -17,8 +17,6 @@ const SHARDS: u64 = 16;
 /// One of the two transactions in memory: the running one and the one being committed take turns.
 #[derive(Default)]
 pub(super) struct Transaction {
-    /// Blocks that its handles may still dirty, and those that they have dirtied.
-    pub(super) credits: AtomicU32,
     frames: [Mutex<Vec<Frame>, FrameListLock>; SHARDS as usize],
     frames_count: AtomicU32,
     revoked: [Mutex<HashSet<u64, ByBlock>, RevokeLock>; SHARDS as usize],
@@ -89,7 +87,6 @@ impl Transaction {
 
     /// Ready for the transaction after the next. No handle is in it.
     pub(super) fn reset(&self) {
-        self.credits.store(0, Ordering::Relaxed);
         self.frames_count.store(0, Ordering::Relaxed);
         self.revoked_count.store(0, Ordering::Relaxed);
         self.started.store(0, Ordering::Relaxed);

@@ -174,8 +174,7 @@ impl Volume {
     /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are taken, so that who waits keeps nobody
     /// from reading.
     pub(crate) fn wait_for_thaw(&self, live: &Live) -> Result<(), Error> {
-        drop(live.journal.start(0)?);
-        Ok(())
+        Ok(live.journal.wait_for_thaw()?)
     }
 
     /// Runs an operation, and once more after a commit if it finds no space while freed space waits for one. The operation has
