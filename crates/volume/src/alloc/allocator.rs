@@ -4,6 +4,7 @@ use super::aside::Aside;
 use super::buddy::Buddy;
 use super::group;
 use super::index::{GroupSet, OrderIndex};
+use super::inodes::KnownGroups;
 use super::memory::BuddyMemory;
 use super::windows::{Piece, Windows};
 use crate::edit::{AllocationRequest, Edit, Run};
@@ -63,6 +64,7 @@ pub(crate) struct Allocator {
     pub(super) index: OrderIndex,
     /// Groups that may have a free inode.
     pub(super) with_inodes: GroupSet,
+    pub(super) known: KnownGroups,
     pub(super) windows: Windows,
     pub(super) memory: BuddyMemory,
     pub(super) options: AllocatorOptions,
@@ -140,6 +142,7 @@ impl Allocator {
             groups: (0..groups).map(|_| Mutex::ranked(None)).collect(),
             index: OrderIndex::new(groups, top),
             with_inodes: GroupSet::new(groups, true),
+            known: KnownGroups::new(),
             windows: Windows::default(),
             memory: BuddyMemory::new(options.memory),
             options,
@@ -280,6 +283,7 @@ impl Allocator {
     /// Marks claimed clusters as in use on the volume.
     pub(crate) fn take<E: Edit>(&self, edit: &mut E, mut claim: Claim) -> Result<Run, Error> {
         let mut slot = self.lock(claim.piece.group)?;
+        self.known.forget_desc(claim.piece.group);
         group::take_clusters(edit, claim.piece.group, claim.piece.clusters.clone())?;
         if let Some(state) = &mut *slot {
             state.aside.remove(claim.piece.clusters.clone());
@@ -313,6 +317,7 @@ impl Allocator {
             let no = pieces[0].group;
             let count = pieces.iter().map(|piece| u64::from(piece.len())).sum();
             let mut slot = self.lock(no)?;
+            self.known.forget_desc(no);
             group::give_clusters(edit, no, pieces)?;
             let state = slot.get_or_insert_default();
             pieces.iter().for_each(|piece| state.aside.add(piece.clusters.clone()));

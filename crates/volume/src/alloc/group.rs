@@ -7,7 +7,7 @@ use crate::read::group;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
-use extant_ondisk::{BlockNo, Flaw, GroupNo, InodeNo, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place};
 use std::ops::Range;
 
 /// Blocks that one call here may change at most: both bitmaps, the descriptor, and a block of the inode table.
@@ -44,6 +44,38 @@ fn change_bitmap<E: Edit>(
     desc: &mut GroupDesc,
     change: impl FnOnce(&mut [u8]),
 ) -> Result<(), Error> {
+    change_and_seal(edit, no, kind, desc, |bits, desc, geometry| {
+        change(bits);
+        bitmap::seal(bits, kind, desc, geometry);
+    })
+}
+
+/// Sets or clears one bit of a bitmap, else as [`change_bitmap`].
+fn change_bit<E: Edit>(
+    edit: &mut E,
+    no: GroupNo,
+    kind: BitmapKind,
+    desc: &mut GroupDesc,
+    bit: u32,
+    is_set: bool,
+) -> Result<(), Error> {
+    let is_implied = group::is_implied(edit.geometry(), kind, desc);
+    change_and_seal(edit, no, kind, desc, |bits, desc, geometry| {
+        if is_implied {
+            // Its descriptor has no checksum of it yet.
+            bitmap::seal(bits, kind, desc, geometry);
+        }
+        bitmap::change(bits, bit, is_set, kind, desc, geometry);
+    })
+}
+
+fn change_and_seal<E: Edit>(
+    edit: &mut E,
+    no: GroupNo,
+    kind: BitmapKind,
+    desc: &mut GroupDesc,
+    change: impl FnOnce(&mut [u8], &mut GroupDesc, &Geometry),
+) -> Result<(), Error> {
     let geometry = edit.geometry().clone();
     let place = group::bitmap_place(kind, desc);
     let as_kind = BlockKind::Bitmap { group: no, kind, checksum: kind.stored_checksum(desc) };
@@ -51,14 +83,10 @@ fn change_bitmap<E: Edit>(
         let implied = group::implied_bitmap(&geometry, no, kind, desc);
         edit.create(place, as_kind, |bits| {
             bits.copy_from_slice(&implied);
-            change(bits);
-            bitmap::seal(bits, kind, desc, &geometry);
+            change(bits, desc, &geometry);
         })?;
     } else {
-        edit.modify(place, as_kind, |bits| {
-            change(bits);
-            bitmap::seal(bits, kind, desc, &geometry);
-        })?;
+        edit.modify(place, as_kind, |bits| change(bits, desc, &geometry))?;
     }
     desc.flags.remove(match kind {
         BitmapKind::Block => GroupFlags::BLOCK_UNINIT,
@@ -149,12 +177,12 @@ pub(crate) fn free_inode_from<S: MetadataRead>(
     Ok(bitmap::next_clear(&bits, from..geometry.inodes_per_group))
 }
 
-/// Marks a free inode as in use and clears its record; `desc` is the group's descriptor as it is. Blocks of the table in which no inode was ever used are not read: they
-/// may hold anything.
+/// Marks a free inode as in use and clears its record; `desc` is the group's descriptor as it is, and as it is afterwards. Blocks of the
+/// table in which no inode was ever used are not read: they may hold anything.
 pub(crate) fn take_inode<E: Edit>(
     edit: &mut E,
     no: GroupNo,
-    mut desc: GroupDesc,
+    desc: &mut GroupDesc,
     index: u32,
     is_dir: bool,
 ) -> Result<InodeNo, Error> {
@@ -183,28 +211,26 @@ pub(crate) fn take_inode<E: Edit>(
     if geometry.has_uninit_groups() {
         desc.itable_unused = geometry.inodes_per_group - used.max(index + 1);
     }
-    change_bitmap(edit, no, BitmapKind::Inode, &mut desc, |bits| {
-        bitmap::set(bits, index);
-    })?;
-    if group::is_implied(&geometry, BitmapKind::Block, &desc) {
+    change_bit(edit, no, BitmapKind::Inode, desc, index, true)?;
+    if group::is_implied(&geometry, BitmapKind::Block, desc) {
         // A group with inodes in use has its block bitmap stored.
-        change_bitmap(edit, no, BitmapKind::Block, &mut desc, |_| {})?;
+        change_bitmap(edit, no, BitmapKind::Block, desc, |_| {})?;
     }
-    write_descriptor(edit, no, &desc)?;
+    write_descriptor(edit, no, desc)?;
     Ok(number)
 }
 
-/// Marks an inode as free.
+/// Marks an inode as free; `desc` is the group's descriptor as it is, and as it is afterwards.
 pub(crate) fn give_inode<E: Edit>(
     edit: &mut E,
     no: GroupNo,
+    desc: &mut GroupDesc,
     index: u32,
     is_dir: bool,
 ) -> Result<(), Error> {
-    let mut desc = descriptor(edit, no)?;
     let place = Place::InodeBitmap(no);
-    let is_used = !group::is_implied(edit.geometry(), BitmapKind::Inode, &desc)
-        && bitmap::test(&group::stored_bitmap(edit, no, BitmapKind::Inode, &desc)?, index);
+    let is_used = !group::is_implied(edit.geometry(), BitmapKind::Inode, desc)
+        && bitmap::test(&group::stored_bitmap(edit, no, BitmapKind::Inode, desc)?, index);
     if !is_used {
         return Err(Flaw::bad_value("the freed inode is free already: bit", index)
             .at(place)
@@ -212,8 +238,6 @@ pub(crate) fn give_inode<E: Edit>(
     }
     desc.free_inodes += 1;
     desc.used_dirs = desc.used_dirs.saturating_sub(u32::from(is_dir));
-    change_bitmap(edit, no, BitmapKind::Inode, &mut desc, |bits| {
-        bitmap::clear(bits, index);
-    })?;
-    write_descriptor(edit, no, &desc)
+    change_bit(edit, no, BitmapKind::Inode, desc, index, false)?;
+    write_descriptor(edit, no, desc)
 }

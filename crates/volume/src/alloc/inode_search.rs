@@ -1,12 +1,13 @@
 //! Inodes given out and taken back.
 
 use super::allocator::Allocator;
-use super::inodes::{Averages, GROUPS, LOOKS, Summary};
+use super::inodes::{Averages, GROUPS, Known, LOOKS, Summary};
 use super::{InodeRequest, group};
 use crate::edit::Edit;
 use crate::error::Error;
 use crate::source::MetadataRead;
 use extant_device::sync::atomic::Ordering;
+use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
 
 impl Allocator {
@@ -42,6 +43,24 @@ impl Allocator {
         Err(Error::NoInodes)
     }
 
+    /// A locked group's descriptor, with counts that can be, and from where on there may be free inodes. Nothing is known of the
+    /// group from now on.
+    fn known_group<S: MetadataRead>(
+        &self,
+        source: &S,
+        no: GroupNo,
+    ) -> Result<(GroupDesc, u32), Error> {
+        let Known { desc, first_free } = self.known.take(no);
+        let desc = match desc {
+            Some(desc) => {
+                desc.check_counts(no, source.geometry())?;
+                desc
+            }
+            None => group::descriptor(source, no)?,
+        };
+        Ok((desc, first_free))
+    }
+
     /// Takes the first free inode of a group.
     fn take_inode_of<E: Edit>(
         &self,
@@ -50,14 +69,17 @@ impl Allocator {
         is_dir: bool,
     ) -> Result<Option<InodeNo>, Error> {
         let _slot = self.lock(no)?;
-        let desc = group::descriptor(edit, no)?;
-        let index =
-            if desc.free_inodes == 0 { None } else { group::free_inode_from(edit, no, &desc, 0)? };
+        let (mut desc, first_free) = self.known_group(edit, no)?;
+        let index = match desc.free_inodes {
+            0 => None,
+            _ => group::free_inode_from(edit, no, &desc, first_free)?,
+        };
         let Some(index) = index else {
             self.with_inodes.remove(no);
             return Ok(None);
         };
-        let number = group::take_inode(edit, no, desc, index, is_dir)?;
+        let number = group::take_inode(edit, no, &mut desc, index, is_dir)?;
+        self.known.put(no, Known { desc: Some(desc), first_free: index + 1 });
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         Ok(Some(number))
     }
@@ -113,7 +135,9 @@ impl Allocator {
     ) -> Result<(), Error> {
         let (no, index) = edit.geometry().inode_place(inode).ok_or(Error::NoSuchInode(inode))?;
         let _slot = self.lock(no)?;
-        group::give_inode(edit, no, index, is_dir)?;
+        let (mut desc, first_free) = self.known_group(edit, no)?;
+        group::give_inode(edit, no, &mut desc, index, is_dir)?;
+        self.known.put(no, Known { desc: Some(desc), first_free: first_free.min(index) });
         self.with_inodes.insert(no);
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         Ok(())

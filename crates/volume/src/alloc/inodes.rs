@@ -3,6 +3,8 @@
 //! Files lie with their directory. Directories whose siblings have nothing to do with them are spread over flex groups that
 //! have room; others stay near their parent as long as its flex group is not crowded. (M. Orlov's way, for flex groups.)
 
+use crate::live::ranks::KnownLock;
+use extant_device::sync::Mutex;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::{Geometry, GroupNo};
 
@@ -60,6 +62,53 @@ impl Summary {
     }
 }
 
+/// Groups that are remembered; of those that share a place the last one.
+const REMEMBERED: usize = 64;
+
+/// What is known of a group whose inodes were taken or given back a moment ago.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// Its descriptor as it is stored now.
+    pub desc: Option<GroupDesc>,
+    /// No inode before this one is free.
+    pub first_free: u32,
+}
+
+/// Groups that inodes were taken of or given back to, so that a call does not begin by decoding a descriptor and searching a bitmap
+/// from its first bit. Looked at and changed under a group's lock.
+#[derive(Debug)]
+pub(crate) struct KnownGroups([Mutex<Option<(GroupNo, Known)>, KnownLock>; REMEMBERED]);
+
+impl KnownGroups {
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| Mutex::ranked(None)))
+    }
+
+    fn place(&self, no: GroupNo) -> &Mutex<Option<(GroupNo, Known)>, KnownLock> {
+        &self.0[no.0 as usize % REMEMBERED]
+    }
+
+    /// Takes out what is known of a group: who changes the group says what is true afterwards, or nothing where the change fails.
+    pub(crate) fn take(&self, no: GroupNo) -> Known {
+        let known = self.place(no).lock().take_if(|(known, _)| *known == no);
+        known.map(|(_, known)| known).unwrap_or_default()
+    }
+
+    /// This is known of the group now.
+    pub(crate) fn put(&self, no: GroupNo, known: Known) {
+        *self.place(no).lock() = Some((no, known));
+    }
+
+    /// The group's descriptor changes otherwise.
+    pub(crate) fn forget_desc(&self, no: GroupNo) {
+        if let Some((known, of_group)) = &mut *self.place(no).lock()
+            && *known == no
+        {
+            of_group.desc = None;
+        }
+    }
+}
+
 /// All groups, each once, from one on.
 pub(crate) fn from_group(start: GroupNo, count: u32) -> impl Iterator<Item = GroupNo> {
     (start.0..count).chain(0..start.0.min(count)).map(GroupNo)
@@ -75,6 +124,22 @@ mod tests {
         let all: Vec<u32> = from_group(GroupNo(2), 4).map(|group| group.0).collect();
         assert_eq!(all, [2, 3, 0, 1]);
         assert_eq!(from_group(GroupNo(0), 1).count(), 1);
+    }
+
+    #[test]
+    fn what_is_known_of_a_group_is_never_taken_for_anothers() {
+        let groups = KnownGroups::new();
+        let known = |first_free| Known { desc: None, first_free };
+        let (one, other) = (GroupNo(3), GroupNo(3 + REMEMBERED as u32));
+        assert_eq!(groups.take(one).first_free, 0);
+        groups.put(one, known(100));
+        groups.forget_desc(one);
+        assert_eq!(groups.take(other).first_free, 0);
+        assert_eq!(groups.take(one).first_free, 100);
+        assert_eq!(groups.take(one).first_free, 0, "taken out");
+        groups.put(one, known(100));
+        groups.put(other, known(7));
+        assert_eq!((groups.take(one).first_free, groups.take(other).first_free), (0, 7));
     }
 
     #[test]

@@ -22,6 +22,8 @@ extant_device::lock_ranks! {
     pub SharedWindowLock = 294;
     /// A group's bitmaps and descriptor, and what must not be given out yet. The key is the group.
     pub GroupLock = 300, keyed;
+    /// What is known of a few groups, for moments.
+    pub KnownLock = 302;
     /// The groups whose buddies are in memory.
     pub LoadedLock = 305;
     /// What the running transactions have freed.
