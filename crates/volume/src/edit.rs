@@ -76,6 +76,28 @@ pub trait Edit: MetadataRead {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error>;
 
+    /// Changes an inode's record, which lies in a block of an inode table, and seals it.
+    ///
+    /// # Errors
+    /// As [`Edit::modify`].
+    fn modify_record<R>(
+        &mut self,
+        number: InodeNo,
+        change: impl FnOnce(&mut [u8], &Geometry) -> R,
+    ) -> Result<R, Error>
+    where
+        Self: Sized,
+    {
+        let place = inode::place(self, number)?;
+        let geometry = self.geometry().clone();
+        self.modify(place.block, BlockKind::InodeTable, |table| {
+            let record = &mut table[place.bytes(&geometry)];
+            let result = change(record, &geometry);
+            extant_ondisk::inode::seal(record, number, &geometry);
+            result
+        })
+    }
+
     /// Fills a block that was just allocated: it starts as zeroes, nothing is read. Sealed as `kind`.
     ///
     /// # Errors
@@ -260,7 +282,7 @@ pub fn change_superblock<E: Edit, R>(
 /// # Errors
 /// As [`Edit::modify`].
 pub fn write_inode<E: Edit>(edit: &mut E, number: InodeNo, fields: &Inode) -> Result<(), Error> {
-    change_record(edit, number, |record, geometry| encode_but_dtime(fields, record, geometry))
+    edit.modify_record(number, |record, geometry| encode_but_dtime(fields, record, geometry))
 }
 
 /// As [`write_inode`], with the attributes that are kept in the inode.
@@ -268,7 +290,7 @@ pub fn write_inode<E: Edit>(edit: &mut E, number: InodeNo, fields: &Inode) -> Re
 /// # Errors
 /// As [`Edit::modify`].
 pub fn write_loaded<E: Edit>(edit: &mut E, loaded: &LoadedInode) -> Result<(), Error> {
-    change_record(edit, loaded.number, |record, geometry| {
+    edit.modify_record(loaded.number, |record, geometry| {
         encode_but_dtime(&loaded.inode, record, geometry);
         let space = &loaded.xattr_space;
         let behind = record.len().saturating_sub(space.len());
@@ -291,7 +313,7 @@ fn encode_but_dtime(fields: &Inode, record: &mut [u8], geometry: &Geometry) {
 /// # Errors
 /// As [`Edit::modify`].
 pub fn set_dtime<E: Edit>(edit: &mut E, number: InodeNo, dtime: u32) -> Result<(), Error> {
-    change_record(edit, number, |record, _| {
+    edit.modify_record(number, |record, _| {
         if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
             raw.i_dtime.set(dtime);
         }
@@ -307,7 +329,7 @@ pub fn write_new_inode<E: Edit>(
     number: InodeNo,
     fields: &Inode,
 ) -> Result<(), Error> {
-    change_record(edit, number, |record, geometry| {
+    edit.modify_record(number, |record, geometry| {
         record.fill(0);
         fields.encode_into(record, geometry);
     })
@@ -320,7 +342,7 @@ pub fn write_new_inode<E: Edit>(
 pub fn clear_inode<E: Edit>(edit: &mut E, number: InodeNo) -> Result<(), Error> {
     // Times of deletion have 32 bits.
     let now = u32::try_from(edit.now().seconds).unwrap_or(u32::MAX);
-    change_record(edit, number, |record, geometry| {
+    edit.modify_record(number, |record, geometry| {
         let mut inode = Inode::decode(record, number, geometry)?;
         (inode.links, inode.size, inode.blocks, inode.dtime) = (0, 0, 0, now);
         inode.encode_into(record, geometry);
@@ -359,26 +381,6 @@ pub fn new_inode(geometry: &Geometry, mode: u16, now: Timestamp) -> Inode {
         extra_isize: if has_extra { NEW_EXTRA_ISIZE } else { 0 },
         project: has_extra.then_some(0),
     }
-}
-
-/// Changes an inode's record as bytes and seals it: for attributes kept in the inode.
-///
-/// # Errors
-/// As [`Edit::modify`].
-pub fn change_record<E: Edit, R>(
-    edit: &mut E,
-    number: InodeNo,
-    change: impl FnOnce(&mut [u8], &Geometry) -> R,
-) -> Result<R, Error> {
-    let (block, at) = inode::place(edit, number)?;
-    let geometry = edit.geometry().clone();
-    let end = at + usize::from(geometry.inode_size);
-    edit.modify(block, BlockKind::InodeTable, |table| {
-        let record = &mut table[at..end];
-        let result = change(record, &geometry);
-        extant_ondisk::inode::seal(record, number, &geometry);
-        result
-    })
 }
 
 /// The first block of the group that an inode lies in: the goal where a file has no blocks yet.

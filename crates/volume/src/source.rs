@@ -316,6 +316,14 @@ pub trait MetadataRead {
         Ok(group::descriptor(self, group)?.inode_table)
     }
 
+    /// A block of an inode table for its record `index`; whether that record has no checksum yet, since this program wrote it.
+    ///
+    /// # Errors
+    /// As [`Self::metadata`].
+    fn inode_block(&self, block: BlockNo, _index: u32) -> Result<(Self::Block, bool), Error> {
+        Ok((self.metadata(block, BlockKind::InodeTable)?, false))
+    }
+
     /// Sizes and counts.
     fn geometry(&self) -> &Geometry {
         &self.facts().geometry

@@ -171,6 +171,16 @@ impl MetadataRead for Volume {
         }
     }
 
+    fn inode_block(&self, block: BlockNo, index: u32) -> Result<(Arc<[u8]>, bool), Error> {
+        let Source::Live(live) = &self.source else {
+            return Ok((self.metadata(block, BlockKind::InodeTable)?, false));
+        };
+        let frame = live.frame(&self.facts, block, BlockKind::InodeTable)?;
+        let (bytes, unsealed) = frame.snapshot_and_unsealed();
+        let part = inode::part_of_block(&self.facts.geometry, index);
+        Ok((bytes, part.is_some_and(|part| unsealed & part != 0)))
+    }
+
     fn descriptor_block(&self, index: u32) -> BlockNo {
         let geometry = &self.facts.geometry;
         self.backup

@@ -14,8 +14,17 @@ use super::ranks::FrameLock;
 /// A version of a block.
 pub type Snapshot = Arc<[u8]>;
 
-/// What completes a block before it leaves memory: stamps its checksum. Made once for many changes.
-pub type Seal = Box<dyn Fn(&mut [u8]) + Send>;
+/// What completes a block before it leaves memory: stamps the checksums of its parts, each a bit. Made once for many changes.
+pub type Seal = Box<dyn Fn(&mut [u8], u64) + Send>;
+
+/// What a block still lacks.
+struct Unsealed {
+    /// A number of the caller's for what completes it.
+    number: u64,
+    /// The parts that lack it.
+    parts: u64,
+    seal: Seal,
+}
 
 /// A block in memory. Cheap to clone; all clones are the same block.
 #[derive(Clone)]
@@ -44,8 +53,8 @@ pub(super) struct Content {
     pub(super) home: Option<(Tid, Snapshot)>,
     /// `home` is being written.
     pub(super) is_going_home: bool,
-    /// What the newest version still lacks, and a number of the caller's for it.
-    seal: Option<(u64, Seal)>,
+    /// What the newest version still lacks.
+    unsealed: Option<Unsealed>,
 }
 
 impl Content {
@@ -58,9 +67,9 @@ impl Content {
 
     /// Completes the newest version.
     fn seal_now(&mut self) {
-        if let Some((_, seal)) = self.seal.take() {
+        if let Some(Unsealed { parts, seal, .. }) = self.unsealed.take() {
             self.make_own();
-            seal(Arc::get_mut(&mut self.data).expect("made its own under the lock"));
+            seal(Arc::get_mut(&mut self.data).expect("made its own under the lock"), parts);
         }
     }
 
@@ -100,7 +109,7 @@ impl Frame {
                 frozen: None,
                 home: None,
                 is_going_home: false,
-                seal: None,
+                unsealed: None,
             }),
         }))
     }
@@ -114,6 +123,13 @@ impl Frame {
     /// a copy.
     pub fn snapshot(&self) -> Snapshot {
         self.lock().data.clone()
+    }
+
+    /// The newest version, and the parts of it that are not sealed yet: what they hold was put there since the block was read.
+    pub fn snapshot_and_unsealed(&self) -> (Snapshot, u64) {
+        let content = self.lock();
+        let unsealed = content.unsealed.as_ref().map_or(0, |unsealed| unsealed.parts);
+        (content.data.clone(), unsealed)
     }
 
     /// Runs `check` on the content unless the last check that went well since the block was read or created had the
@@ -150,14 +166,14 @@ impl Frame {
     /// Under the lock: the content was read, or made by us.
     pub(super) fn set_loaded(&self, content: &mut Content, data: Snapshot) {
         content.data = data;
-        content.seal = None;
+        content.unsealed = None;
         self.0.verified_as.store(0, Ordering::Release);
         self.0.is_loaded.store(true, Ordering::Release);
     }
 
     /// Under the lock: the next reader reads the block anew.
     pub(super) fn set_unloaded(&self, content: &mut Content) {
-        content.seal = None;
+        content.unsealed = None;
         self.0.is_loaded.store(false, Ordering::Release);
     }
 
@@ -193,19 +209,18 @@ impl<'a> FrameWrite<'a> {
         Self { content }
     }
 
-    /// The number of the seal that the block waits for.
-    pub fn unsealed(&self) -> Option<u64> {
-        self.content.seal.as_ref().map(|(number, _)| *number)
-    }
-
-    /// The block is completed by `seal` before it is committed or checked, not now: who changes it often pays once.
-    pub fn seal_later(&mut self, number: u64, seal: Seal) {
-        self.content.seal = Some((number, seal));
+    /// Parts of the block are completed before it is committed or checked, not now: who changes it often pays once. `number`
+    /// stands for what completes it, which `seal` makes where it is not known yet.
+    pub fn seal_later(&mut self, number: u64, parts: u64, seal: impl FnOnce() -> Seal) {
+        match &mut self.content.unsealed {
+            Some(unsealed) if unsealed.number == number => unsealed.parts |= parts,
+            unsealed => *unsealed = Some(Unsealed { number, parts, seal: seal() }),
+        }
     }
 
     /// The block is complete as it is.
     pub fn set_sealed(&mut self) {
-        self.content.seal = None;
+        self.content.unsealed = None;
     }
 }
 

@@ -5,18 +5,21 @@ use crate::alloc::{Budget, InodeRequest};
 use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
 use crate::open::DataMode;
-use crate::read::inode::LoadedInode;
+use crate::read::inode::{self, LoadedInode};
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
 use crate::write::quota::{self, Owners, Promised};
 use extant_journal::{FrameWrite, Handle, JournalError};
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, GroupNo, InodeNo, Tid};
+use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo, Tid};
 use std::sync::Arc;
 
 /// Credits asked for at a time when an operation turns out to need more than it said.
 const MORE_CREDITS: u32 = 16;
+
+/// All of a block is one part.
+const WHOLE: u64 = 1;
 
 /// One operation: what it changes is committed together. The locks of the inodes that it changes are held before it starts.
 pub(crate) struct LiveEdit<'v> {
@@ -132,13 +135,14 @@ impl<'v> LiveEdit<'v> {
 
     /// Seals a block that was changed: one of records, which many operations change before it is committed, when that happens.
     fn seal(&self, bytes: &mut FrameWrite<'_>, block: BlockNo, kind: BlockKind) {
-        if !matches!(kind, BlockKind::DirBlock { .. }) {
+        if matches!(kind, BlockKind::DirBlock { .. }) {
+            bytes.seal_later(kind.number(), WHOLE, || {
+                let geometry = self.live.geometry.clone();
+                Box::new(move |bytes, _| kind.seal(bytes, block, &geometry))
+            });
+        } else if !matches!(kind, BlockKind::InodeTable) {
             bytes.set_sealed();
             kind.seal(bytes, block, self.geometry());
-        } else if bytes.unsealed() != Some(kind.number()) {
-            let geometry = self.live.geometry.clone();
-            let seal = Box::new(move |bytes: &mut [u8]| kind.seal(bytes, block, &geometry));
-            bytes.seal_later(kind.number(), seal);
         }
     }
 
@@ -171,6 +175,10 @@ impl MetadataRead for LiveEdit<'_> {
     fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
         self.volume.inode_table(group)
     }
+
+    fn inode_block(&self, block: BlockNo, index: u32) -> Result<(Arc<[u8]>, bool), Error> {
+        self.volume.inode_block(block, index)
+    }
 }
 
 impl Edit for LiveEdit<'_> {
@@ -184,6 +192,29 @@ impl Edit for LiveEdit<'_> {
         let mut bytes = self.spend()?.write(&frame)?;
         let result = change(&mut bytes);
         self.seal(&mut bytes, block, kind);
+        Ok(result)
+    }
+
+    fn modify_record<R>(
+        &mut self,
+        number: InodeNo,
+        change: impl FnOnce(&mut [u8], &Geometry) -> R,
+    ) -> Result<R, Error> {
+        let place = inode::place(self, number)?;
+        let geometry = &self.live.geometry;
+        let frame = self.live.frame(self.volume.facts(), place.block, BlockKind::InodeTable)?;
+        let mut bytes = self.spend()?.write(&frame)?;
+        let record = &mut bytes[place.bytes(geometry)];
+        let result = change(record, geometry);
+        match inode::part_of_block(geometry, place.index) {
+            // Only the records that were changed: others may be broken, and stay so.
+            Some(part) => bytes.seal_later(BlockKind::InodeTable.number(), part, || {
+                let geometry = geometry.clone();
+                let first = InodeNo(number.0 - place.index);
+                Box::new(move |bytes, parts| inode::seal_parts(bytes, parts, first, &geometry))
+            }),
+            None => extant_ondisk::inode::seal(record, number, geometry),
+        }
         Ok(result)
     }
 

@@ -1,11 +1,11 @@
 //! Inodes by number.
 
 use crate::error::Error;
-use crate::source::{BlockKind, MetadataRead};
+use crate::source::MetadataRead;
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::XATTR_MAGIC;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
-use std::ops::Deref;
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, InodeNo, Place};
+use std::ops::{Deref, Range};
 
 /// An inode with its number and its own space for extended attributes.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,18 +51,51 @@ impl LoadedInode {
     }
 }
 
-/// Where an inode's record lies: block of the table and byte in it.
+/// Where an inode's record lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RecordPlace {
+    /// The block of the table.
+    pub block: BlockNo,
+    /// The number of the record in the block.
+    pub index: u32,
+}
+
+impl RecordPlace {
+    /// The record's bytes in the block.
+    pub fn bytes(&self, geometry: &Geometry) -> Range<usize> {
+        let size = usize::from(geometry.inode_size);
+        let at = self.index as usize * size;
+        at..at + size
+    }
+}
+
+/// Where an inode's record lies.
 ///
 /// # Errors
 /// No such inode, or a broken descriptor.
-pub fn place<S: MetadataRead>(source: &S, number: InodeNo) -> Result<(BlockNo, usize), Error> {
+pub fn place<S: MetadataRead>(source: &S, number: InodeNo) -> Result<RecordPlace, Error> {
     let geometry = source.geometry();
     let (group, index) = geometry.inode_place(number).ok_or(Error::NoSuchInode(number))?;
     let table = source.inode_table(group)?;
     let per_block = geometry.inodes_per_block();
     // The table lies on the volume, as the descriptor was checked for.
     let block = BlockNo(table.0 + u64::from(index / per_block));
-    Ok((block, (index % per_block) as usize * usize::from(geometry.inode_size)))
+    Ok(RecordPlace { block, index: index % per_block })
+}
+
+/// The part of its block that a record is, as journal frames number them: a bit each. `None` where a block has more records.
+pub(crate) fn part_of_block(geometry: &Geometry, index: u32) -> Option<u64> {
+    (geometry.inodes_per_block() <= u64::BITS).then(|| 1 << index)
+}
+
+/// Seals the records of a block that `parts` names; `first` is the number of its first inode.
+pub(crate) fn seal_parts(bytes: &mut [u8], parts: u64, first: InodeNo, geometry: &Geometry) {
+    let records = bytes.chunks_exact_mut(usize::from(geometry.inode_size));
+    for (record, number) in records.zip(first.0..) {
+        if parts >> (number - first.0) & 1 == 1 {
+            inode::seal(record, InodeNo(number), geometry);
+        }
+    }
 }
 
 /// An inode that is in use: it has links, a file type, and a right checksum.
@@ -87,13 +120,15 @@ pub fn load<S: MetadataRead>(source: &S, number: InodeNo) -> Result<LoadedInode,
 /// As [`load`].
 pub fn load_any<S: MetadataRead>(source: &S, number: InodeNo) -> Result<LoadedInode, Error> {
     let geometry = source.geometry();
-    let (block, at) = place(source, number)?;
-    let table = source.metadata(block, BlockKind::InodeTable)?;
-    let record = table.get(at..at + usize::from(geometry.inode_size)).unwrap_or_default();
+    let place = place(source, number)?;
+    let (table, is_unsealed) = source.inode_block(place.block, place.index)?;
+    let record = table.get(place.bytes(geometry)).unwrap_or_default();
     if record.iter().all(|byte| *byte == 0) {
         return Err(Error::FreeInode(number));
     }
-    inode::verify(record, number, geometry)?;
+    if !is_unsealed {
+        inode::verify(record, number, geometry)?;
+    }
     let decoded = Inode::decode(record, number, geometry)?;
     let space = inode::xattr_area(record, number, geometry)?;
     let has_xattrs = space.first_chunk::<4>() == Some(&XATTR_MAGIC.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use super::mapping::{self, State};
 use crate::edit::{
-    AllocationRequest, EditInodes, Purpose, change_record, clear_inode, new_inode, write_new_inode,
+    AllocationRequest, EditInodes, Purpose, clear_inode, new_inode, write_new_inode,
 };
 use crate::error::Error;
 use crate::read::inode::{LoadedInode, load, load_any};
@@ -161,7 +161,7 @@ pub(super) fn change_references<E: EditInodes>(
 /// Counts references to a value: how many there are then.
 fn add_references<E: EditInodes>(edit: &mut E, number: InodeNo, by: i64) -> Result<u64, Error> {
     let place = Place::EaInode(number);
-    change_record(edit, number, |record, geometry| {
+    edit.modify_record(number, |record, geometry| {
         let mut inode = Inode::decode(record, number, geometry)?;
         let references = inode.ea_inode_references();
         let left = references.checked_add_signed(by).ok_or_else(|| {

@@ -6,9 +6,7 @@
 //! before it changes.
 
 use super::{space, value};
-use crate::edit::{
-    AllocationRequest, EditInodes, Limits, Purpose, Run, Usage, change_record, default_goal,
-};
+use crate::edit::{AllocationRequest, EditInodes, Limits, Purpose, Run, Usage, default_goal};
 use crate::error::Error;
 use crate::read::inode::LoadedInode;
 use crate::source::BlockKind;
@@ -501,7 +499,7 @@ fn write_into_inode<E: EditInodes>(
     list: &[Xattr],
 ) -> Result<(), Error> {
     let from = usize::from(edit.geometry().inode_size) - inode_space(edit.geometry(), file);
-    let space = change_record(edit, file.number, |record, _| {
+    let space = edit.modify_record(file.number, |record, _| {
         let space = &mut record[from..];
         encode_inode(list, space).map(|()| Box::from(&*space))
     })?;
