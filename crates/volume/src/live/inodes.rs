@@ -20,6 +20,9 @@ use std::ops::{Deref, DerefMut};
 const SHARDS: u32 = 64;
 /// Inodes that a shard keeps at least.
 const MIN_SHARD: usize = 16;
+/// Inodes of a shard that were asked for once are kept until so many others came: they are few enough to stay in the processor's
+/// cache where a program goes from file to file. Those that are asked for again meanwhile are kept for longer.
+const NEWCOMERS: usize = 8;
 /// Inodes that one insertion looks at for room.
 const LOOKS: usize = 4;
 
@@ -47,7 +50,7 @@ impl LockAs {
 pub(crate) struct LiveInode {
     number: InodeNo,
     /// `None` before it was loaded, and after it was freed.
-    state: RwLock<Option<Box<State>>, InodeLock>,
+    state: RwLock<Option<State>, InodeLock>,
     /// Who has taken hold of it ([`Volume::acquire`](crate::Volume::acquire)).
     holds: AtomicU64,
     /// Changes of more than its times so far; one more than there were, since nobody knows what was before.
@@ -64,6 +67,8 @@ pub(crate) struct LiveInode {
     lost: Mutex<Option<Error>, LostLock>,
     /// Its attributes were looked through, and it has no capabilities.
     has_no_capabilities: AtomicBool,
+    /// Asked for again since the cache last thought of giving it up.
+    is_referenced: AtomicBool,
 }
 
 /// What an inode's lock guards.
@@ -75,16 +80,16 @@ struct State {
 }
 
 impl State {
-    fn new(inode: LoadedInode) -> Box<Self> {
-        Box::new(Self { inode, delayed: Delayed::default() })
+    fn new(inode: LoadedInode) -> Self {
+        Self { inode, delayed: Delayed::default() }
     }
 }
 
 /// An inode locked for reading.
-pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<Box<State>>>);
+pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<State>>);
 
 /// An inode locked for changes.
-pub(crate) struct InodeWrite<'a>(WriteGuard<'a, Option<Box<State>>>);
+pub(crate) struct InodeWrite<'a>(WriteGuard<'a, Option<State>>);
 
 /// A guard is made only of a loaded inode, and nobody unloads it under its lock but [`InodeWrite::set_freed`].
 const LOADED: &str = "a locked inode is loaded";
@@ -136,6 +141,23 @@ impl InodeWrite<'_> {
 }
 
 impl LiveInode {
+    /// One that is not loaded.
+    fn new(number: InodeNo) -> Self {
+        Self {
+            number,
+            state: RwLock::ranked(None),
+            holds: AtomicU64::new(0),
+            changes: AtomicU64::new(1),
+            synced: AtomicU64::new(0),
+            may_be_named: AtomicBool::new(false),
+            is_replaced: AtomicBool::new(false),
+            is_written: AtomicBool::new(false),
+            lost: Mutex::default(),
+            has_no_capabilities: AtomicBool::new(false),
+            is_referenced: AtomicBool::new(false),
+        }
+    }
+
     /// Waits until nobody changes the inode, and reads it.
     pub(crate) fn read<S: MetadataRead>(
         &self,
@@ -299,8 +321,35 @@ impl LiveInode {
 #[derive(Debug, Default)]
 struct Shard {
     inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
-    /// In the order in which they are thought of being given up.
+    /// Those that were asked for once, in the order in which they came.
+    newcomers: VecDeque<u32>,
+    /// The others, in the order in which they are thought of being given up.
     queue: VecDeque<u32>,
+}
+
+impl Shard {
+    /// Gives inodes up that nobody uses, where there are too many; one of them, for its memory.
+    fn make_room(&mut self, limit: usize) -> Option<Arc<LiveInode>> {
+        let mut gone = None;
+        for _ in 0..LOOKS {
+            let is_full = self.inodes.len() >= limit;
+            let oldest = match self.newcomers.len() >= NEWCOMERS {
+                true => self.newcomers.pop_front(),
+                false if is_full => self.queue.pop_front(),
+                false => break,
+            };
+            let Some(oldest) = oldest else { break };
+            let Some(inode) = self.inodes.get(&oldest) else { continue };
+            // Counted under the shard's lock: nobody can take it meanwhile.
+            let is_idle = Arc::strong_count(inode) == 1 && !inode.is_held();
+            if is_idle && !inode.is_referenced.swap(false, Ordering::Relaxed) {
+                gone = self.inodes.remove(&oldest);
+            } else {
+                self.queue.push_back(oldest);
+            }
+        }
+        gone
+    }
 }
 
 /// The inodes in memory.
@@ -327,38 +376,25 @@ impl InodeCache {
     pub(crate) fn get(&self, number: InodeNo) -> Arc<LiveInode> {
         let mut shard = self.shard(number);
         if let Some(known) = shard.inodes.get(&number.0) {
+            // A flag that is set already is not written again: the line stays shared.
+            if !known.is_referenced.load(Ordering::Relaxed) {
+                known.is_referenced.store(true, Ordering::Relaxed);
+            }
             return known.clone();
         }
-        for _ in 0..LOOKS {
-            if shard.inodes.len() < self.shard_limit {
-                break;
-            }
-            let Some(oldest) = shard.queue.pop_front() else { break };
-            // Counted under the shard's lock: nobody can take it meanwhile.
-            let is_idle = shard
-                .inodes
-                .get(&oldest)
-                .is_some_and(|inode| Arc::strong_count(inode) == 1 && !inode.is_held());
-            if is_idle {
-                shard.inodes.remove(&oldest);
-            } else {
-                shard.queue.push_back(oldest);
-            }
-        }
-        let new = Arc::new(LiveInode {
-            number,
-            state: RwLock::ranked(None),
-            holds: AtomicU64::new(0),
-            changes: AtomicU64::new(1),
-            synced: AtomicU64::new(0),
-            may_be_named: AtomicBool::new(false),
-            is_replaced: AtomicBool::new(false),
-            is_written: AtomicBool::new(false),
-            lost: Mutex::default(),
-            has_no_capabilities: AtomicBool::new(false),
-        });
+        let new = LiveInode::new(number);
+        let new = match shard.make_room(self.shard_limit) {
+            Some(mut old) => match Arc::get_mut(&mut old) {
+                Some(place) => {
+                    *place = new;
+                    old
+                }
+                None => Arc::new(new),
+            },
+            None => Arc::new(new),
+        };
         shard.inodes.insert(number.0, new.clone());
-        shard.queue.push_back(number.0);
+        shard.newcomers.push_back(number.0);
         new
     }
 
