@@ -56,7 +56,12 @@ pub fn is_indexed<S: MetadataRead>(source: &S, dir: &LoadedInode) -> bool {
 /// How the directory's blocks are read.
 pub fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> DirFormat {
     let format = DirFormat::new(source.geometry(), dir.number, dir.generation);
-    if dir.is_encrypted() && dir.is_casefolded() { format.with_stored_hashes() } else { format }
+    if has_stored_hashes(dir) { format.with_stored_hashes() } else { format }
+}
+
+/// Whether records carry their names' hashes.
+fn has_stored_hashes(dir: &LoadedInode) -> bool {
+    dir.is_encrypted() && dir.is_casefolded()
 }
 
 /// Where a block of the directory lies. Directories have neither holes nor unwritten blocks.
@@ -101,7 +106,7 @@ pub fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock)
         generation: dir.generation,
         at,
         is_indexed: is_indexed(source, dir),
-        has_stored_hashes: format(source, dir).has_stored_hashes,
+        has_stored_hashes: has_stored_hashes(dir),
     }
 }
 

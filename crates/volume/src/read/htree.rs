@@ -7,6 +7,7 @@ use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::htree::{HtreeEntry, HtreeFormat, HtreeRoot, IndexKind};
 use extant_ondisk::{FileBlock, Flaw, Place};
+use std::ops::{Deref, DerefMut};
 
 /// The hash function of an indexed directory, from the root of its index.
 ///
@@ -55,15 +56,53 @@ pub struct Level {
     pub position: usize,
 }
 
+/// Index blocks on the way to a leaf: the root and two levels below it, where the format has most.
+const MOST_LEVELS: usize = 3;
+
+/// The index blocks on a way, the root first.
+#[derive(Clone, Copy, Debug)]
+pub struct Levels {
+    levels: [Level; MOST_LEVELS],
+    count: usize,
+}
+
+impl Levels {
+    fn new(root: Level) -> Self {
+        Self { levels: [root; MOST_LEVELS], count: 1 }
+    }
+
+    /// False for one more than there can be.
+    fn push(&mut self, level: Level) -> bool {
+        let place = self.levels.get_mut(self.count);
+        self.count += usize::from(place.is_some());
+        place.map(|place| *place = level).is_some()
+    }
+}
+
+impl Deref for Levels {
+    type Target = [Level];
+    fn deref(&self) -> &[Level] {
+        &self.levels[..self.count]
+    }
+}
+
+impl DerefMut for Levels {
+    fn deref_mut(&mut self) -> &mut [Level] {
+        &mut self.levels[..self.count]
+    }
+}
+
 /// The way from the root to the leaf of a hash.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// What the tree is.
     pub root: HtreeRoot,
     /// The index blocks, the root first.
-    pub levels: Vec<Level>,
+    pub levels: Levels,
     /// The leaf: the first that may hold names of the hash.
     pub leaf: FileBlock,
+    /// Whether the leaf behind may hold names of the hash too.
+    pub goes_on: bool,
 }
 
 /// Goes down to the leaf of a hash.
@@ -89,16 +128,25 @@ pub(crate) fn descend_by<S: MetadataRead>(
     let (root, node) = format.root(&bytes)?;
     let hash = hash(root.hash_version)?;
     let position = node.search(hash);
-    let mut levels = vec![Level { at: FileBlock(0), kind: IndexKind::Root, position }];
+    let mut levels = Levels::new(Level { at: FileBlock(0), kind: IndexKind::Root, position });
     let mut next = target(&node, position, blocks, dir, FileBlock(0))?;
+    let mut goes_on = node.entry(position + 1).is_some_and(|entry| continues(&entry, hash));
     for _ in 0..root.indirect_levels {
         let bytes = index_block(source, dir, next, IndexKind::Node)?;
         let node = format.node(&bytes, next, IndexKind::Node)?;
         let position = node.search(hash);
-        levels.push(Level { at: next, kind: IndexKind::Node, position });
+        if !levels.push(Level { at: next, kind: IndexKind::Node, position }) {
+            return Err(Flaw::Rule("an index of too many levels")
+                .at(Place::Inode(dir.number))
+                .into());
+        }
         next = target(&node, position, blocks, dir, next)?;
+        // Behind a node's last entry goes on what is behind the node.
+        if let Some(entry) = node.entry(position + 1) {
+            goes_on = continues(&entry, hash);
+        }
     }
-    Ok((hash, Way { root, levels, leaf: next }))
+    Ok((hash, Way { root, levels, leaf: next, goes_on }))
 }
 
 /// Goes down to the leaf that a name belongs to, compared as it is; the name's hash too.
@@ -129,7 +177,7 @@ pub(super) fn lookup<S: MetadataRead>(
     };
     let format = format(source, dir);
     let blocks = dir_blocks(source, dir)?;
-    let Way { mut levels, leaf: mut next, .. } = way;
+    let Way { mut levels, leaf: mut next, goes_on, .. } = way;
 
     let records = dir::format(source, dir);
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
@@ -137,6 +185,9 @@ pub(super) fn lookup<S: MetadataRead>(
         let bytes = dir::block(source, dir, next)?;
         if let Some(found) = dir::search_block(&records, &bytes, next, wanted)? {
             return Ok(Some(found));
+        }
+        if !goes_on {
+            return Ok(None);
         }
         match continuation(source, dir, &format, &mut levels, hash, blocks)? {
             Some(leaf) => next = leaf,
@@ -155,8 +206,12 @@ pub(crate) fn continuation<S: MetadataRead>(
     hash: u32,
     blocks: FileBlock,
 ) -> Result<Option<FileBlock>, Error> {
-    let goes_on = |entry: &HtreeEntry| entry.is_continuation && entry.hash == hash;
-    next_leaf(source, dir, format, way, blocks, goes_on)
+    next_leaf(source, dir, format, way, blocks, |entry| continues(entry, hash))
+}
+
+/// Whether the names of a hash go on below an entry.
+fn continues(entry: &HtreeEntry, hash: u32) -> bool {
+    entry.is_continuation && entry.hash == hash
 }
 
 /// The leaf behind the one that `way` leads to, if there is one and `is_wanted` says so of its entry in the index; `way` leads

@@ -57,7 +57,14 @@ pub fn is_empty<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<bool, 
 
 /// A place for a name that is not in a directory, good as long as the directory is locked and does not change.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Vacancy(Option<(FileBlock, Slot)>);
+pub struct Vacancy(Option<(FileBlock, BlockNo, Slot)>);
+
+impl Vacancy {
+    /// Whether there is room for the name as the directory is.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+}
 
 /// Makes sure that a name is not in the directory, and remembers where it would go.
 ///
@@ -88,11 +95,17 @@ pub fn vacancy<S: MetadataRead>(
     let mut first = None;
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
     for _ in 0..blocks.0 {
-        let bytes = dir::block(source, dir, leaf)?;
+        let place = dir::block_place(source, dir, leaf)?;
+        let bytes = source.metadata(place, block_kind(source, dir, leaf))?;
         match records.find_or_slot(&bytes, leaf, name)? {
             Sought::Found(_) => return Err(Error::Exists),
-            Sought::Vacant(slot) if leaf == way.leaf => first = slot.map(|slot| (leaf, slot)),
+            Sought::Vacant(slot) if leaf == way.leaf => {
+                first = slot.map(|slot| (leaf, place, slot));
+            }
             Sought::Vacant(_) => {}
+        }
+        if !way.goes_on {
+            break;
         }
         match read_htree::continuation(source, dir, &index, &mut levels, hash, blocks)? {
             Some(next) => leaf = next,
@@ -113,11 +126,10 @@ pub fn insert_new<E: Edit>(
     target: Found,
     vacancy: Vacancy,
 ) -> Result<(), Error> {
-    let Vacancy(Some((at, slot))) = vacancy else { return insert(edit, dir, name, target) };
+    let Vacancy(Some((at, place, slot))) = vacancy else { return insert(edit, dir, name, target) };
     let Found { inode, file_type } = target;
     let new = NewEntry { inode, file_type, name, hash: DirHash::default() };
     let records = format(edit, dir);
-    let place = dir::block_place(edit, dir, at)?;
     let kind = block_kind(edit, dir, at);
     edit.modify(place, kind, |block| records.insert_at(block, slot, &new))
 }
@@ -339,32 +351,32 @@ fn append<E: Edit>(
     Ok(place.start)
 }
 
-/// A record taken out of its block, to be put into another.
-#[derive(Clone, Debug)]
-pub(super) struct Record {
+/// A record of a block, to be put into another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record<'b> {
     pub found: Found,
-    pub name: Vec<u8>,
+    pub name: &'b [u8],
 }
 
-/// The used records of a block, but for `.` and `..`.
-pub(super) fn records_of<E: Edit>(
+/// The used records of a block's bytes, but for `.` and `..`.
+pub(super) fn records_of<'b, E: Edit>(
     edit: &E,
     dir: &LoadedInode,
     at: FileBlock,
-) -> Result<Vec<Record>, Error> {
-    let bytes = dir::block(edit, dir, at)?;
-    let mut records = Vec::new();
-    for entry in format(edit, dir).entries(&bytes, at) {
+    bytes: &'b [u8],
+) -> Result<Vec<Record<'b>>, Error> {
+    let format = format(edit, dir);
+    // Records on the volume may be shorter than this code makes them.
+    let (mut records, mut needed) = (Vec::new(), 0);
+    for entry in format.entries(bytes, at) {
         let entry = entry?;
         let Some(inode) = entry.inode else { continue };
         if !entry.is_dot() {
             let found = Found { inode, file_type: entry.file_type };
-            records.push(Record { found, name: entry.name.to_vec() });
+            records.push(Record { found, name: entry.name });
+            needed += format.rec_len_of(entry.name);
         }
     }
-    // Records on the volume may be shorter than this code makes them.
-    let format = format(edit, dir);
-    let needed: usize = records.iter().map(|record| format.rec_len_of(&record.name)).sum();
     if needed > format.room() {
         let flaw = Flaw::Rule("records that are shorter than their names");
         return Err(flaw.at(Place::DirBlock(dir.number, at)).into());

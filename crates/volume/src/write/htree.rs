@@ -8,7 +8,7 @@ use crate::read::htree::{self, Level, Way};
 use crate::read::inode::LoadedInode;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::dirent::{DirFormat, NewEntry, dot_entries};
-use extant_ondisk::dx_hash::DirHash;
+use extant_ondisk::dx_hash::{DirHash, DirHasher};
 use extant_ondisk::htree::{HtreeRoot, IndexKind};
 use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
 
@@ -21,13 +21,17 @@ pub(super) fn block_kind(dir: &LoadedInode, at: FileBlock, kind: IndexKind) -> B
     BlockKind::HtreeBlock { inode: dir.number, generation: dir.generation, at, kind }
 }
 
-/// The hash that a name is filed under.
-fn hash_of<S: MetadataRead>(source: &S, dir: &LoadedInode, name: &[u8]) -> Result<DirHash, Error> {
-    let hasher = htree::hasher(source, dir)?;
-    Ok(match source.facts().casefold.filter(|_| dir.is_casefolded()) {
+/// The hash that a name is filed under by the directory's hash function.
+fn hash_of<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    hasher: &DirHasher,
+    name: &[u8],
+) -> DirHash {
+    match source.facts().casefold.filter(|_| dir.is_casefolded()) {
         Some(casefold) => hasher.hash(&casefold.key(name)),
         None => hasher.hash(name),
-    })
+    }
 }
 
 /// Puts a record where its hash belongs, and makes room there first if need be.
@@ -36,7 +40,7 @@ pub(super) fn insert<E: Edit>(
     dir: &mut LoadedInode,
     new: &NewEntry<'_>,
 ) -> Result<(), Error> {
-    let hash = hash_of(edit, dir, new.name)?.hash;
+    let hash = hash_of(edit, dir, &htree::hasher(edit, dir)?, new.name).hash;
     for _ in 0..MOST_SPLITS {
         let way = htree::descend(edit, dir, hash)?;
         if insert_into(edit, dir, way.leaf, new)? {
@@ -50,7 +54,8 @@ pub(super) fn insert<E: Edit>(
 
 /// Makes an index for a directory of one block: its records move to a leaf, and the block becomes the root.
 pub(super) fn build<E: Edit>(edit: &mut E, dir: &mut LoadedInode) -> Result<(), Error> {
-    let entries = records_of(edit, dir, FileBlock(0))?;
+    let bytes = dir::block(edit, dir, FileBlock(0))?;
+    let entries = records_of(edit, dir, FileBlock(0), &bytes)?;
     let parent = parent_of(edit, dir)?;
     let Some(hasher) = edit.facts().default_hasher else {
         return Err(Error::NotSupported("an index with the volume's default hash"));
@@ -81,7 +86,11 @@ fn parent_of<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<InodeNo, 
     Ok(dot_entries(&format(source, dir), &bytes)?.1)
 }
 
-fn pack<'r>(records: &DirFormat, block: &mut [u8], entries: impl IntoIterator<Item = &'r Record>) {
+fn pack<'r, 'b: 'r>(
+    records: &DirFormat,
+    block: &mut [u8],
+    entries: impl IntoIterator<Item = &'r Record<'b>>,
+) {
     let mut packer = records.packer(block);
     for Record { found, name } in entries {
         let fits = packer.push(&NewEntry::new(found.inode, found.file_type, name));
@@ -114,10 +123,12 @@ fn make_room<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result<
 /// Moves the upper half of a leaf, by hash, to a new one behind it.
 fn split_leaf<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result<(), Error> {
     let records = format(edit, dir);
-    let mut by_hash = Vec::new();
-    for record in records_of(edit, dir, way.leaf)? {
-        by_hash.push((hash_of(edit, dir, &record.name)?, record));
-    }
+    let hasher = htree::hasher(edit, dir)?;
+    let bytes = dir::block(edit, dir, way.leaf)?;
+    let mut by_hash: Vec<_> = records_of(edit, dir, way.leaf, &bytes)?
+        .into_iter()
+        .map(|record| (hash_of(edit, dir, &hasher, record.name), record))
+        .collect();
     by_hash.sort_by_key(|(hash, _)| (hash.hash, hash.minor));
     let Some(at) = halfway(&records, &by_hash) else {
         let place = Place::DirBlock(dir.number, way.leaf);
@@ -146,11 +157,11 @@ fn split_leaf<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result
 }
 
 /// Where the upper half begins: the halves have about as many bytes, and neither is empty.
-fn halfway(records: &DirFormat, by_hash: &[(DirHash, Record)]) -> Option<usize> {
+fn halfway(records: &DirFormat, by_hash: &[(DirHash, Record<'_>)]) -> Option<usize> {
     if by_hash.len() < 2 {
         return None;
     }
-    let size = |(_, record): &(DirHash, Record)| records.rec_len_of(&record.name);
+    let size = |(_, record): &(DirHash, Record<'_>)| records.rec_len_of(record.name);
     let total: usize = by_hash.iter().map(size).sum();
     let mut below = 0;
     for (at, entry) in by_hash.iter().enumerate() {
