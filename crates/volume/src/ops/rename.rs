@@ -15,10 +15,10 @@ use crate::live::Live;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::open::BrokenIndex;
-use crate::read::dir::{Found, lookup};
+use crate::read::dir::{Found, Located, locate, lookup};
 use crate::read::inode::LoadedInode;
 use crate::volume::Volume;
-use crate::write::dir;
+use crate::write::dir::{self, Vacancy};
 use extant_device::sync::Arc;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::{Flaw, InodeNo, Place};
@@ -82,6 +82,13 @@ impl Renamed {
         }
         Ok(())
     }
+}
+
+/// Where the old name is, and where the new one goes: good as long as the directories are locked and do not change.
+#[derive(Clone, Copy)]
+struct Places {
+    old: Located,
+    new: Vacancy,
 }
 
 /// How a rename ended.
@@ -156,7 +163,7 @@ impl Volume {
         dirs.to().as_dir()?;
         check_own_name(from.name)?;
         check_own_name(to.name)?;
-        let (source, target) = self.find_both(live, &mut dirs, from, to)?;
+        let (source, target, places) = self.find_both(live, &mut dirs, from, to)?;
         match &target {
             None if flags.contains(RenameFlags::EXCHANGE) => return Err(Error::NotFound),
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Error::Exists),
@@ -183,7 +190,7 @@ impl Volume {
             let (as_what, _) = source.key();
             let inode = source.file.write(self, as_what)?;
             source.check(&inode)?;
-            self.move_to(dirs, from, to, (&source, inode), None)?;
+            self.move_to(dirs, from, to, places, (&source, inode), None)?;
             return Ok(Renames::Done);
         };
         let (source_key, target_key) = (source.key(), target.key());
@@ -201,7 +208,7 @@ impl Volume {
         if flags.contains(RenameFlags::EXCHANGE) {
             self.exchange(dirs, from, to, (&source, inode), (&target, other))?;
         } else {
-            self.move_to(dirs, from, to, (&source, inode), Some((&target, other)))?;
+            self.move_to(dirs, from, to, places, (&source, inode), Some((&target, other)))?;
         }
         Ok(Renames::Done)
     }
@@ -301,20 +308,24 @@ impl Volume {
         dirs: &mut Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-    ) -> Result<(Renamed, Option<Renamed>), Error> {
-        let found = lookup(self, &dirs.from, from.name, BrokenIndex::Report)?;
-        let source = self.renamed(live, found)?;
+    ) -> Result<(Renamed, Option<Renamed>, Places), Error> {
+        let old = locate(self, &dirs.from, from.name, BrokenIndex::Report)?;
+        let source = self.renamed(live, old.found)?;
         let is_same_but_case = dirs.to.is_none()
             && from.name != to.name
             && self.facts.casefold.is_some_and(|casefold| {
                 dirs.from.is_casefolded() && casefold.is_same(from.name, to.name)
             });
         if is_same_but_case {
-            return Ok((source, None));
+            return Ok((source, None, Places { old, new: Vacancy::default() }));
         }
-        match lookup(self, dirs.to(), to.name, BrokenIndex::Report) {
-            Ok(found) => Ok((source, Some(self.renamed(live, found)?))),
-            Err(Error::NotFound) => Ok((source, None)),
+        match dir::vacancy(self, dirs.to(), to.name) {
+            Ok(new) => Ok((source, None, Places { old, new })),
+            Err(Error::Exists) => {
+                let found = lookup(self, dirs.to(), to.name, BrokenIndex::Report)?;
+                let target = self.renamed(live, found)?;
+                Ok((source, Some(target), Places { old, new: Vacancy::default() }))
+            }
             Err(error) => Err(error),
         }
     }
@@ -337,6 +348,7 @@ impl Volume {
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
+        places: Places,
         (source, mut inode): (&Renamed, InodeWrite<'_>),
         replaced: Option<(&Renamed, InodeWrite<'_>)>,
     ) -> Result<(), Error> {
@@ -366,7 +378,7 @@ impl Volume {
             + 1
             + replaced.as_ref().map_or(0, |(_, other)| self.delete_credits(other));
         let mut edit = self.edit(credits)?;
-        self.change_names(&mut edit, &mut dirs, from, to, source.found, replaced.is_some())?;
+        self.change_names(&mut edit, &mut dirs, from, to, places, replaced.is_some())?;
         if replaced.as_ref().is_some_and(|(target, _)| target.is_dir) {
             dirs.to().inode.links = one_subdir_less(dirs.to().links);
         }
@@ -396,9 +408,10 @@ impl Volume {
         dirs: &mut Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        source: Found,
+        places: Places,
         replaces: bool,
     ) -> Result<(), Error> {
+        let source = places.old.found;
         if replaces {
             let before = dir::replace(edit, dirs.to(), to.name, source)?;
             if let Err(error) = dir::remove(edit, &mut dirs.from, from.name) {
@@ -417,12 +430,17 @@ impl Volume {
             }
             return Ok(());
         }
-        if let Err(error) = dir::insert(edit, dirs.to(), to.name, source) {
+        if let Err(error) = dir::insert_new(edit, dirs.to(), to.name, source, places.new) {
             // The directory may have grown.
             write_loaded(edit, dirs.to())?;
             return Err(error);
         }
-        if let Err(error) = dir::remove(edit, &mut dirs.from, from.name) {
+        // Where room had to be made for the new name, the old one may have moved.
+        let removed = match dirs.to.is_some() || places.new.is_some() {
+            true => dir::remove_located(edit, &mut dirs.from, places.old),
+            false => dir::remove(edit, &mut dirs.from, from.name),
+        };
+        if let Err(error) = removed {
             dir::remove(edit, dirs.to(), to.name)?;
             write_loaded(edit, dirs.to())?;
             return Err(error);
