@@ -161,11 +161,11 @@ fn callers(setting: &Setting, on: &str) -> Result<Pair, Failure> {
         let mut side = Side::of(r#"exec "$1" "$3" "$2" create "$4" "$5""#, &args, Some(&image));
         side.sparse = Some(VOLUME);
         let format = match args[2] == Path::new("memory") {
-            true => r#"exec "$1" -q -F -t ext4 -O ^has_journal "$2""#,
-            false => r#"exec "$1" -q -F -t ext4 "$2""#,
+            true => r#"exec "$1" -q -F -t ext4 -O ^has_journal -N "$3" "$2""#,
+            false => r#"exec "$1" -q -F -t ext4 -N "$3" "$2""#,
         };
         side.before = vec![
-            Step::of(format, &[mke2fs.path(), &image]),
+            Step::of(format, &[mke2fs.path(), &image, Path::new(INODES)]),
             Step::of(r#"exec "$1" prepare-volume "$2" create "$4""#, &args),
         ];
         side.is_reported = true;
