@@ -632,13 +632,18 @@ fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: usize) -> usi
         None => (usize::MAX, None),
     };
     let mut at = from;
-    while let Some(rest) = block.get(at..)
-        && let Some(header) = rest.first_chunk::<HEADER_LEN>()
-    {
-        let is_free = header[..4] == [0; 4];
-        let rec_len = usize::from(u16::from_le_bytes([header[4], header[5]]));
-        let name_len = usize::from(header[6]);
-        let taken = HEADER_LEN + name_len.next_multiple_of(4);
+    loop {
+        if let (Some(name), Some(end_of_name)) = (name, end_of_name) {
+            at = pass_over_like(block, at, name.len(), end_of_name);
+        }
+        let Some(rest) = block.get(at..) else { break };
+        let Some(header) = rest.first_chunk::<HEADER_LEN>() else { break };
+        // As one number: inode, length, length of the name, file type.
+        let header = u64::from_le_bytes(*header);
+        let is_free = header & 0xffff_ffff == 0;
+        let rec_len = (header >> 32 & 0xffff) as usize;
+        let name_len = (header >> 48 & 0xff) as usize;
+        let taken = HEADER_LEN + ((name_len + 3) & !3);
         // A record that is shorter than its name has very much room so.
         let is_of_interest = rec_len.wrapping_sub(taken) >= room
             || is_free
@@ -653,6 +658,27 @@ fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: usize) -> usi
             if len < 4 || found == end_of_name {
                 break;
             }
+        }
+        at += rec_len;
+    }
+    at
+}
+
+/// Passes over used records with names of `len` bytes, four or more, and nothing behind them: often all of a directory. Ends at the
+/// first one that is another, or whose name ends as the one that is looked for.
+fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> usize {
+    let rec_len = HEADER_LEN + len.next_multiple_of(4);
+    let lengths = (rec_len | len << 16) as u64;
+    let mut at = from;
+    // The next one's place does not hang on what this one holds.
+    while let Some(record) = block.get(at..at + rec_len)
+        && let Some(header) = record.first_chunk::<HEADER_LEN>()
+        && let Some(end) = record[HEADER_LEN..][..len].last_chunk::<4>()
+    {
+        let header = u64::from_le_bytes(*header);
+        let is_alike = header >> 32 & 0xff_ffff == lengths && header & 0xffff_ffff != 0;
+        if !is_alike || u32::from_le_bytes(*end) == end_of_name {
+            break;
         }
         at += rec_len;
     }

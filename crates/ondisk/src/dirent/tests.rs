@@ -260,4 +260,52 @@ proptest! {
             prop_assert_eq!(&found, &model);
         }
     }
+
+    #[test]
+    fn a_search_in_one_pass_finds_what_one_record_after_the_other_shows(
+        seeds in proptest::collection::vec((0_u32..40, 0_usize..6), 0..40),
+        removed in proptest::collection::vec(0_usize..40, 0..12),
+        damage in proptest::option::of((0_usize..1024, any::<u8>())),
+        has_filetype: bool,
+    ) {
+        let name_of = |(seed, len): (u32, usize)| {
+            alloc::format!("{}{seed:02}", &"names"[..len]).into_bytes()
+        };
+        let format = DirFormat { has_filetype, ..format(1024, true) };
+        let mut block = vec![0; 1024];
+        format.clear(&mut block);
+        for seed in &seeds {
+            let name = name_of(*seed);
+            let new = NewEntry::new(InodeNo(seed.0 + 1), FileType::Regular, &name);
+            format.insert(&mut block, BLOCK, &new).unwrap();
+        }
+        for index in removed {
+            let at = format.entries(&block, BLOCK).map(Result::unwrap);
+            let at = at.filter(DirEntry::is_used).map(|entry| entry.at).nth(index);
+            if let Some(at) = at {
+                prop_assert_eq!(format.remove(&mut block, BLOCK, at), Ok(true));
+            }
+        }
+        if let Some((at, byte)) = damage {
+            block[at] = byte;
+        }
+        let Ok(entries) = format.entries(&block, BLOCK).collect::<Result<Vec<_>, _>>() else {
+            // What is broken behind the name is not met.
+            return Ok(());
+        };
+        for wanted in (0..6).flat_map(|len| (0..40).map(move |seed| name_of((seed, len)))) {
+            let found = entries.iter().find(|entry| entry.is_used() && entry.name == wanted);
+            prop_assert_eq!(format.find(&block, BLOCK, &wanted), Ok(found.copied()));
+            let needed = format.rec_len_of(&wanted);
+            let taken = |entry: &DirEntry<'_>| {
+                if entry.is_used() { format.rec_len_of(entry.name) } else { 0 }
+            };
+            // The checksum's record is none to put anything in.
+            let records = entries.iter().filter(|entry| entry.at < 1024 - TAIL_LEN);
+            let slot = records.map(|entry| Slot { at: entry.at, rec_len: entry.rec_len, taken: taken(entry) })
+                .find(|slot| slot.rec_len >= slot.taken + needed);
+            let sought = format.find_or_slot(&block, BLOCK, &wanted);
+            prop_assert_eq!(sought, Ok(found.map_or(Sought::Vacant(slot), |entry| Sought::Found(*entry))));
+        }
+    }
 }
