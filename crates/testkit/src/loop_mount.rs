@@ -26,6 +26,7 @@ pub enum Flush {
 pub struct LoopMount {
     point: Scratch,
     mounted: bool,
+    image: PathBuf,
     /// The device of an external journal, which goes after the mount.
     _journal: Option<LoopDevice>,
 }
@@ -95,7 +96,7 @@ impl LoopMount {
             let output = mount.env("LC_ALL", "C").output();
             let output = output.map_err(|error| format!("mount: {error}"))?;
             if output.status.success() {
-                return Ok(Self { point, mounted: true, _journal: None });
+                return Ok(Self { point, mounted: true, image: image.into(), _journal: None });
             }
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             let no_loop_device = said.contains("free loop device") || said.contains("setup loop");
@@ -141,6 +142,7 @@ impl LoopMount {
             match Command::new("umount").arg(self.path()).env("LC_ALL", "C").output() {
                 Ok(output) if output.status.success() => {
                     self.mounted = false;
+                    self.wait_until_detached();
                     return Ok(());
                 }
                 Ok(output) => said = String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -150,6 +152,25 @@ impl LoopMount {
         }
         Err(said)
     }
+}
+
+impl LoopMount {
+    /// The kernel detaches the loop device a moment later where others look at it just then.
+    fn wait_until_detached(&self) {
+        let started = Instant::now();
+        while backs_a_loop_device(&self.image) && started.elapsed() < PATIENCE {
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn backs_a_loop_device(file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else { return false };
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices.into_iter().any(|device| {
+        let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
+        backing.is_ok_and(|backing| Path::new(backing.trim_end()) == file)
+    })
 }
 
 impl Drop for LoopMount {
