@@ -20,11 +20,31 @@ pub(crate) struct DelayedMemory {
     given_back: Condvar,
 }
 
+/// Bytes of a turn: one who waits is woken for each. All who wait would be in each other's way, and a wake for each write costs more than
+/// the write.
+const TURN: u64 = 1 << 20;
+
 #[derive(Debug, Default)]
 struct Used {
     /// Delayed, or admitted and not yet delayed.
     bytes: u64,
     waiting: u64,
+    /// Bytes admitted and given back since one who waits was woken.
+    turn: u64,
+}
+
+impl Used {
+    /// So many bytes were admitted or given back: whether one who waits is woken. While more than half of what is allowed is in use,
+    /// that is once a turn; who waits then is sure of it, since the background writer goes on as long as somebody waits.
+    fn wakes_one(&mut self, bytes: u64, limit: u64) -> bool {
+        self.turn += bytes;
+        let is_turn = self.turn >= TURN.min(limit / 32) || self.bytes < limit / 2;
+        let wakes = self.waiting > 0 && self.bytes < limit && is_turn;
+        if wakes {
+            self.turn = 0;
+        }
+        wakes
+    }
 }
 
 /// Bytes that somebody may delay. What is left of them is given back when it goes.
@@ -100,8 +120,7 @@ impl DelayedMemory {
             used.waiting -= 1;
         }
         used.bytes += bytes;
-        let limit = self.limit.load(Ordering::Relaxed);
-        let wakes_next = used.waiting > 0 && used.bytes < limit;
+        let wakes_next = used.wakes_one(bytes, self.limit.load(Ordering::Relaxed));
         drop(used);
         if wakes_next {
             self.given_back.notify_one();
@@ -117,10 +136,9 @@ impl DelayedMemory {
         let mut used = self.used.lock();
         debug_assert!(used.bytes >= bytes, "{bytes} bytes given back of {}", used.bytes);
         used.bytes = used.bytes.saturating_sub(bytes);
-        let has_waiting = used.waiting > 0;
+        let wakes_one = used.wakes_one(bytes, self.limit.load(Ordering::Relaxed));
         drop(used);
-        if has_waiting {
-            // One who is admitted wakes the next where more is free: all at once would be in each other's way.
+        if wakes_one {
             self.given_back.notify_one();
         }
     }
