@@ -65,6 +65,32 @@ fn files_that_grow_together_have_few_extents_and_the_plain_allocator_mixes_them(
     assert!(plain >= 8 * 16, "{plain} extents of 8 files by the plain allocator");
 }
 
+/// Windows never take all that is free: the last files that grow find runs too.
+#[test]
+fn many_files_on_a_volume_that_runs_full_have_few_extents() {
+    const FILES: usize = 100;
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let image = TempImage::by_mke2fs(512 << 20, &["-t", "ext4", "-m", "0"]).unwrap();
+    let writer = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let options = LiveOptions { memory: 64 << 20, ..LiveOptions::default() };
+    let volume = OpenOptions::default();
+    let volume = volume.open_live(Arc::new(writer), &Env::stepped(1), &options).unwrap();
+    written_together(&volume, FILES, 4 << 20);
+    volume.sync().unwrap();
+    let counts: Vec<usize> = (0..FILES)
+        .map(|at| {
+            let name = format!("file-{at}");
+            let file = volume.lookup(InodeNo::ROOT, name.as_bytes()).unwrap().inode;
+            extents(&volume, file).len()
+        })
+        .collect();
+    assert!(counts.iter().all(|count| *count <= 4), "{counts:?}");
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
 /// Document 003: the allocator of 2008 passed over groups that were not initialised. Here they are used like others, and what their
 /// bitmaps hold on the disk, which may be anything, is not read.
 #[test]

@@ -10,7 +10,7 @@ use std::ops::Range;
 const SMALL: u64 = 64 << 10;
 /// A file gets a window this many times its size: one that grows to any length has few extents.
 const GROWTH: u64 = 16;
-/// A window takes at most this part of what is free, and less where many files share it.
+/// A window takes at most this part of what is free and in no window, and less where many files share it.
 const SHARE: u64 = 64;
 /// Bytes of a window that small files share.
 const SHARED_WINDOW: u64 = 2 << 20;
@@ -84,8 +84,8 @@ pub(crate) fn is_small(bytes: u64) -> bool {
     bytes < SMALL
 }
 
-/// Clusters of a window for a file that is about to have so many bytes, beyond what is needed now. So many windows are there: all
-/// together take no more than half of what is free.
+/// Clusters of a window for a file that is about to have so many bytes, beyond what is needed now. So many are free that are in none
+/// of the windows which are there: each takes a part of what is left, so that some always is.
 pub(crate) fn window(
     bytes: u64,
     cluster_size: u64,
@@ -94,8 +94,7 @@ pub(crate) fn window(
     windows: u64,
 ) -> u32 {
     let by_size = bytes.saturating_mul(GROWTH) / cluster_size;
-    let share = SHARE.max(windows.saturating_mul(2));
-    let most = u64::from(group_clusters).min(free_clusters / share);
+    let most = u64::from(group_clusters).min(free_clusters / SHARE.max(windows));
     // At most the clusters of a group.
     by_size.min(most) as u32
 }
@@ -228,7 +227,8 @@ mod tests {
         assert_eq!(window(64 << 10, 4096, 1 << 20, 32768, 0), 256);
         assert_eq!(window(1 << 30, 4096, 1 << 30, 32768, 0), 32768);
         assert_eq!(window(1 << 30, 4096, 6400, 32768, 0), 100);
-        assert_eq!(window(1 << 30, 4096, 6400, 32768, 64), 50);
+        assert_eq!(window(1 << 30, 4096, 6400, 32768, 64), 100);
+        assert_eq!(window(1 << 30, 4096, 6400, 32768, 128), 50);
         assert_eq!(window(u64::MAX, 4096, 10, 32768, 0), 0);
         assert_eq!(shared_window(4096, 1 << 20, 32768, 24), 504);
         assert_eq!(shared_window(4096, 640, 32768, 24), 10);

@@ -101,7 +101,9 @@ impl Allocator {
             return Ok(Some(piece));
         }
         let home = Home::of(geometry, request.goal);
-        let (cluster_size, free) = (geometry.cluster_size(), self.free_clusters());
+        // What is free and in nobody's window.
+        let free = self.free_clusters().saturating_sub(self.windows.held());
+        let cluster_size = geometry.cluster_size();
         let group_clusters = geometry.clusters_per_group;
         if policy::is_small(part.file_size) {
             let flex = GroupNo(home.flex.0);

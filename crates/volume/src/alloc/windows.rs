@@ -72,6 +72,8 @@ struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     files: [Mutex<HashMap<u32, Window, ByWord>, WindowLock>; SHARDS as usize],
+    /// Clusters in the files' windows.
+    held: AtomicU64,
     /// Counts what was cut off windows: how long ago one was in use.
     clock: AtomicU64,
     shared: [Mutex<Vec<Shared>, SharedWindowLock>; THREADS],
@@ -88,6 +90,17 @@ impl Windows {
 
     fn own_shared(&self) -> &Mutex<Vec<Shared>, SharedWindowLock> {
         &self.shared[thread::number() % THREADS]
+    }
+
+    /// Clusters in the windows that files have.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Clusters are in the files' windows no more.
+    fn gone(&self, pieces: &[Piece]) {
+        let clusters = pieces.iter().map(|piece| u64::from(piece.len())).sum();
+        self.held.fetch_sub(clusters, Ordering::Relaxed);
     }
 
     /// How many files have one.
@@ -111,6 +124,8 @@ impl Windows {
         if window.piece.clusters.is_empty() {
             shard.remove(&inode.0);
         }
+        drop(shard);
+        self.gone(std::slice::from_ref(&front));
         Some(front)
     }
 
@@ -125,8 +140,11 @@ impl Windows {
             back.extend(other.and_then(|other| shard.remove(&other)).map(|window| window.piece));
         }
         if !piece.clusters.is_empty() {
+            self.held.fetch_add(u64::from(piece.len()), Ordering::Relaxed);
             shard.insert(inode.0, Window { next, piece, used: self.tick() });
         }
+        drop(shard);
+        self.gone(&back);
         back
     }
 
@@ -136,7 +154,10 @@ impl Windows {
         if shard.is_empty() {
             return None;
         }
-        shard.remove(&inode.0).map(|window| window.piece)
+        let piece = shard.remove(&inode.0)?.piece;
+        drop(shard);
+        self.gone(std::slice::from_ref(&piece));
+        Some(piece)
     }
 
     /// Clusters from the window that small files of a flex group share.
@@ -181,6 +202,7 @@ impl Windows {
             let gone = shard.extract_if(|_, window| window.used <= last);
             back.extend(gone.map(|(_, window)| window.piece));
         }
+        self.gone(&back);
         back
     }
 
@@ -192,6 +214,7 @@ impl Windows {
             let gone = shard.extract_if(|inode, _| !keeps(InodeNo(*inode)));
             back.extend(gone.map(|(_, window)| window.piece));
         }
+        self.gone(&back);
         for shared in &self.shared {
             back.extend(shared.lock().drain(..).map(|window| window.piece));
         }
@@ -214,7 +237,9 @@ mod tests {
         assert_eq!(windows.cut(inode, FileBlock(15), 4, 1), None);
         assert_eq!(windows.cut(InodeNo(28), FileBlock(16), 4, 1), None);
         assert_eq!(windows.cut(inode, FileBlock(16), 4, 1), Some(piece(100..104)));
+        assert_eq!(windows.held(), 6);
         assert_eq!(windows.cut(inode, FileBlock(20), 40, 1), Some(piece(104..110)));
+        assert_eq!(windows.held(), 0);
         assert_eq!(windows.cut(inode, FileBlock(26), 1, 1), None);
     }
 
@@ -223,7 +248,9 @@ mod tests {
         let (windows, inode) = (Windows::default(), InodeNo(12));
         assert_eq!(windows.put(inode, FileBlock(0), piece(0..8)), []);
         assert_eq!(windows.put(inode, FileBlock(9), piece(20..28)), [piece(0..8)]);
+        assert_eq!(windows.held(), 8);
         assert_eq!(windows.take(inode), Some(piece(20..28)));
+        assert_eq!(windows.held(), 0);
         assert_eq!(windows.take(inode), None);
     }
 
@@ -260,7 +287,9 @@ mod tests {
         back.sort_by_key(|piece| piece.clusters.start);
         assert_eq!(back, [piece(8..16), piece(16..24)]);
         assert_eq!(windows.drain_idle(), [piece(24..32)]);
+        assert_eq!(windows.held(), 6);
         assert_eq!(windows.drain_idle(), [piece(2..8)]);
+        assert_eq!(windows.held(), 0);
         assert_eq!(windows.drain_idle(), []);
     }
 
@@ -273,6 +302,7 @@ mod tests {
         let mut back = windows.drain(|inode| inode == InodeNo(13));
         back.sort_by_key(|piece| piece.clusters.start);
         assert_eq!(back, [piece(0..8), piece(9..10)]);
+        assert_eq!(windows.held(), 1);
         assert_eq!(windows.take(InodeNo(13)), Some(piece(8..9)));
     }
 }
