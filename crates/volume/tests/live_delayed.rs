@@ -79,6 +79,36 @@ fn data_are_seen_at_once_and_written_when_they_are_old() {
     volume.close().unwrap();
 }
 
+/// A file's lock is held while a round of its data is written: long ones would keep its readers waiting.
+#[test]
+fn long_data_are_written_in_rounds() {
+    let device = match image(64 << 20, &["-t", "ext4", "-b", "4096"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let recorder = Arc::new(Recorder::new(device.clone()));
+    let options = LiveOptions { memory: 256 << 20, ..LiveOptions::default() };
+    let volume = open(recorder.clone(), &Env::stepped(1), &options);
+    let file = create(&volume, "file");
+    let piece = vec![7; 1 << 20];
+    for at in 0..40 {
+        assert_eq!(volume.write(file, at << 20, &piece).unwrap(), piece.len());
+    }
+    assert_eq!(data_writes(&recorder, 7), 0);
+    volume.fsync(file).unwrap();
+    let lengths = |event: &Event| match event {
+        Event::Write { data, .. } => data.iter().filter(|byte| **byte == 7).count(),
+        _ => 0,
+    };
+    let written: Vec<usize> = recorder.events().iter().map(lengths).collect();
+    // The journal and the maps hold a few of these bytes too.
+    assert_eq!(written.iter().filter(|len| **len > 4096).sum::<usize>(), 40 << 20);
+    assert_eq!(written.iter().max(), Some(&(16 << 20)));
+    assert_eq!(volume.extents(file).unwrap().count(), 1);
+    volume.close().unwrap();
+    check(&*device);
+}
+
 #[test]
 fn data_of_a_removed_file_are_never_written() {
     let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {

@@ -1,6 +1,6 @@
 //! Delayed data written: file by file, in the file's order, each run as one request for space.
 //!
-//! A file's lock is held while its data are written. Space is claimed, the data go to the device with no handle held, then one
+//! A file's lock is held while a round of its data is written; who wants the file meanwhile gets it between two rounds. Space is claimed, the data go to the device with no handle held, then one
 //! operation maps them: as for data that are not delayed, nothing shows blocks before they hold their data.
 
 use super::Delayed;
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Blocks that one operation gives places at most: as many as an extent has.
 const BLOCKS_OF_ROUND: u64 = 1 << 15;
+/// Bytes of these blocks at most: longer writes are no faster, and who reads the file waits for one.
+const BYTES_OF_ROUND: u64 = 16 << 20;
 /// The background writer looks again after this time where all that is to be written is being written by others.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -44,14 +46,46 @@ impl Volume {
     /// Writes all delayed data of a file. What cannot be written is lost: whoever waits for the file's data, or for all, is told.
     pub(crate) fn write_back(&self, live: &Live, shared: &LiveInode, file: &mut InodeWrite<'_>) {
         while !file.delayed().is_empty() {
-            let (inode, delayed) = file.parts();
-            if let Err(error) = self.noted(self.write_back_some(live, inode, delayed)) {
-                tracing::error!(inode = %inode.number, %error, "delayed data are lost");
-                shared.set_lost(error.clone());
-                live.delays.set_lost(error);
-            }
+            self.write_back_round(live, shared, file);
         }
         shared.set_replaced(false);
+    }
+
+    /// Writes the first delayed data of a file.
+    fn write_back_round(&self, live: &Live, shared: &LiveInode, file: &mut InodeWrite<'_>) {
+        let (inode, delayed) = file.parts();
+        if let Err(error) = self.noted(self.write_back_some(live, inode, delayed)) {
+            tracing::error!(inode = %inode.number, %error, "delayed data are lost");
+            shared.set_lost(error.clone());
+            live.delays.set_lost(error);
+        }
+    }
+
+    /// Writes as many delayed data as a file has now, one round under its lock at a time. No lock is held. What the file has then
+    /// came meanwhile, unless somebody wrote before the place that the rounds had reached.
+    fn write_back_in_turns(&self, live: &Live, shared: &Arc<LiveInode>) {
+        let mut left = u64::MAX;
+        while left > 0 {
+            let Some(mut file) = shared.write_if_loaded(LockAs::File) else { return };
+            let before = file.delayed().blocks();
+            left = left.min(before);
+            if before > 0 {
+                self.write_back_round(live, shared, &mut file);
+            }
+            let (inode, delayed) = file.parts();
+            left = left.saturating_sub(before - delayed.blocks());
+            if delayed.is_empty() {
+                shared.set_replaced(false);
+                return;
+            }
+            if left == 0
+                && let Some(due) = delayed.due.take()
+            {
+                // It is as old as what came meanwhile.
+                live.delays.remove(due, inode.number);
+                self.note_delayed(live, shared, delayed);
+            }
+        }
     }
 
     /// Writes the first delayed data of a file, as many as one operation maps. They are not delayed any more, written or not.
@@ -97,7 +131,7 @@ impl Volume {
         round: &mut Round,
         budget: &mut u64,
     ) -> Result<(), Error> {
-        let mut left = BLOCKS_OF_ROUND;
+        let mut left = BLOCKS_OF_ROUND.min(BYTES_OF_ROUND >> self.geometry().block_bits());
         for run in delayed.runs(self.geometry()) {
             let wanted = run.start..run.end.min(run.start + left);
             left -= wanted.end - wanted.start;
@@ -135,14 +169,14 @@ impl Volume {
     /// Writes all delayed data of the volume, as far as there are any now. No lock is held.
     pub(crate) fn write_back_all(&self, live: &Live) {
         for shared in live.delays.all() {
-            if let Some(mut file) = shared.write_if_loaded(LockAs::File) {
-                self.write_back(live, &shared, &mut file);
-            }
+            self.write_back_file(live, &shared);
         }
     }
 
-    /// Writes the delayed data of a file, if there are any.
-    pub(crate) fn write_back_file(&self, live: &Live, shared: &LiveInode) {
+    /// Writes the delayed data of a file, if there are any. No lock is held.
+    pub(crate) fn write_back_file(&self, live: &Live, shared: &Arc<LiveInode>) {
+        self.write_back_in_turns(live, shared);
+        // As few as came meanwhile.
         if let Some(mut file) = shared.write_if_loaded(LockAs::File) {
             self.write_back(live, shared, &mut file);
         }
@@ -154,7 +188,7 @@ impl Volume {
         live.delays.wake_writer();
         live.allocator.trim_buddies(live.delays.memory.least_buddies());
         let Some(shared) = live.delays.take_part() else { return false };
-        self.write_back_file(live, &shared);
+        self.write_back_in_turns(live, &shared);
         live.delays.end_part(&shared);
         true
     }
@@ -170,7 +204,7 @@ impl Volume {
             }
             // What others write already would be a few bytes that came behind it.
             let Some(shared) = live.delays.start_first() else { break };
-            self.write_back_file(live, &shared);
+            self.write_back_in_turns(live, &shared);
             shared.end_writing();
         }
         let Some(due) = live.delays.first_due() else {
