@@ -664,11 +664,11 @@ fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: usize) -> usi
     at
 }
 
-/// Passes over used records with names of `len` bytes, four or more, and nothing behind them: often all of a directory. Ends at the
-/// first one that is another, or whose name ends as the one that is looked for.
+/// Passes over used records that are just as long as one with a name of `len` bytes, four or more, has to be: often all of a
+/// directory. Ends at the first one that is another, or whose name is as long and ends as the one that is looked for.
 fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> usize {
-    let rec_len = HEADER_LEN + len.next_multiple_of(4);
-    let lengths = (rec_len | len << 16) as u64;
+    let padded = len.next_multiple_of(4);
+    let rec_len = HEADER_LEN + padded;
     let mut at = from;
     // The next one's place does not hang on what this one holds.
     while let Some(record) = block.get(at..at + rec_len)
@@ -676,8 +676,11 @@ fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> us
         && let Some(end) = record[HEADER_LEN..][..len].last_chunk::<4>()
     {
         let header = u64::from_le_bytes(*header);
-        let is_alike = header >> 32 & 0xff_ffff == lengths && header & 0xffff_ffff != 0;
-        if !is_alike || u32::from_le_bytes(*end) == end_of_name {
+        let name_len = (header >> 48 & 0xff) as usize;
+        let is_alike = (header >> 32 & 0xffff) as usize == rec_len
+            && ((name_len + 3) & !3) == padded
+            && header & 0xffff_ffff != 0;
+        if !is_alike || (name_len == len && u32::from_le_bytes(*end) == end_of_name) {
             break;
         }
         at += rec_len;
