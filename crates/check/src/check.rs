@@ -3,7 +3,7 @@
 use crate::finding::{Finding, Pass, Severity};
 use crate::judge::{Judge, Judgement, Notes};
 use crate::pass1::{PolicyTable, Usage};
-use crate::report::{Census, Options, Outcome, PassFigures, Report};
+use crate::report::{Census, Jump, Options, Outcome, PassFigures, Report};
 use crate::store::{CheckError, Store};
 use crate::tables::{BlockTable, Budget, DirBlock, DirTable, EaInodes, InodeTable, XattrBlocks};
 use extant_device::sync::Mutex;
@@ -30,6 +30,8 @@ pub(crate) struct Check<'a> {
     pub(crate) policies: PolicyTable,
     pub(crate) usage: Usage,
     pub(crate) census: Census,
+    /// Where files are not in one run, where that is asked for.
+    pub(crate) jumps: Vec<Jump>,
     /// Directories whose blocks the repair changes so that pass 3A packs them anew.
     pub(crate) late: Mutex<crate::pass1::Late>,
     /// lost+found, once pass 3 knows it.
@@ -71,6 +73,7 @@ impl<'a> Check<'a> {
             policies: PolicyTable::default(),
             usage: Usage::default(),
             census: Census::default(),
+            jumps: Vec::new(),
             late: Mutex::default(),
             lost_found: std::sync::atomic::AtomicU32::new(0),
             has_bad_inodes: false,
@@ -241,6 +244,7 @@ impl<'a> Check<'a> {
             outcomes,
             passes: self.passes,
             census: self.census,
+            jumps: self.jumps,
             memory: self.budget.peak(),
             loose_marks: {
                 let mut marks = self.loose_marks.into_inner();

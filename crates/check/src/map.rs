@@ -146,7 +146,9 @@ impl Check<'_> {
             }
             ExtentNode::Index(indexes, below) => {
                 for index in indexes.iter().map(extant_ondisk::extent::RawExtentIndex::decode) {
-                    if !self.geometry.contains(index.leaf, 1) || map.nodes.contains(&index.leaf) {
+                    let is_possible = self.geometry.contains(index.leaf, 1)
+                        && !self.blocks.is_system(self.blocks.cluster_of(index.leaf));
+                    if !is_possible || map.nodes.contains(&index.leaf) {
                         continue;
                     }
                     let child = self.store.read(index.leaf)?;

@@ -9,6 +9,7 @@ use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind};
 use extant_ondisk::InodeNo;
+use extant_ondisk::dirent::DirEntry;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Check<'_> {
@@ -78,6 +79,13 @@ impl Check<'_> {
             && self.reconnect(ino)?
             && let Some(lost_found) = self.lost_found()
         {
+            let parent = dir.parent();
+            if parent.0 != 0 && self.inodes.is_used(parent) {
+                // The entry that closes a circle: a directory has one.
+                let is_it = |entry: &DirEntry<'_>| entry.inode == Some(ino) && !entry.is_dot();
+                self.remove_entry(parent, &is_it)?;
+                self.inodes.uncount_name(ino);
+            }
             dir.parent.store(lost_found.0, Relaxed);
         }
         Ok(())

@@ -3,6 +3,9 @@
 use crate::finding::{Finding, Pass};
 use crate::store::Traffic;
 use extant_device::env::Env;
+use extant_ondisk::dirent::FileType;
+use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +34,8 @@ pub struct Options {
     pub check_encoding: bool,
     /// Bytes that the system is asked to fetch before they are checked (`-E readahead_kb=`); 0 for none.
     pub read_ahead: u64,
+    /// The report lists where files are not in one run (`-E fragcheck`).
+    pub list_jumps: bool,
     /// Told how far the check is.
     pub progress: Option<Arc<Progress>>,
     /// The clock for times and for what a repair stamps.
@@ -49,14 +54,15 @@ impl Default for Options {
             keep_extents: false,
             check_encoding: false,
             read_ahead: 2 << 20,
+            list_jumps: false,
             progress: None,
             env: Env::threads(),
         }
     }
 }
 
-impl std::fmt::Debug for Options {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("threads", &self.threads)
             .field("memory", &self.memory)
@@ -82,6 +88,48 @@ pub struct PassFigures {
     pub time: Duration,
     /// What it read and wrote.
     pub traffic: Traffic,
+}
+
+/// A place where a file's next block is not its last one's neighbour.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Jump {
+    /// The file.
+    pub inode: InodeNo,
+    /// What it is.
+    pub kind: FileType,
+    /// The block after the last one.
+    pub expected: BlockNo,
+    /// The block that there is.
+    pub found: BlockNo,
+    /// What jumped.
+    pub to: JumpTo,
+}
+
+/// What lies at another place than behind what came before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum JumpTo {
+    /// An extent of so many blocks.
+    Extent(FileBlock, u32),
+    /// A block of an indirect map.
+    Data(FileBlock),
+    /// An indirect block, with so many levels of them from it down.
+    Indirect(u8),
+}
+
+impl fmt::Display for Jump {
+    /// As e2fsck shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = if self.kind == FileType::Directory { 'd' } else { 'f' };
+        let Self { inode, expected, found, .. } = self;
+        write!(f, "{:6}({letter}): expecting {:6} ", inode.0, expected.0)?;
+        match self.to {
+            JumpTo::Extent(at, len) => {
+                write!(f, "actual extent phys {:6} log {} len {len}", found.0, at.0)
+            }
+            JumpTo::Data(at) => write!(f, "got phys {:6} (blkcnt {})", found.0, at.0),
+            JumpTo::Indirect(levels) => write!(f, "got phys {:6} (blkcnt -{levels})", found.0),
+        }
+    }
 }
 
 /// What is in use on a volume, as counted.
@@ -152,6 +200,8 @@ pub struct Report {
     pub passes: Vec<PassFigures>,
     /// What is in use.
     pub census: Census,
+    /// Where files are not in one run, by inode: empty unless [`Options::list_jumps`].
+    pub jumps: Vec<Jump>,
     /// Bytes that the tables took at most.
     pub memory: u64,
     /// Whether the first look found an error: where it did not, what a repair then does is work that was asked for.

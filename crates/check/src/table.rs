@@ -89,6 +89,8 @@ findings! {
     GroupTablePlace: 0, Safe, "Group {group}'s {detail} at {block} is off the volume; it belongs at {expected}.", "Relocate", true;
     /// One of a group's tables lies off the volume, and nobody knows where it belongs.
     GroupTableLost: 0, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is not known.", "", true;
+    /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it, or where makers put it.
+    GroupTableMoved: 0, Damage, "Group {group}'s {detail} is not at {block}; it is at {expected}.", "Fix", true;
     /// A group's descriptor checksum does not match.
     GroupDescChecksum: 0, Safe, "Group descriptor {group} checksum is {detail}.", "Fix", true;
     /// A group has more never-used inodes than free ones.
@@ -132,7 +134,7 @@ findings! {
     /// So many pointers lead off the volume that the map is none.
     TooManyIllegalBlocks: 1, Damage, "Too many illegal blocks in inode {inode}.", "Clear inode", true;
     /// An indirect block or extent node lies on the volume's own metadata.
-    MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "Clear inode", true;
+    MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "Clear", true;
     /// The inode that lists bad blocks looks like a file.
     BadBlocksInodeInvalid: 1, Damage, "The bad block inode looks invalid.", "Clear", true;
     /// The list of bad blocks leads off the volume.

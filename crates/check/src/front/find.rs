@@ -127,7 +127,15 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
         return Err(NotFound::Format(nothing()));
     };
     let flaw = match primary(&raw, wanted.block_size) {
-        Ok(found) => return Ok(found),
+        Ok(found) if found.wrong_inodes_count.is_none() => return Ok(found),
+        // The count is wrong, or the inodes of a group that it was compared with: a backup knows.
+        Ok(found) => match any_backup(device, &raw, wanted.block_size)? {
+            Some((backup, ..)) if backup.s_inodes_per_group != raw.s_inodes_per_group => {
+                Flaw::bad_value("s_inodes_per_group", raw.s_inodes_per_group.get())
+                    .at(Place::Superblock(GroupNo(0)))
+            }
+            _ => return Ok(found),
+        },
         Err(flaw) => flaw,
     };
     // Healthy, but beyond this code: its backups are, too.
@@ -161,6 +169,31 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
         });
     }
     Err(NotFound::Format(flaw))
+}
+
+/// A backup of a superblock that says more blocks than the device has; `None` where no backup fits the device either: then it
+/// is the device that is too small.
+pub(super) fn fitting(
+    device: &dyn Device,
+    found: &Found,
+    block_size: Option<u32>,
+) -> Result<Option<Found>, DeviceError> {
+    let Some((raw, geometry, group)) = any_backup(device, &found.raw, block_size)? else {
+        return Ok(None);
+    };
+    let flaw = Flaw::bad_value(
+        "s_blocks_count_lo (the device is smaller)",
+        found.raw.s_blocks_count_lo.get(),
+    );
+    let fits = geometry.blocks_count <= device.size() >> geometry.block_bits();
+    Ok(fits.then(|| Found {
+        raw,
+        geometry,
+        group,
+        primary_flaw: Some(flaw.at(Place::Superblock(GroupNo(0)))),
+        is_checksum_wrong: false,
+        wrong_inodes_count: None,
+    }))
 }
 
 fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, FormatError> {

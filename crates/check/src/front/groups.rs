@@ -4,13 +4,12 @@ use super::Front;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::RunSet;
-use extant_layout::groups::leading;
 use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
 
 /// Which of a group's places lie off the volume. Block 0 is no place either: the superblock is there, or the boot sector.
-fn bad_places(desc: &GroupDesc, geometry: &Geometry) -> Vec<&'static str> {
+pub(super) fn bad_places(desc: &GroupDesc, geometry: &Geometry) -> Vec<&'static str> {
     [
         ("block bitmap", desc.block_bitmap, 1),
         ("inode bitmap", desc.inode_bitmap, 1),
@@ -22,7 +21,7 @@ fn bad_places(desc: &GroupDesc, geometry: &Geometry) -> Vec<&'static str> {
     .collect()
 }
 
-fn place(desc: &GroupDesc, name: &str) -> BlockNo {
+pub(super) fn place(desc: &GroupDesc, name: &str) -> BlockNo {
     match name {
         "block bitmap" => desc.block_bitmap,
         "inode bitmap" => desc.inode_bitmap,
@@ -30,7 +29,7 @@ fn place(desc: &GroupDesc, name: &str) -> BlockNo {
     }
 }
 
-fn set_place(desc: &mut GroupDesc, name: &str, block: BlockNo) {
+pub(super) fn set_place(desc: &mut GroupDesc, name: &str, block: BlockNo) {
     match name {
         "block bitmap" => desc.block_bitmap = block,
         "inode bitmap" => desc.inode_bitmap = block,
@@ -39,7 +38,7 @@ fn set_place(desc: &mut GroupDesc, name: &str, block: BlockNo) {
 }
 
 /// Nothing is taken as never used in this group.
-fn distrust(desc: &mut GroupDesc) {
+pub(super) fn distrust(desc: &mut GroupDesc) {
     desc.flags -= GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
     desc.itable_unused = 0;
 }
@@ -97,7 +96,7 @@ impl Front<'_> {
         self.check_high_water()
     }
 
-    fn verify_desc(&self, group: GroupNo) -> Result<(), FormatError> {
+    pub(super) fn verify_desc(&self, group: GroupNo) -> Result<(), FormatError> {
         group_desc::verify(self.stored_desc(group), group, self.volume.geometry())
     }
 
@@ -137,7 +136,7 @@ impl Front<'_> {
         guess: Option<&GroupTables>,
     ) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
-        let taken = self.taken_by_tables(&geometry);
+        let taken = self.tables_of_others(group, name);
         let length = if name == "inode table" { u64::from(geometry.itable_blocks()) } else { 1 };
         let guessed = guess.map(|tables| match name {
             "block bitmap" => tables.block_bitmap,
@@ -164,23 +163,6 @@ impl Front<'_> {
             distrust(desc);
         });
         Ok(())
-    }
-
-    fn taken_by_tables(&self, geometry: &Geometry) -> RunSet {
-        let mut taken = RunSet::new();
-        for group in (0..geometry.groups_count).map(GroupNo) {
-            taken.insert(leading(geometry, group).blocks());
-            let desc = self.desc(group);
-            let table = u64::from(geometry.itable_blocks());
-            for (block, count) in
-                [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, table)]
-            {
-                if geometry.contains(block, count) {
-                    taken.insert(block.0..block.0 + count);
-                }
-            }
-        }
-        taken
     }
 
     /// Counts that bar the passes from inodes: more unused inodes than free ones, and a last group whose bitmap is implied.

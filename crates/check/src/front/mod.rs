@@ -10,6 +10,7 @@ mod find;
 mod groups;
 mod journal;
 mod mmp;
+mod moved;
 mod orphans;
 
 pub use close::{Closing, needs_check};
@@ -169,9 +170,18 @@ pub fn open(
 ) -> Result<Ready, OpenError> {
     let mut front = Front::find(device.clone(), options, judge)?;
     front.claim_mmp()?;
+    front.check_moved_tables()?;
+    if front.may_repair() {
+        front.volume.commit()?;
+    }
     // The journal may hold better descriptors, but it cannot be found where those of its inode lead nowhere.
     let journal = InodeNo(front.volume.raw.s_journal_inum.get());
-    if journal.0 != 0 && front.volume.inode_offset(journal).is_none() {
+    let geometry = front.volume.geometry();
+    let is_found = geometry
+        .inode_place(journal)
+        .map(|(group, _)| groups::bad_places(&front.desc(group), geometry))
+        .is_some_and(|bad| !bad.contains(&"inode table"));
+    if journal.0 != 0 && !is_found {
         front.check_groups()?;
         if front.may_repair() {
             front.volume.commit()?;
@@ -227,7 +237,7 @@ impl<'a> Front<'a> {
         options: &'a OpenOptions,
         judge: &'a dyn Judge,
     ) -> Result<Self, OpenError> {
-        let found = match find::find(&*device, options.superblock) {
+        let mut found = match find::find(&*device, options.superblock) {
             Ok(found) => found,
             Err(find::NotFound::Device(error)) => return Err(error.into()),
             Err(find::NotFound::Format(FormatError::Unsupported(features))) => {
@@ -235,6 +245,14 @@ impl<'a> Front<'a> {
             }
             Err(find::NotFound::Format(error)) => return Err(OpenError::NoSuperblock(error)),
         };
+        let is_too_large =
+            device.size() >> found.geometry.block_bits() < found.geometry.blocks_count;
+        if is_too_large
+            && found.group.0 == 0
+            && let Some(backup) = find::fitting(&*device, &found, options.superblock.block_size)?
+        {
+            found = backup;
+        }
         let beyond = find::beyond(&found.raw);
         if !beyond.is_empty() {
             return Err(OpenError::Unsupported(beyond));

@@ -4,8 +4,9 @@ use super::Local;
 use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::{Code, Finding};
+use crate::report::JumpTo;
 use crate::store::CheckError;
-use crate::tables::DirBlock;
+use crate::tables::{DirBlock, Kind};
 use extant_ondisk::extent::{
     self, Extent, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentIndex, capacity,
 };
@@ -27,8 +28,8 @@ struct Walk {
     nodes: u64,
     /// Blocks of the largest directory.
     dir_limit: u64,
-    /// The inode is to be cleared.
-    clear: bool,
+    /// A part that lay on the volume's own metadata was cut off.
+    is_cut: bool,
 }
 
 impl Check<'_> {
@@ -48,7 +49,7 @@ impl Check<'_> {
             extents: 0,
             nodes: 0,
             dir_limit: self.dir_limit(),
-            clear: false,
+            is_cut: false,
         };
         let Some(node) = self.usable_node(&root, None) else {
             if self.ask(visit.finding(Code::ExtentHeaderCorrupt))? {
@@ -58,7 +59,8 @@ impl Check<'_> {
         };
         walk.figures.depth = node.depth();
         self.walk_node(node, &NodeLimits::ROOT, &mut walk, local)?;
-        if walk.clear {
+        if walk.is_cut && walk.extents == 0 {
+            // Nothing is left of the file.
             self.clear_visited(visit)?;
             self.need_restart();
             return Ok(walk.figures);
@@ -141,7 +143,9 @@ impl Check<'_> {
             walk.figures.is_unsure = true;
             let finding =
                 Finding::new(Code::MapOnMetadata).inode(walk.owner.inode).block(index.leaf);
-            walk.clear |= self.ask(finding)?;
+            let is_cut = self.ask(finding)?;
+            walk.is_cut |= is_cut;
+            walk.figures.rebuild |= is_cut;
             return Ok(());
         }
         let mut bytes = local.nodes.pop().unwrap_or_default();
@@ -246,7 +250,7 @@ impl Check<'_> {
                 block = walk.next;
             }
         }
-        self.claim_extent(&extent, walk)?;
+        self.claim_extent(&extent, walk, local)?;
         if walk.is_dir {
             for at in 0..extent.len {
                 local.dir_blocks.push(DirBlock {
@@ -268,15 +272,23 @@ impl Check<'_> {
     }
 
     /// Claims the clusters of an extent, and counts them and the runs.
-    fn claim_extent(&self, extent: &Extent, walk: &mut Walk) -> Result<(), CheckError> {
+    fn claim_extent(
+        &self,
+        extent: &Extent,
+        walk: &mut Walk,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
         let mut first = self.blocks.cluster_of(extent.start).0;
         let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0 + 1;
-        let follows = walk.last.is_some_and(|last| {
-            last.start.0 + u64::from(last.len) == extent.start.0 && last.end() == extent.block
-        });
-        if !follows {
+        let next = walk.last.map(|last| last.start.0 + u64::from(last.len));
+        if next != Some(extent.start.0) {
             walk.figures.runs += 1;
+            if let Some(next) = next {
+                let kind = if walk.is_dir { Kind::Directory } else { Kind::Regular };
+                let to = JumpTo::Extent(extent.block, extent.len);
+                self.note_jump((walk.owner.inode, kind), (next, extent.start.0), to, local);
+            }
         }
         if per_cluster > 1 {
             let at = extent.start.0 - self.geometry.first_data_block.0;

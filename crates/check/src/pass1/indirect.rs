@@ -4,8 +4,9 @@ use super::Local;
 use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::Code;
+use crate::report::JumpTo;
 use crate::store::CheckError;
-use crate::tables::DirBlock;
+use crate::tables::{DirBlock, Kind};
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
 use extant_ondisk::inode::FileType;
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
@@ -21,8 +22,12 @@ struct Walk {
     dir_limit: u64,
     figures: MapFigures,
     illegal: u32,
-    /// The block that would continue the run under way, and where the run began.
+    /// A part that lay on the volume's own metadata was cut off.
+    is_cut: bool,
+    /// The block that would continue the run of data under way, and where the run began.
     run: (u64, u64),
+    /// The block after the last one, data or indirect; 0 before the first.
+    next: u64,
     nodes: [u64; 3],
 }
 
@@ -40,7 +45,9 @@ impl Check<'_> {
             dir_limit: self.dir_limit(),
             figures: MapFigures::default(),
             illegal: 0,
+            is_cut: false,
             run: (0, 0),
+            next: 0,
             nodes: [0; 3],
         };
         let mut i_block = visit.inode.i_block;
@@ -61,6 +68,14 @@ impl Check<'_> {
             }
         }
         self.end_run(&mut walk);
+        if walk.is_cut {
+            self.need_restart();
+            if walk.figures.end == 0 {
+                // Nothing is left of the file.
+                self.clear_visited(visit)?;
+                return Ok(walk.figures);
+            }
+        }
         for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
             *count += u64::from(nodes > 0);
         }
@@ -124,15 +139,14 @@ impl Check<'_> {
             return Ok(false);
         }
         self.end_run(walk);
+        self.step(visit, block, JumpTo::Indirect(levels as u8), walk, local); // at most three
         walk.figures.clusters += 1;
         walk.nodes[levels - 1] += 1;
         if self.blocks.is_system(self.blocks.cluster_of(block)) {
             walk.figures.is_unsure = true;
-            if self.ask(visit.finding(Code::MapOnMetadata).block(block))? {
-                self.clear_visited(visit)?;
-                self.need_restart();
-            }
-            return Ok(false);
+            let is_cut = self.ask(visit.finding(Code::MapOnMetadata).block(block))?;
+            walk.is_cut |= is_cut;
+            return Ok(is_cut);
         }
         let cluster = self.blocks.cluster_of(block).0;
         self.blocks.claim(cluster..cluster + 1, &self.budget);
@@ -162,6 +176,25 @@ impl Check<'_> {
         Ok(false)
     }
 
+    /// Goes on to the next block of the file, an indirect one too: a run ends where it is no neighbour.
+    fn step(
+        &self,
+        visit: &Visit<'_>,
+        block: BlockNo,
+        to: JumpTo,
+        walk: &mut Walk,
+        local: &mut Local,
+    ) {
+        let next = std::mem::replace(&mut walk.next, block.0 + 1);
+        if next != block.0 {
+            walk.figures.runs += 1;
+            if next != 0 {
+                let kind = Kind::of_mode(visit.inode.mode);
+                self.note_jump((visit.ino, kind), (next, block.0), to, local);
+            }
+        }
+    }
+
     fn take_data(
         &self,
         visit: &Visit<'_>,
@@ -170,10 +203,10 @@ impl Check<'_> {
         walk: &mut Walk,
         local: &mut Local,
     ) {
+        self.step(visit, block, JumpTo::Data(FileBlock(first)), walk, local);
         if walk.run.0 != block.0 || walk.run.0 == 0 {
             self.end_run(walk);
             walk.run = (block.0, block.0);
-            walk.figures.runs += 1;
         }
         walk.run.0 = block.0 + 1;
         walk.figures.end = first + 1;

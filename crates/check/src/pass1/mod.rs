@@ -21,9 +21,9 @@ pub(crate) use late::Late;
 pub(crate) use xattr::PolicyTable;
 
 use crate::check::Check;
-use crate::report::Census;
+use crate::report::{Census, Jump, JumpTo};
 use crate::store::CheckError;
-use crate::tables::{DirBlock, DirInfo, DirTable};
+use crate::tables::{DirBlock, DirInfo, DirTable, Kind};
 use extant_device::sync::Mutex;
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use std::collections::BTreeMap;
@@ -42,6 +42,7 @@ pub(crate) struct Local {
     pub(crate) dir_blocks: Vec<DirBlock>,
     pub(crate) census: Census,
     pub(crate) usage: Usage,
+    pub(crate) jumps: Vec<Jump>,
     /// Blocks of the extent tree under way, one a level.
     pub(crate) nodes: Vec<Vec<u8>>,
 }
@@ -105,12 +106,27 @@ impl Check<'_> {
         self.check_xattr_references()
     }
 
+    /// Notes that a file's next block is another than the one after its last, where that is asked for.
+    fn note_jump(
+        &self,
+        visit: (InodeNo, Kind),
+        (expected, found): (u64, u64),
+        to: JumpTo,
+        local: &mut Local,
+    ) {
+        if self.options.list_jumps {
+            let ((inode, kind), expected, found) = (visit, BlockNo(expected), BlockNo(found));
+            local.jumps.push(Jump { inode, kind, expected, found, to });
+        }
+    }
+
     fn merge(&mut self, locals: Vec<Local>) {
         let mut dirs = Vec::new();
         for mut local in locals {
             dirs.append(&mut local.dirs);
             self.dir_blocks.append(&mut local.dir_blocks);
             self.census.add(&local.census);
+            self.jumps.append(&mut local.jumps);
             for (sum, more) in self.usage.iter_mut().zip(local.usage) {
                 for (id, (space, inodes)) in more {
                     let entry = sum.entry(id).or_default();
@@ -119,6 +135,8 @@ impl Check<'_> {
                 }
             }
         }
+        // Stable: those of one inode stay in order.
+        self.jumps.sort_by_key(|jump| jump.inode);
         self.budget.take(dirs.len() * size_of::<DirInfo>());
         self.budget.take(self.dir_blocks.len() * size_of::<DirBlock>());
         self.dirs = DirTable::new(dirs);

@@ -7,6 +7,10 @@ use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_ondisk::{BlockNo, GroupNo, IncompatFeatures};
 
+const BLOCK_BITMAP: &str = "block bitmap";
+const INODE_BITMAP: &str = "inode bitmap";
+const INODE_TABLE: &str = "inode table";
+
 /// One of a group's tables: what it is called, where it lies, how many blocks it has.
 type Table = (&'static str, BlockNo, u64);
 
@@ -14,9 +18,9 @@ impl Check<'_> {
     fn tables_of(&self, group: GroupNo) -> [Table; 3] {
         let desc = &self.descs[group.0 as usize];
         [
-            ("block bitmap", desc.block_bitmap, 1),
-            ("inode bitmap", desc.inode_bitmap, 1),
-            ("inode table", desc.inode_table, u64::from(self.geometry.itable_blocks())),
+            (BLOCK_BITMAP, desc.block_bitmap, 1),
+            (INODE_BITMAP, desc.inode_bitmap, 1),
+            (INODE_TABLE, desc.inode_table, u64::from(self.geometry.itable_blocks())),
         ]
     }
 
@@ -47,65 +51,74 @@ impl Check<'_> {
         Ok(system)
     }
 
-    /// Tables on each other, on superblocks or in bad blocks. Bitmaps are moved elsewhere; an inode table that lies on something
-    /// is left, since half of it is lost wherever it goes.
+    /// Tables on each other, on superblocks or in bad blocks: they are moved. Inode tables are looked at first, so that a bitmap
+    /// gives way to them: it can be made anew.
     pub(crate) fn check_tables(&self) -> Result<(), CheckError> {
-        let fixed = self.fixed_blocks();
-        let mut taken = fixed;
-        let bad = &self.bad;
-        for group in (0..self.geometry.groups_count).map(GroupNo) {
-            for (name, block, count) in self.tables_of(group) {
-                if !self.geometry.contains(block, count) {
-                    continue; // judged with the descriptors, before the passes
-                }
-                let range = block.0..block.0 + count;
-                let finding =
-                    |code| Finding::new(code).group(group).block(block).detail(name.into());
-                if !taken.is_free(range.clone()) {
-                    if self.ask(finding(Code::TableConflict))? {
-                        self.relocate(group, name)?;
-                        self.need_restart();
-                        return Ok(());
+        let mut taken = self.fixed_blocks();
+        for is_bitmap in [false, true] {
+            for group in (0..self.geometry.groups_count).map(GroupNo) {
+                for table in self.tables_of(group) {
+                    let (name, block, count) = table;
+                    // Off the volume: judged with the descriptors, before the passes.
+                    let is_next = (name != INODE_TABLE) == is_bitmap;
+                    if !is_next || !self.geometry.contains(block, count) {
+                        continue;
                     }
-                } else if count == 1
-                    && bad.contains(block.0)
-                    && self.ask(finding(Code::TableInBadBlock))?
-                {
-                    self.relocate(group, name)?;
-                    self.need_restart();
-                    return Ok(());
+                    let range = block.0..block.0 + count;
+                    let code = if !taken.is_free(range.clone()) {
+                        Some(Code::TableConflict)
+                    } else {
+                        let is_bad = is_bitmap && self.bad.contains(block.0);
+                        is_bad.then_some(Code::TableInBadBlock)
+                    };
+                    if let Some(code) = code {
+                        let finding = Finding::new(code).group(group).block(block);
+                        if self.ask(finding.detail(name.into()))?
+                            && self.relocate(group, table, &taken)?
+                        {
+                            self.need_restart();
+                            return Ok(());
+                        }
+                    }
+                    taken.insert(range);
                 }
-                taken.insert(range);
             }
         }
         Ok(())
     }
 
-    /// Moves a bitmap to a free block of its group, or anywhere. Nothing is claimed yet, and the bitmaps are what is in doubt:
-    /// all inodes are read for what files own.
-    fn relocate(&self, group: GroupNo, name: &str) -> Result<(), CheckError> {
-        if name == "inode table" {
-            return Ok(());
+    /// Moves a table to free blocks behind its group's start, or anywhere; false where there are none. Nothing is claimed yet, and
+    /// the bitmaps are what is in doubt: all inodes are read for what files own. Blocks of an inode table that lie on what was
+    /// `taken` before hold no inodes.
+    fn relocate(
+        &self,
+        group: GroupNo,
+        (name, old, count): Table,
+        taken: &RunSet,
+    ) -> Result<bool, CheckError> {
+        let mut used = self.system_blocks()?;
+        for run in self.blocks_of_all_files()?.iter().chain(self.bad.iter()) {
+            used.insert(run);
         }
-        let (system, owned) = (self.system_blocks()?, self.blocks_of_all_files()?);
-        let groups = (group.0..self.geometry.groups_count).chain(0..group.0);
-        for candidate in groups.map(GroupNo) {
-            let start = self.geometry.group_start(candidate).0;
-            let end = start + u64::from(self.geometry.group_blocks(candidate));
-            let free = (start..end).find(|&block| {
-                [&system, &owned, &self.bad].iter().all(|taken| !taken.contains(block))
-            });
-            let Some(free) = free else { continue };
-            let desc = self.store.desc(group);
-            let old = if name == "block bitmap" { desc.block_bitmap } else { desc.inode_bitmap };
-            let bytes = self.store.read(old)?;
-            self.store.write(BlockNo(free), &bytes)?;
-            return self.store.update_desc(group, |desc| match name {
-                "block bitmap" => desc.block_bitmap = BlockNo(free),
-                _ => desc.inode_bitmap = BlockNo(free),
-            });
+        let (first, start) = (self.geometry.first_data_block.0, self.geometry.group_start(group).0);
+        let found = used
+            .first_fit(start..self.geometry.blocks_count, count)
+            .or_else(|| used.first_fit(first..self.geometry.blocks_count, count));
+        let Some(new) = found else { return Ok(false) };
+        for at in 0..count {
+            let bytes = if name == INODE_TABLE && taken.contains(old.0 + at) {
+                vec![0; self.geometry.block_len()]
+            } else {
+                self.store.read(BlockNo(old.0 + at))?
+            };
+            self.store.write(BlockNo(new + at), &bytes)?;
         }
-        Ok(())
+        self.store.update_desc(group, |desc| match name {
+            BLOCK_BITMAP => desc.block_bitmap = BlockNo(new),
+            INODE_BITMAP => desc.inode_bitmap = BlockNo(new),
+            _ => desc.inode_table = BlockNo(new),
+        })?;
+        Ok(true)
     }
 
     /// What files own, whatever bitmaps say: whole clusters.

@@ -311,8 +311,11 @@ impl Check<'_> {
         let mut figures = XattrFigures::default();
         let mut bad_values = Vec::new();
         self.judge_entries(ino, &entries, &mut figures, &mut None, &mut bad_values, false)?;
-        // A name has a prefix; e2fsck asks for one in blocks only.
-        if entries.iter().any(|entry| !entry.hash_matches() || entry.name.index.0 == 0) {
+        // A name has a prefix and a hash; e2fsck asks for them in blocks only.
+        let is_sound = |entry: &XattrRef<'_>| {
+            entry.hash_matches() && entry.has_hash() && entry.name.index.0 != 0
+        };
+        if !entries.iter().all(is_sound) {
             return Ok(state);
         }
         state.is_sound = true;

@@ -24,6 +24,8 @@ pub(crate) struct Chain<'a> {
     pub(crate) hashes: Option<(u32, u32)>,
     /// The function that the directory's index is keyed by.
     pub(crate) hasher: Option<extant_ondisk::dx_hash::DirHasher>,
+    /// Records behind a broken one were looked for.
+    pub(crate) is_searched: bool,
     /// A flaw was told that is left, so that the checksum says nothing.
     pub(crate) is_flawed: bool,
 }
@@ -38,7 +40,18 @@ pub(crate) struct Record {
     pub(crate) file_type: u8,
 }
 
+/// Bytes of a record with the shortest name.
+pub(crate) const SHORTEST: usize = 12;
+
 impl Record {
+    /// Whether it has room for its name and ends before `end`.
+    pub(crate) fn can_be(&self, end: usize) -> bool {
+        self.rec_len >= SHORTEST
+            && self.rec_len.is_multiple_of(4)
+            && self.at + self.rec_len <= end
+            && self.name_len + 8 <= self.rec_len
+    }
+
     pub(crate) fn name<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         bytes.get(self.at + 8..self.at + 8 + self.name_len).unwrap_or_default()
     }
@@ -119,6 +132,7 @@ impl Check<'_> {
             changed: false,
             hashes: None,
             hasher,
+            is_searched: false,
             is_flawed: false,
         };
         self.check_chain(&mut chain, bytes, rules, reader)?;
@@ -187,13 +201,7 @@ impl Check<'_> {
         let mut tries = bytes.len() / 4 + 1;
         while at < chain.end {
             let record = record_at(bytes, at, &chain.format);
-            let sound = record.filter(|record| {
-                record.rec_len >= 12
-                    && record.rec_len.is_multiple_of(4)
-                    && at + record.rec_len <= chain.end
-                    && record.name_len + 8 <= record.rec_len
-            });
-            let Some(mut record) = sound else {
+            let Some(mut record) = record.filter(|record| record.can_be(chain.end)) else {
                 let finding = Finding::new(Code::DirectoryCorrupted)
                     .dir(chain.dir.inode)
                     .file_block(chain.at)

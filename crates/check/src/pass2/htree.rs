@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Blocks of an index: more are a cycle.
 const MAX_LEVELS: usize = 4;
 
+/// `reserved_zero` of an index's root: behind the records of `.` and `..`.
+const ROOT_RESERVED: std::ops::Range<usize> = 24..28;
+
 /// The entries of an index block: hash, whether it continues the one before, logical block below.
 type Entries = Vec<(u32, bool, u32)>;
 
@@ -129,6 +132,9 @@ impl Check<'_> {
                     let _ = tree.hasher.set(rules.hasher(root.hash_version).copied());
                     if node.limit != format.capacity(IndexKind::Root) {
                         index.flaw = Some((Code::HtreeInvalid, "the root has a bad limit"));
+                    }
+                    if bytes.get(ROOT_RESERVED).is_some_and(|field| field != [0; 4]) {
+                        index.flaw = Some((Code::HtreeInvalid, "the root has a reserved field"));
                     }
                     if sum_is_wrong {
                         index.flaw = Some((Code::HtreeRootChecksum, ""));

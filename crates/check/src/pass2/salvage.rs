@@ -1,10 +1,13 @@
 //! A chain of records that breaks: what can be followed again is kept.
 
-use super::block::{Chain, encode_rec_len, record_at};
+use super::block::{Chain, Record, SHORTEST, encode_rec_len, record_at};
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
+use crate::tables::{DirFlags, Kind};
+use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::RawDirEntry;
+use std::ops::Range;
 use zerocopy::FromBytes;
 
 pub(crate) fn set_rec_len(bytes: &mut [u8], at: usize, rec_len: usize, block_len: usize) {
@@ -19,7 +22,7 @@ impl Check<'_> {
     /// Makes the record at `at` one that can be followed, or lets the one before it take its place.
     pub(super) fn salvage(
         &self,
-        chain: &Chain<'_>,
+        chain: &mut Chain<'_>,
         bytes: &mut [u8],
         at: usize,
         before: Option<usize>,
@@ -28,6 +31,10 @@ impl Check<'_> {
         let left = chain.end - at;
         let before = before.and_then(|before| record_at(bytes, before, &chain.format));
         let broken = record_at(bytes, at, &chain.format);
+        if let Some(next) = self.next_chain(chain, bytes, at) {
+            self.bridge(chain, bytes, at..next, before);
+            return;
+        }
         if let Some(record) = broken {
             let needed = record.name_len + 8;
             // A name that fits, with a length that runs past the end: the length is cut.
@@ -63,6 +70,70 @@ impl Check<'_> {
                 set_rec_len(bytes, at, left, block_len);
             }
             None => {}
+        }
+    }
+
+    /// Where records that lead to the end begin again behind a broken one, the first of them a name of an inode in use. It is
+    /// looked for once: what is not found behind one record is not behind a later one.
+    fn next_chain(&self, chain: &mut Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
+        if std::mem::replace(&mut chain.is_searched, true) {
+            return None;
+        }
+        // Whether records lead to the end from here, for every fourth byte from the end on.
+        let places = (chain.end - at) / 4;
+        let mut leads = vec![false; places + 1];
+        leads[places] = true;
+        let mut found = None;
+        for place in (SHORTEST / 4..places).rev() {
+            let Some(record) = record_at(bytes, at + place * 4, &chain.format) else { continue };
+            leads[place] = record.can_be(chain.end)
+                && record.inode <= self.geometry.inodes_count
+                && leads[place + record.rec_len / 4];
+            if leads[place] && self.is_name(chain, bytes, &record) {
+                found = Some(record.at);
+            }
+        }
+        found
+    }
+
+    /// Whether a record names an inode that pass 1 found in use, as one of its type.
+    fn is_name(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> bool {
+        let name = record.name(bytes);
+        let is_encrypted = chain.dir.has(DirFlags::ENCRYPTED);
+        let state = self.inodes.state(InodeNo(record.inode)).filter(|state| state.is_used());
+        self.is_nameable(InodeNo(record.inode))
+            && !name.is_empty()
+            && name.len() == record.name_len
+            && (is_encrypted || !name.iter().any(|byte| matches!(byte, 0 | b'/')))
+            && state.is_some_and(|state| {
+                !chain.format.has_filetype || Kind::decode(record.file_type) == state.kind()
+            })
+    }
+
+    /// Makes what is broken lead to the next record: under its own name where that is left, else as part of the one before.
+    fn bridge(
+        &self,
+        chain: &Chain<'_>,
+        bytes: &mut [u8],
+        broken: Range<usize>,
+        before: Option<Record>,
+    ) {
+        let block_len = chain.format.block_len;
+        let length = broken.end - broken.start;
+        let own = record_at(bytes, broken.start, &chain.format).filter(|record| {
+            let is_dot = chain.has_dots && broken.start < 2 * SHORTEST;
+            record.name_len + 8 <= length && (is_dot || self.is_name(chain, bytes, record))
+        });
+        match (own, before) {
+            (None, Some(before)) => {
+                set_rec_len(bytes, before.at, before.rec_len + length, block_len);
+            }
+            (own, _) => {
+                if own.is_none() {
+                    bytes[broken.start..broken.start + 8].fill(0);
+                }
+                set_rec_len(bytes, broken.start, length, block_len);
+            }
         }
     }
 

@@ -3,17 +3,17 @@
 use crate::check::Check;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo, Kind, Mark};
-use extant_ondisk::dirent::{DirFormat, FileType, NewEntry};
+use extant_ondisk::dirent::{DirEntry, DirFormat, FileType, NewEntry};
 use extant_ondisk::extent::{OwnedNode, ROOT_SIZE};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, IncompatFeatures, InodeNo};
 
-/// Where the record of a name starts.
-fn find(format: &DirFormat, bytes: &[u8], name: &[u8]) -> Option<usize> {
+/// Where the record of a name that is looked for starts.
+fn find(format: &DirFormat, bytes: &[u8], is_it: &dyn Fn(&DirEntry<'_>) -> bool) -> Option<usize> {
     let mut entries = format.entries(bytes, FileBlock(0)).map_while(Result::ok);
-    entries.find(|entry| entry.is_used() && entry.name == name).map(|entry| entry.at)
+    entries.find(|entry| entry.is_used() && is_it(entry)).map(|entry| entry.at)
 }
 
 impl Check<'_> {
@@ -131,8 +131,12 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Frees the entry of a name.
-    pub(super) fn remove_entry(&self, from: InodeNo, name: &[u8]) -> Result<(), CheckError> {
+    /// Frees the entry of a name that is looked for.
+    pub(super) fn remove_entry(
+        &self,
+        from: InodeNo,
+        is_it: &dyn Fn(&DirEntry<'_>) -> bool,
+    ) -> Result<(), CheckError> {
         let Some(dir) = self.dirs.get(from) else { return Ok(()) };
         let format = self.dir_format(dir);
         let mut record = self.record(from)?;
@@ -142,7 +146,7 @@ impl Check<'_> {
             };
             for part in [&mut first[4..], &mut second[..]] {
                 let format = format.inline(part.len());
-                let found = find(&format, part, name);
+                let found = find(&format, part, is_it);
                 if let Some(at) = found {
                     part[at..at + 4].fill(0);
                 }
@@ -152,7 +156,7 @@ impl Check<'_> {
         let Ok(inode) = Inode::decode(&record, from, self.geometry) else { return Ok(()) };
         for (_, block) in self.read_map(from, &inode)?.blocks() {
             let mut bytes = self.store.read(block)?;
-            if let Some(at) = find(&format, &bytes, name) {
+            if let Some(at) = find(&format, &bytes, is_it) {
                 bytes[at..at + 4].fill(0);
                 format.seal(&mut bytes);
                 return self.store.write(block, &bytes);

@@ -71,7 +71,7 @@ impl Check<'_> {
                 self.lost_found.store(InodeNo::ROOT.0, Relaxed);
                 return Ok(());
             }
-            self.remove_entry(InodeNo::ROOT, NAME)?;
+            self.remove_entry(InodeNo::ROOT, &|entry| entry.name == NAME)?;
             self.inodes.uncount_name(ino);
         }
         if !self.ask(Finding::new(Code::LostFoundMissing))? {

@@ -244,6 +244,21 @@ pub(crate) const DAMAGES: &[Damage] = &[
             hand.block(block.0, |bytes| put16(bytes, 32 + 2, 0xfff0));
         },
     ),
+    with(
+        Code::EaBlockCorrupt,
+        PLAIN,
+        &[
+            Code::InodeBlocksWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            // No hash, which entries inside inodes may have.
+            let block = hand.decoded(hand.find("long")).file_acl;
+            hand.block(block.0, |bytes| put32(bytes, 32 + 12, 0));
+        },
+    ),
     on(Code::EaBlockChecksum, EXT4, |hand| {
         let block = hand.decoded(hand.find("long")).file_acl;
         hand.block(block.0, |bytes| bytes[0x10] ^= 1);
@@ -514,6 +529,11 @@ pub(crate) const DAMAGES: &[Damage] = &[
         let root = hand.blocks(hand.find("dir"))[0];
         // The hash of the second entry.
         hand.block(root, |bytes| put32(bytes, 0x28, 2));
+    }),
+    on(Code::HtreeInvalid, PLAIN, |hand| {
+        let root = hand.blocks(hand.find("dir"))[0];
+        // A reserved field.
+        hand.block(root, |bytes| bytes[24] = 1);
     }),
     on(Code::HtreeRootChecksum, EXT4, |hand| {
         let root = hand.blocks(hand.find("dir"))[0];

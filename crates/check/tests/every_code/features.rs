@@ -165,6 +165,8 @@ pub(crate) const DAMAGES: &[Damage] = &[
         &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
         |hand| {
             hand.desc(1, |desc| desc.block_bitmap = desc.inode_bitmap);
+            // The backups say so too: else what they say would be taken.
+            hand.volume.write_backups().expect("writes");
         },
     ),
     on(Code::TableInBadBlock, PLAIN, |hand| {

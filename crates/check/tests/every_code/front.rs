@@ -1,7 +1,9 @@
 //! Damages before the passes: superblock, descriptors, journal, orphans.
 
 use extant_check::Code;
+use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
+use zerocopy::FromBytes;
 
 use super::damages::{Damage, compat, incompat, on, with};
 use super::hand::{
@@ -52,6 +54,27 @@ pub(crate) const DAMAGES: &[Damage] = &[
         &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
         |hand| hand.block(1, |bytes| bytes.fill(0xff)),
     ),
+    // Inodes of a group, which the count of all does not fit then.
+    with(
+        Code::SuperblockInvalid,
+        PLAIN,
+        &[Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| hand.block(1, |bytes| bytes[0x28] += 1),
+    ),
+    // More blocks than the device has; the backups know better.
+    with(
+        Code::SuperblockInvalid,
+        EXT4,
+        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| {
+            hand.block(1, |bytes| {
+                put32(bytes, 4, 0xfff_ffff);
+                if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(bytes) {
+                    raw.seal();
+                }
+            });
+        },
+    ),
     on(Code::SuperblockChecksum, SINGLE, |hand| {
         hand.block(0, |bytes| bytes[1024 + 0x78] ^= 1);
     }),
@@ -94,6 +117,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::GroupUnusedImpossible, EXT4, |hand| {
         hand.desc(0, |desc| desc.itable_unused = desc.free_inodes + 1);
     }),
+    on(Code::GroupTableMoved, EXT4, |hand| hand.desc(1, |desc| desc.inode_table.0 += 700)),
     on(Code::GroupTablePlace, SINGLE, |hand| {
         hand.desc(0, |desc| desc.block_bitmap.0 = 0xfff_ffff);
     }),

@@ -6,6 +6,7 @@ mod damages;
 mod features;
 mod front;
 mod hand;
+mod kept;
 
 use std::path::Path;
 

@@ -52,7 +52,9 @@ pub struct Offline {
     geometry: Geometry,
     table: Vec<u8>,
     bitmaps: BTreeMap<(bool, u32), Bitmap>,
+    /// Blocks of the table to be written, and groups whose descriptors are to be sealed before.
     dirty_descs: BTreeSet<u32>,
+    unsealed: BTreeSet<u32>,
     is_superblock_dirty: bool,
 }
 
@@ -98,6 +100,7 @@ impl Offline {
             table,
             bitmaps: BTreeMap::new(),
             dirty_descs: BTreeSet::new(),
+            unsealed: BTreeSet::new(),
             is_superblock_dirty: false,
         }
     }
@@ -159,11 +162,13 @@ impl Offline {
         desc.encode_into(&mut raw);
         raw.write_to(&mut self.table[range], &self.geometry);
         self.dirty_descs.insert(self.geometry.desc_place(group).0);
+        self.unsealed.insert(group.0);
     }
 
     /// Has all descriptors sealed and written anew: checksums changed.
     pub fn touch_all_descs(&mut self) {
         self.dirty_descs.extend(0..self.geometry.desc_blocks());
+        self.unsealed.extend(0..self.geometry.groups_count);
     }
 
     /// One block.
@@ -295,8 +300,8 @@ impl Offline {
         for key in dirty {
             self.write_bitmap(key)?;
         }
+        self.seal_descs();
         for index in std::mem::take(&mut self.dirty_descs) {
-            self.seal_descs(index);
             let bytes = self.desc_block(index);
             self.write(self.geometry.desc_block(index), bytes)?;
         }
@@ -313,11 +318,9 @@ impl Offline {
         &self.table[at..at + self.geometry.block_len()]
     }
 
-    fn seal_descs(&mut self, index: u32) {
-        let per_block = self.geometry.descs_per_block();
-        let first = index.saturating_mul(per_block);
-        let end = first.saturating_add(per_block).min(self.geometry.groups_count);
-        for group in (first..end).map(GroupNo) {
+    /// Seals the descriptors that were changed, in memory. The others keep their checksums, right or wrong.
+    pub fn seal_descs(&mut self) {
+        for group in std::mem::take(&mut self.unsealed).into_iter().map(GroupNo) {
             let range = desc_range(group, &self.geometry);
             group_desc::seal(&mut self.table[range], group, &self.geometry);
         }
@@ -379,8 +382,8 @@ impl Offline {
     /// The device failed.
     pub fn write_backups(&mut self) -> Result<(), OfflineError> {
         let geometry = self.geometry.clone();
+        self.seal_descs();
         for index in 0..geometry.desc_blocks() {
-            self.seal_descs(index);
             let bytes = self.desc_block(index);
             for place in desc_block_places(&geometry, index).into_iter().skip(1) {
                 if geometry.contains(place, 1) {

@@ -310,6 +310,12 @@ impl XattrRef<'_> {
             || self.hash == mix_value(signed_name_hash(self.name.suffix), value)
     }
 
+    /// Whether a hash is stored at all: 0 is the hash of hardly any attribute, and stands for none. Entries in blocks have one.
+    pub fn has_hash(&self) -> bool {
+        let ValueRef::Stored(value) = self.value else { return true };
+        self.hash != 0 || entry_hash(self.name.suffix, value) == 0
+    }
+
     /// The attribute with storage of its own.
     pub fn to_owned(&self) -> Xattr {
         let value = match self.value {

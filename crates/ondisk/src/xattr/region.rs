@@ -147,10 +147,13 @@ impl<'a> Region<'a> {
             let hash = raw.e_hash.get() ^ name_hash(suffix).rotate_left(16);
             return Ok(ValueRef::EaInode(EaValue { inode, size, hash }));
         }
+        let start = usize::from(raw.e_value_offs.get());
+        if start > self.bytes.len() {
+            return Err(Flaw::Rule("an attribute's value runs past the end"));
+        }
         if size == 0 {
             return Ok(ValueRef::Stored(&[]));
         }
-        let start = usize::from(raw.e_value_offs.get());
         if start < values_from {
             return Err(Flaw::below_limit("e_value_offs", start as u64, values_from as u64));
         }

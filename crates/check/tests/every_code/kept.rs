@@ -1,0 +1,151 @@
+//! What a repair keeps: the names and contents behind the damage, not only the volume's soundness.
+
+use super::damages::Wish;
+use super::hand::{
+    EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, put16, put32,
+};
+use extant_check::{Answers, Code, Outcome};
+use extant_ondisk::GroupNo;
+use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
+
+/// Every file of the bases, so that what is lost shows.
+fn paths() -> Vec<String> {
+    let few = ["file", "other", "long", "sub/inner/deep", "tiny", "small", "fast", "slow", "fifo"];
+    let many = (0..300).map(|number| format!("dir/name-{number:03}"));
+    few.into_iter().map(str::to_owned).chain(many).collect()
+}
+
+/// Repairs an image; e2fsck finds nothing then. What was done.
+fn repair(image: &TempImage) -> Vec<Code> {
+    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    e2fsck_fn(&image.path()).expect("nothing to find");
+    done.iter().map(|it: &Outcome| it.finding.code).collect()
+}
+
+fn can_make() -> bool {
+    tool("mke2fs").is_some() && tool("e2fsck").is_some()
+}
+
+#[test]
+fn names_behind_a_broken_record_stay_in_their_directory() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = EXT4.make();
+    // Lengths that lead nowhere, back, and past the end.
+    for length in [3, 0, 0xffff] {
+        let image = copied(&healthy.path()).expect("a copy");
+        let hand = Hand::on(&image.path());
+        let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        hand.entry("", "file", |entry| put16(entry, 4, length));
+        drop(hand);
+        assert_eq!(repair(&image), [Code::DirectoryCorrupted], "length {length}");
+        let hand = Hand::on(&image.path());
+        let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        assert_eq!(after, before, "length {length}");
+    }
+}
+
+#[test]
+fn files_of_a_table_that_is_looked_for_elsewhere_are_kept() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let mut hand = Hand::on(&image.path());
+    let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    // Group 0 holds the root, the journal and all files.
+    hand.desc(0, |desc| desc.inode_table.0 += 1);
+    drop(hand);
+    assert_eq!(repair(&image), [Code::GroupTableMoved]);
+    let hand = Hand::on(&image.path());
+    let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    assert_eq!(after, before);
+}
+
+/// One group has no backup: the table is where mke2fs puts it.
+#[test]
+fn files_of_a_lost_table_are_kept_without_a_backup() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = SINGLE.make();
+    let before: Vec<_> = {
+        let hand = Hand::on(&healthy.path());
+        paths().iter().map(|path| hand.find(path)).collect()
+    };
+    for (place, code) in [(0, Code::GroupTablePlace), (1500, Code::GroupTableMoved)] {
+        let image = copied(&healthy.path()).expect("a copy");
+        Hand::on(&image.path()).desc(0, |desc| desc.inode_table.0 = place);
+        assert_eq!(repair(&image).first(), Some(&code));
+        let hand = Hand::on(&image.path());
+        let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        assert_eq!(after, before, "the table at {place}");
+    }
+}
+
+/// What lies on another table is moved, and nothing of the other is lost.
+#[test]
+fn an_inode_table_on_another_one_gives_way() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = PLAIN.make();
+    let mut hand = Hand::on(&image.path());
+    let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    let of_first = hand.volume.desc(GroupNo(0)).inode_table;
+    hand.desc(1, |desc| desc.inode_table = of_first);
+    hand.volume.write_backups().expect("writes");
+    drop(hand);
+    assert!(repair(&image).contains(&Code::TableConflict));
+    let hand = Hand::on(&image.path());
+    let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    assert_eq!(after, before);
+}
+
+/// `sub` is lost but for a name inside itself.
+#[test]
+fn a_circle_of_directories_is_opened() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let hand = Hand::on(&image.path());
+    let (sub, inner) = (hand.find("sub"), hand.find("sub/inner"));
+    hand.entry("sub/inner", "deep", |entry| {
+        put32(entry, 0, sub.0);
+        entry[7] = 2;
+    });
+    hand.entry("", "sub", |entry| put32(entry, 0, 0));
+    drop(hand);
+    assert!(repair(&image).contains(&Code::UnconnectedDirectory));
+    let hand = Hand::on(&image.path());
+    assert_eq!(hand.find(&format!("lost+found/#{}/deep", inner.0)), sub);
+}
+
+/// The rest of inline data is empty; that its place lies past the end makes it unreadable for others.
+#[test]
+fn an_empty_attribute_past_the_end_is_none() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = INLINE.make();
+    Hand::on(&image.path()).file("tiny", |record| put16(record, FIRST_ATTRIBUTE + 2, 0xdc));
+    assert!(repair(&image).contains(&Code::EaInInodeInvalid));
+}
+
+#[test]
+fn a_file_keeps_the_blocks_beside_a_part_of_its_map_that_lies_on_metadata() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT2.make();
+    let hand = Hand::on(&image.path());
+    let table = hand.volume.desc(GroupNo(1)).inode_table;
+    let before = hand.blocks(hand.find("long"));
+    hand.file("long", |record| put32(record, 0x28 + 4 * 14, table.0 as u32));
+    drop(hand);
+    assert!(repair(&image).contains(&Code::MapOnMetadata));
+    let hand = Hand::on(&image.path());
+    assert_eq!(hand.blocks(hand.find("long")), before);
+}
