@@ -95,6 +95,8 @@ findings! {
     GroupDescChecksum: 0, Safe, "Group descriptor {group} checksum is {detail}.", "Fix", true;
     /// A group has more never-used inodes than free ones.
     GroupUnusedImpossible: 0, Safe, "Group descriptor {group} has invalid unused inodes count {found}.", "Fix", true;
+    /// A group is marked as never used on a volume without that feature.
+    GroupUninitWithoutFeature: 0, Safe, "Group descriptor {group} marked uninitialized without feature set.", "Fix", true;
     /// The bitmap of the last group cannot be implied: it is shorter than others.
     LastGroupUninit: 0, Safe, "Last group block bitmap uninitialized.", "Fix", true;
     /// The orphan list names something that is no orphan.

@@ -106,14 +106,20 @@ fn restore(
     if !accepted {
         return Ok(());
     }
-    let Some(shape) = journal_shape(volume, blocks)? else { return Ok(()) };
+    let mut no_room = |detail: String| {
+        let finding = Finding::new(Code::JournalNoRoom).detail(detail);
+        judge.judge(&finding);
+        outcomes.push(Outcome { finding, repaired: false });
+    };
+    let Some(shape) = journal_shape(volume, blocks)? else {
+        no_room("there are not enough free blocks".to_owned());
+        return Ok(());
+    };
     let detail = match volume.make_journal(shape, now) {
         Ok(()) => format!("({} blocks)", shape.blocks),
         Err(extant_journal::offline::OfflineError::Device(error)) => return Err(error.into()),
         Err(error) => {
-            let finding = Finding::new(Code::JournalNoRoom).detail(error.to_string());
-            judge.judge(&finding);
-            outcomes.push(Outcome { finding, repaired: false });
+            no_room(error.to_string());
             return Ok(());
         }
     };

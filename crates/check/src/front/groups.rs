@@ -165,11 +165,26 @@ impl Front<'_> {
         Ok(())
     }
 
+    /// Without the feature nothing is implied: readers that know it would pass over the group.
+    fn check_no_uninit(&mut self, geometry: &Geometry) -> Result<(), CheckError> {
+        let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            if !self.desc(group).flags.intersects(uninit) {
+                continue;
+            }
+            let is_accepted =
+                self.ask(Finding::new(Code::GroupUninitWithoutFeature).group(group))?;
+            self.facts.needs_passes = true;
+            self.settle(group, is_accepted, |desc| desc.flags -= uninit);
+        }
+        Ok(())
+    }
+
     /// Counts that bar the passes from inodes: more unused inodes than free ones, and a last group whose bitmap is implied.
     fn check_high_water(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
         if !geometry.has_uninit_groups() {
-            return Ok(());
+            return self.check_no_uninit(&geometry);
         }
         let last = GroupNo(geometry.groups_count - 1);
         for group in (0..geometry.groups_count).map(GroupNo) {

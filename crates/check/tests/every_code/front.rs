@@ -1,14 +1,15 @@
 //! Damages before the passes: superblock, descriptors, journal, orphans.
 
 use extant_check::Code;
+use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
 use zerocopy::FromBytes;
 
 use super::damages::{Damage, compat, incompat, on, with};
 use super::hand::{
-    EXT4, Hand, LOGGED, LOGGED_PLAIN, MMP, NO_JOURNAL, ORPHAN_FILE, ORPHAN_PLAIN, PLAIN, SINGLE,
-    SMALL_GROUPS, put16, put32,
+    EXT4, FULL_WITHOUT_JOURNAL, Hand, LOGGED, LOGGED_PLAIN, MMP, NO_JOURNAL, ORPHAN_FILE,
+    ORPHAN_PLAIN, PLAIN, SINGLE, SMALL_GROUPS, put16, put32,
 };
 
 /// Where the journal superblock keeps `s_errno`; big-endian, as all of the journal.
@@ -34,6 +35,9 @@ const JOURNAL_LOST: &[Code] = &[
     Code::GroupFreeBlocksWrong,
     Code::FreeBlocksTotalWrong,
 ];
+
+/// What is found beside the answer to a journal that was never made.
+const JOURNAL_UNMADE: &[Code] = &[Code::JournalInvalid, Code::JournalInodeMode];
 
 /// The inode of the journal, and its copy in the superblock.
 fn lose_journal(hand: &mut Hand) {
@@ -118,6 +122,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
         hand.desc(0, |desc| desc.itable_unused = desc.free_inodes + 1);
     }),
     on(Code::GroupTableMoved, EXT4, |hand| hand.desc(1, |desc| desc.inode_table.0 += 700)),
+    on(Code::GroupUninitWithoutFeature, PLAIN, |hand| {
+        hand.desc(0, |desc| desc.flags |= GroupFlags::INODE_UNINIT);
+    }),
     on(Code::GroupTablePlace, SINGLE, |hand| {
         hand.desc(0, |desc| desc.block_bitmap.0 = 0xfff_ffff);
     }),
@@ -157,6 +164,12 @@ pub(crate) const DAMAGES: &[Damage] = &[
     ),
     with(Code::JournalDeleted, EXT4, JOURNAL_LOST, lose_journal),
     with(Code::JournalRecreate, EXT4, JOURNAL_LOST, lose_journal),
+    with(Code::JournalNoRoom, FULL_WITHOUT_JOURNAL, JOURNAL_UNMADE, |hand| {
+        hand.superblock(|raw| {
+            compat(raw, CompatFeatures::HAS_JOURNAL, true);
+            raw.s_journal_inum.set(InodeNo::JOURNAL.0);
+        });
+    }),
     with(Code::JournalRegenerated, EXT4, JOURNAL_LOST, lose_journal),
     on(Code::JournalSuperblockCorrupt, EXT4, |hand| {
         // More blocks than the file has.

@@ -217,27 +217,32 @@ fn log(image: &Path, open: &str) {
 }
 
 /// No room at all: what is free is said to be bad.
-pub(crate) const FULL: Base = Base {
-    prepare: |image| {
-        let mut hand = Hand::on(image);
-        let free = hand.free_blocks();
-        // The list's own indirect blocks come from the free ones.
-        let all = [(FileBlock(0), free.count())];
-        let needed = extant_layout::pack::indirect_blocks(all, 1024).expect("few blocks");
-        let last = free.iter().flatten().nth(needed as usize).expect("more blocks than that");
-        let mut bad = extant_layout::RunSet::new();
-        for run in free.iter().filter(|run| run.end > last) {
-            bad.insert(run.start.max(last)..run.end);
-        }
-        hand.bad_blocks(&bad);
-        for run in hand.free_blocks().iter() {
-            bad.insert(run);
-        }
-        hand.bad_blocks(&bad);
-        assert_eq!(hand.free_blocks().count(), 0, "a full volume");
-    },
-    ..base("full", &["-t", "ext4", "-b", "1024", "-I", "256"])
+pub(crate) const FULL: Base =
+    Base { prepare: fill, ..base("full", &["-t", "ext4", "-b", "1024", "-I", "256"]) };
+pub(crate) const FULL_WITHOUT_JOURNAL: Base = Base {
+    prepare: fill,
+    ..base("full without journal", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^has_journal"])
 };
+
+/// Says that all free blocks are bad.
+fn fill(image: &Path) {
+    let mut hand = Hand::on(image);
+    let free = hand.free_blocks();
+    // The list's own indirect blocks come from the free ones.
+    let all = [(FileBlock(0), free.count())];
+    let needed = extant_layout::pack::indirect_blocks(all, 1024).expect("few blocks");
+    let last = free.iter().flatten().nth(needed as usize).expect("more blocks than that");
+    let mut bad = extant_layout::RunSet::new();
+    for run in free.iter().filter(|run| run.end > last) {
+        bad.insert(run.start.max(last)..run.end);
+    }
+    hand.bad_blocks(&bad);
+    for run in hand.free_blocks().iter() {
+        bad.insert(run);
+    }
+    hand.bad_blocks(&bad);
+    assert_eq!(hand.free_blocks().count(), 0, "a full volume");
+}
 
 /// The block that [`LOGGED`]'s first transaction holds.
 const LOGGED_BLOCK: u64 = 15_000;

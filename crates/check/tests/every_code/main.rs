@@ -3,6 +3,7 @@
 mod answers;
 mod cuts;
 mod damages;
+mod ends;
 mod features;
 mod front;
 mod hand;
@@ -61,6 +62,7 @@ const ONLY_REPAIRED: &[Code] = &[
     Code::JournalDeleted,
     Code::JournalRecreate,
     Code::JournalRegenerated,
+    Code::JournalNoRoom,
     Code::JournalRecovered,
     Code::JournalReplayFailed,
     Code::JournalBlockCorrupt,
@@ -94,11 +96,11 @@ const LEFT: &[Code] = &[Code::NoRoomForLostFound, Code::CloneFailed];
 /// Codes without an image here, each with the reason.
 const ELSEWHERE: &[(&str, &[Code])] = &[
     (
-        "the check ends there, or there is nothing to repair with",
-        &[Code::DeviceTooSmall, Code::GroupTableLost, Code::JournalNoRoom],
+        "the check ends there (see mod ends), or there is nothing to repair with",
+        &[Code::DeviceTooSmall, Code::GroupTableLost],
     ),
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
-    ("a journal on a device of its own: tests of the command have it", &[Code::JournalExternal]),
+    ("a journal on a device of its own is not mended: see mod ends", &[Code::JournalExternal]),
 ];
 
 /// Every damage that is made here.
