@@ -8,7 +8,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program that each is known by.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 20] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -26,6 +26,9 @@ const PACKAGES: [(&str, &str); 17] = [
     ("sqlite3", "sqlite3"),
     ("postgresql", "pg_lsclusters"),
     ("fuse2fs", "fuse2fs"),
+    ("cryptsetup-bin", "cryptsetup"),
+    ("qemu-utils", "qemu-img"),
+    ("lvm2", "lvm"),
 ];
 
 /// The workspace's root.

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use extant_device::url::{Access, DeviceUrl, Target, UrlError, look};
-use extant_device::{Device, FileDevice, OpenOptions};
+use extant_device::url::{Access, DeviceUrl, Files, Keys, Target, look};
+use extant_device::{Device, OpenOptions};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -47,10 +47,10 @@ impl Inside {
 }
 
 impl Inside {
-    /// Opens the file or device that the image lies in, for reading, and reads nothing of it.
-    pub(crate) fn open_file(&self) -> Result<Arc<FileDevice>, Failure> {
-        let file = OpenOptions::default().open(&self.image.path);
-        Ok(Arc::new(file.map_err(UrlError::from).map_err(Failure::new)?))
+    /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A key is read too.
+    pub(crate) fn open_files(&self) -> Result<(Files, Keys), Failure> {
+        let files = self.image.open_files(&OpenOptions::default()).map_err(Failure::new)?;
+        Ok((files, self.image.keys().map_err(Failure::new)?))
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
         std::fs::write(&image, "").unwrap();
         let name = image.as_os_str();
         let root = Inside::parse(name).unwrap();
-        assert_eq!((root.image.path.as_path(), root.path.as_os_str()), (&*image, OsStr::new("/")));
+        assert_eq!((root.image.path(), root.path.as_os_str()), (&*image, OsStr::new("/")));
 
         let mut file = name.to_owned();
         file.push(":/etc/fstab");

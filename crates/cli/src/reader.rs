@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use extant_device::url::DeviceUrl;
-use extant_device::{Device, FileDevice};
+use extant_device::Device;
+use extant_device::url::{DeviceUrl, Files, Keys};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_volume::{Error, Follow, LoadedInode, Volume};
@@ -32,9 +32,9 @@ impl Image {
 
     /// Opens the image of an operand alone, and restricts the process before it reads the first byte.
     pub(crate) fn open_restricted(inside: &Inside, no_sandbox: bool) -> Result<Self, Failure> {
-        let file = inside.open_file()?;
+        let (files, keys) = inside.open_files()?;
         sandbox::enter(no_sandbox, &[])?;
-        Self::on(inside, inside.image.part_of(file).map_err(Failure::new)?)
+        Self::on(inside, inside.image.device(&files, &keys).map_err(Failure::new)?)
     }
 
     /// The image of an operand on its device.
@@ -201,7 +201,7 @@ pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
 pub(crate) struct Images {
     opened: Vec<(DeviceUrl, Arc<Image>)>,
     /// Files that were opened while paths could be: what came of each.
-    files: Vec<(DeviceUrl, Result<Arc<FileDevice>, String>)>,
+    files: Vec<(DeviceUrl, Result<(Files, Keys), String>)>,
 }
 
 impl Images {
@@ -210,8 +210,8 @@ impl Images {
         let mut images = Self::default();
         for inside in operands {
             if !images.files.iter().any(|(url, _)| *url == inside.image) {
-                let file = inside.open_file().map_err(|failure| failure.sentence());
-                images.files.push((inside.image.clone(), file));
+                let files = inside.open_files().map_err(|failure| failure.sentence());
+                images.files.push((inside.image.clone(), files));
             }
         }
         sandbox::enter(no_sandbox, &[])?;
@@ -225,8 +225,8 @@ impl Images {
         }
         let file = self.files.iter().find(|(url, _)| *url == inside.image);
         let image = Arc::new(match file {
-            Some((url, Ok(file))) => {
-                Image::on(inside, url.part_of(file.clone()).map_err(Failure::new)?)?
+            Some((url, Ok((files, keys)))) => {
+                Image::on(inside, url.device(files, keys).map_err(Failure::new)?)?
             }
             Some((_, Err(why))) => return Err(Failure::new(why)),
             None => Image::open(inside)?,

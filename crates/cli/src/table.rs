@@ -16,7 +16,9 @@ use crate::{later, twins};
 /// ext4 images made, read, changed and checked without the kernel
 ///
 /// IMAGE is a file, a block device or a device URL: PATH#p2 is a partition, PATH?offset=N&size=N a
-/// slice. IMAGE:/path names a file inside it.
+/// slice, linear:A,B?offset=N joined slices, lvm:A,B?vg=NAME&lv=NAME a linear logical volume,
+/// crypt:PATH?key-file=FILE a LUKS container (with cipher=NAME a plain dm-crypt device). IMAGE:/path
+/// names a file inside it.
 #[derive(Debug, Parser)]
 #[command(
     name = "extant",

@@ -2,6 +2,7 @@
 //!
 //! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on another device.
+//! - [`LinearDevice`] joins runs of devices, [`lvm`] finds those of a logical volume, and [`crypt`] deciphers.
 //! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`url`]: how a user names a device.
@@ -10,10 +11,13 @@
 //! - [`mod@env`]: the clock and the background work, on real threads or stepped by a test.
 #![deny(unsafe_code)]
 
+pub mod crypt;
 pub mod device;
 mod error;
 mod faulty;
 mod file;
+mod linear;
+pub mod lvm;
 mod memory;
 mod overlay;
 pub mod partition;
@@ -34,6 +38,7 @@ pub use device::{
 pub use error::{Cause, DeviceError, Operation};
 pub use faulty::{Effect, Fault, FaultyDevice};
 pub use file::{AlignedBuffer, Direct, FileDevice, FileError, OpenOptions};
+pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use partition::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};

@@ -1,4 +1,5 @@
-//! Bolero harnesses for what this crate reads: names of images, partition tables, undo files.
+//! Bolero harnesses for what this crate reads: names of images, partition tables, LVM2 and LUKS metadata, undo
+//! files.
 //! As tests they run for a moment each; `cargo xtask fuzz` runs them for longer.
 
 use std::ffi::OsStr;
@@ -8,12 +9,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolero::TypeGenerator;
+use extant_device::crypt::CryptDevice;
 use extant_device::undo::{Check, UndoDevice, apply};
 use extant_device::url::{DeviceUrl, Found, Target};
 use extant_device::{Device, MemoryDevice, PartitionTable, SliceDevice};
 use extant_testkit::Scratch;
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 
+#[path = "common/lvm.rs"]
+mod lvm_format;
 #[path = "common/tables.rs"]
 mod tables;
 
@@ -25,7 +29,7 @@ enum Piece {
     Bytes(Vec<u8>),
 }
 
-const PIECES: [&str; 18] = [
+const PIECES: [&str; 24] = [
     "disk.img",
     "/",
     ":/",
@@ -38,6 +42,12 @@ const PIECES: [&str; 18] = [
     "./",
     "..",
     "crypt:",
+    "linear:",
+    "lvm:",
+    ",",
+    "cipher=aes-xts-plain64",
+    "key-file=",
+    "lv=",
     "model:hdd:",
     "https://",
     "s3://",
@@ -72,15 +82,20 @@ fn image_url() {
                 _ => Found::Nothing,
             };
             let is_part = |device: &DeviceUrl| {
-                text.as_bytes().starts_with(device.path.as_os_str().as_bytes())
+                device.parts.iter().all(|part| {
+                    let path = part.path.as_os_str().as_bytes();
+                    text.as_bytes().windows(path.len().max(1)).any(|run| run == path)
+                        || path.is_empty()
+                })
             };
             if let Ok(device) = DeviceUrl::parse(text, look) {
                 assert!(is_part(&device), "{device:?}");
-                assert_ne!(device.partition, Some(0));
+                assert!(device.parts.iter().all(|part| part.partition != Some(0)));
             }
             match Target::parse(text, look) {
                 Ok(Target::Inside { image, path }) => {
-                    assert!(is_part(&image) && look(&image.path) == Found::Device);
+                    assert!(is_part(&image));
+                    assert!(image.parts.iter().all(|part| look(&part.path) == Found::Device));
                     assert!(path.as_bytes().starts_with(b"/"));
                     assert!(text.as_bytes().ends_with(path.as_bytes()));
                 }
@@ -170,6 +185,113 @@ fn undo_file() {
             let target = MemoryDevice::from_bytes(&changed);
             let check = if *is_forced { Check::SizeOnly } else { Check::Same };
             let _ = apply(&damaged, &target, check, false);
+        },
+    );
+}
+
+#[test]
+fn lvm_metadata() {
+    type Input = (Damage, Damage, Damage, bool, u16);
+    let text = lvm_format::group(
+        3,
+        &(lvm_format::volume("data", &[(0, 2, 1), (0, 0, 2)])
+            + &lvm_format::volume("other", &[(0, 5, 1)])),
+    );
+    bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
+        |(label_damage, header_damage, text_damage, is_mended, offset)| {
+            let offset = 512 + u64::from(*offset) % (63 << 10);
+            let text = text_damage.in_place(text.as_bytes());
+            let mut label = label_damage.in_place(&lvm_format::label(lvm_format::IDS[0]));
+            let mut header = header_damage.in_place(&lvm_format::header(&text, offset));
+            if *is_mended {
+                lvm_format::seal_label(&mut label);
+                lvm_format::seal_header(&mut header);
+            }
+            let disk = MemoryDevice::new(2 << 20);
+            lvm_format::write(&disk, &label, &header, &text, offset);
+            let disk: [Arc<dyn Device>; 1] = [Arc::new(disk)];
+            for name in [None, Some("data")] {
+                match extant_device::lvm::open(&disk, None, name, true) {
+                    Ok(volume) if volume.size() > 0 => {
+                        volume.read_at(volume.size() - 1, &mut [0]).unwrap();
+                    }
+                    Ok(_) => {}
+                    Err(error) => assert!(!error.to_string().is_empty()),
+                }
+            }
+        },
+    );
+}
+
+/// A LUKS1 header with one key slot; the rounds of PBKDF2 lie at 164 and 212.
+fn luks1_header() -> Vec<u8> {
+    let mut header = vec![0; 592];
+    header[..8].copy_from_slice(b"LUKS\xba\xbe\0\x01");
+    header[8..11].copy_from_slice(b"aes");
+    header[40..51].copy_from_slice(b"xts-plain64");
+    header[72..78].copy_from_slice(b"sha256");
+    header[104..108].copy_from_slice(&8_u32.to_be_bytes());
+    header[108..112].copy_from_slice(&64_u32.to_be_bytes());
+    for slot in 0..8_usize {
+        let state: u32 = if slot == 0 { 0x00ac_71f3 } else { 0x0000_dead };
+        header[208 + slot * 48..][..4].copy_from_slice(&state.to_be_bytes());
+    }
+    header[248..252].copy_from_slice(&2_u32.to_be_bytes());
+    header[252..256].copy_from_slice(&4_u32.to_be_bytes());
+    header
+}
+
+#[test]
+fn luks1_header_and_slots() {
+    bolero::check!().with_type::<Damage>().with_test_time(FUZZ_TIME).for_each(|damage| {
+        let mut header = damage.in_place(&luks1_header());
+        // What the rounds may be is tested elsewhere; here they would only take time.
+        for at in [164].into_iter().chain((0..8).map(|slot| 212 + slot * 48)) {
+            header[at..at + 4].copy_from_slice(&1_u32.to_be_bytes());
+        }
+        header.resize(8 << 10, 0x5a);
+        let disk = Arc::new(MemoryDevice::from_bytes(&header));
+        if let Err(error) = CryptDevice::luks(disk, b"key") {
+            assert!(!error.to_string().is_empty());
+        }
+    });
+}
+
+const LUKS2_JSON: &str = r#"{"keyslots":{"0":{"type":"luks2","key_size":64,"af":{"type":"luks1","stripes":4,
+"hash":"sha256"},"area":{"type":"raw","offset":"32768","size":"4096","encryption":"aes-xts-plain64","key_size":64},
+"kdf":{"type":"argon2id","time":1,"memory":32,"cpus":1,"salt":"AAAAAAAAAAAAAAAAAAAAAA=="}},
+"1":{"type":"luks2","key_size":32,"af":{"type":"luks1","stripes":2,"hash":"sha1"},"area":{"type":"raw",
+"offset":"36864","size":"4096","encryption":"aes-cbc-essiv:sha256","key_size":32},
+"kdf":{"type":"pbkdf2","hash":"sha512","iterations":2,"salt":"AAAA"}}},"tokens":{},
+"segments":{"0":{"type":"crypt","offset":"40960","size":"dynamic","iv_tweak":"0","encryption":"aes-xts-plain64",
+"sector_size":4096}},"digests":{"0":{"type":"pbkdf2","keyslots":["0","1"],"segments":["0"],"hash":"sha256",
+"iterations":1,"salt":"AAAA","digest":"AAAA"}},"config":{"json_size":"12288","keyslots_size":"8192"}}"#;
+
+#[test]
+fn luks2_header_and_slots() {
+    type Input = (Damage, Damage, bool);
+    bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
+        |(binary_damage, json_damage, is_second)| {
+            let mut header = vec![0; 0x4000];
+            let at: u64 = if *is_second { 0x4000 } else { 0 };
+            let magic: &[u8] =
+                if *is_second { b"SKUL\xba\xbe\0\x02" } else { b"LUKS\xba\xbe\0\x02" };
+            header[..8].copy_from_slice(magic);
+            header[8..16].copy_from_slice(&0x4000_u64.to_be_bytes());
+            header[72..78].copy_from_slice(b"sha256");
+            header[256..264].copy_from_slice(&at.to_be_bytes());
+            let binary = binary_damage.in_place(&header[..512]);
+            header[..512].copy_from_slice(&binary);
+            let json = json_damage.in_place(LUKS2_JSON.as_bytes());
+            header[4096..][..json.len()].copy_from_slice(&json);
+            header[448..512].fill(0);
+            let sum = <sha2::Sha256 as sha2::Digest>::digest(&header);
+            header[448..480].copy_from_slice(&sum);
+            let disk = Arc::new(MemoryDevice::new(64 << 10));
+            disk.write_at(at, &header).unwrap();
+            if let Err(error) = CryptDevice::luks(disk, b"key") {
+                assert!(!error.to_string().is_empty());
+            }
         },
     );
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
 use extant_device::env::Env;
-use extant_device::url::{DeviceUrl, UrlError, look};
+use extant_device::url::{DeviceUrl, Files, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions};
 use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, Volume};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -69,11 +69,17 @@ enum Event {
 pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountError> {
     let options = &request.options;
     let url = DeviceUrl::parse(&request.image, look)?;
-    let image = url.path.canonicalize().unwrap_or_else(|_| url.path.clone());
-    let holds = mountpoint::can_hold(&image);
-    let mut device = open_device(&url.path, options, holds)?;
-    let journal =
-        options.journal_path.as_ref().map(|path| open_device(path, options, false)).transpose()?;
+    let image = url.path().canonicalize().unwrap_or_else(|_| url.path().to_owned());
+    // The kernel holds one device for a mount.
+    let holds = url.parts.len() == 1 && mountpoint::can_hold(&image);
+    let mut files = open_files(&url, options, holds)?;
+    let keys = url.keys()?;
+    let journal = options
+        .journal_path
+        .as_ref()
+        .map(|path| open_files(&DeviceUrl::plain(path), options, false))
+        .transpose()?
+        .map(|files| files.first().clone());
     let failed = |source| MountError::System {
         path: request.point.clone(),
         what: "cannot be served",
@@ -94,8 +100,8 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         Some(mounted) => mounted,
         None => {
             if holds {
-                drop(device);
-                device = open_device(&url.path, options, false)?;
+                drop(files);
+                files = open_files(&url, options, false)?;
             }
             mountpoint::mount(&image, &request.point, options)?
         }
@@ -116,7 +122,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     }
     // From here on bytes of the image are read.
     let env = Env::threads();
-    let volume = open_volume(url.part_of(device)?, journal, options, &env)
+    let volume = open_volume(url.device(&files, &keys)?, journal, options, &env)
         .map_err(|source| MountError::Volume { image: image.clone(), source })?;
     let server = Arc::new(Server::new(volume, env, options));
     let fuse = Fuse { connection: mounted.connection, clones };
@@ -131,17 +137,13 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
 }
 
 /// `claimed` says that the kernel will hold the device for the mount: it refuses to when somebody else has it.
-fn open_device(
-    path: &Path,
-    options: &MountOptions,
-    claimed: bool,
-) -> Result<Arc<FileDevice>, MountError> {
+fn open_files(url: &DeviceUrl, options: &MountOptions, claimed: bool) -> Result<Files, MountError> {
     let read_only = options.read_only;
     // Pages of the host's cache would be memory too.
     let direct = if options.memory.is_some() { Direct::WherePossible } else { Direct::Off };
     let file = FileOptions::new().write(!read_only).shared_lock(read_only);
     let options = file.direct(direct).claimed(claimed);
-    Ok(Arc::new(options.open(path).map_err(UrlError::from)?))
+    Ok(url.open_files(&options)?)
 }
 
 fn open_volume(

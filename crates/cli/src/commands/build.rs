@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extant_device::FileDevice;
+use extant_device::url::{Access, DeviceUrl, look, open};
+use extant_device::{FileDevice, OpenOptions};
 use extant_image::build::{BuildOptions, Progress, Report, Size, build};
 use extant_image::mkfs::{
     Options,
@@ -165,11 +166,16 @@ impl Args {
 /// Unpacked archives go beside the image; what lies beside a device is no disk.
 fn spool(output: &Path) -> PathBuf {
     let is_special = |metadata: std::fs::Metadata| !metadata.is_file();
-    if std::fs::metadata(output).is_ok_and(is_special) {
+    if is_part(output) || std::fs::metadata(output).is_ok_and(is_special) {
         return std::env::temp_dir();
     }
     let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Whether the name is of a part of a device, or of what layers show.
+fn is_part(output: &Path) -> bool {
+    DeviceUrl::parse(output.as_os_str(), look).is_ok_and(|url| url.is_part())
 }
 
 fn tell(output: &Path, report: &Report, session: &mut Session) -> Result<(), Failure> {
@@ -203,10 +209,11 @@ pub(crate) fn populate(
             Size::Given(format!("{}k", file.len() / 1024))
         }
         (None, Some(other)) if !other.is_file() => Size::Device,
+        (None, None) if is_part(&output) => Size::Device,
         (None, _) => Size::Auto,
     };
-    if there.is_some() && format.force == 0 {
-        let device = FileDevice::open(&output).map_err(Failure::new)?;
+    if (there.is_some() || is_part(&output)) && format.force == 0 {
+        let device = open(&output, Access::ReadOnly, &OpenOptions::new()).map_err(Failure::new)?;
         if let Some(found) = probe(&device, 0).map_err(Failure::new)? {
             let output = output.display();
             return Err(Failure::new(format_args!("{output} contains {found}; -F overwrites it")));

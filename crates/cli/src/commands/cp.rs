@@ -211,8 +211,12 @@ fn within<'i>(
     if source.image == target.image {
         return Ok(Within::Same(image));
     }
-    let real = |inside: &Inside| std::fs::canonicalize(&inside.image.path).ok();
-    if real(source).is_some() && real(source) == real(target) {
+    let real = |inside: &Inside| -> Vec<PathBuf> {
+        let parts = inside.image.parts.iter();
+        parts.filter_map(|part| std::fs::canonicalize(&part.path).ok()).collect()
+    };
+    let changed = real(target);
+    if real(source).iter().any(|path| changed.contains(path)) {
         // What is being changed cannot be read beside it.
         return Err(Failure::at(&source.name, "the image that is copied into, by another name"));
     }

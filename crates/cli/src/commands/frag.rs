@@ -145,8 +145,9 @@ impl Args {
         }
         if self.sync {
             for inside in self.operands.inside()? {
-                let path = &inside.image.path;
-                File::open(path).and_then(|file| file.sync_all()).at(path)?;
+                for part in &inside.image.parts {
+                    File::open(&part.path).and_then(|file| file.sync_all()).at(&part.path)?;
+                }
             }
         }
         let mut files = Vec::new();

@@ -1,13 +1,17 @@
 //! How a user names a device, and a file inside it.
 //!
 //! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of bytes; `k`, `M`, `G`
-//! and `T` multiply by powers of 1024), or by both, the partition first. Schemes before it (`crypt:`, `model:NAME:`,
-//! `qcow2:`, `s3://`, `https://`) are known by name and refused until they are built.
+//! and `T` multiply by powers of 1024), or by both, the partition first. Layers are named before it, the outermost first:
+//! `linear:A?offset=N&size=N,B` joins runs, `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and
+//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain device. Their options follow
+//! the last path. Other schemes (`model:NAME:`, `qcow2:`, `s3://`, `https://`) are known by name and refused until they
+//! are built.
 //!
 //! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix before a `:/` that
 //! names an existing file or block device is the image. `./` in front makes the whole a path of the host. A text that
 //! can be read in two ways is refused.
 
+mod layers;
 #[cfg(test)]
 mod tests;
 
@@ -18,14 +22,28 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::crypt::{CryptDevice, CryptError, KeyError, Secret};
 use crate::device::Device;
-use crate::file::{FileError, OpenOptions};
+use crate::file::{FileDevice, FileError, OpenOptions};
+use crate::linear::{LinearDevice, LinearPart};
+use crate::lvm::{self, LvmError};
 use crate::partition::PartitionError;
 use crate::slice::{SliceDevice, SliceError};
+
+pub use layers::Layer;
 
 /// A device as named.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceUrl {
+    /// Where its bytes lie: at least one part, and several only for layers that join.
+    pub parts: Vec<Part>,
+    /// What stands on the parts, the outermost first.
+    pub layers: Vec<Layer>,
+}
+
+/// A file or block device, or a part of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Part {
     /// The file or block device.
     pub path: PathBuf,
     /// Its partition.
@@ -129,6 +147,25 @@ pub enum UrlError {
         /// Why not.
         error: PartitionError,
     },
+    /// The key was not had.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The device was not deciphered.
+    #[error("{}: {error}", path.display())]
+    Crypt {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: CryptError,
+    },
+    /// The logical volume was not found.
+    #[error("{}: {error}", path.display())]
+    Lvm {
+        /// The first file.
+        path: PathBuf,
+        /// Why not.
+        error: LvmError,
+    },
     /// The run does not fit.
     #[error("{}: {error}", path.display())]
     Slice {
@@ -139,8 +176,22 @@ pub enum UrlError {
     },
 }
 
+/// The files of a URL, opened. Nothing of them was read.
+#[derive(Clone, Debug)]
+pub struct Files(Vec<Arc<FileDevice>>);
+
+/// The key of a URL that needs one. Wiped when it is dropped.
+#[derive(Clone)]
+pub struct Keys(Option<Secret>);
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Keys").field(&self.0.is_some()).finish()
+    }
+}
+
 /// Schemes that the design has and this version has not.
-const NOT_BUILT: [&[u8]; 5] = [b"crypt:", b"model:", b"qcow2:", b"s3://", b"https://"];
+const NOT_BUILT: [&[u8]; 4] = [b"model:", b"qcow2:", b"s3://", b"https://"];
 
 /// What the host has under `path`.
 pub fn look(path: &Path) -> Found {
@@ -167,7 +218,27 @@ pub fn open(
 impl DeviceUrl {
     /// The device whose whole is the file at `path`.
     pub fn plain(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), partition: None, run: None }
+        Self::of_part(Part { path: path.into(), partition: None, run: None })
+    }
+
+    fn of_part(part: Part) -> Self {
+        Self { parts: vec![part], layers: Vec::new() }
+    }
+
+    /// The first file or block device.
+    pub fn path(&self) -> &Path {
+        &self.parts[0].path
+    }
+
+    /// Whether a whole file or block device is meant, with nothing between.
+    pub fn is_whole(&self) -> bool {
+        matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
+    }
+
+    /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name with `#` or `?` that no file stands
+    /// behind is none: it may be the name of a file to be made.
+    pub fn is_part(&self) -> bool {
+        !self.is_whole() && (!self.layers.is_empty() || look(self.path()) != Found::Nothing)
     }
 
     /// Reads a device's name; `look` says what the host has ([`look`], outside tests). A file that is named exactly like
@@ -177,8 +248,12 @@ impl DeviceUrl {
     /// # Errors
     /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
     pub fn parse(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
-        refuse_schemes(text.as_bytes())?;
-        Self::parse_plain(text, &look)
+        let (schemes, rest) = layers::take_schemes(text.as_bytes());
+        refuse_schemes(rest)?;
+        match schemes.is_empty() {
+            true => Self::parse_plain(text, &look),
+            false => layers::parse(text, &schemes, rest, &look),
+        }
     }
 
     fn parse_plain(text: &OsStr, look: &impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
@@ -196,7 +271,9 @@ impl DeviceUrl {
             }),
             (Found::Device, _) => Ok(Self::plain(whole)),
             (_, found) => match parse_suffix(suffix) {
-                Ok((partition, run)) => Ok(Self { path: path.to_owned(), partition, run }),
+                Ok((partition, run)) => {
+                    Ok(Self::of_part(Part { path: path.to_owned(), partition, run }))
+                }
                 Err(_) if found != Found::Device => Ok(Self::plain(whole)),
                 Err(problem) => Err(UrlError::Malformed { text: text.to_owned(), problem }),
             },
@@ -206,20 +283,111 @@ impl DeviceUrl {
     /// Opens the device.
     ///
     /// # Errors
-    /// The file, the partition or the run was not had.
+    /// A file, a partition, a run, a key or a layer was not had.
     pub fn open(&self, access: Access, options: &OpenOptions) -> Result<Arc<dyn Device>, UrlError> {
-        let mut options = options.clone().write(access == Access::ReadWrite);
-        if self.partition.is_some() || self.run.is_some() {
-            options = options.without_changes();
-        }
-        self.part_of(Arc::new(options.open(&self.path)?))
+        let files = self.open_files(&options.clone().write(access == Access::ReadWrite))?;
+        self.device(&files, &self.keys()?)
     }
 
-    /// The part that is meant of the file or block device, which was opened before. The partition table is read, and no more.
+    /// Opens the files and reads nothing of them. One that is named twice is opened once.
     ///
     /// # Errors
-    /// The partition or the run was not had.
-    pub fn part_of(&self, mut device: Arc<dyn Device>) -> Result<Arc<dyn Device>, UrlError> {
+    /// A file was not had.
+    pub fn open_files(&self, options: &OpenOptions) -> Result<Files, UrlError> {
+        let options = match self.is_whole() {
+            true => options.clone(),
+            false => options.clone().without_changes(),
+        };
+        let mut opened: Vec<(PathBuf, Arc<FileDevice>)> = Vec::new();
+        for part in &self.parts {
+            // Where it cannot be told, opening it tells why.
+            let path = part.path.canonicalize().unwrap_or_else(|_| part.path.clone());
+            let known = opened.iter().find(|(known, _)| *known == path);
+            let file = match known {
+                Some((_, file)) => file.clone(),
+                None => Arc::new(options.open(&part.path)?),
+            };
+            opened.push((path, file));
+        }
+        Ok(Files(opened.into_iter().map(|(_, file)| file).collect()))
+    }
+
+    /// Reads the key, where one is needed: it may be asked for at the terminal.
+    ///
+    /// # Errors
+    /// The key was not had.
+    pub fn keys(&self) -> Result<Keys, UrlError> {
+        let source = self.layers.iter().find_map(|layer| match layer {
+            Layer::Crypt { key, .. } => Some(key),
+            Layer::Linear | Layer::Lvm { .. } => None,
+        });
+        let what = self.path().display().to_string();
+        Ok(Keys(source.map(|source| source.read(&what)).transpose()?))
+    }
+
+    /// The device that is meant, on the files that were opened before. Partition tables, metadata and headers are read, and
+    /// no more.
+    ///
+    /// # Errors
+    /// A partition, a run or a layer was not had.
+    pub fn device(&self, files: &Files, keys: &Keys) -> Result<Arc<dyn Device>, UrlError> {
+        let parts = self.parts.iter().zip(&files.0);
+        let parts = parts.map(|(part, file)| part.of(file.clone()));
+        let mut devices: Vec<Arc<dyn Device>> = parts.collect::<Result<_, _>>()?;
+        let write = files.0.iter().all(|file| !file.is_read_only());
+        for layer in self.layers.iter().rev() {
+            devices = vec![self.layer(layer, devices, keys, write)?];
+        }
+        // Only layers that join have several parts.
+        Ok(devices.swap_remove(0))
+    }
+
+    fn layer(
+        &self,
+        layer: &Layer,
+        mut devices: Vec<Arc<dyn Device>>,
+        keys: &Keys,
+        write: bool,
+    ) -> Result<Arc<dyn Device>, UrlError> {
+        let path = || self.path().to_owned();
+        Ok(match layer {
+            Layer::Linear => {
+                let whole =
+                    |device: Arc<dyn Device>| LinearPart { offset: 0, size: device.size(), device };
+                let parts = devices.into_iter().map(whole).collect();
+                let joined = LinearDevice::new(parts)
+                    .map_err(|error| UrlError::Slice { path: path(), error })?;
+                Arc::new(joined)
+            }
+            Layer::Lvm { group, volume } => {
+                let opened = lvm::open(&devices, group.as_deref(), volume.as_deref(), write)
+                    .map_err(|error| UrlError::Lvm { path: path(), error })?;
+                Arc::new(opened)
+            }
+            Layer::Crypt { plain, passes_discards, .. } => {
+                let inner = devices.swap_remove(0);
+                let secret: &[u8] = keys.0.as_ref().map_or(&[], |secret| secret);
+                let opened = match plain {
+                    Some(plain) => CryptDevice::plain(inner, plain, secret),
+                    None => CryptDevice::luks(inner, secret),
+                };
+                let opened = opened.map_err(|error| UrlError::Crypt { path: path(), error })?;
+                Arc::new(opened.pass_discards(*passes_discards))
+            }
+        })
+    }
+}
+
+impl Files {
+    /// The first file.
+    pub fn first(&self) -> &Arc<FileDevice> {
+        &self.0[0]
+    }
+}
+
+impl Part {
+    /// The part that is meant of the file or block device. The partition table is read, and no more.
+    fn of(&self, mut device: Arc<dyn Device>) -> Result<Arc<dyn Device>, UrlError> {
         if let Some(number) = self.partition {
             let part = SliceDevice::partition(device, number)
                 .map_err(|error| UrlError::Partition { path: self.path.clone(), error })?;
@@ -246,20 +414,23 @@ impl Target {
         if bytes.starts_with(b"./") {
             return Ok(Self::Host(PathBuf::from(text)));
         }
-        refuse_schemes(bytes)?;
+        let (schemes, rest) = layers::take_schemes(bytes);
+        refuse_schemes(rest)?;
+        let first = bytes.len() - rest.len();
         let colons: Vec<usize> =
-            (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")).collect();
+            (first..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")).collect();
         let Some(last) = colons.last() else { return Ok(Self::Host(PathBuf::from(text))) };
-        let whole_is_there = look(Path::new(text)) != Found::Nothing;
+        let whole_is_there = schemes.is_empty() && look(Path::new(text)) != Found::Nothing;
         for at in colons.iter().rev() {
-            let image = DeviceUrl::parse_plain(OsStr::from_bytes(&bytes[..*at]), &look);
+            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..*at]), &look);
+            let is_there = |part: &Part| look(&part.path) == Found::Device;
             let image = match image {
-                Ok(image) if look(&image.path) == Found::Device => image,
+                Ok(image) if image.parts.iter().all(is_there) => image,
                 Ok(_) => continue,
                 Err(error) => return Err(error),
             };
             if whole_is_there {
-                let (one, other) = (PathBuf::from(text), image.path);
+                let (one, other) = (PathBuf::from(text), image.path().to_owned());
                 return Err(UrlError::Ambiguous { text: text.to_owned(), one, other });
             }
             return Ok(Self::Inside { image, path: OsString::from_vec(bytes[at + 1..].to_vec()) });

@@ -1,4 +1,5 @@
 use super::*;
+use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Mode, Plain};
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
     |path| match path.to_str() {
@@ -28,19 +29,19 @@ fn a_path_is_a_device() {
 
 #[test]
 fn a_partition_and_a_run_are_read() {
-    let part = DeviceUrl { path: "d.img".into(), partition: Some(2), run: None };
-    assert_eq!(device("d.img#p2", &["d.img"]), Ok(part.clone()));
+    let part = Part { path: "d.img".into(), partition: Some(2), run: None };
+    assert_eq!(device("d.img#p2", &["d.img"]), Ok(DeviceUrl::of_part(part.clone())));
     let run = Run { offset: 1 << 20, size: Some(3 << 30) };
-    let slice = DeviceUrl { path: "d.img".into(), partition: None, run: Some(run) };
-    assert_eq!(device("d.img?offset=1M&size=3G", &["d.img"]), Ok(slice));
-    let both = DeviceUrl { run: Some(Run { offset: 512, size: None }), ..part };
-    assert_eq!(device("d.img#p2?offset=512", &["d.img"]), Ok(both));
+    let slice = Part { path: "d.img".into(), partition: None, run: Some(run) };
+    assert_eq!(device("d.img?offset=1M&size=3G", &["d.img"]), Ok(DeviceUrl::of_part(slice)));
+    let both = Part { run: Some(Run { offset: 512, size: None }), ..part };
+    assert_eq!(device("d.img#p2?offset=512", &["d.img"]), Ok(DeviceUrl::of_part(both)));
 }
 
 #[test]
 fn a_suffix_is_read_where_no_file_is_there_yet() {
-    let part = DeviceUrl { path: "d.img".into(), partition: Some(2), run: None };
-    assert_eq!(device("d.img#p2", &[]), Ok(part));
+    let part = Part { path: "d.img".into(), partition: Some(2), run: None };
+    assert_eq!(device("d.img#p2", &[]), Ok(DeviceUrl::of_part(part)));
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn mistakes_after_an_existing_file_are_named() {
 #[test]
 fn schemes_are_refused_by_name() {
     let refused = |scheme: &str| Err(format!("{scheme} is not supported yet"));
-    assert_eq!(device("crypt:d.img?cipher=aes&key-file=k", &["d.img"]), refused("crypt:"));
+    assert_eq!(device("crypt:qcow2:d.img?key-file=k", &["d.img"]), refused("qcow2:"));
     assert_eq!(device("model:hdd7200:d.img", &["d.img"]), refused("model:"));
     assert_eq!(device("qcow2:d.img", &["d.img"]), refused("qcow2:"));
     assert_eq!(device("s3://bucket/d.img", &[]), refused("s3://"));
@@ -102,8 +103,8 @@ fn a_path_inside_an_image_is_split_off() {
         inside(DeviceUrl::plain("d.img"), "/etc/fstab")
     );
     assert_eq!(target("../d.img:/", &["../d.img"], &[]), inside(DeviceUrl::plain("../d.img"), "/"));
-    let part = DeviceUrl { path: "d.img".into(), partition: Some(2), run: None };
-    assert_eq!(target("d.img#p2:/etc", &["d.img"], &[]), inside(part, "/etc"));
+    let part = Part { path: "d.img".into(), partition: Some(2), run: None };
+    assert_eq!(target("d.img#p2:/etc", &["d.img"], &[]), inside(DeviceUrl::of_part(part), "/etc"));
 }
 
 #[test]
@@ -177,4 +178,106 @@ fn a_named_run_of_a_file_is_opened() {
     name.push("#p1");
     let error = open(&name, Access::ReadOnly, &OpenOptions::new()).expect_err("no table");
     assert!(matches!(error, UrlError::Partition { error: PartitionError::NoTable, .. }), "{error}");
+}
+
+fn part(path: &str) -> Part {
+    Part { path: path.into(), partition: None, run: None }
+}
+
+fn luks(key: KeySource) -> Layer {
+    Layer::Crypt { plain: None, key, passes_discards: false }
+}
+
+#[test]
+fn runs_are_joined_in_their_order() {
+    let first = Part { run: Some(Run { offset: 512, size: Some(1024) }), ..part("/a") };
+    let second = Part { partition: Some(2), ..part("b,c") };
+    let third = Part { run: Some(Run { offset: 0, size: Some(1 << 20) }), ..part("/d") };
+    let joined = |parts| DeviceUrl { parts, layers: vec![Layer::Linear] };
+    assert_eq!(
+        device("linear:/a?offset=512&size=1k,/d?size=1M", &["/a", "/d"]),
+        Ok(joined(vec![first, third]))
+    );
+    assert_eq!(
+        device("linear:b,c#p2", &["b,c"]),
+        Ok(joined(vec![part("b"), Part { path: "c".into(), ..second }]))
+    );
+    assert_eq!(device("linear:b,c", &["b,c"]), Ok(joined(vec![part("b,c")])));
+    assert_eq!(device("linear:b,c", &["b,c", "b"]), Err("b,c: may mean b,c or b".into()));
+}
+
+#[test]
+fn layers_share_the_options_behind_the_last_path() {
+    let volume = Layer::Lvm { group: Some("vg0".into()), volume: Some("root".into()) };
+    let stacked = DeviceUrl {
+        parts: vec![part("/dev/a"), part("/dev/b")],
+        layers: vec![luks(KeySource::File("/k".into())), volume.clone()],
+    };
+    let text = "crypt:lvm:/dev/a,/dev/b?vg=vg0&lv=root&key-file=/k";
+    assert_eq!(device(text, &["/dev/a", "/dev/b"]), Ok(stacked.clone()));
+    assert_eq!(
+        target(&format!("{text}:/etc/fstab"), &["/dev/a", "/dev/b"], &[]),
+        inside(stacked, "/etc/fstab")
+    );
+    let on_luks = DeviceUrl {
+        parts: vec![Part { partition: Some(3), ..part("d.img") }],
+        layers: vec![volume, luks(KeySource::Descriptor(3))],
+    };
+    let text = "lvm:crypt:d.img#p3?key-fd=3&vg=vg0&lv=root";
+    assert_eq!(device(text, &["d.img"]), Ok(on_luks));
+}
+
+#[test]
+fn a_plain_device_is_described_by_its_options() {
+    let text = "crypt:d.img?cipher=aes-cbc-essiv:sha256&key-file=k&key-size=128&skip=8&sector-size=4096\
+                &iv-large-sectors&allow-discards&hash=ripemd160&offset=1M";
+    let cipher = CipherSpec { mode: Mode::Cbc, iv: Iv::Essiv(Hash::Sha256) };
+    let plain = Plain {
+        key_bits: Some(128),
+        hash: Some(Hash::Ripemd160),
+        skip: 8,
+        sector_size: 4096,
+        iv_large_sectors: true,
+        ..Plain::new(cipher)
+    };
+    let expected = DeviceUrl {
+        parts: vec![Part { run: Some(Run { offset: 1 << 20, size: None }), ..part("d.img") }],
+        layers: vec![Layer::Crypt {
+            plain: Some(plain),
+            key: KeySource::File("k".into()),
+            passes_discards: true,
+        }],
+    };
+    assert_eq!(device(text, &["d.img"]), Ok(expected));
+}
+
+#[test]
+fn mistakes_in_layers_are_named() {
+    let problem = |text: &str| device(text, &["d.img"]).expect_err(text);
+    assert_eq!(problem("crypt:crypt:d.img"), "crypt:crypt:d.img: crypt: is given twice");
+    assert_eq!(
+        problem("linear:crypt:d.img"),
+        "linear:crypt:d.img: linear: joins files and comes last, as in crypt:linear:A,B"
+    );
+    assert_eq!(
+        problem("lvm:d.img?key-file=k"),
+        "lvm:d.img?key-file=k: `key-file` is no option here: offset=N, size=N, vg=NAME, lv=NAME"
+    );
+    assert_eq!(
+        problem("crypt:d.img?key-size=256"),
+        "crypt:d.img?key-size=256: `key-size` belongs to a plain device: cipher=NAME is missing"
+    );
+    assert_eq!(
+        problem("crypt:d.img?cipher=aes-gcm-plain"),
+        "crypt:d.img?cipher=aes-gcm-plain: not supported: mode of cipher aes-gcm-plain: xts or cbc is needed"
+    );
+    assert_eq!(
+        problem("crypt:d.img?key-file=a&key-fd=3"),
+        "crypt:d.img?key-file=a&key-fd=3: key-file and key-fd do not go together"
+    );
+    assert_eq!(problem("linear:d.img,"), "linear:d.img,: a file's name is missing");
+    assert_eq!(
+        target("crypt:no.img?key-file=k:/etc", &[], &[]),
+        Err("crypt:no.img?key-file=k:/etc: no file or block device crypt:no.img?key-file=k".into())
+    );
 }

@@ -17,6 +17,9 @@ pub enum BuildError {
     /// The options of the file system.
     #[error(transparent)]
     Mkfs(#[from] MkfsError),
+    /// The device that is written to.
+    #[error(transparent)]
+    Place(#[from] extant_device::url::UrlError),
     /// A node is beyond what the format, or the features chosen, can hold.
     #[error("{path}: {why}")]
     Limit {

@@ -112,7 +112,11 @@ pub fn build(
     tree: &Tree,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report, BuildError> {
-    let device_size = output::block_device_size(&options.output)?;
+    let place = output::place(&options.output)?;
+    let device_size = match &place {
+        output::Place::There(device) => Some(device.size()),
+        output::Place::File => None,
+    };
     let facts = DeviceFacts { size: device_size, logical_sector: 512, ..DeviceFacts::default() };
     let mut plan = Plan::new(options, tree, facts)?;
     if let Some(size) = device_size.filter(|size| *size < plan.bytes()) {
@@ -123,9 +127,9 @@ pub fn build(
             block_size,
         });
     }
-    let is_block = device_size.is_some();
-    let output = Output::new(&options.output, plan.bytes(), is_block)?;
-    write(options, &mut plan, &output, is_block, progress)?;
+    let is_there = device_size.is_some();
+    let output = Output::new(&options.output, plan.bytes(), place)?;
+    write(options, &mut plan, &output, is_there, progress)?;
     let report = report(&plan);
     output.finish()?;
     Ok(report)
@@ -135,16 +139,16 @@ fn write(
     options: &BuildOptions,
     plan: &mut Plan<'_>,
     output: &Output,
-    is_block: bool,
+    is_there: bool,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(), BuildError> {
     let path = options.output.clone();
     let failed = move |source: DeviceError| BuildError::Write { path: path.clone(), source };
-    let device: &dyn Device = output.device();
+    let device = output.device();
     // A new file is one hole.
     let rules = WriteRules {
         discard: plan.volume.figures.discard,
-        prezeroed: !is_block,
+        prezeroed: !is_there,
         ..WriteRules::default()
     };
     let zeroed = plan.volume.clear(device, rules).map_err(&failed)?;

@@ -1,23 +1,41 @@
-//! Where the image goes: a file without a name until it is whole, or a block device.
+//! Where the image goes: a file without a name until it is whole, or a device that is there.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use extant_device::{Direct, FileDevice, OpenOptions};
+use extant_device::url::{Access, DeviceUrl, look};
+use extant_device::{Device, Direct, FileDevice, OpenOptions};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::error::BuildError;
 use crate::NewFile;
 
-/// A block device, or a file that gets its name at the end.
+/// A device that is there, or a file that gets its name at the end.
 #[derive(Debug)]
-pub(super) struct Output {
-    path: PathBuf,
-    device: FileDevice,
-    /// `None` for a block device.
-    unnamed: Option<NewFile>,
+pub(super) enum Output {
+    /// A block device, a partition, a slice, or what layers show.
+    There(Arc<dyn Device>),
+    /// A new file.
+    New {
+        /// Its name at the end.
+        path: PathBuf,
+        /// Where it is written.
+        device: FileDevice,
+        /// Its place without a name.
+        unnamed: NewFile,
+    },
+}
+
+/// What the output's name means.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Written where it is; it keeps its size.
+    There(Arc<dyn Device>),
+    /// Made, or replaced at the end.
+    File,
 }
 
 fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildError {
@@ -25,56 +43,60 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildE
     move |source| BuildError::Io { path, action, source }
 }
 
-/// Whether the image goes to a block device, and its size then.
-pub(super) fn block_device_size(path: &Path) -> Result<Option<u64>, BuildError> {
+/// Opens what is there and stays: a block device, or what a device URL names in a file.
+pub(super) fn place(path: &Path) -> Result<Place, BuildError> {
     use std::os::unix::fs::FileTypeExt;
-    let Ok(metadata) = fs::metadata(path) else { return Ok(None) };
-    if !metadata.file_type().is_block_device() {
-        return Ok(None);
+    let url = DeviceUrl::parse(path.as_os_str(), look)?;
+    let is_block = |path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    if !url.is_part() && !is_block(path) {
+        return Ok(Place::File);
     }
-    let device = FileDevice::open(path)?;
-    Ok(Some(extant_device::Device::size(&device)))
+    let options = OpenOptions::new().direct(Direct::WherePossible);
+    Ok(Place::There(url.open(Access::ReadWrite, &options)?))
 }
 
 impl Output {
-    /// Opens the block device, or makes a file of `bytes` bytes, all hole, in the directory of `path`.
-    pub(super) fn new(path: &Path, bytes: u64, is_block: bool) -> Result<Self, BuildError> {
-        let options = OpenOptions::new().write(true).direct(Direct::WherePossible);
-        if is_block {
-            let device = options.open(path)?;
-            return Ok(Self { path: path.to_owned(), device, unnamed: None });
+    /// What is there; or a file of `bytes` bytes, all hole, in the directory of `path`.
+    pub(super) fn new(path: &Path, bytes: u64, place: Place) -> Result<Self, BuildError> {
+        if let Place::There(device) = place {
+            return Ok(Self::There(device));
         }
+        let options = OpenOptions::new().write(true).direct(Direct::WherePossible);
         // What is there is replaced at the end; what is in use is not.
         if path.exists() {
             drop(OpenOptions::new().write(true).open(path)?);
         }
-        let new = NewFile::create(path).map_err(failed(path, "create it"))?;
-        let device = options.size(bytes).open(new.way())?;
-        Ok(Self { path: new.path().to_owned(), device, unnamed: Some(new) })
+        let unnamed = NewFile::create(path).map_err(failed(path, "create it"))?;
+        let device = options.size(bytes).open(unnamed.way())?;
+        Ok(Self::New { path: unnamed.path().to_owned(), device, unnamed })
     }
 
     /// The device to write to.
-    pub(super) fn device(&self) -> &FileDevice {
-        &self.device
+    pub(super) fn device(&self) -> &dyn Device {
+        match self {
+            Self::There(device) => device,
+            Self::New { device, .. } => device,
+        }
     }
 
     /// Asks for the room of a range in one piece, so that writers need not wait for each other's allocations. A file
     /// system that cannot do so is asked for it piece by piece later.
     pub(super) fn reserve(&self, offset: u64, length: u64) -> Result<(), BuildError> {
-        if self.unnamed.is_none() || length == 0 {
+        let Self::New { path, device, .. } = self else { return Ok(()) };
+        if length == 0 {
             return Ok(());
         }
-        match rustix::fs::fallocate(self.device.file(), FallocateFlags::KEEP_SIZE, offset, length) {
-            Err(Errno::NOSPC) => Err(failed(&self.path, "find room for it")(Errno::NOSPC.into())),
+        match rustix::fs::fallocate(device.file(), FallocateFlags::KEEP_SIZE, offset, length) {
+            Err(Errno::NOSPC) => Err(failed(path, "find room for it")(Errno::NOSPC.into())),
             _ => Ok(()),
         }
     }
 
     /// The image is whole and on the medium: it gets its name.
     pub(super) fn finish(self) -> Result<(), BuildError> {
-        let Some(new) = self.unnamed else { return Ok(()) };
-        let path = &self.path;
-        self.device.file().sync_all().map_err(failed(path, "bring it to the medium"))?;
+        let Self::New { path, device, unnamed: new } = self else { return Ok(()) };
+        let path = &path;
+        device.file().sync_all().map_err(failed(path, "bring it to the medium"))?;
         let directory = new.directory().to_owned();
         new.publish().map_err(failed(path, "give it its name"))?;
         let directory = File::open(directory).and_then(|directory| directory.sync_all());

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_device::undo::{self, UndoDevice};
+use extant_device::url::{DeviceUrl, Keys, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -91,7 +92,8 @@ where
     }
     refuse_what_is_missing(&options)?;
     let config = Config::load(environment.config.as_deref())?;
-    let facts = device_facts(&options.device, environment)?;
+    let existing = Existing::find(&options.device)?;
+    let facts = device_facts(&options.device, &existing, environment)?;
     let figures = figures(program, &options, &config, &facts)?;
     for warning in &figures.warnings {
         dialogue.warn(warning);
@@ -100,8 +102,8 @@ where
         dialogue.warn(&warning);
     }
     let identity = Identity::new(&options, &figures, environment.epoch.as_deref())?;
-    let command =
-        Command { options, facts, figures, identity, undo_dir: environment.undo_dir.clone() };
+    let undo_dir = environment.undo_dir.clone();
+    let command = Command { options, existing, facts, figures, identity, undo_dir };
     command.refuse_size_beyond_device()?;
     command.ask_before_overwriting(dialogue)?;
     let outcome = if command.figures.is_journal_device() {
@@ -136,7 +138,11 @@ impl Options {
 }
 
 /// Sizes of the device, from the system and the environment. A file that is not there yet has none.
-fn device_facts(path: &Path, environment: &Environment) -> Result<DeviceFacts, MkfsError> {
+fn device_facts(
+    path: &Path,
+    existing: &Existing,
+    environment: &Environment,
+) -> Result<DeviceFacts, MkfsError> {
     let failed = |source| MkfsError::Io { path: path.to_owned(), source };
     let mut facts = DeviceFacts {
         size: None,
@@ -144,7 +150,12 @@ fn device_facts(path: &Path, environment: &Environment) -> Result<DeviceFacts, M
         physical_sector: 512,
         first_meta_bg: environment.first_meta_bg,
     };
+    if let Existing::Part { device, .. } = existing {
+        facts.size = Some(device.size());
+        facts.logical_sector = device.sector_size();
+    }
     match fs::metadata(path) {
+        _ if facts.size.is_some() => {}
         Ok(metadata) => {
             let device = FileDevice::open(path)?;
             facts.size = Some(device.size());
@@ -163,8 +174,34 @@ fn device_facts(path: &Path, environment: &Environment) -> Result<DeviceFacts, M
     Ok(facts)
 }
 
+/// What the device's name means.
+enum Existing {
+    /// A whole file or block device, or a file to be made.
+    Whole,
+    /// A partition, a slice, or what layers show: it keeps its size.
+    Part {
+        url: DeviceUrl,
+        keys: Keys,
+        /// Opened for reading.
+        device: Arc<dyn Device>,
+    },
+}
+
+impl Existing {
+    fn find(name: &Path) -> Result<Self, MkfsError> {
+        let url = DeviceUrl::parse(name.as_os_str(), look)?;
+        if !url.is_part() {
+            return Ok(Self::Whole);
+        }
+        let keys = url.keys()?;
+        let device = url.device(&url.open_files(&OpenOptions::new())?, &keys)?;
+        Ok(Self::Part { url, keys, device })
+    }
+}
+
 struct Command {
     options: Options,
+    existing: Existing,
     facts: DeviceFacts,
     figures: Figures,
     identity: Identity,
@@ -173,7 +210,7 @@ struct Command {
 
 /// What the volume is made on.
 struct Target {
-    file: Arc<FileDevice>,
+    file: Arc<dyn Device>,
     /// Keeps what is overwritten.
     undo: Option<Arc<UndoDevice>>,
 }
@@ -213,14 +250,17 @@ impl Command {
             .ok_or_else(|| MkfsError::Invalid("the file system is too large for a file".to_owned()))
     }
 
-    fn is_block_device(&self) -> bool {
+    fn keeps_its_size(&self) -> bool {
+        if matches!(self.existing, Existing::Part { .. }) {
+            return true;
+        }
         fs::metadata(&self.options.device).is_ok_and(|found| found.file_type().is_block_device())
     }
 
     fn refuse_size_beyond_device(&self) -> Result<(), MkfsError> {
         let end = self.end()?;
         match self.facts.size {
-            Some(size) if self.is_block_device() && end > size => Err(MkfsError::Invalid(format!(
+            Some(size) if self.keeps_its_size() && end > size => Err(MkfsError::Invalid(format!(
                 "the file system size of {end} bytes is larger than the device's {size}"
             ))),
             _ => Ok(()),
@@ -231,7 +271,10 @@ impl Command {
         if self.facts.size.is_none() {
             return Ok(());
         }
-        let device = FileDevice::open(&self.options.device)?;
+        let device: Arc<dyn Device> = match &self.existing {
+            Existing::Part { device, .. } => device.clone(),
+            Existing::Whole => Arc::new(FileDevice::open(&self.options.device)?),
+        };
         let Some(found) = probe::probe(&device, self.offset())? else { return Ok(()) };
         let path = self.options.device.clone();
         if self.options.dry_run || self.options.force > 0 {
@@ -248,16 +291,18 @@ impl Command {
     fn open(&self) -> Result<Target, MkfsError> {
         let end = self.end()?;
         let direct = if self.options.direct_io { Direct::WherePossible } else { Direct::Off };
-        let device = OpenOptions::new()
-            .write(true)
-            .create(self.facts.size.is_none())
-            .direct(direct)
-            .force(self.options.force > 0)
-            .open(&self.options.device)?;
-        if !device.is_block_device() && device.size() < end {
-            device.set_len(end)?;
-        }
-        let file = Arc::new(device);
+        let options = OpenOptions::new().write(true).direct(direct).force(self.options.force > 0);
+        let file: Arc<dyn Device> = match &self.existing {
+            Existing::Part { url, keys, .. } => url.device(&url.open_files(&options)?, keys)?,
+            Existing::Whole => {
+                let options = options.create(self.facts.size.is_none());
+                let device = options.open(&self.options.device)?;
+                if !device.is_block_device() && device.size() < end {
+                    device.set_len(end)?;
+                }
+                Arc::new(device)
+            }
+        };
         let undo = match &self.options.undo_file {
             Some(path) => {
                 let image = self.options.device.as_os_str();

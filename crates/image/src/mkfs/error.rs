@@ -11,6 +11,9 @@ pub enum MkfsError {
     /// The command line cannot be read.
     #[error("{0}")]
     Usage(String),
+    /// The device URL leads nowhere.
+    #[error(transparent)]
+    Place(#[from] extant_device::url::UrlError),
     /// An option's value makes no sense, alone or beside the others.
     #[error("{0}")]
     Invalid(String),

@@ -15,7 +15,7 @@ use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, 
 use extant_check::{CheckError, Code, Options, Report};
 use extant_device::env::Env;
 use extant_device::undo::UndoDevice;
-use extant_device::url::{Access, DeviceUrl, UrlError, look};
+use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
 
@@ -468,9 +468,10 @@ impl Run<'_> {
         if self.args.undo.is_some() && answering == Answering::No {
             return Err(usage("-z needs a check that may write: not -n"));
         }
-        let file = FileOptions::new().write(access == Access::ReadWrite).open(&url.path);
-        let file = Arc::new(file.map_err(UrlError::from).map_err(|error| failed(&error))?);
-        let part = || url.part_of(file.clone()).map_err(|error| failed(&error));
+        let files = url.open_files(&FileOptions::new().write(access == Access::ReadWrite));
+        let files = files.map_err(|error| failed(&error))?;
+        let keys = url.keys().map_err(|error| failed(&error))?;
+        let part = || url.device(&files, &keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
             return Ok(Opened { device: part()?, undo: None });
@@ -538,9 +539,11 @@ fn finish_undo(opened: &Opened) -> Result<(), Failure> {
 
 /// Has the system forget what it has cached of the image (`-F`).
 fn drop_cached_pages(url: &DeviceUrl) -> std::io::Result<()> {
-    let file = std::fs::File::open(&url.path)?;
-    rustix::fs::fsync(&file)?;
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    for part in &url.parts {
+        let file = std::fs::File::open(&part.path)?;
+        rustix::fs::fsync(&file)?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    }
     Ok(())
 }
 

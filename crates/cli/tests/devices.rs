@@ -1,0 +1,198 @@
+//! Commands on device URLs: what our binary writes through layers, qemu-img and e2fsck judge without them.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use common::extant;
+use extant_testkit::{Scratch, Tool, e2fsck_fn, skip, tool};
+
+const TEXT: &[u8] = b"kept in secret\n";
+
+/// Runs a command that must succeed; `@` in its words is the image.
+fn done(words: &str, image: &str) -> String {
+    let output = run(words, image);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn run(words: &str, image: &str) -> Output {
+    extant(words.split(' ').map(|word| word.replace('@', image)))
+}
+
+/// Runs a command that must fail, and gives what it said.
+fn refused(words: &str, image: &str) -> String {
+    let output = run(words, image);
+    assert!(!output.status.success(), "{words}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Makes a file system and changes it by all that writes.
+fn use_it(image: &str, source: &Path) {
+    let source = source.display();
+    done("mkfs -q -t ext4 @", image);
+    done("mkdir @:/dir", image);
+    done(&format!("cp {source} @:/dir/file"), image);
+    assert_eq!(done("ls @:/dir", image), "file\n");
+    assert_eq!(done("cat @:/dir/file", image).as_bytes(), TEXT);
+    done("tune -L layered @", image);
+    done("fsck -fn @", image);
+    done("fsck -fy @", image);
+    assert!(done("info -h @", image).contains("layered"));
+}
+
+fn source(scratch: &Scratch) -> PathBuf {
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), TEXT).unwrap();
+    tree
+}
+
+struct Luks {
+    scratch: Scratch,
+    qemu: Tool,
+    key: PathBuf,
+    image: PathBuf,
+}
+
+impl Luks {
+    fn new(options: &str) -> Result<Self, &'static str> {
+        let Some(qemu) = tool("qemu-img") else { return Err("qemu-img is missing") };
+        let scratch = Scratch::new();
+        let (key, image) = (scratch.join("key"), scratch.join("image"));
+        fs::write(&key, "a passphrase").unwrap();
+        let luks = Self { scratch, qemu, key, image };
+        let options = format!("key-secret=s,iter-time=10{options}");
+        let image = luks.image.to_str().unwrap();
+        let secret = luks.secret();
+        let words =
+            ["create", "-q", "-f", "luks", "--object", &secret, "-o", &options, image, "32M"];
+        luks.qemu.text(words).unwrap();
+        Ok(luks)
+    }
+
+    fn secret(&self) -> String {
+        format!("secret,id=s,file={}", self.key.display())
+    }
+
+    fn url(&self) -> String {
+        format!("crypt:{}?key-file={}", self.image.display(), self.key.display())
+    }
+
+    /// The volume without its layers, as qemu-img reads it.
+    fn deciphered(&self) -> PathBuf {
+        let out = self.scratch.join("deciphered");
+        let from = format!("driver=luks,key-secret=s,file.filename={}", self.image.display());
+        let words = ["convert", "--object", &self.secret(), "--image-opts", "-O", "raw", &from];
+        let words: Vec<&str> = words.into_iter().chain([out.to_str().unwrap()]).collect();
+        self.qemu.text(words).unwrap();
+        out
+    }
+}
+
+#[test]
+fn a_luks_container_is_used_like_any_image() {
+    for options in ["", ",cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256"] {
+        let luks = match Luks::new(options) {
+            Ok(luks) => luks,
+            Err(why) => skip!("{why}"),
+        };
+        let tree = source(&luks.scratch);
+        use_it(&luks.url(), &tree.join("file"));
+        e2fsck_fn(&luks.deciphered()).unwrap();
+        assert!(!fs::read(&luks.image).unwrap().windows(TEXT.len()).any(|run| run == TEXT));
+
+        let size = fs::metadata(&luks.image).unwrap().len();
+        done(&format!("build -q -o @ --size 16M {}", tree.display()), &luks.url());
+        assert_eq!(done("cat @:/file", &luks.url()).as_bytes(), TEXT);
+        e2fsck_fn(&luks.deciphered()).unwrap();
+        assert_eq!(fs::metadata(&luks.image).unwrap().len(), size, "it keeps its size");
+    }
+}
+
+#[test]
+fn a_wrong_key_or_none_is_told() {
+    let luks = match Luks::new("") {
+        Ok(luks) => luks,
+        Err(why) => skip!("{why}"),
+    };
+    let (image, other) = (luks.image.display().to_string(), luks.scratch.join("other"));
+    fs::write(&other, "another passphrase").unwrap();
+    let url = format!("crypt:{image}?key-file={}", other.display());
+    let told = format!("{image}: no key slot opens with this key");
+    for words in ["ls @:/", "fsck -n @", "mkfs -q @", "mkdir @:/dir"] {
+        assert!(refused(words, &url).contains(&told), "{words}");
+    }
+    let told = refused("ls @:/", &format!("crypt:{image}?key-file=no-such-file"));
+    assert!(told.contains("key: no-such-file: No such file"), "{told}");
+}
+
+#[test]
+fn joined_files_hold_one_volume() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.join("one"), scratch.join("two"));
+    for path in [&one, &two] {
+        fs::write(path, vec![0xee; 16 << 20]).unwrap();
+    }
+    let (a, b) = (one.display(), two.display());
+    let url = format!("linear:{a}?offset=1M&size=9M,{b}?size=12M");
+    let tree = source(&scratch);
+    use_it(&url, &tree.join("file"));
+    let whole = scratch.join("whole");
+    let (first, second) = (fs::read(&one).unwrap(), fs::read(&two).unwrap());
+    let joined = [&first[1 << 20..10 << 20], &second[..12 << 20]].concat();
+    fs::write(&whole, joined).unwrap();
+    e2fsck_fn(&whole).unwrap();
+    assert!(first[..1 << 20].iter().chain(&second[12 << 20..]).all(|byte| *byte == 0xee));
+
+    let options = extant_device::OpenOptions::new().write(true);
+    let held = options.open(&two).unwrap();
+    let told = refused("mkfs -q -F @", &url);
+    assert!(told.contains(&format!("{b}: in use")), "{told}");
+    drop(held);
+}
+
+#[test]
+fn plain_dm_crypt_on_joined_files_takes_a_raw_key() {
+    let scratch = Scratch::new();
+    let (one, two, key) = (scratch.join("one"), scratch.join("two"), scratch.join("key"));
+    fs::write(&key, [0x42; 32]).unwrap();
+    for path in [&one, &two] {
+        fs::File::create(path).unwrap().set_len(12 << 20).unwrap();
+    }
+    let tree = source(&scratch);
+    let url = format!(
+        "crypt:linear:{},{}?cipher=aes-cbc-essiv:sha256&key-file={}",
+        one.display(),
+        two.display(),
+        key.display()
+    );
+    use_it(&url, &tree.join("file"));
+    let small = url.replace("key-file", "key-size=512&key-file");
+    assert!(refused("ls @:/", &small).contains("the key has 32 bytes, and 64 are needed"));
+}
+
+#[test]
+fn a_mount_shows_what_is_deciphered() {
+    let luks = match Luks::new("") {
+        Ok(luks) => luks,
+        Err(why) => skip!("{why}"),
+    };
+    if fs::File::open("/dev/fuse").is_err() {
+        skip!("no /dev/fuse");
+    }
+    done("mkfs -q @", &luks.url());
+    let point = luks.scratch.join("mount point");
+    fs::create_dir(&point).unwrap();
+    let mounted = extant(["mount".to_owned(), luks.url(), point.display().to_string()]);
+    assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    let written = fs::write(point.join("file"), TEXT);
+    let unmounted = extant(["umount".to_owned(), point.display().to_string()]);
+    assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
+    written.unwrap();
+    assert_eq!(done("cat @:/file", &luks.url()).as_bytes(), TEXT);
+    e2fsck_fn(&luks.deciphered()).unwrap();
+}

@@ -1,0 +1,142 @@
+//! Where a key comes from: a file, a descriptor, or somebody at a terminal.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use zeroize::Zeroizing;
+
+use super::digest::Secret;
+
+/// The longest key that is read: cryptsetup's limit for key files.
+const MAX_KEY: usize = 8 << 20;
+/// The longest passphrase that is typed: cryptsetup's limit.
+const MAX_TYPED: usize = 512;
+
+/// Where a key comes from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum KeySource {
+    /// All bytes of a file, a newline at the end too.
+    File(PathBuf),
+    /// All bytes up to the end of an open descriptor.
+    Descriptor(u32),
+    /// A line typed at the terminal, without its newline.
+    Prompt,
+}
+
+/// A key that was not had.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file or descriptor was not read.
+    #[error("key: {from}: {source}")]
+    Read {
+        /// The file.
+        from: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// More bytes than a key has.
+    #[error("key: {from}: longer than {limit} bytes")]
+    TooLong {
+        /// The file.
+        from: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// There is nobody to ask.
+    #[error("no terminal to ask for the passphrase: give key-file=FILE or key-fd=N")]
+    NoTerminal,
+}
+
+impl KeySource {
+    /// Reads the key. `what` is asked for at a terminal.
+    ///
+    /// # Errors
+    /// The file, the descriptor or the terminal is not there; or there are too many bytes.
+    pub fn read(&self, what: &str) -> Result<Secret, KeyError> {
+        let (path, from) = match self {
+            Self::File(path) => (path.clone(), path.display().to_string()),
+            // A descriptor opened again reads as the one that it names, and stays the caller's.
+            Self::Descriptor(number) => {
+                (format!("/proc/self/fd/{number}").into(), format!("descriptor {number}"))
+            }
+            Self::Prompt => return ask(what),
+        };
+        let read = File::open(path).and_then(|mut file| bytes_of(&mut file, MAX_KEY));
+        match read {
+            Ok(Some(key)) => Ok(key),
+            Ok(None) => Err(KeyError::TooLong { from, limit: MAX_KEY }),
+            Err(source) => Err(KeyError::Read { from, source }),
+        }
+    }
+}
+
+/// All bytes, unless there are more than `limit`. The buffer never grows, which would leave copies behind.
+fn bytes_of(from: &mut impl Read, limit: usize) -> io::Result<Option<Secret>> {
+    let mut buffer = Zeroizing::new(vec![0; limit + 1]);
+    let mut count = 0;
+    while count <= limit {
+        match from.read(&mut buffer[count..]) {
+            Ok(0) => return Ok(Some(Zeroizing::new(buffer[..count].to_vec()))),
+            Ok(read) => count += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Asks at the terminal, with the echo off.
+fn ask(what: &str) -> Result<Secret, KeyError> {
+    let terminal = fs::OpenOptions::new().read(true).write(true).open("/dev/tty");
+    let mut terminal = terminal.map_err(|_| KeyError::NoTerminal)?;
+    let failed = |source: io::Error| KeyError::Read { from: "the terminal".to_owned(), source };
+    let before = tcgetattr(&terminal).map_err(|_| KeyError::NoTerminal)?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    write!(terminal, "Passphrase for {what}: ").map_err(failed)?;
+    tcsetattr(&terminal, OptionalActions::Flush, &silent).map_err(|errno| failed(errno.into()))?;
+    let line = line_of(&mut terminal);
+    let restored = tcsetattr(&terminal, OptionalActions::Flush, &before);
+    // The newline that was typed was not shown.
+    let _ = writeln!(terminal);
+    restored.map_err(|errno| failed(errno.into()))?;
+    line.map_err(failed)?
+        .ok_or(KeyError::TooLong { from: "the terminal".to_owned(), limit: MAX_TYPED })
+}
+
+fn line_of(from: &mut impl Read) -> io::Result<Option<Secret>> {
+    let mut line = Zeroizing::new(Vec::with_capacity(MAX_TYPED));
+    let mut byte = Zeroizing::new([0]);
+    loop {
+        match from.read(&mut *byte) {
+            Ok(0) => return Ok(Some(line)),
+            Ok(_) if byte[0] == b'\n' => return Ok(Some(line)),
+            Ok(_) if line.len() == MAX_TYPED => return Ok(None),
+            Ok(_) => line.push(byte[0]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_all_bytes_up_to_the_limit() {
+        let read = |bytes: &[u8]| bytes_of(&mut { bytes }, 4).unwrap().map(|key| key.to_vec());
+        assert_eq!(read(b"abc\n"), Some(b"abc\n".to_vec()));
+        assert_eq!(read(b""), Some(Vec::new()));
+        assert_eq!(read(b"abcde"), None);
+    }
+
+    #[test]
+    fn a_typed_line_ends_before_its_newline() {
+        let read = |bytes: &[u8]| line_of(&mut { bytes }).unwrap().map(|key| key.to_vec());
+        assert_eq!(read(b"secret\nmore"), Some(b"secret".to_vec()));
+        assert_eq!(read(&[b'a'; MAX_TYPED + 1]), None);
+    }
+}

@@ -1,0 +1,509 @@
+//! An enciphered device, as dm-crypt shows it: plain, or described by a LUKS1 or LUKS2 header.
+//!
+//! Sources: the kernel's documentation of dm-crypt, "LUKS1 On-Disk Format Specification" 1.2.3, "LUKS2 On-Disk Format
+//! Specification" 1.1.1, and cryptsetup(8). Keys live in memory that is wiped when they are dropped.
+
+mod cipher;
+mod digest;
+mod key;
+mod luks1;
+mod luks2;
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use crate::device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
+use crate::error::DeviceError;
+use crate::sync::Mutex;
+
+pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
+pub use digest::{Hash, Secret};
+pub use key::{KeyError, KeySource};
+
+/// Bytes of a batch's writes that are enciphered before the first of them goes out.
+const BATCH_BYTES: u64 = 4 << 20;
+/// Bytes that a longer request is done by.
+const PIECE: usize = 1 << 20;
+
+/// A device that was not deciphered.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CryptError {
+    /// Healthy, and beyond this code.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The header cannot be believed.
+    #[error("{place}: {flaw}")]
+    Damaged {
+        /// Which part of it.
+        place: String,
+        /// What is wrong.
+        flaw: String,
+    },
+    /// Neither a LUKS1 nor a LUKS2 header is there.
+    #[error("no LUKS header; a plain device needs cipher=")]
+    NoHeader,
+    /// No key slot opens with the key.
+    #[error("no key slot opens with this key")]
+    WrongKey,
+    /// The key is not as long as the cipher's.
+    #[error("a key of {bytes} bytes does not fit the cipher")]
+    KeySize {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The key file is shorter than the key.
+    #[error("the key has {found} bytes, and {needed} are needed")]
+    ShortKey {
+        /// What was given.
+        found: usize,
+        /// What the cipher takes.
+        needed: usize,
+    },
+    /// What is enciphered does not lie on the device.
+    #[error("the data begins at byte {start}, past the end of the device ({size} bytes)")]
+    OutOfDevice {
+        /// Where the header says that it begins.
+        start: u64,
+        /// Bytes of the device.
+        size: u64,
+    },
+    /// The memory that the header asks for was not to be had.
+    #[error("{place}: no memory for {kib} KiB of Argon2")]
+    NoMemory {
+        /// The key slot.
+        place: String,
+        /// What it asks for.
+        kib: u32,
+    },
+    /// The header was not read.
+    #[error("header: {0}")]
+    Device(#[from] DeviceError),
+}
+
+fn damaged(place: impl Into<String>, flaw: impl Into<String>) -> CryptError {
+    CryptError::Damaged { place: place.into(), flaw: flaw.into() }
+}
+
+/// A plain device: nothing on it says how it is enciphered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Plain {
+    /// The cipher.
+    pub cipher: CipherSpec,
+    /// Bits of key; the cipher's default otherwise.
+    pub key_bits: Option<u32>,
+    /// What makes a key of a passphrase; the first bytes of the passphrase are the key otherwise.
+    pub hash: Option<Hash>,
+    /// Added to the number of each sector of 512 bytes: cryptsetup's `--skip`.
+    pub skip: u64,
+    /// Bytes a sector: 512 to 4096.
+    pub sector_size: u32,
+    /// Counts initial vectors in whole sectors, not in 512 bytes.
+    pub iv_large_sectors: bool,
+}
+
+impl Plain {
+    /// A cipher with cryptsetup's defaults, and the key taken as it is.
+    pub fn new(cipher: CipherSpec) -> Self {
+        Self {
+            cipher,
+            key_bits: None,
+            hash: None,
+            skip: 0,
+            sector_size: 512,
+            iv_large_sectors: false,
+        }
+    }
+}
+
+/// Where the data lies and how it is enciphered.
+struct Mapping {
+    start: u64,
+    /// Up to the device's end if not given.
+    size: Option<u64>,
+    cipher: SectorCipher,
+    iv_offset: u64,
+}
+
+/// A device whose bytes are enciphered on another.
+pub struct CryptDevice {
+    inner: Arc<dyn Device>,
+    start: u64,
+    size: u64,
+    cipher: SectorCipher,
+    iv_offset: u64,
+    passes_discards: bool,
+    /// Held where a part of a sector is changed: the rest of it is read before.
+    edges: Mutex<()>,
+}
+
+impl fmt::Debug for CryptDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CryptDevice")
+            .field("inner", &self.inner)
+            .field("start", &self.start)
+            .field("size", &self.size)
+            .field("cipher", &self.cipher)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CryptDevice {
+    /// A plain device. `secret` is a key or a passphrase, as [`Plain::hash`] says.
+    ///
+    /// # Errors
+    /// The key does not fit the cipher.
+    pub fn plain(inner: Arc<dyn Device>, plain: &Plain, secret: &[u8]) -> Result<Self, CryptError> {
+        let bits = plain.key_bits.unwrap_or(plain.cipher.default_key_bits());
+        if !bits.is_multiple_of(8) || bits > 512 {
+            return Err(CryptError::Unsupported(format!("keys of {bits} bits")));
+        }
+        let needed = bits as usize / 8;
+        let key = match plain.hash {
+            Some(hash) => hash.plain_key(secret, needed),
+            None if secret.len() < needed => {
+                return Err(CryptError::ShortKey { found: secret.len(), needed });
+            }
+            None => Zeroizing::new(secret[..needed].to_vec()),
+        };
+        let (sector, large) = (plain.sector_size, plain.iv_large_sectors);
+        let cipher = SectorCipher::new(plain.cipher, &key, sector, large)?;
+        if !plain.skip.is_multiple_of(cipher.iv_unit()) {
+            return Err(CryptError::Unsupported("skip inside a sector".to_owned()));
+        }
+        Self::new(inner, Mapping { start: 0, size: None, cipher, iv_offset: plain.skip })
+    }
+
+    /// A device with a LUKS1 or LUKS2 header. `passphrase` opens one of its key slots.
+    ///
+    /// # Errors
+    /// There is no such header, it is damaged or beyond us, or the passphrase opens no slot.
+    pub fn luks(inner: Arc<dyn Device>, passphrase: &[u8]) -> Result<Self, CryptError> {
+        let mut start = [0; 8];
+        if inner.size() >= start.len() as u64 {
+            inner.read_at(0, &mut start)?;
+        }
+        let mapping = match start {
+            [b'L', b'U', b'K', b'S', 0xba, 0xbe, 0, 1] => luks1::open(&*inner, passphrase)?,
+            _ => match luks2::open(&*inner, passphrase)? {
+                Some(mapping) => mapping,
+                None if start.starts_with(luks1::MAGIC) => {
+                    let version = u16::from_be_bytes([start[6], start[7]]);
+                    return Err(CryptError::Unsupported(format!("LUKS version {version}")));
+                }
+                None => return Err(CryptError::NoHeader),
+            },
+        };
+        Self::new(inner, mapping)
+    }
+
+    fn new(inner: Arc<dyn Device>, mapping: Mapping) -> Result<Self, CryptError> {
+        let Mapping { start, size, cipher, iv_offset } = mapping;
+        let whole = inner.size();
+        let rest =
+            whole.checked_sub(start).ok_or(CryptError::OutOfDevice { start, size: whole })?;
+        let size = match size {
+            Some(size) if size > rest => {
+                return Err(CryptError::OutOfDevice {
+                    start: start.saturating_add(size),
+                    size: whole,
+                });
+            }
+            Some(size) => size,
+            None => rest,
+        };
+        let size = size - size % cipher.sector() as u64;
+        let edges = Mutex::new(());
+        Ok(Self { inner, start, size, cipher, iv_offset, passes_discards: false, edges })
+    }
+
+    /// Whether discards reach the device below. They tell there what is free; dm-crypt does not pass them unless told to.
+    pub fn pass_discards(mut self, pass: bool) -> Self {
+        self.passes_discards = pass;
+        self
+    }
+
+    /// Where the data begins on the device below, in bytes.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn iv(&self, offset: u64) -> u64 {
+        (offset / cipher::IV_SECTOR).wrapping_add(self.iv_offset) / self.cipher.iv_unit()
+    }
+
+    fn outward(&self, mut error: DeviceError) -> DeviceError {
+        error.offset = error.offset.saturating_sub(self.start);
+        error
+    }
+
+    fn is_whole(&self, number: u64) -> bool {
+        number.is_multiple_of(self.cipher.sector() as u64)
+    }
+
+    /// Whole sectors around a range.
+    fn around(&self, range: Range<u64>) -> Range<u64> {
+        let sector = self.cipher.sector() as u64;
+        range.start / sector * sector..range.end.next_multiple_of(sector)
+    }
+
+    fn read_sectors(&self, offset: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(self.start + offset, to).map_err(|error| self.outward(error))?;
+        self.cipher.decrypt(self.iv(offset), to);
+        Ok(())
+    }
+
+    /// Enciphers whole sectors in place and writes them.
+    fn write_sectors(&self, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.cipher.encrypt(self.iv(offset), bytes);
+        self.inner.write_at(self.start + offset, bytes).map_err(|error| self.outward(error))
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        if self.is_whole(offset) && self.is_whole(to.len() as u64) {
+            return self.read_sectors(offset, to);
+        }
+        let mut at = offset;
+        let mut buffer = Zeroizing::new(Vec::new());
+        for part in to.chunks_mut(PIECE) {
+            let end = at + part.len() as u64;
+            let around = self.around(at..end);
+            buffer.resize((around.end - around.start) as usize, 0);
+            self.read_sectors(around.start, &mut buffer)?;
+            part.copy_from_slice(&buffer[(at - around.start) as usize..][..part.len()]);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Writes `length` bytes that `fill` gives piece by piece.
+    fn write(
+        &self,
+        offset: u64,
+        length: u64,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let is_whole = self.is_whole(offset) && self.is_whole(length);
+        let _edges = (!is_whole).then(|| self.edges.lock());
+        let mut buffer = Zeroizing::new(Vec::new());
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            // Pieces end where sectors do.
+            let to = end.min(self.around(at..at + 1).start + PIECE as u64);
+            let around = self.around(at..to);
+            buffer.resize((around.end - around.start) as usize, 0);
+            let sector = self.cipher.sector() as u64;
+            if around.start < at {
+                let first = (sector as usize).min(buffer.len());
+                self.read_sectors(around.start, &mut buffer[..first])?;
+            }
+            if around.end > to && (around.start == at || around.end - around.start > sector) {
+                let last = buffer.len() - sector as usize;
+                self.read_sectors(around.end - sector, &mut buffer[last..])?;
+            }
+            fill(&mut buffer[(at - around.start) as usize..(to - around.start) as usize]);
+            self.write_sectors(around.start, &mut buffer)?;
+            at = to;
+        }
+        Ok(())
+    }
+
+    fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
+        match &mut request.kind {
+            RequestKind::Read { offset, buffers } => {
+                let mut at = *offset;
+                for buffer in buffers.slices_mut() {
+                    let buffer: &mut IoSliceMut<'_> = buffer;
+                    self.read(at, buffer)?;
+                    at += buffer.len() as u64;
+                }
+                Ok(())
+            }
+            RequestKind::Write { offset, buffers } => {
+                let length = buffers.length();
+                let mut bytes = Gather::of(buffers.slices());
+                self.write(*offset, length, |to| bytes.fill(to))
+            }
+            RequestKind::Discard { offset, length } => match self.discarded(*offset, *length) {
+                Some(range) => self.inner.discard(range).map_err(|error| self.outward(error)),
+                None => Ok(()),
+            },
+            RequestKind::WriteZeroes { offset, length } => {
+                self.write(*offset, *length, |to| to.fill(0))
+            }
+            RequestKind::Flush => self.inner.flush().map_err(|error| self.outward(error)),
+        }
+    }
+
+    /// What of a discard reaches the device below: whole sectors.
+    fn discarded(&self, offset: u64, length: u64) -> Option<Range<u64>> {
+        let sector = self.cipher.sector() as u64;
+        let range = offset.next_multiple_of(sector)..(offset + length) / sector * sector;
+        (self.passes_discards && range.start < range.end)
+            .then(|| self.start + range.start..self.start + range.end)
+    }
+
+    /// Whether the batch is whole sectors in each buffer and small enough to be enciphered at once.
+    fn goes_at_once(&self, batch: &[Request<'_>]) -> bool {
+        let written: u64 = batch
+            .iter()
+            .filter(|request| {
+                matches!(request.kind, RequestKind::Write { .. } | RequestKind::WriteZeroes { .. })
+            })
+            .fold(0, |sum, request| sum.saturating_add(request.length()));
+        written <= BATCH_BYTES
+            && batch.iter().all(|request| match &request.kind {
+                RequestKind::Read { offset, buffers } => {
+                    self.is_whole(*offset)
+                        && buffers.slices().iter().all(|buffer| self.is_whole(buffer.len() as u64))
+                }
+                RequestKind::Write { offset, buffers } => {
+                    self.is_whole(*offset) && self.is_whole(buffers.length())
+                }
+                RequestKind::WriteZeroes { offset, length } => {
+                    self.is_whole(*offset) && self.is_whole(*length)
+                }
+                RequestKind::Discard { .. } | RequestKind::Flush => true,
+            })
+    }
+
+    fn submit_at_once(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        let enciphered: Vec<Option<Vec<u8>>> =
+            batch.iter().map(|request| self.enciphered(request)).collect();
+        let mut below: Vec<Request<'_>> = batch
+            .iter_mut()
+            .zip(&enciphered)
+            .map(|(request, enciphered)| {
+                let at = self.start + request.offset();
+                match (&mut request.kind, enciphered) {
+                    (RequestKind::Read { buffers, .. }, _) => {
+                        let buffers = buffers.slices_mut().iter_mut();
+                        Request::read_vectored(
+                            at,
+                            buffers.map(|buffer| IoSliceMut::new(buffer)).collect(),
+                        )
+                    }
+                    (RequestKind::Discard { offset, length }, _) => {
+                        let range = self.discarded(*offset, *length);
+                        Request::discard(range.unwrap_or(self.start..self.start))
+                    }
+                    (_, Some(bytes)) => Request::write(at, bytes),
+                    (_, None) => Request::flush(),
+                }
+            })
+            .collect();
+        let result = self.inner.submit(&mut below);
+        let outcomes: Vec<Outcome> = below.into_iter().map(|request| request.outcome).collect();
+        for (request, outcome) in batch.iter_mut().zip(outcomes) {
+            request.outcome = match outcome {
+                // An error names the request that its submitter made.
+                Outcome::Failed(error) => Outcome::Failed(request.error(error.cause)),
+                outcome => outcome,
+            };
+            if !request.outcome.is_done() {
+                continue;
+            }
+            if let RequestKind::Read { offset, buffers } = &mut request.kind {
+                let mut at = *offset;
+                for buffer in buffers.slices_mut() {
+                    self.cipher.decrypt(self.iv(at), buffer);
+                    at += buffer.len() as u64;
+                }
+            }
+        }
+        result.map_err(|error| {
+            let failed = batch.iter().find_map(|request| match &request.outcome {
+                Outcome::Failed(error) => Some(error.clone()),
+                Outcome::Pending | Outcome::Done => None,
+            });
+            failed.unwrap_or_else(|| self.outward(error))
+        })
+    }
+
+    /// What a write brings to the device below.
+    fn enciphered(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        let mut bytes = match &request.kind {
+            RequestKind::Write { buffers, .. } => buffers.slices().iter().fold(
+                Vec::with_capacity(buffers.length() as usize),
+                |mut all, buffer| {
+                    all.extend_from_slice(buffer);
+                    all
+                },
+            ),
+            RequestKind::WriteZeroes { length, .. } => vec![0; *length as usize],
+            RequestKind::Read { .. } | RequestKind::Discard { .. } | RequestKind::Flush => {
+                return None;
+            }
+        };
+        self.cipher.encrypt(self.iv(request.offset()), &mut bytes);
+        Some(bytes)
+    }
+}
+
+/// Bytes of several buffers, taken in order.
+struct Gather<'a> {
+    rest: std::slice::Iter<'a, IoSlice<'a>>,
+    current: &'a [u8],
+}
+
+impl<'a> Gather<'a> {
+    fn of(buffers: &'a [IoSlice<'a>]) -> Self {
+        Self { rest: buffers.iter(), current: &[] }
+    }
+
+    fn fill(&mut self, mut to: &mut [u8]) {
+        while !to.is_empty() {
+            if self.current.is_empty() {
+                let Some(next) = self.rest.next() else { return };
+                self.current = next;
+                continue;
+            }
+            let count = to.len().min(self.current.len());
+            let (now, later) = to.split_at_mut(count);
+            let (from, rest) = self.current.split_at(count);
+            now.copy_from_slice(from);
+            (to, self.current) = (later, rest);
+        }
+    }
+}
+
+impl Device for CryptDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        check_batch(self, batch)?;
+        if self.goes_at_once(batch) {
+            return self.submit_at_once(batch);
+        }
+        run_batch(batch, |request| {
+            let result = self.perform(request);
+            result.map_err(|error| request.error(error.cause))
+        })
+    }
+
+    /// What was never written deciphers to noise: no range is known to be zero.
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        check_range(self.size, &range)?;
+        Ok(Some(range).filter(|range| !range.is_empty()))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.inner.sector_size().max(self.cipher.sector() as u32)
+    }
+
+    fn will_need(&self, range: Range<u64>) {
+        let around = self.around(range.start.min(self.size)..range.end.min(self.size));
+        if around.start < around.end {
+            self.inner.will_need(self.start + around.start..self.start + around.end);
+        }
+    }
+}
