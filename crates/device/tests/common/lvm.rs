@@ -5,7 +5,7 @@ use extant_device::{Device, MemoryDevice};
 const AREA: u64 = 4096;
 const AREA_SIZE: u64 = 64 * 1024;
 
-pub fn checksum(bytes: &[u8]) -> u32 {
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     let mut crc = 0xf597_a6cf_u32;
     for byte in bytes {
         crc ^= u32::from(*byte);
@@ -17,7 +17,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// The label's sector of a physical volume.
-pub fn label(id: &str) -> Vec<u8> {
+pub(crate) fn label(id: &str) -> Vec<u8> {
     let mut sector = vec![0; 512];
     sector[..8].copy_from_slice(b"LABELONE");
     sector[8] = 1;
@@ -32,13 +32,13 @@ pub fn label(id: &str) -> Vec<u8> {
     sector
 }
 
-pub fn seal_label(sector: &mut [u8]) {
+pub(crate) fn seal_label(sector: &mut [u8]) {
     let sum = checksum(&sector[20..]);
     sector[16..20].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// A metadata area's header; the text begins `offset` bytes into the area.
-pub fn header(text: &[u8], offset: u64) -> Vec<u8> {
+pub(crate) fn header(text: &[u8], offset: u64) -> Vec<u8> {
     let mut header = vec![0; 512];
     header[4..20].copy_from_slice(b" LVM2 x[5A%r0N*>");
     header[20] = 1;
@@ -51,13 +51,13 @@ pub fn header(text: &[u8], offset: u64) -> Vec<u8> {
     header
 }
 
-pub fn seal_header(header: &mut [u8]) {
+pub(crate) fn seal_header(header: &mut [u8]) {
     let sum = checksum(&header[4..]);
     header[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Writes a physical volume; the text wraps around the area's end where `offset` says so.
-pub fn write(disk: &MemoryDevice, label: &[u8], header: &[u8], text: &[u8], offset: u64) {
+pub(crate) fn write(disk: &MemoryDevice, label: &[u8], header: &[u8], text: &[u8], offset: u64) {
     disk.write_at(512, label).unwrap();
     disk.write_at(AREA, header).unwrap();
     let first = text.len().min((AREA_SIZE - offset) as usize);
@@ -65,11 +65,11 @@ pub fn write(disk: &MemoryDevice, label: &[u8], header: &[u8], text: &[u8], offs
     disk.write_at(AREA + 512, &text[first..]).unwrap();
 }
 
-pub const IDS: [&str; 2] =
+pub(crate) const IDS: [&str; 2] =
     ["aaaaaa-aaaa-aaaa-aaaa-aaaa-aaaa-aaaaaa", "bbbbbb-bbbb-bbbb-bbbb-bbbb-bbbb-bbbbbb"];
 
 /// A group of two physical volumes with extents of 64 KiB; `volumes` is the text of its logical volumes.
-pub fn group(sequence: u32, volumes: &str) -> String {
+pub(crate) fn group(sequence: u32, volumes: &str) -> String {
     let physical = |index: usize| {
         format!(
             "pv{index} {{\nid = \"{}\"\ndevice = \"/dev/sd{index}\"\npe_start = 2048\npe_count = 16\n}}\n",
@@ -86,7 +86,7 @@ pub fn group(sequence: u32, volumes: &str) -> String {
 }
 
 /// A logical volume: (physical volume, its first extent, extents) one after the other.
-pub fn volume(name: &str, segments: &[(usize, u32, u32)]) -> String {
+pub(crate) fn volume(name: &str, segments: &[(usize, u32, u32)]) -> String {
     let mut text = format!(
         "{name} {{\nstatus = [\"READ\", \"WRITE\", \"VISIBLE\"]\nsegment_count = {}\n",
         segments.len()
