@@ -68,7 +68,7 @@ impl CipherSpec {
             Some("plain64") => Iv::Plain64,
             Some(iv) if iv.starts_with("essiv:") => {
                 let hash = Hash::parse(&iv["essiv:".len()..])?;
-                if !matches!(hash.len(), 16 | 24 | 32) {
+                if !matches!(hash.output_size(), 16 | 24 | 32) {
                     return Err(unsupported(&format!("{iv}: the hash is no AES key")));
                 }
                 Iv::Essiv(hash)

@@ -83,7 +83,7 @@ impl Hash {
     }
 
     /// Bytes of the hash.
-    pub fn len(self) -> usize {
+    pub fn output_size(self) -> usize {
         with_hash!(self, H => <H as Digest>::output_size())
     }
 
@@ -116,7 +116,7 @@ impl Hash {
     /// A plain device's key of a passphrase, as cryptsetup makes it: hashes one after the other until there are bytes
     /// enough, the second of them over one letter A and the passphrase, the third over two, and so on.
     pub(super) fn plain_key(self, passphrase: &[u8], bytes: usize) -> Secret {
-        let mut key = Zeroizing::new(Vec::with_capacity(bytes + self.len()));
+        let mut key = Zeroizing::new(Vec::with_capacity(bytes + self.output_size()));
         let mut letters = Vec::new();
         while key.len() < bytes {
             key.extend_from_slice(&self.of(&[&letters, passphrase]));
@@ -142,7 +142,7 @@ impl Hash {
 
     /// Each run of a hash's length is replaced by the hash of its number, big-endian, and itself.
     fn diffuse(self, block: &mut [u8]) {
-        for (number, run) in (0_u32..).zip(block.chunks_mut(self.len())) {
+        for (number, run) in (0_u32..).zip(block.chunks_mut(self.output_size())) {
             let hashed = self.of(&[&number.to_be_bytes(), run]);
             let length = run.len();
             run.copy_from_slice(&hashed[..length]);

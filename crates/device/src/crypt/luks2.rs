@@ -150,7 +150,7 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
     let end = algorithm.iter().position(|byte| *byte == 0).unwrap_or(algorithm.len());
     let algorithm = String::from_utf8_lossy(&algorithm[..end]).into_owned();
     let hash = Hash::parse(&algorithm)?;
-    let stored = binary[CHECKSUM_AT..CHECKSUM_AT + hash.len()].to_vec();
+    let stored = binary[CHECKSUM_AT..CHECKSUM_AT + hash.output_size()].to_vec();
     binary[CHECKSUM_AT..CHECKSUM_AT + CHECKSUM].fill(0);
     if !is_same(&hash.of(&[&binary, &json]), &stored) {
         return Err(damaged(place(), "its checksum is wrong"));
@@ -323,7 +323,7 @@ impl Digest {
         let rounds = needed(self.iterations, place, "iterations")?;
         check_rounds(rounds, place)?;
         let stored = bytes(&self.digest, place, "the digest")?;
-        if stored.is_empty() || stored.len() > hash.len() {
+        if stored.is_empty() || stored.len() > hash.output_size() {
             return Err(damaged(place, format!("a digest of {} bytes", stored.len())));
         }
         let salt = bytes(&self.salt, place, "the salt")?;
