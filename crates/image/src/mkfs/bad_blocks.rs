@@ -77,6 +77,47 @@ pub(super) fn by_writing(
     Ok(bad)
 }
 
+/// Tests every block by writing other bytes, reading them back and putting back what was there. A block that cannot be read is
+/// bad and is not written. Each piece is tested inside `whole`, which may bar a program from ending half way.
+///
+/// # Errors
+/// As [`by_reading`].
+pub fn by_rewriting(
+    device: &dyn Device,
+    block_size: u32,
+    blocks: u64,
+    whole: impl Fn(&mut dyn FnMut()),
+) -> Result<RunSet, DeviceError> {
+    search(0, block_size, blocks, |start, length| {
+        let mut is_good = false;
+        whole(&mut || is_good = is_rewritable(device, start, length, block_size));
+        Ok(is_good)
+    })
+}
+
+/// Whether all bits of a range can change and change back.
+fn is_rewritable(device: &dyn Device, start: u64, length: u64, block_size: u32) -> bool {
+    let mut was = vec![0; usize::try_from(length).unwrap_or(0)];
+    if device.read_at(start, &mut was).is_err() {
+        return false;
+    }
+    let reads_back = |bytes: &[u8]| {
+        let mut found = vec![0; bytes.len()];
+        device.flush().is_ok() && device.read_at(start, &mut found).is_ok() && found == bytes
+    };
+    let other: Vec<u8> = was.iter().map(|byte| !byte).collect();
+    let took_other = device.write_at(start, &other).is_ok() && reads_back(&other);
+    if device.write_at(start, &was).is_ok() && reads_back(&was) {
+        return took_other;
+    }
+    // One bad block must not keep its neighbours from what they had.
+    for (at, block) in (start..).step_by(block_size as usize).zip(was.chunks(block_size as usize)) {
+        let _ = device.write_at(at, block);
+    }
+    let _ = device.flush();
+    false
+}
+
 fn search(
     offset: u64,
     block_size: u32,
@@ -99,4 +140,44 @@ fn search(
         block += count;
     }
     Ok(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_device::{Effect, Fault, FaultyDevice, MemoryDevice, Operation};
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+
+    const BLOCK: u64 = 1024;
+
+    /// Every block holds its number, one refuses to be written, one reads as something else.
+    #[test]
+    fn rewriting_finds_blocks_that_do_not_take_bytes_and_leaves_the_others_as_they_were() {
+        let inner = Arc::new(MemoryDevice::new(3 * PIECE));
+        let blocks = inner.size() / BLOCK;
+        for block in 0..blocks {
+            inner.write_at(block * BLOCK, &block.to_le_bytes().repeat(128)).unwrap();
+        }
+        let before = read_all(&*inner);
+        let device = FaultyDevice::new(inner.clone());
+        let refused = Fault::new(Effect::Error(ErrorKind::Other)).on(Operation::Write);
+        device.inject(refused.within(70 * BLOCK..71 * BLOCK));
+        device.inject(Fault::new(Effect::FlippedBits { at: 1500 * BLOCK + 9, mask: 4 }));
+        let found = by_rewriting(&device, 1024, blocks, |work| work()).unwrap();
+        assert_eq!(found.iter().collect::<Vec<_>>(), [70..71, 1500..1501]);
+        let after = read_all(&*inner);
+        let changed = |block: &u64| {
+            let range = (block * BLOCK) as usize..((block + 1) * BLOCK) as usize;
+            before[range.clone()] != after[range]
+        };
+        // What was read as something else is put back as it was read.
+        assert_eq!((0..blocks).filter(changed).collect::<Vec<_>>(), [1500]);
+    }
+
+    fn read_all(device: &dyn Device) -> Vec<u8> {
+        let mut bytes = vec![0; device.size() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use extant_device::Device;
-use extant_image::mkfs::bad_blocks::{by_reading, read_list};
+use extant_image::mkfs::bad_blocks::{by_reading, by_rewriting, read_list};
 use extant_journal::offline::Offline;
 use extant_layout::RunSet;
 use extant_ondisk::RoCompatFeatures;
 
-use super::Args;
 use super::console::Console;
+use super::{Args, unbroken};
 use crate::failure::Failure;
 
 /// Writes the list as the options want it: found by reading, added to, or replaced. The volume is sound as far as its
@@ -28,9 +28,19 @@ pub(super) fn update(
     }
     let old = volume.bad_blocks().map_err(Failure::new)?;
     let mut bad = RunSet::new();
-    if args.check_blocks > 0 {
-        console.say("Checking for bad blocks (read-only test)");
-        let found = by_reading(&**device, 0, geometry.block_size, geometry.blocks_count);
+    let (block_size, blocks) = (geometry.block_size, geometry.blocks_count);
+    let found = match args.check_blocks {
+        0 => None,
+        1 => {
+            console.say("Checking for bad blocks (read-only test)");
+            Some(by_reading(&**device, 0, block_size, blocks))
+        }
+        _ => {
+            console.say("Checking for bad blocks (non-destructive read-write test)");
+            Some(by_rewriting(&**device, block_size, blocks, unbroken))
+        }
+    };
+    if let Some(found) = found {
         insert(&mut bad, &found.map_err(Failure::new)?);
     }
     if let Some(file) = args.set_bad_blocks.as_ref().or(args.add_bad_blocks.as_ref()) {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, Write};
 
 use extant_check::finding::Pass;
-use extant_check::{Code, Finding, Judge, Judgement, Severity};
+use extant_check::{Code, Finding, Judge, Judgement, Jump, Severity};
 use extant_device::sync::Mutex;
 use serde::Serialize;
 
@@ -135,6 +135,16 @@ impl Console {
     /// A finding of a look that repairs nothing.
     pub(super) fn note(&self, finding: &Finding) {
         self.judge(finding);
+    }
+
+    /// Where files are not in one run: told with pass 1, or after the repairs.
+    pub(super) fn tell_jumps(&self, jumps: &[Jump]) {
+        if self.state.lock().pass == 0 {
+            self.head(1);
+        }
+        for jump in jumps {
+            self.say(&jump.to_string());
+        }
     }
 
     /// The headings of passes that found nothing.

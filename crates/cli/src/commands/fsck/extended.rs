@@ -9,6 +9,7 @@ pub(super) struct Extended {
     pub(super) unshare_blocks: bool,
     pub(super) fixes_only: bool,
     pub(super) check_encoding: bool,
+    pub(super) list_jumps: bool,
     no_optimize_extents: bool,
     /// Bytes to be fetched before they are checked.
     pub(super) read_ahead: Option<u64>,
@@ -43,9 +44,7 @@ impl Extended {
             ("bmap2extent", None) => self.bmap_to_extent = true,
             ("unshare_blocks", None) => self.unshare_blocks = true,
             ("fixes_only", None) => self.fixes_only = true,
-            ("fragcheck", None) => {
-                return Err("-E fragcheck is not supported: see extant frag".into());
-            }
+            ("fragcheck", None) => self.list_jumps = true,
             ("check_encoding", None) => self.check_encoding = true,
             // Names are always counted in a full map, which takes four bytes for each inode in use.
             ("inode_count_fullmap", None) => {}
@@ -98,6 +97,7 @@ mod tests {
             "fixes_only",
             "unshare_blocks",
             "check_encoding",
+            "fragcheck",
             "inode_count_fullmap",
             "readahead_kb=64",
             "readahead_kb=0",
@@ -107,7 +107,6 @@ mod tests {
         }
         let refused = [
             "ea_ver=1",
-            "fragcheck",
             "no_inode_count_fullmap",
             "readahead_kb",
             "readahead_kb=many",

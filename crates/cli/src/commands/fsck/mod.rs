@@ -9,14 +9,14 @@ mod summary;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, needs_check};
 use extant_check::{CheckError, Code, Options, Report};
 use extant_device::env::Env;
 use extant_device::undo::UndoDevice;
 use extant_device::url::{Access, DeviceUrl, look};
-use extant_device::{Device, OpenOptions as FileOptions};
+use extant_device::{Device, Direct, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
 
 use super::undo;
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// Look for the superblock with this block size only
     #[arg(short = 'B', value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Read all blocks and list the bad ones (twice, by writing: refused)
+    /// Read all blocks and list the bad ones; twice: write each, read it back, put back what was there
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
     /// Progress as numbers to this file descriptor; 0 draws a bar
@@ -141,10 +141,6 @@ pub(crate) fn run_words(name: &'static str, as_twin: bool, words: Vec<OsString>)
     }
 }
 
-fn refused(what: &str) -> Failure {
-    Failure::new(format_args!("{what} is not supported")).with_code(OPERATIONAL)
-}
-
 fn usage(what: &str) -> Failure {
     Failure::new(what).with_code(USAGE)
 }
@@ -165,7 +161,7 @@ impl Args {
         if extended.fixes_only && extended.bmap_to_extent {
             return Err(conflict("-E fixes_only and -E bmap2extent are incompatible"));
         }
-        self.refuse_unbuilt(&extended)?;
+        self.refuse_conflicts(&extended)?;
         let answering = self.answering()?;
         if self.debug {
             // A second subscriber in one process is refused; the first one serves as well.
@@ -215,10 +211,7 @@ impl Args {
         self.add_bad_blocks.is_some() || self.set_bad_blocks.is_some()
     }
 
-    fn refuse_unbuilt(&self, extended: &Extended) -> Result<(), Failure> {
-        if self.check_blocks > 1 {
-            return Err(refused("a search for bad blocks by writing (-cc)"));
-        }
+    fn refuse_conflicts(&self, extended: &Extended) -> Result<(), Failure> {
         if self.add_bad_blocks.is_some() && self.set_bad_blocks.is_some() {
             return Err(conflict("only one of the options -l and -L may be specified"));
         }
@@ -248,6 +241,15 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// Held while blocks hold what a test has written: nothing ends the program then.
+static UNBROKEN: Mutex<()> = Mutex::new(());
+
+/// Does work that is not to be cut short by SIGINT.
+fn unbroken(work: &mut dyn FnMut()) {
+    let _held = UNBROKEN.lock();
+    work();
+}
+
 /// SIGINT ends the check between two writes of a system call's size; what was repaired stays, and the volume says that it
 /// is not clean.
 fn cancel_on_interrupt(image: &str, called: &str) {
@@ -256,6 +258,7 @@ fn cancel_on_interrupt(image: &str, called: &str) {
     let Ok(mut signals) = signals else { return };
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
+            let _held = UNBROKEN.lock();
             err_line!("{text}");
             std::process::exit(i32::from(CANCELLED));
         }
@@ -337,6 +340,7 @@ impl Run<'_> {
             bmap_to_extent: self.extended.bmap_to_extent,
             keep_extents: self.extended.keep_extents(),
             check_encoding: self.extended.check_encoding,
+            list_jumps: self.extended.list_jumps,
             read_ahead: self.extended.read_ahead.unwrap_or(Options::default().read_ahead),
             progress: meter.progress(),
             env: env.clone(),
@@ -365,6 +369,7 @@ impl Run<'_> {
             }
             Err(error) => return Err(self.failed(&error)),
         };
+        console.tell_jumps(&report.jumps);
         if console.is_read_only() {
             for outcome in &report.outcomes {
                 console.note(&outcome.finding);
@@ -468,8 +473,10 @@ impl Run<'_> {
         if self.args.undo.is_some() && answering == Answering::No {
             return Err(usage("-z needs a check that may write: not -n"));
         }
-        let files = url.open_files(&FileOptions::new().write(access == Access::ReadWrite));
-        let files = files.map_err(|error| failed(&error))?;
+        // A search for bad blocks by writing reads the medium, not the page cache.
+        let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
+        let options = FileOptions::new().write(access == Access::ReadWrite).direct(direct);
+        let files = url.open_files(&options).map_err(|error| failed(&error))?;
         let keys = url.keys().map_err(|error| failed(&error))?;
         let part = || url.device(&files, &keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {

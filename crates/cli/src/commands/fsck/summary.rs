@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use extant_check::store::Traffic;
-use extant_check::{Census, Outcome, Report};
+use extant_check::{Census, Jump, JumpTo, Outcome, Report};
 use extant_device::{Device, DeviceError};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{Geometry, GroupNo};
@@ -62,6 +62,19 @@ pub(super) fn clean_line(name: &str, superblock: &Superblock) -> String {
 fn percent(part: u64, whole: u64) -> f64 {
     // Counts have 48 bits: a double holds them.
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+fn jump_as_json(jump: &Jump) -> serde_json::Value {
+    let file_block = match jump.to {
+        JumpTo::Extent(at, _) | JumpTo::Data(at) => Some(at.0),
+        JumpTo::Indirect(_) => None,
+    };
+    json!({
+        "inode": jump.inode.0,
+        "file_block": file_block,
+        "expected": jump.expected.0,
+        "found": jump.found.0,
+    })
 }
 
 static EMPTY: std::sync::LazyLock<Report> = std::sync::LazyLock::new(Report::default);
@@ -164,6 +177,7 @@ impl Summary<'_> {
                 "fragmented": census.fragmented,
                 "extent_depths": census.extent_depth,
             },
+            "jumps": self.report.jumps.iter().map(jump_as_json).collect::<Vec<_>>(),
             "seconds": costs.time.as_secs_f64(),
             "memory_peak": self.report.memory,
             "bytes_read": costs.traffic.read,
