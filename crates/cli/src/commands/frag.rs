@@ -353,9 +353,9 @@ fn place_in_inode(
     file: &LoadedInode,
     offset: u64,
 ) -> Result<u64, Failure> {
-    let (block, at) =
-        place(&image.volume, file.number).map_err(|error| image.failure(path, error))?;
-    Ok(image.volume.geometry().byte_of(block) + at as u64 + offset)
+    let geometry = image.volume.geometry();
+    let place = place(&image.volume, file.number).map_err(|error| image.failure(path, error))?;
+    Ok(geometry.byte_of(place.block) + place.bytes(geometry).start as u64 + offset)
 }
 
 #[cfg(test)]
