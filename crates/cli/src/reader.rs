@@ -196,12 +196,15 @@ pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     [parent, separator, name].concat()
 }
 
+/// What came of opening an image's files before its first byte was read, or why they were not had.
+type HadBefore = Result<(Files, Keys), String>;
+
 /// The images of a command's operands, each opened once.
 #[derive(Default)]
 pub(crate) struct Images {
     opened: Vec<(DeviceUrl, Arc<Image>)>,
-    /// Files that were opened while paths could be: what came of each.
-    files: Vec<(DeviceUrl, Result<(Files, Keys), String>)>,
+    /// Files that were opened while paths could be.
+    files: Vec<(DeviceUrl, HadBefore)>,
 }
 
 impl Images {

@@ -163,16 +163,17 @@ mod tests {
         let device = FaultyDevice::new(inner.clone());
         let refused = Fault::new(Effect::Error(ErrorKind::Other)).on(Operation::Write);
         device.inject(refused.within(70 * BLOCK..71 * BLOCK));
-        device.inject(Fault::new(Effect::FlippedBits { at: 1500 * BLOCK + 9, mask: 4 }));
+        let flipped = Fault::new(Effect::FlippedBits { at: 1500 * BLOCK + 9, mask: 4 });
+        device.inject(flipped.on(Operation::Read));
         let found = by_rewriting(&device, 1024, blocks, |work| work()).unwrap();
         assert_eq!(found.iter().collect::<Vec<_>>(), [70..71, 1500..1501]);
         let after = read_all(&*inner);
+        // What a block holds that reads as something else, nobody can say.
         let changed = |block: &u64| {
             let range = (block * BLOCK) as usize..((block + 1) * BLOCK) as usize;
-            before[range.clone()] != after[range]
+            *block != 1500 && before[range.clone()] != after[range]
         };
-        // What was read as something else is put back as it was read.
-        assert_eq!((0..blocks).filter(changed).collect::<Vec<_>>(), [1500]);
+        assert_eq!((0..blocks).find(changed), None);
     }
 
     fn read_all(device: &dyn Device) -> Vec<u8> {

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use extant_device::url::{DeviceUrl, look};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, fstat, lgetxattr, llistxattr, major,
@@ -55,25 +56,34 @@ struct Found {
     sparse: Option<Vec<Segment>>,
 }
 
-/// The directory that the image will be in must not be a source: the image would become part of itself.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OutputDirectory(Identity);
+/// The directories that the files of the image are or will be in must not be a source: the image would become part of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OutputDirectories(Vec<Identity>);
 
-impl OutputDirectory {
-    /// `None` for an output that is no file in a directory: a block device.
-    pub(super) fn of(output: &Path) -> Result<Option<Self>, SourceError> {
-        if let Ok(stat) = rustix::fs::stat(output)
-            && FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-        {
-            return Ok(None);
-        }
-        let parent = match output.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+impl OutputDirectories {
+    /// None for an output that is no file in a directory: a block device.
+    pub(super) fn of(output: &Path) -> Result<Self, SourceError> {
+        let layered = DeviceUrl::parse(output.as_os_str(), look).ok().filter(DeviceUrl::is_part);
+        let files = match &layered {
+            Some(url) => url.parts.iter().map(|part| part.path.as_path()).collect(),
+            None => vec![output],
         };
-        let stat = rustix::fs::stat(parent)
-            .map_err(|error| SourceError::io(parent, "look at it", error.into()))?;
-        Ok(Some(Self(identity(&stat))))
+        let mut directories = Vec::new();
+        for file in files {
+            if let Ok(stat) = rustix::fs::stat(file)
+                && FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            {
+                continue;
+            }
+            let parent = match file.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            let stat = rustix::fs::stat(parent)
+                .map_err(|error| SourceError::io(parent, "look at it", error.into()))?;
+            directories.push(identity(&stat));
+        }
+        Ok(Self(directories))
     }
 }
 
@@ -81,7 +91,7 @@ impl OutputDirectory {
 pub(super) fn read(
     builder: &mut TreeBuilder,
     path: &Path,
-    output: Option<OutputDirectory>,
+    output: &OutputDirectories,
 ) -> Result<(), SourceError> {
     let failed = |action, error: Errno| SourceError::io(path, action, error.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -109,7 +119,7 @@ struct Walk<'b> {
     /// Files with several names.
     links: HashMap<Identity, NodeId>,
     open: VecDeque<Pending>,
-    output: Option<OutputDirectory>,
+    output: &'b OutputDirectories,
 }
 
 impl Walk<'_> {
@@ -229,10 +239,10 @@ impl Walk<'_> {
     }
 }
 
-fn check_output(stat: &Stat, output: Option<OutputDirectory>) -> Result<(), Flaw> {
-    match output {
-        Some(OutputDirectory(directory)) if directory == identity(stat) => Err(Flaw::OutputInside),
-        _ => Ok(()),
+fn check_output(stat: &Stat, output: &OutputDirectories) -> Result<(), Flaw> {
+    match output.0.contains(&identity(stat)) {
+        true => Err(Flaw::OutputInside),
+        false => Ok(()),
     }
 }
 

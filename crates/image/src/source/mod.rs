@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use builder::TreeBuilder;
-use dir::OutputDirectory;
+use dir::OutputDirectories;
 use tar::input::Input;
 use tar::{Flavor, archive_error};
 use unpack::Packing;
@@ -129,11 +129,12 @@ pub struct ReadOptions {
 /// The first [`SourceError`], in an order that does not depend on threads.
 pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, SourceError> {
     let latest = options.latest.map(|seconds| Mtime { seconds, nanoseconds: 0 });
-    let output = options.output.as_deref().map_or(Ok(None), OutputDirectory::of)?;
+    let output =
+        options.output.as_deref().map(OutputDirectories::of).transpose()?.unwrap_or_default();
     let mut builder = TreeBuilder::new(options.owners.clone(), latest);
     for source in sources {
         match source {
-            Source::Directory(path) => dir::read(&mut builder, path, output)?,
+            Source::Directory(path) => dir::read(&mut builder, path, &output)?,
             Source::Archive(path) => {
                 let file = File::open(path)
                     .map_err(|error| SourceError::io(path.as_path(), "open it", error))?;
