@@ -15,6 +15,9 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod scan;
+use scan::{MAX_PLAIN, NO_ROOM, pass_over};
+
 /// Longest name, in bytes.
 pub const MAX_NAME_LEN: usize = 255;
 /// Bytes of a record before its name.
@@ -616,76 +619,6 @@ impl DirEntry<'_> {
     pub fn is_dot(&self) -> bool {
         matches!(self.name, b"." | b"..")
     }
-}
-
-/// More bytes than any record has.
-const NO_ROOM: usize = usize::MAX / 2;
-/// Blocks shorter than this store record lengths as they are.
-const MAX_PLAIN: usize = 1 << 16;
-
-/// Passes over used records that have not the name, and less than `room` bytes behind theirs; ends at the first other one, or at one
-/// that is to be read with care. Records carry the file type and no hashes.
-fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: usize) -> usize {
-    // Names of one directory often differ at their ends alone; those of less than four bytes are not compared here.
-    let (len, end_of_name) = match name {
-        Some(name) => (name.len(), name.last_chunk::<4>().copied().map(u32::from_le_bytes)),
-        None => (usize::MAX, None),
-    };
-    let mut at = from;
-    loop {
-        if let (Some(name), Some(end_of_name)) = (name, end_of_name) {
-            at = pass_over_like(block, at, name.len(), end_of_name);
-        }
-        let Some(rest) = block.get(at..) else { break };
-        let Some(header) = rest.first_chunk::<HEADER_LEN>() else { break };
-        // As one number: inode, length, length of the name, file type.
-        let header = u64::from_le_bytes(*header);
-        let is_free = header & 0xffff_ffff == 0;
-        let rec_len = (header >> 32 & 0xffff) as usize;
-        let name_len = (header >> 48 & 0xff) as usize;
-        let taken = HEADER_LEN + ((name_len + 3) & !3);
-        // A record that is shorter than its name has very much room so.
-        let is_of_interest = rec_len.wrapping_sub(taken) >= room
-            || is_free
-            || name_len == 0
-            || !rec_len.is_multiple_of(4)
-            || rec_len > rest.len();
-        if is_of_interest {
-            break;
-        }
-        if name_len == len {
-            let found = rest[..HEADER_LEN + len].last_chunk::<4>().copied().map(u32::from_le_bytes);
-            if len < 4 || found == end_of_name {
-                break;
-            }
-        }
-        at += rec_len;
-    }
-    at
-}
-
-/// Passes over used records that are just as long as one with a name of `len` bytes, four or more, has to be: often all of a
-/// directory. Ends at the first one that is another, or whose name is as long and ends as the one that is looked for.
-fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> usize {
-    let padded = len.next_multiple_of(4);
-    let rec_len = HEADER_LEN + padded;
-    let mut at = from;
-    // The next one's place does not hang on what this one holds.
-    while let Some(record) = block.get(at..at + rec_len)
-        && let Some(header) = record.first_chunk::<HEADER_LEN>()
-        && let Some(end) = record[HEADER_LEN..][..len].last_chunk::<4>()
-    {
-        let header = u64::from_le_bytes(*header);
-        let name_len = (header >> 48 & 0xff) as usize;
-        let is_alike = (header >> 32 & 0xffff) as usize == rec_len
-            && ((name_len + 3) & !3) == padded
-            && header & 0xffff_ffff != 0;
-        if !is_alike || (name_len == len && u32::from_le_bytes(*end) == end_of_name) {
-            break;
-        }
-        at += rec_len;
-    }
-    at
 }
 
 /// A record's header.
