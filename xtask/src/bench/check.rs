@@ -244,10 +244,15 @@ fn million(setting: &Setting) -> Result<PathBuf, Failure> {
     let (archive, image) = (setting.dir.join("million.tar"), setting.dir.join("check-million.img"));
     write_files(&archive, 0..1_000_000 / setting.shrink)?;
     let inodes = (FILLED_INODES / setting.shrink).to_string();
-    let size = (FILLED_BYTES / setting.shrink).to_string();
+    let size = kibibytes(FILLED_BYTES / setting.shrink);
     build(setting, &image, &["--size", &size, "-N", &inodes], &archive)?;
     std::fs::remove_file(archive)?;
     Ok(image)
+}
+
+/// Bytes as `--size` wants them: a number alone would be blocks.
+fn kibibytes(bytes: u64) -> String {
+    format!("{}K", bytes >> 10)
 }
 
 fn huge(setting: &Setting) -> Result<PathBuf, Failure> {
@@ -262,7 +267,7 @@ fn used(setting: &Setting) -> Result<PathBuf, Failure> {
     let (archive, image) = (setting.dir.join("used.tar"), setting.dir.join("check-2t-used.img"));
     write_files(&archive, 0..HUGE_INODES / 20 / setting.shrink)?;
     let inodes = (HUGE_INODES / setting.shrink).to_string();
-    let size = ((2 << 40) / setting.shrink).to_string();
+    let size = kibibytes((2 << 40) / setting.shrink);
     build(setting, &image, &["--size", &size, "-N", &inodes], &archive)?;
     std::fs::remove_file(archive)?;
     Ok(image)
@@ -276,7 +281,7 @@ fn filled(setting: &Setting, e2fsck: &Path, rounds: usize) -> Result<(), Failure
     let [marked, plain, missing, work] = ["marked", "plain", "missing", "work"]
         .map(|name| setting.dir.join(name).with_extension("img"));
     let inodes = FILLED_INODES / setting.shrink;
-    let size = (FILLED_BYTES / setting.shrink).to_string();
+    let size = kibibytes(FILLED_BYTES / setting.shrink);
     let count = inodes.to_string();
     println!(
         "\n| inodes in use | check | ours, s | e2fsck, s | ours / e2fsck | ours: passes 1 to 5, s | e2fsck: passes 1 to 5, s |"

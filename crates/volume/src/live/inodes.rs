@@ -5,16 +5,16 @@
 //! written, and the inode stays until then ([`Delayed`]).
 
 use super::delay::Delayed;
-use super::ranks::{InodeCacheLock, InodeLock, LostLock};
+use super::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
 use crate::error::Error;
 use crate::hash::ByWord;
 use crate::read::inode::{self, LoadedInode};
 use crate::source::MetadataRead;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use extant_device::sync::{Arc, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
-use extant_ondisk::InodeNo;
+use extant_device::sync::{Arc, Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
+use extant_ondisk::{Geometry, InodeNo};
 use std::collections::{HashMap, VecDeque};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 /// Shards of the cache.
 const SHARDS: u32 = 64;
@@ -63,6 +63,7 @@ pub(crate) struct LiveInode {
     is_replaced: AtomicBool,
     /// The background writer, or somebody who waits for memory, writes its delayed data.
     is_written: AtomicBool,
+    flight: Flight,
     /// Why delayed data were lost, until somebody who waits for them is told.
     lost: Mutex<Option<Error>, LostLock>,
     /// Its attributes were looked through, and it has no capabilities.
@@ -82,6 +83,54 @@ struct State {
 impl State {
     fn new(inode: LoadedInode) -> Self {
         Self { inode, delayed: Delayed::default() }
+    }
+}
+
+/// A round of delayed data that is on its way to the device while nobody has the inode's lock.
+///
+/// Meanwhile the file is as good as locked for everybody but those who read it and those who delay further data
+/// ([`LiveInode::write_beside`]).
+#[derive(Debug, Default)]
+struct Flight {
+    state: Mutex<FlightState, FlightLock>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FlightState {
+    is_on: bool,
+    /// Those who want the file for themselves.
+    waiting: u32,
+}
+
+impl Flight {
+    /// Under the inode's lock.
+    fn set_on(&self, is_on: bool) {
+        self.state.lock().is_on = is_on;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the round has landed; no other begins before [`Self::leave`].
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        while state.is_on {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// One who waited has the inode's lock now.
+    fn leave(&self) {
+        self.state.lock().waiting -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until nobody waits for a round to land.
+    fn let_pass(&self) {
+        let mut state = self.state.lock();
+        while state.waiting > 0 {
+            self.changed.wait(&mut state);
+        }
     }
 }
 
@@ -152,6 +201,7 @@ impl LiveInode {
             may_be_named: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
             is_written: AtomicBool::new(false),
+            flight: Flight::default(),
             lost: Mutex::default(),
             has_no_capabilities: AtomicBool::new(false),
             is_referenced: AtomicBool::new(false),
@@ -189,11 +239,60 @@ impl LiveInode {
         as_what: LockAs,
         load: impl FnOnce() -> Result<LoadedInode, Error>,
     ) -> Result<InodeWrite<'_>, Error> {
-        let mut state = self.state.write_keyed(as_what.key(self.number));
+        let mut state = self.landed(as_what);
         if state.is_none() {
             *state = Some(State::new(load()?));
         }
         Ok(InodeWrite(state))
+    }
+
+    /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither mapped nor in that round may be
+    /// delayed or changed.
+    pub(crate) fn write_beside<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<InodeWrite<'_>, Error> {
+        let mut state = self.state.write_keyed(as_what.key(self.number));
+        if state.is_none() {
+            *state = Some(State::new(inode::load(source, self.number)?));
+        }
+        Ok(InodeWrite(state))
+    }
+
+    /// The lock, while no round of delayed data is on its way.
+    fn landed(&self, as_what: LockAs) -> WriteGuard<'_, Option<State>> {
+        let mut state = self.state.write_keyed(as_what.key(self.number));
+        while state.as_ref().is_some_and(|state| state.delayed.has_flight()) {
+            drop(state);
+            self.flight.wait();
+            state = self.state.write_keyed(as_what.key(self.number));
+            self.flight.leave();
+        }
+        state
+    }
+
+    /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes it.
+    pub(crate) fn fly<'a, T>(
+        &'a self,
+        mut file: InodeWrite<'a>,
+        blocks: Range<u64>,
+        geometry: &Geometry,
+        write: impl FnOnce() -> T,
+    ) -> (InodeWrite<'a>, T) {
+        file.parts().1.take_off(blocks, geometry);
+        self.flight.set_on(true);
+        drop(file);
+        let outcome = write();
+        let mut file = InodeWrite(self.state.write_keyed(LockAs::File.key(self.number)));
+        file.parts().1.land();
+        self.flight.set_on(false);
+        (file, outcome)
+    }
+
+    /// Those who wait for the last round to land go first.
+    pub(crate) fn let_pass(&self) {
+        self.flight.let_pass();
     }
 
     /// Takes it for changes if nobody else has it; `None` where somebody does. Never waits, so the order does not matter.
@@ -208,12 +307,13 @@ impl LiveInode {
         if state.is_none() {
             *state = Some(State::new(inode::load(source, self.number)?));
         }
-        Ok(Some(InodeWrite(state)))
+        let has_flight = state.as_ref().is_some_and(|state| state.delayed.has_flight());
+        Ok((!has_flight).then_some(InodeWrite(state)))
     }
 
     /// As [`Self::write`]; `None` where the inode is not in memory.
     pub(crate) fn write_if_loaded(&self, as_what: LockAs) -> Option<InodeWrite<'_>> {
-        let state = self.state.write_keyed(as_what.key(self.number));
+        let state = self.landed(as_what);
         state.is_some().then_some(InodeWrite(state))
     }
 

@@ -32,6 +32,8 @@ extant_device::lock_ranks! {
     pub InodeCacheLock = 400;
     /// The files that have delayed data.
     pub DelayListLock = 402;
+    /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of directories held.
+    pub FlightLock = 403;
     /// How much memory delayed data take. Waited under, with no other lock held.
     pub DelayedMemoryLock = 404;
     /// Buffers that are kept for delayed data.

@@ -2,7 +2,7 @@
 
 use crate::live::ranks::SpareLock;
 use extant_device::AlignedBuffer;
-use extant_device::sync::Mutex;
+use extant_device::sync::{Arc, Mutex};
 use extant_ondisk::Geometry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,6 +35,8 @@ pub(crate) struct Delayed {
     pub(super) map_reserved: u64,
     /// Bytes promised to the file's owners.
     pub(super) quota: u64,
+    /// The blocks of all pieces of which some are on their way to the device.
+    flight: Option<Range<u64>>,
     /// When they are to be written, on the environment's clock; `None` while nobody knows of them.
     pub(super) due: Option<Duration>,
 }
@@ -43,7 +45,7 @@ pub(crate) struct Delayed {
 #[derive(Debug)]
 pub(crate) struct Spares {
     /// They hold anything.
-    buffers: Mutex<Vec<AlignedBuffer>, SpareLock>,
+    buffers: Mutex<Vec<Arc<AlignedBuffer>>, SpareLock>,
     most: usize,
 }
 
@@ -62,15 +64,14 @@ impl Spares {
     }
 
     /// A buffer for a piece, of any content.
-    fn take(&self, capacity: usize) -> AlignedBuffer {
+    fn take(&self, capacity: usize) -> Arc<AlignedBuffer> {
         let spare = if capacity == PIECE { self.buffers.lock().pop() } else { None };
-        let alignment = ALIGNMENT.min(capacity.next_power_of_two());
-        spare.unwrap_or_else(|| AlignedBuffer::new(capacity, alignment))
+        spare.unwrap_or_else(|| Arc::new(new_buffer(capacity)))
     }
 
     /// A piece is gone.
-    fn give(&self, buffer: AlignedBuffer) {
-        if buffer.len() == PIECE {
+    fn give(&self, mut buffer: Arc<AlignedBuffer>) {
+        if buffer.len() == PIECE && Arc::get_mut(&mut buffer).is_some() {
             let mut buffers = self.buffers.lock();
             if buffers.len() < self.most {
                 buffers.push(buffer);
@@ -79,11 +80,29 @@ impl Spares {
     }
 }
 
+/// A buffer of any content for direct requests.
+fn new_buffer(capacity: usize) -> AlignedBuffer {
+    AlignedBuffer::new(capacity, ALIGNMENT.min(capacity.next_power_of_two()))
+}
+
+/// Data that go to the device as they are, whatever becomes of the file meanwhile.
+#[derive(Debug)]
+pub(super) struct Slice {
+    buffer: Arc<AlignedBuffer>,
+    range: Range<usize>,
+}
+
+impl Slice {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+}
+
 /// Data of blocks that follow each other.
 #[derive(Debug)]
 struct Piece {
-    /// Behind `end` it holds anything.
-    buffer: AlignedBuffer,
+    /// Behind `end` it holds anything. Shared only with a round that is on its way.
+    buffer: Arc<AlignedBuffer>,
     /// Bytes at its start that are no longer data.
     skipped: usize,
     /// Where its data end.
@@ -104,8 +123,20 @@ impl Piece {
         // Within the bytes that it gets.
         let place = |byte: u64| from + byte.saturating_sub(at).min(len as u64) as usize;
         let (first, last) = (place(written.start), place(written.end));
-        self.buffer[from..first].fill(0);
-        self.buffer[last.max(first)..self.end].fill(0);
+        let end = self.end;
+        let buffer = self.own_buffer();
+        buffer[from..first].fill(0);
+        buffer[last.max(first)..end].fill(0);
+    }
+
+    /// The buffer for changes; a copy where it is shared.
+    fn own_buffer(&mut self) -> &mut AlignedBuffer {
+        if Arc::get_mut(&mut self.buffer).is_none() {
+            let mut copy = new_buffer(self.buffer.len());
+            copy.copy_from_slice(&self.buffer);
+            self.buffer = Arc::new(copy);
+        }
+        Arc::get_mut(&mut self.buffer).expect("a buffer that was just made is shared with nobody")
     }
 
     fn len(&self) -> usize {
@@ -117,7 +148,8 @@ impl Piece {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.skipped..self.end]
+        let range = self.skipped..self.end;
+        &mut self.own_buffer()[range]
     }
 
     fn memory(&self) -> u64 {
@@ -212,16 +244,47 @@ impl Delayed {
     }
 
     /// The bytes of delayed blocks, piece by piece; they are all delayed.
-    pub(crate) fn slices(
-        &self,
-        blocks: &Range<u64>,
-        geometry: &Geometry,
-    ) -> impl Iterator<Item = &[u8]> {
-        let bytes = blocks.start << geometry.block_bits()..blocks.end << geometry.block_bits();
-        self.parts(bytes, geometry).into_iter().filter_map(|part| match part {
-            Part::Delayed(bytes) => Some(bytes),
-            Part::Stored(_) => None,
-        })
+    pub(super) fn slices(&self, blocks: &Range<u64>, geometry: &Geometry) -> Vec<Slice> {
+        let block_len = geometry.block_len();
+        let mut slices = Vec::new();
+        let mut at = blocks.start;
+        while at < blocks.end
+            && let Some((start, piece)) = self.at(at, block_len)
+        {
+            // Within the piece.
+            let from = piece.skipped + (at - start) as usize * block_len;
+            let behind = start + (piece.len() / block_len) as u64;
+            let count = behind.min(blocks.end) - at;
+            let range = from..from + count as usize * block_len;
+            slices.push(Slice { buffer: piece.buffer.clone(), range });
+            at += count;
+        }
+        slices
+    }
+
+    /// Blocks are written from now on while the inode's lock is free. Their pieces stay as they are until [`Self::land`].
+    pub(crate) fn take_off(&mut self, blocks: Range<u64>, geometry: &Geometry) {
+        let block_len = geometry.block_len();
+        let piece = |block| self.at(block, block_len);
+        let start = piece(blocks.start).map_or(blocks.start, |(start, _)| start);
+        let end = piece(blocks.end.saturating_sub(1))
+            .map_or(blocks.end, |(start, piece)| start + (piece.len() / block_len) as u64);
+        self.flight = Some(start..end);
+    }
+
+    /// They were written, or could not be.
+    pub(crate) fn land(&mut self) {
+        self.flight = None;
+    }
+
+    /// Whether some blocks are on their way to the device.
+    pub(crate) fn has_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// Whether a block lies in a piece that stays as it is until the round has landed.
+    pub(crate) fn is_in_flight(&self, block: u64) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.contains(&block))
     }
 
     /// A range of bytes, in parts that are delayed and parts that are not.
@@ -263,13 +326,16 @@ impl Delayed {
         self.blocks += blocks.end - blocks.start;
         let mut start = blocks.start;
         let mut room = block_len;
+        let is_barred = start > 0 && self.is_in_flight(start - 1);
         if before && let Some((first, piece)) = self.pieces.range_mut(..start).next_back() {
             debug_assert_eq!(first + (piece.len() / block_len) as u64, start, "the piece before");
             // Room that an earlier write left.
-            let spare = (piece.buffer.len() - piece.end) / block_len;
+            let spare = if is_barred { 0 } else { (piece.buffer.len() - piece.end) / block_len };
             let taken = (blocks.end - start).min(spare as u64);
-            piece.grow(taken as usize * block_len, start << geometry.block_bits(), written);
-            start += taken;
+            if taken > 0 {
+                piece.grow(taken as usize * block_len, start << geometry.block_bits(), written);
+                start += taken;
+            }
             room = (piece.buffer.len() * 2).min(PIECE);
         }
         if start < blocks.end {

@@ -1,9 +1,12 @@
 //! Delayed data written: file by file, in the file's order, each run as one request for space.
 //!
-//! A file's lock is held while a round of its data is written; who wants the file meanwhile gets it between two rounds. Space is claimed, the data go to the device with no handle held, then one
-//! operation maps them: as for data that are not delayed, nothing shows blocks before they hold their data.
+//! Space is claimed, the data go to the device with no handle held, then one operation maps them: as for data that are not delayed,
+//! nothing shows blocks before they hold their data. Who waits for a file's data holds its lock meanwhile. Others give it up while
+//! the data of a round are on their way: then the file is read, and further data of it delayed. Whoever wants more waits for
+//! the round to land, and goes first then.
 
 use super::Delayed;
+use super::dirty::Slice;
 use crate::alloc::Budget;
 use crate::cache::BlockCache;
 use crate::error::Error;
@@ -24,6 +27,22 @@ const BLOCKS_OF_ROUND: u64 = 1 << 15;
 const BYTES_OF_ROUND: u64 = 16 << 20;
 /// The background writer looks again after this time where all that is to be written is being written by others.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Delayed data with their places.
+struct DataFlight {
+    round: Round,
+    /// Promised clusters that were taken for it.
+    consumed: u64,
+    /// The data and where they go on the device, in bytes.
+    data: Vec<(u64, Vec<Slice>)>,
+}
+
+impl DataFlight {
+    /// The data, to be written.
+    fn take_data(&mut self) -> Vec<(u64, Vec<Slice>)> {
+        std::mem::take(&mut self.data)
+    }
+}
 
 impl Volume {
     /// Data of a file were delayed: it is written when they are old. The file's lock is held.
@@ -54,26 +73,64 @@ impl Volume {
     /// Writes the first delayed data of a file.
     fn write_back_round(&self, live: &Live, shared: &LiveInode, file: &mut InodeWrite<'_>) {
         let (inode, delayed) = file.parts();
-        if let Err(error) = self.noted(self.write_back_some(live, inode, delayed)) {
-            tracing::error!(inode = %inode.number, %error, "delayed data are lost");
+        let outcome = self.plan_flight(live, inode, delayed).and_then(|mut flight| {
+            let written = self.submit(flight.take_data());
+            self.land(live, inode, delayed, flight, written)
+        });
+        self.note_lost(live, shared, outcome);
+    }
+
+    /// As [`Self::write_back_round`], with the lock given up while the data are on their way. How many blocks are not delayed any more.
+    fn write_back_beside<'a>(
+        &self,
+        live: &Live,
+        shared: &'a LiveInode,
+        mut file: InodeWrite<'a>,
+    ) -> (InodeWrite<'a>, u64) {
+        let (inode, delayed) = file.parts();
+        let before = delayed.blocks();
+        let mut flight = match self.plan_flight(live, inode, delayed) {
+            Ok(flight) => flight,
+            Err(error) => {
+                let gone = before - delayed.blocks();
+                self.note_lost(live, shared, Err(error));
+                return (file, gone);
+            }
+        };
+        let (blocks, data) = (flight.round.range(), flight.take_data());
+        let geometry = self.geometry();
+        let (mut file, written) = shared.fly(file, blocks, geometry, || self.submit(data));
+        let (inode, delayed) = file.parts();
+        let before = delayed.blocks();
+        let outcome = self.land(live, inode, delayed, flight, written);
+        let gone = before - delayed.blocks();
+        self.note_lost(live, shared, outcome);
+        (file, gone)
+    }
+
+    /// Data that could not be written are lost: whoever waits for them is told.
+    fn note_lost(&self, live: &Live, shared: &LiveInode, outcome: Result<(), Error>) {
+        if let Err(error) = self.noted(outcome) {
+            tracing::error!(inode = %shared.number(), %error, "delayed data are lost");
             shared.set_lost(error.clone());
             live.delays.set_lost(error);
         }
     }
 
-    /// Writes as many delayed data as a file has now, one round under its lock at a time. No lock is held. What the file has then
-    /// came meanwhile, unless somebody wrote before the place that the rounds had reached.
+    /// Writes as many delayed data as a file has now, round by round; others get the file meanwhile. No lock is held. What the file has
+    /// then came meanwhile, unless somebody wrote before the place that the rounds had reached.
     fn write_back_in_turns(&self, live: &Live, shared: &Arc<LiveInode>) {
         let mut left = u64::MAX;
         while left > 0 {
+            shared.let_pass();
             let Some(mut file) = shared.write_if_loaded(LockAs::File) else { return };
-            let before = file.delayed().blocks();
-            left = left.min(before);
-            if before > 0 {
-                self.write_back_round(live, shared, &mut file);
+            left = left.min(file.delayed().blocks());
+            if left > 0 {
+                let gone;
+                (file, gone) = self.write_back_beside(live, shared, file);
+                left = left.saturating_sub(gone);
             }
             let (inode, delayed) = file.parts();
-            left = left.saturating_sub(before - delayed.blocks());
             if delayed.is_empty() {
                 shared.set_replaced(false);
                 return;
@@ -88,30 +145,48 @@ impl Volume {
         }
     }
 
-    /// Writes the first delayed data of a file, as many as one operation maps. They are not delayed any more, written or not.
-    fn write_back_some(
+    /// Gives places to as many of a file's first delayed data as one operation maps.
+    fn plan_flight(
         &self,
         live: &Live,
-        file: &mut LoadedInode,
+        file: &LoadedInode,
         delayed: &mut Delayed,
-    ) -> Result<(), Error> {
+    ) -> Result<DataFlight, Error> {
         let mut budget = delayed.data_reserved();
         let mut round = Round::new(self);
         let planned = self.plan_delayed(live, file, delayed, &mut round, &mut budget);
         let consumed = delayed.data_reserved() - budget;
+        if let Err(error) = planned
+            && round.range().is_empty()
+        {
+            // Nothing of the first run could be given a place: all of it goes.
+            let first = delayed.runs(self.geometry()).into_iter().next().unwrap_or_default();
+            self.forget(live, file, delayed, first, Some(consumed));
+            return Err(error);
+        }
+        // What was planned is written; the rest fails in its turn.
+        let data = round
+            .places()
+            .map(|(blocks, start)| {
+                (self.geometry().byte_of(start), delayed.slices(&blocks, self.geometry()))
+            })
+            .collect();
+        Ok(DataFlight { round, consumed, data })
+    }
+
+    /// Maps data that were written. They are not delayed any more, written or not.
+    fn land(
+        &self,
+        live: &Live,
+        file: &mut LoadedInode,
+        delayed: &mut Delayed,
+        flight: DataFlight,
+        written: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let DataFlight { round, consumed, .. } = flight;
         let range = round.range();
-        let outcome = match planned {
-            Err(error) if range.is_empty() => {
-                // Nothing of the first run could be given a place: all of it goes.
-                let first = delayed.runs(self.geometry()).into_iter().next().unwrap_or_default();
-                self.forget(live, file, delayed, first, Some(consumed));
-                return Err(error);
-            }
-            // What was planned is written; the rest fails in its turn.
-            _ => self.fill_delayed(delayed, &round),
-        };
         let size = delayed.end().min(range.end << self.geometry().block_bits());
-        let outcome = outcome.and_then(|()| {
+        let outcome = written.and_then(|()| {
             let edit = self.edit(round.credits())?.privileged(true);
             let mut edit = edit.with_reserved(delayed.map_reserved);
             let placed = self.map_round(live, &mut edit, file, round, size);
@@ -153,14 +228,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the data of a round to its places.
-    fn fill_delayed(&self, delayed: &Delayed, round: &Round) -> Result<(), Error> {
-        let geometry = self.geometry();
-        let mut batch: Vec<Request<'_>> = round
-            .places()
-            .map(|(blocks, start)| {
-                let slices = delayed.slices(&blocks, geometry).map(IoSlice::new).collect();
-                Request::write_vectored(geometry.byte_of(start), slices)
+    /// Writes data to their places.
+    fn submit(&self, data: Vec<(u64, Vec<Slice>)>) -> Result<(), Error> {
+        let mut batch: Vec<Request<'_>> = data
+            .iter()
+            .map(|(place, slices)| {
+                let slices = slices.iter().map(|slice| IoSlice::new(slice.bytes())).collect();
+                Request::write_vectored(*place, slices)
             })
             .collect();
         Ok(self.device.submit(&mut batch)?)

@@ -26,6 +26,8 @@ pub(super) enum Delaying {
     Done(usize),
     /// So many must be written at once.
     AtOnce(usize),
+    /// Nothing before the round of data that is on its way has landed.
+    Barred,
 }
 
 /// Memory that a write may take at most beyond its bytes: blocks that it does not fill, and room for what follows.
@@ -61,7 +63,15 @@ impl Volume {
         let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));
         let blocks = blocks.start.0..blocks.end.0;
         let next = file.delayed().next(blocks.start, geometry);
+        let has_flight = file.delayed().has_flight();
+        let at_once = |count| match has_flight {
+            true => Delaying::Barred,
+            false => Delaying::AtOnce(count),
+        };
         if next == Some(blocks.start) {
+            if file.delayed().is_in_flight(blocks.start) {
+                return Ok(Delaying::Barred);
+            }
             self.wait_for_thaw(live)?;
             self.touch_delayed(live, file, by)?;
             shared.set_unsynced();
@@ -71,11 +81,11 @@ impl Volume {
         // Delayed data and what the map knows take turns.
         let end = blocks.end.min(next.unwrap_or(u64::MAX));
         let until = |end: u64| ((end << bits) - offset).min(bytes.len() as u64) as usize;
-        let Some(admission) = admission else { return Ok(Delaying::AtOnce(until(end))) };
+        let Some(admission) = admission else { return Ok(at_once(until(end))) };
         let run = map(self, file, FileBlock(blocks.start))?;
         let end = end.min(run.end().0);
         if !run.is_hole() {
-            return Ok(Delaying::AtOnce(until(end)));
+            return Ok(at_once(until(end)));
         }
         self.wait_for_thaw(live)?;
         let (inode, delayed) = file.parts();
@@ -88,7 +98,7 @@ impl Volume {
         match self.reserve(live, inode, delayed, &(blocks.start..end), by) {
             Ok(()) => {}
             // What is written at once needs no more than it needs.
-            Err(Error::NoSpace) => return Ok(Delaying::AtOnce(until(end))),
+            Err(Error::NoSpace) => return Ok(at_once(until(end))),
             Err(error) => return Err(error),
         }
         let before = delayed.memory();

@@ -31,6 +31,21 @@ struct Written {
     is_sync: bool,
 }
 
+/// Whether a call waits until no delayed data of its file are on their way to the device.
+#[derive(Clone, Copy)]
+enum Flights {
+    Awaited,
+    /// It goes on beside them as far as it can.
+    Passed,
+}
+
+/// How a write ended.
+enum Ended {
+    Done,
+    /// The rest of it waits for delayed data that are on their way.
+    Barred,
+}
+
 impl Volume {
     /// Writes bytes into a file and says how many: fewer than given only where the volume or the format ends, then at least one.
     /// What lies between the file's end and `offset` reads as zeros. Blocks that are reserved are not used, and the file loses
@@ -87,18 +102,26 @@ impl Volume {
             return Ok((offset, bytes.len()));
         }
         let mut written = Written { offset, done: 0, is_sync: false };
-        let outcome = self.write_all(live, &shared, &mut written, bytes, by);
+        let mut write = |flights| self.write_all(live, &shared, &mut written, bytes, by, flights);
+        // A write at the end is done under one lock, so that no other comes between its parts.
+        let flights = if offset.is_some() { Flights::Passed } else { Flights::Awaited };
+        let outcome = match write(flights) {
+            Ok(Ended::Barred) => write(Flights::Awaited),
+            other => other,
+        };
         // What other files' data were promised beyond their need is there once these have their places.
         let outcome = match outcome {
             Err(Error::NoSpace) if live.allocator.reserved_clusters() > 0 => {
                 self.write_back_all(live);
-                self.write_all(live, &shared, &mut written, bytes, by)
+                write(Flights::Awaited)
             }
             other => other,
         };
         match outcome {
             Err(Error::NoSpace | Error::QuotaExceeded) if written.done > 0 => {}
-            outcome => outcome?,
+            outcome => {
+                outcome?;
+            }
         }
         if written.is_sync {
             self.fsync(file)?;
@@ -114,10 +137,14 @@ impl Volume {
         written: &mut Written,
         bytes: &[u8],
         by: &Creator,
-    ) -> Result<(), Error> {
+        flights: Flights,
+    ) -> Result<Ended, Error> {
         // Before the lock: who waits for memory holds none.
         let mut admission = self.admit(live, bytes.len() as u64);
-        let mut file = shared.write(self, LockAs::File)?;
+        let mut file = match flights {
+            Flights::Awaited => shared.write(self, LockAs::File)?,
+            Flights::Passed => shared.write_beside(self, LockAs::File)?,
+        };
         check_takes_writes(&file, by)?;
         written.is_sync = file.flags.contains(InodeFlags::SYNC);
         let size = file.delayed().size(file.size);
@@ -127,7 +154,7 @@ impl Volume {
             return Err(Error::NotPermitted(file.number));
         }
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(Ended::Done);
         }
         let room = max_size(self.geometry(), &file).saturating_sub(offset);
         if room == 0 {
@@ -141,20 +168,18 @@ impl Volume {
             shared.set_unsynced();
         }
         let mut has_waited = false;
-        let mut outcome = Ok(());
-        while written.done < bytes.len() {
+        let mut outcome = Ok(Ended::Done);
+        while written.done < bytes.len() && matches!(outcome, Ok(Ended::Done)) {
             let (at, rest) = (offset + written.done as u64, &bytes[written.done..]);
             match self.write_some(live, shared, &mut file, admission.as_mut(), at, rest, by) {
-                Ok(count) => written.done += count,
+                Ok(Some(count)) => written.done += count,
+                Ok(None) => outcome = Ok(Ended::Barred),
                 // Space that was freed may be used after a commit; no handle is held here.
                 Err(Error::NoSpace) if !has_waited && live.allocator.has_pending() => {
                     has_waited = true;
-                    outcome = live.journal.sync().map_err(Error::from);
+                    outcome = live.journal.sync().map(|()| Ended::Done).map_err(Error::from);
                 }
                 Err(error) => outcome = Err(error),
-            }
-            if outcome.is_err() {
-                break;
             }
         }
         let (_, delayed) = file.parts();
@@ -162,7 +187,7 @@ impl Volume {
         outcome
     }
 
-    /// Writes some of the bytes, from the first on; how many.
+    /// Writes some of the bytes, from the first on; how many. `None` where that waits for delayed data that are on their way.
     #[expect(clippy::too_many_arguments, reason = "what a write is, and what it may use")]
     fn write_some(
         &self,
@@ -173,18 +198,19 @@ impl Volume {
         offset: u64,
         bytes: &[u8],
         by: &Creator,
-    ) -> Result<usize, Error> {
+    ) -> Result<Option<usize>, Error> {
         if file.is_inline() {
             if self.write_inline(file, offset, bytes, by)? {
-                return Ok(bytes.len());
+                return Ok(Some(bytes.len()));
             }
             self.leave_inode(live, file, by)?;
         }
         if self.is_journalled(file) {
-            return self.write_journalled(file, offset, bytes, by);
+            return self.write_journalled(file, offset, bytes, by).map(Some);
         }
         let bytes = match self.delay_some(live, shared, file, admission, offset, bytes, by)? {
-            Delaying::Done(count) => return Ok(count),
+            Delaying::Done(count) => return Ok(Some(count)),
+            Delaying::Barred => return Ok(None),
             Delaying::AtOnce(count) => &bytes[..count],
         };
         let wanted = touched(self.geometry(), &(offset..offset + bytes.len() as u64));
@@ -200,7 +226,7 @@ impl Volume {
         // At most the length of the slice.
         let bytes = &bytes[..(end - offset) as usize];
         self.fill(file, &round, offset, bytes)?;
-        self.finish_round(live, file, round, offset..end, by)
+        self.finish_round(live, file, round, offset..end, by).map(Some)
     }
 
     /// Writes the data of a round, and zeros around them in blocks that held none.
