@@ -7,6 +7,9 @@ pub(super) const NO_ROOM: usize = usize::MAX / 2;
 /// Blocks shorter than this store record lengths as they are.
 pub(super) const MAX_PLAIN: usize = 1 << 16;
 
+/// Records that are looked at together.
+const TOGETHER: usize = 8;
+
 /// Passes over used records that have not the name, and less than `room` bytes behind theirs; ends at the first other one, or at one
 /// that is to be read with care. Records carry the file type and no hashes.
 pub(super) fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: usize) -> usize {
@@ -49,25 +52,35 @@ pub(super) fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: us
 }
 
 /// Passes over used records that are just as long as one with a name of `len` bytes, four or more, has to be: often all of a
-/// directory. Ends at the first one that is another, or whose name is as long and ends as the one that is looked for.
+/// directory. Ends at the first one that is another, or whose name is as long and ends as the one that is looked for, or before.
 fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> usize {
     let padded = len.next_multiple_of(4);
     let rec_len = HEADER_LEN + padded;
-    let mut at = from;
-    // The next one's place does not hang on what this one holds.
-    while let Some(record) = block.get(at..at + rec_len)
-        && let Some(header) = record.first_chunk::<HEADER_LEN>()
-        && let Some(end) = record[HEADER_LEN..][..len].last_chunk::<4>()
-    {
+    // Without a branch: several records are looked at together, and none of their places hangs on what another holds.
+    let is_passed = |record: &[u8]| {
+        let end = record.get(HEADER_LEN + len - 4..HEADER_LEN + len);
+        let (Some(header), Some(end)) =
+            (record.first_chunk::<HEADER_LEN>(), end.and_then(|end| end.first_chunk::<4>()))
+        else {
+            return false;
+        };
         let header = u64::from_le_bytes(*header);
         let name_len = (header >> 48 & 0xff) as usize;
-        let is_alike = (header >> 32 & 0xffff) as usize == rec_len
-            && ((name_len + 3) & !3) == padded
-            && header & 0xffff_ffff != 0;
-        if !is_alike || (name_len == len && u32::from_le_bytes(*end) == end_of_name) {
+        let is_alike = (header >> 32 & 0xffff == rec_len as u64)
+            & ((name_len + 3) & !3 == padded)
+            & (header & 0xffff_ffff != 0);
+        is_alike & ((name_len != len) | (u32::from_le_bytes(*end) != end_of_name))
+    };
+    let Some(rest) = block.get(from..) else { return from };
+    let mut passed = 0;
+    for records in rest.chunks_exact(TOGETHER * rec_len) {
+        let all = records.chunks_exact(rec_len).fold(true, |all, record| all & is_passed(record));
+        if !all {
             break;
         }
-        at += rec_len;
+        passed += TOGETHER;
     }
-    at
+    let left = rest[passed * rec_len..].chunks_exact(rec_len).take(TOGETHER);
+    passed += left.take_while(|record| is_passed(record)).count();
+    from + passed * rec_len
 }
