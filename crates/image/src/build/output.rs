@@ -67,7 +67,8 @@ impl Output {
             drop(OpenOptions::new().write(true).open(path)?);
         }
         let unnamed = NewFile::create(path).map_err(failed(path, "create it"))?;
-        let device = options.size(bytes).open(unnamed.way())?;
+        unnamed.file().set_len(bytes).map_err(failed(path, "make it so long"))?;
+        let device = options.open(unnamed.way())?;
         Ok(Self::New { path: unnamed.path().to_owned(), device, unnamed })
     }
 
