@@ -187,3 +187,62 @@ fn blocks_have_one_owner_in_random_schedules() {
     let base = std::fs::read(image.path()).unwrap();
     run(RandomScheduler::new(60), move || threads_allocate(&base, 4));
 }
+
+/// Bytes of a piece of the file that several threads change: not whole blocks.
+const PIECE: usize = 1500;
+
+/// One thread writes the delayed data of a file again and again, which gives up its lock meanwhile; others write over data that are on
+/// their way, delay further data and cut the file. Each sees what it wrote, and in the end all of it is there.
+fn threads_change_data_on_their_way(base: &[u8]) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
+    let volume = Arc::new(opened(&device));
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    volume.write(file, 0, &[1; 4 * PIECE]).unwrap();
+    let syncer = {
+        let volume = volume.clone();
+        thread::spawn(move || {
+            for _ in 0..2 {
+                volume.sync().unwrap();
+            }
+        })
+    };
+    let writers = [0, 4].map(|place| {
+        let volume = volume.clone();
+        thread::spawn(move || {
+            for fill in [2, 3] {
+                let at = (place * PIECE) as u64;
+                assert_eq!(volume.write(file, at, &[fill; PIECE]).unwrap(), PIECE);
+                let mut found = [0; PIECE];
+                assert_eq!(volume.read(file, at, &mut found).unwrap(), PIECE);
+                assert_eq!(found, [fill; PIECE], "at {at}");
+            }
+        })
+    });
+    for worker in writers.into_iter().chain([syncer]) {
+        worker.join().unwrap();
+    }
+    let cutter = {
+        let volume = volume.clone();
+        thread::spawn(move || volume.truncate(file, 2 * PIECE as u64).unwrap())
+    };
+    volume.sync().unwrap();
+    cutter.join().unwrap();
+    assert_eq!(volume.reserved_space(), 0);
+    let Some(volume) = Arc::into_inner(volume) else { panic!("everybody has ended") };
+    volume.close().unwrap();
+    let volume = Volume::open(device).unwrap();
+    let mut found = vec![0; 8 * PIECE];
+    let count = volume.read(file, 0, &mut found).unwrap();
+    assert_eq!(found[..count], [[3; PIECE], [1; PIECE]].concat());
+}
+
+#[test]
+fn data_on_their_way_are_kept_in_random_schedules() {
+    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
+    let image = match TempImage::by_mke2fs(4 << 20, &options) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let base = std::fs::read(image.path()).unwrap();
+    run(RandomScheduler::new(60), move || threads_change_data_on_their_way(&base));
+}
