@@ -5,12 +5,16 @@ use crate::judge::{Judge, Judgement, Notes};
 use crate::pass1::{PolicyTable, Usage};
 use crate::report::{Census, Jump, Options, Outcome, PassFigures, Report};
 use crate::store::{CheckError, Store};
-use crate::tables::{BlockTable, Budget, DirBlock, DirTable, EaInodes, InodeTable, XattrBlocks};
+use crate::tables::{
+    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind,
+    Window, Windows, XattrBlocks,
+};
 use extant_device::sync::Mutex;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{State, Superblock};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What one round knows.
 pub(crate) struct Check<'a> {
@@ -20,6 +24,10 @@ pub(crate) struct Check<'a> {
     pub(crate) descs: Vec<GroupDesc>,
     pub(crate) judge: &'a dyn Judge,
     pub(crate) options: &'a Options,
+    /// The groups whose facts this round keeps.
+    pub(crate) window: Window,
+    /// What the windows before counted.
+    pub(crate) carry: Carry,
     pub(crate) budget: Budget,
     pub(crate) blocks: BlockTable,
     pub(crate) inodes: InodeTable,
@@ -54,6 +62,8 @@ impl<'a> Check<'a> {
         store: &'a Store,
         judge: &'a dyn Judge,
         options: &'a Options,
+        window: Window,
+        carry: Carry,
     ) -> Result<Self, CheckError> {
         let geometry = store.geometry();
         let mut check = Self {
@@ -64,8 +74,10 @@ impl<'a> Check<'a> {
             judge,
             options,
             budget: Budget::new(options.memory),
-            blocks: BlockTable::new(geometry, &extant_layout::RunSet::new()),
-            inodes: InodeTable::new(geometry),
+            blocks: BlockTable::new(geometry, &extant_layout::RunSet::new(), &window),
+            inodes: InodeTable::new(geometry, &window),
+            window,
+            carry,
             dirs: DirTable::default(),
             dir_blocks: Vec::new(),
             xattr_blocks: XattrBlocks::default(),
@@ -85,8 +97,9 @@ impl<'a> Check<'a> {
             passes: Vec::new(),
             progress_done: AtomicU64::new(0),
         };
+        check.budget.take(check.descs.len() * size_of::<GroupDesc>());
         let system = check.system_blocks()?;
-        check.blocks = BlockTable::new(geometry, &system);
+        check.blocks = BlockTable::new(geometry, &system, &check.window);
         check.bad = check.bad_blocks()?;
         check.has_bad_inodes = check.bad.count() > 0;
         Ok(check)
@@ -152,23 +165,26 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Worker threads for this round.
-    pub(crate) fn threads(&self) -> usize {
+    /// Worker threads for `shares` of work that are each worth a start of one.
+    fn threads(&self, shares: usize) -> usize {
         if self.is_repair() {
             return 1;
         }
-        match self.options.threads {
+        let allowed = match self.options.threads {
             0 => std::thread::available_parallelism().map_or(1, |count| count.get()),
             threads => threads,
-        }
+        };
+        allowed.min(shares.max(1))
     }
 
-    /// Runs `work` once in each of the round's threads.
+    /// Runs `work` once in each of the round's threads, of which there are no more than `shares` of work: to start one takes as long
+    /// as to check some hundred inodes.
     pub(crate) fn in_parallel<T: Send>(
         &self,
+        shares: usize,
         work: impl Fn() -> Result<T, CheckError> + Sync,
     ) -> Result<Vec<T>, CheckError> {
-        let threads = self.threads();
+        let threads = self.threads(shares);
         if threads <= 1 {
             return Ok(vec![work()?]);
         }
@@ -182,6 +198,34 @@ impl<'a> Check<'a> {
             }
             results.into_iter().collect()
         })
+    }
+
+    /// Does `work` for each number below `count`, in order in each of the round's threads.
+    pub(crate) fn for_all(
+        &self,
+        count: usize,
+        shares: usize,
+        work: impl Fn(usize) -> Result<(), CheckError> + Sync,
+    ) -> Result<(), CheckError> {
+        // Numbers that a thread takes at once: few enough that all threads are busy to the end.
+        let at_once = (count / 256).clamp(1, 256);
+        let next = AtomicUsize::new(0);
+        let failed = Mutex::new(None);
+        self.in_parallel(shares, || {
+            loop {
+                let start = next.fetch_add(at_once, Relaxed);
+                if start >= count || failed.lock().is_some() {
+                    return Ok(());
+                }
+                for at in start..count.min(start + at_once) {
+                    if let Err(error) = work(at) {
+                        failed.lock().get_or_insert(error);
+                        return Ok(());
+                    }
+                }
+            }
+        })?;
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     pub(crate) fn progress(&self, pass: Pass, more: u64, whole: u64) {
@@ -228,7 +272,31 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         self.timed(5, Self::pass5)?;
+        if !self.window.is_last {
+            return Ok(());
+        }
         self.timed(6, Self::pass6)
+    }
+
+    /// What an inode is, in the window or not.
+    pub(crate) fn kind_of(&self, ino: InodeNo) -> Result<Option<Kind>, CheckError> {
+        if self.inodes.is_in_window(ino) {
+            return Ok(self.inodes.state(ino).map(|state| state.kind()));
+        }
+        if !self.inodes.is_used(ino) {
+            return Ok(None);
+        }
+        let record = self.record(ino)?;
+        Ok(Some(Kind::of_mode(u16::from_le_bytes([record[0], record[1]]))))
+    }
+
+    /// What the next window is told.
+    fn carry(&self) -> Carry {
+        let mut carry = self.carry.clone();
+        if let Some(twice) = self.blocks.twice() {
+            carry.twice |= twice;
+        }
+        carry
     }
 
     /// The record of an inode that is known to exist.
@@ -246,6 +314,7 @@ impl<'a> Check<'a> {
             census: self.census,
             jumps: self.jumps,
             memory: self.budget.peak(),
+            windows: 1,
             loose_marks: {
                 let mut marks = self.loose_marks.into_inner();
                 marks.sort_unstable();
@@ -258,24 +327,78 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Looks at everything and changes nothing. What is found is in the order of passes and places, whatever the threads.
+/// Looks at everything and changes nothing. What is found is in the order of passes and places, whatever the threads and the
+/// memory.
 ///
 /// # Errors
-/// The device failed, or the tables need more memory than allowed.
+/// The device failed, or what must be kept of the whole volume takes more memory than allowed.
 pub fn look(store: &Store, options: &Options) -> Result<Report, CheckError> {
-    let notes = Notes::default();
-    let mut check = Check::new(store, &notes, options)?;
-    check.run()?;
-    let mut report = check.into_report(Vec::new());
-    report.outcomes = notes
-        .into_sorted()
-        .into_iter()
-        .map(|finding| Outcome { finding, repaired: false })
-        .collect();
+    look_within(store, options, &mut Windows::plan(store, options))
+}
+
+/// Looks through windows, and through smaller ones where they turn out to be too large.
+fn look_within(
+    store: &Store,
+    options: &Options,
+    windows: &mut Windows,
+) -> Result<Report, CheckError> {
+    loop {
+        match look_through(store, options, windows) {
+            Err(CheckError::Memory { .. }) if windows.shrink() => {}
+            other => return other,
+        }
+    }
+}
+
+fn look_through(
+    store: &Store,
+    options: &Options,
+    windows: &Windows,
+) -> Result<Report, CheckError> {
+    let mut found: Vec<Finding> = Vec::new();
+    let mut whole: Option<Report> = None;
+    let mut carry = Carry::default();
+    for at in 0..windows.count() {
+        let notes = Notes::default();
+        let mut check = Check::new(store, &notes, options, windows.get(at), carry)?;
+        check.run()?;
+        carry = check.carry();
+        let report = check.into_report(Vec::new());
+        found = match at {
+            0 => notes.into_sorted(),
+            _ => united(found, notes.into_sorted()),
+        };
+        whole = Some(match whole {
+            None => report,
+            Some(before) => report.after(before),
+        });
+    }
+    let mut report = whole.unwrap_or_default();
+    report.windows = windows.count();
+    report.outcomes =
+        found.into_iter().map(|finding| Outcome { finding, repaired: false }).collect();
     report.errors_left =
         report.outcomes.iter().any(|outcome| outcome.finding.code.row().severity > Severity::Note);
     report.found_errors = report.outcomes.iter().any(|it| it.finding.code.is_correction());
     Ok(report)
+}
+
+/// Findings of two windows, both sorted: what both found, each tells of the same.
+fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
+    let mut all = Vec::with_capacity(left.len().max(right.len()));
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+        match one.order().cmp(&other.order()) {
+            Ordering::Less => all.extend(left.next()),
+            Ordering::Greater => all.extend(right.next()),
+            Ordering::Equal => {
+                all.extend(left.next());
+                right.next();
+            }
+        }
+    }
+    all.extend(left.chain(right));
+    all
 }
 
 /// Establishes the high-water marks of a sound volume as far down as its inodes allow (document 004). No finding: a mark that
@@ -299,6 +422,52 @@ fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError
 /// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
 const MAX_RESTARTS: u32 = 100;
 
+/// Repairs once what can be repaired in each window; how much that was. After a repair that makes the tables wrong, the window is
+/// begun again.
+fn repair_round(
+    store: &mut Store,
+    options: &Options,
+    judge: &dyn Judge,
+    windows: &mut Windows,
+    outcomes: &mut Vec<Outcome>,
+    restarts: &mut u32,
+) -> Result<u64, CheckError> {
+    let (mut at, mut all, mut carry) = (0, 0, Carry::default());
+    while at < windows.count() {
+        let mut check = Check::new(store, judge, options, windows.get(at), carry.clone())?;
+        let result = check.run();
+        let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
+        outcomes.append(&mut check.outcomes.lock());
+        let told = check.carry();
+        drop(check);
+        all += repaired;
+        match result {
+            Err(CheckError::Stopped) => {
+                store.flush()?;
+                return Err(CheckError::Stopped);
+            }
+            Err(CheckError::Memory { .. }) if windows.shrink() => {
+                (at, carry) = (0, Carry::default());
+                continue;
+            }
+            other => other?,
+        }
+        store.flush()?;
+        store.reload()?;
+        let is_other = !windows.fit(store.geometry());
+        if (is_other || restart && repaired > 0) && *restarts < MAX_RESTARTS {
+            *restarts += 1;
+            if is_other {
+                *windows = Windows::plan(store, options);
+                (at, carry) = (0, Carry::default());
+            }
+            continue;
+        }
+        (at, carry) = (at + 1, told);
+    }
+    Ok(all)
+}
+
 /// Looks, and repairs what `judge` accepts, until a look finds nothing more, nothing more is accepted, or the rounds are used
 /// up. While repairs are under way the volume is marked as not clean; in the end it is clean if nothing is left. Times of
 /// checks and mount counts are the caller's to set.
@@ -310,7 +479,8 @@ pub fn repair(
     options: &Options,
     judge: &dyn Judge,
 ) -> Result<Report, CheckError> {
-    let mut report = look(store, options)?;
+    let mut windows = Windows::plan(store, options);
+    let mut report = look_within(store, options, &mut windows)?;
     let found_errors = report.found_errors;
     if !judge.may_repair() {
         return Ok(report);
@@ -321,30 +491,16 @@ pub fn repair(
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
     while (forced || !report.outcomes.is_empty()) && rounds < options.rounds {
         forced = false;
-        let mut check = Check::new(store, judge, options)?;
-        let result = check.run();
-        let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
-        outcomes.append(&mut check.outcomes.lock());
-        drop(check);
-        if let Err(CheckError::Stopped) = result {
-            store.flush()?;
-            return Err(CheckError::Stopped);
-        }
-        result?;
-        store.flush()?;
-        store.reload()?;
+        let repaired =
+            repair_round(store, options, judge, &mut windows, &mut outcomes, &mut restarts)?;
         unseen += repaired;
-        if restart && repaired > 0 && restarts < MAX_RESTARTS {
-            restarts += 1;
-            continue;
-        }
         rounds += 1;
         if unseen == 0 {
             break;
         }
         unseen = 0;
         let before = std::mem::take(&mut report.outcomes);
-        report = look(store, options)?;
+        report = look_within(store, options, &mut windows)?;
         if before == report.outcomes {
             break; // nothing that was done helped
         }

@@ -7,15 +7,19 @@ mod rebuild;
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use crate::tables::{DirFlags, Kind};
+use crate::tables::{DirFlags, DirInfo, Kind};
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::DirEntry;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Directories that are worth the start of a thread.
+const SHARE: usize = 2048;
+/// Steps to the root that are followed without a look for circles.
+const MAX_DEPTH: usize = 128;
+
 impl Check<'_> {
     pub(crate) fn pass3(&mut self) -> Result<(), CheckError> {
-        let has_root =
-            self.inodes.state(InodeNo::ROOT).is_some_and(|state| state.kind() == Kind::Directory);
+        let has_root = self.kind_of(InodeNo::ROOT)? == Some(Kind::Directory);
         if !has_root {
             let finding = Finding::new(Code::RootMissing).inode(InodeNo::ROOT);
             if self.ask(finding)? {
@@ -32,17 +36,43 @@ impl Check<'_> {
         if self.must_restart() {
             return Ok(());
         }
+        let count = self.dirs.len();
+        self.for_all(count, count / SHARE, |at| {
+            let dir = self.dirs.at(at).filter(|dir| self.inodes.is_used(dir.inode));
+            if let Some(dir) = dir {
+                self.follow_to_root(dir);
+            }
+            Ok(())
+        })?;
         for dir in self.dirs.iter() {
-            if self.inodes.is_used(dir.inode) {
+            if !dir.has(DirFlags::CONNECTED) && self.inodes.is_used(dir.inode) {
                 self.check_connected(dir.inode)?;
             }
         }
-        for dir in self.dirs.iter() {
-            if self.inodes.is_used(dir.inode) {
-                self.check_parent(dir.inode)?;
-            }
-        }
+        self.for_all(count, count / SHARE, |at| match self.dirs.at(at) {
+            Some(dir) if self.inodes.is_used(dir.inode) => self.check_parent(dir),
+            _ => Ok(()),
+        })?;
         self.rebuild_directories()
+    }
+
+    /// Marks the directories on the way to the root, where there is one that is not very long. Any number of threads does this at
+    /// once: what is marked in the end does not depend on them.
+    fn follow_to_root(&self, dir: &DirInfo) {
+        let mut way = [dir; MAX_DEPTH];
+        let mut steps = 0;
+        let mut at = dir;
+        while !at.has(DirFlags::CONNECTED) {
+            let parent = at.parent();
+            let above = self.dirs.get(parent).filter(|_| self.inodes.is_used(parent));
+            let (Some(above), Some(step)) = (above, way.get_mut(steps)) else { return };
+            *step = at;
+            steps += 1;
+            at = above;
+        }
+        for dir in &way[..steps] {
+            dir.set(DirFlags::CONNECTED);
+        }
     }
 
     /// Follows the parents up to one that is known to hang from the root. Where the way ends or closes, the first directory of
@@ -92,8 +122,8 @@ impl Check<'_> {
     }
 
     /// `..` names the directory that has the entry.
-    fn check_parent(&self, ino: InodeNo) -> Result<(), CheckError> {
-        let Some(dir) = self.dirs.get(ino) else { return Ok(()) };
+    fn check_parent(&self, dir: &DirInfo) -> Result<(), CheckError> {
+        let ino = dir.inode;
         let (found, expected) = (dir.dotdot(), dir.parent());
         if found == expected || expected.0 == 0 {
             return Ok(());

@@ -4,46 +4,34 @@ use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind, Mark};
-use extant_device::sync::Mutex;
 use extant_ondisk::inode::{Inode, InodeFlags, MANY_LINKS};
 use extant_ondisk::{GroupNo, InodeNo, RoCompatFeatures};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Links that a directory's count goes up to.
 const MAX_LINKS: u32 = 65000;
+/// Inodes that are worth the start of a thread.
+const SHARE: u64 = 1 << 16;
 
 impl Check<'_> {
     pub(crate) fn pass4(&mut self) -> Result<(), CheckError> {
+        let groups = self.window.groups.clone();
+        let whole = u64::from(groups.end - groups.start);
+        let shares = usize::try_from(self.inodes.all_opened() / SHARE).unwrap_or(usize::MAX);
         let this: &Self = self;
-        let next = AtomicU32::new(0);
-        let failed = Mutex::new(None);
-        this.in_parallel(|| {
+        this.for_all((groups.end - groups.start) as usize, shares, |at| {
             let mut wrong = Vec::new();
-            loop {
-                let group = next.fetch_add(1, Relaxed);
-                if group >= this.geometry.groups_count || failed.lock().is_some() {
-                    return Ok(());
+            this.inodes.for_used(GroupNo(groups.start + at as u32), |ino, state, links| {
+                let is_special = state.has(Mark::EA_INODE) || state.has(Mark::SUSPECT);
+                if state.names() != u32::from(links) || is_special {
+                    wrong.push(ino);
                 }
-                wrong.clear();
-                this.inodes.for_used(GroupNo(group), |ino, state, links| {
-                    let is_special = state.has(Mark::EA_INODE) || state.has(Mark::SUSPECT);
-                    if state.names() != u32::from(links) || is_special {
-                        wrong.push(ino);
-                    }
-                });
-                for &ino in &wrong {
-                    if let Err(error) = this.check_links(ino) {
-                        failed.lock().get_or_insert(error);
-                        return Ok(());
-                    }
-                }
-                this.progress(4, 1, u64::from(this.geometry.groups_count));
+            });
+            for ino in wrong {
+                this.check_links(ino)?;
             }
-        })?;
-        match failed.into_inner() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+            this.progress(4, 1, whole);
+            Ok(())
+        })
     }
 
     /// Inodes that no name leads to and that are in use all the same.

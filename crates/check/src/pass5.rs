@@ -13,7 +13,10 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Groups that a worker takes at once.
-const UNIT: u32 = 64;
+const UNIT: u32 = 16;
+/// Groups with bitmaps, and groups without, that are worth the start of a thread.
+const SHARE: usize = 32;
+const UNUSED_SHARE: usize = 4096;
 /// Differences named in one finding at most.
 const NAMED: usize = 60;
 
@@ -27,10 +30,12 @@ struct Sums {
 impl Check<'_> {
     pub(crate) fn pass5(&mut self) -> Result<(), CheckError> {
         let this: &Self = self;
-        let next = AtomicU32::new(0);
+        let window = self.window.groups.clone();
+        let groups = window.end;
+        let next = AtomicU32::new(window.start);
         let failed = Mutex::new(None);
-        let groups = self.geometry.groups_count;
-        let sums = this.in_parallel(|| {
+        let whole = u64::from(window.end - window.start);
+        let sums = this.in_parallel(this.shares_of(window), || {
             let mut sums = Sums::default();
             let mut buffers =
                 [vec![0; this.geometry.block_len()], vec![0; this.geometry.block_len()]];
@@ -45,7 +50,7 @@ impl Check<'_> {
                         return Ok(sums);
                     }
                 }
-                this.progress(5, u64::from(UNIT), u64::from(groups));
+                this.progress(5, u64::from(UNIT), whole);
             }
         })?;
         if let Some(error) = failed.into_inner() {
@@ -56,9 +61,24 @@ impl Check<'_> {
             sum.free_clusters += part.free_clusters;
             sum.free_inodes += part.free_inodes;
         }
+        sum.free_clusters += self.carry.free_clusters;
+        sum.free_inodes += self.carry.free_inodes;
+        if !self.window.is_last {
+            (self.carry.free_clusters, self.carry.free_inodes) =
+                (sum.free_clusters, sum.free_inodes);
+            return Ok(());
+        }
         self.census.blocks = (self.geometry.clusters_count() - sum.free_clusters)
             * u64::from(self.geometry.blocks_per_cluster);
         self.check_totals(sum)
+    }
+
+    /// How many threads have enough to do.
+    fn shares_of(&self, window: std::ops::Range<u32>) -> usize {
+        let descs = &self.descs[window.start as usize..window.end as usize];
+        let is_unused = |desc: &&GroupDesc| desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        let unused = descs.iter().filter(is_unused).count();
+        (descs.len() - unused) / SHARE + unused / UNUSED_SHARE
     }
 
     fn check_totals(&self, sums: Sums) -> Result<(), CheckError> {

@@ -3,13 +3,15 @@
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use extant_ondisk::inode::Inode;
+use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::quota::{
     QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
 };
 use extant_ondisk::{BlockNo, FormatError, InodeNo, RoCompatFeatures};
 use std::collections::BTreeMap;
 
+/// Mode of a quota file.
+const QUOTA_FILE: u16 = 0x8000 | 0o600;
 /// Quota files beyond this many bytes are none.
 const MAX_QUOTA_FILE: u64 = 1 << 30;
 
@@ -47,7 +49,8 @@ impl Check<'_> {
     /// After all shared blocks were copied the volume may be written like any other.
     fn finish_unsharing(&self) -> Result<(), CheckError> {
         let may_share = self.geometry.has_ro_compat(RoCompatFeatures::SHARED_BLOCKS);
-        if !may_share || !self.options.unshare_blocks || self.blocks.twice().is_some() {
+        let is_left = self.blocks.twice().is_some() || !self.carry.twice.is_empty();
+        if !may_share || !self.options.unshare_blocks || is_left {
             return Ok(());
         }
         if self.ask(Finding::new(Code::SharedBlocksDone))? {
@@ -70,6 +73,9 @@ impl Check<'_> {
             Ok(records) => {
                 let Some(detail) = quota_difference(&records, usage) else { return Ok(()) };
                 (Finding::new(Code::QuotaWrong).inode(ino).detail(detail), records)
+            }
+            Err(_) if self.is_lost(ino)? => {
+                (Finding::new(Code::QuotaInodeLost).inode(ino), Vec::new())
             }
             Err(error) => {
                 let detail = error.to_string();
@@ -94,6 +100,14 @@ impl Check<'_> {
             .filter(|record| *record != QuotaRecord { id: record.id, ..Default::default() })
             .collect();
         self.write_quota(kind, ino, &records)
+    }
+
+    /// Whether the inode of a quota file is that of no file.
+    fn is_lost(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        let record = self.record(ino)?;
+        Ok(Inode::decode(&record, ino, self.geometry).is_ok_and(|inode| {
+            inode.links == 0 || inode.file_type() != Some(FileType::Regular)
+        }))
     }
 
     /// The records of a quota file, or why it has none.
@@ -142,6 +156,11 @@ impl Check<'_> {
         let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(()) };
         if inode.is_inline() {
             return Ok(());
+        }
+        if self.is_lost(ino)? {
+            let Some(fresh) = self.fresh_inode(ino, QUOTA_FILE) else { return Ok(()) };
+            (record, inode) = fresh;
+            self.need_restart();
         }
         let block_len = self.geometry.block_len();
         let needed = bytes.len().div_ceil(block_len) as u64;

@@ -18,8 +18,12 @@ pub type Progress = dyn Fn(Pass, u64, u64) + Send + Sync;
 pub struct Options {
     /// Threads of the look: 0 for as many as the machine has cores.
     pub threads: usize,
-    /// Bytes that the tables may take; `None` for as much as needed.
+    /// Bytes that the tables may take; `None` for as much as needed. Where all tables take more, the passes run several times, each
+    /// time for some groups.
     pub memory: Option<u64>,
+    /// The passes run twice, each time with the tables of half of what is in use, whatever memory there is
+    /// (`-E no_inode_count_fullmap`).
+    pub in_parts: bool,
     /// Rebuild all directories (`-D`).
     pub optimize_directories: bool,
     /// Rounds of repair at most; what is left then is left.
@@ -47,6 +51,7 @@ impl Default for Options {
         Self {
             threads: 0,
             memory: None,
+            in_parts: false,
             optimize_directories: false,
             rounds: 8,
             unshare_blocks: false,
@@ -204,6 +209,9 @@ pub struct Report {
     pub jumps: Vec<Jump>,
     /// Bytes that the tables took at most.
     pub memory: u64,
+    /// How often the passes went over the disk, each time for other groups: once, unless [`Options::memory`] is less than the
+    /// tables of all groups take.
+    pub windows: usize,
     /// Whether the first look found an error: where it did not, what a repair then does is work that was asked for.
     pub found_errors: bool,
     /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
@@ -212,4 +220,25 @@ pub struct Report {
     pub changed: bool,
     /// Whether something is left that is worse than a note.
     pub errors_left: bool,
+}
+
+impl Report {
+    /// The report of a window, with what windows before it counted.
+    pub(crate) fn after(mut self, before: Self) -> Self {
+        for figures in &before.passes {
+            match self.passes.iter_mut().find(|it| it.pass == figures.pass) {
+                Some(sum) => {
+                    sum.time += figures.time;
+                    sum.traffic.read += figures.traffic.read;
+                    sum.traffic.written += figures.traffic.written;
+                }
+                None => self.passes.push(*figures),
+            }
+        }
+        self.memory = self.memory.max(before.memory);
+        let mut marks = before.loose_marks;
+        marks.append(&mut self.loose_marks);
+        self.loose_marks = marks;
+        self
+    }
 }

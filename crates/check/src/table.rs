@@ -87,8 +87,6 @@ findings! {
     GroupDescInvalid: 0, Damage, "Group descriptor {group} looks bad ({detail}), trying backup blocks...", "Fix", true;
     /// One of a group's tables lies off the volume, and there is no backup.
     GroupTablePlace: 0, Safe, "Group {group}'s {detail} at {block} is off the volume; it belongs at {expected}.", "Relocate", true;
-    /// One of a group's tables lies off the volume, and nobody knows where it belongs.
-    GroupTableLost: 0, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is not known.", "", true;
     /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it, or where makers put it.
     GroupTableMoved: 0, Damage, "Group {group}'s {detail} is not at {block}; it is at {expected}.", "Fix", true;
     /// A group's descriptor checksum does not match.
@@ -123,6 +121,8 @@ findings! {
     OrphanListLeftover: 1, Damage, "Inode {inode} was part of a corrupted orphan linked list.", "Fix", true;
     /// A directory of no length.
     ZeroLengthDirectory: 1, Damage, "Inode {inode} is a zero-length directory.", "Clear", true;
+    /// One of a group's tables lies off the volume, and where it belongs there is something else.
+    GroupTableLost: 1, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is taken.", "Make a new one", true;
     /// A bitmap or inode table lies on something else of the volume's own.
     TableConflict: 1, Damage, "Group {group}'s {detail} at {block} conflicts with some other fs block.", "Relocate", true;
     /// A bitmap or inode table lies in a bad block.
@@ -426,6 +426,8 @@ findings! {
     LargeFileFeatureMissing: 6, Safe, "Filesystem contains large files, but lacks LARGE_FILE flag in superblock.", "Fix", true;
     /// A quota file counts something else than what is in use.
     QuotaWrong: 6, Safe, "Quota usage of {detail} inconsistent.", "Update quota info", true;
+    /// The inode of a quota file is no file, or not in use.
+    QuotaInodeLost: 6, Safe, "The quota file is lost: inode {inode} is none.", "Make it anew", true;
     /// A quota file is broken.
     QuotaFileCorrupt: 6, Safe, "Quota file of inode {inode} is corrupt: {detail}.", "Recreate", true;
     /// A journal is made in the place of the one that was taken off.

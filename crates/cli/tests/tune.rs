@@ -245,6 +245,91 @@ fn features_of_an_ext2_volume_change_as_with_tune2fs() {
     );
 }
 
+/// Every feature that tune2fs(8) names, and those that it refuses.
+const FEATURES: [&str; 32] = [
+    "64bit",
+    "bigalloc",
+    "casefold",
+    "dir_index",
+    "dir_nlink",
+    "dir_prealloc",
+    "ea_inode",
+    "encrypt",
+    "ext_attr",
+    "extent",
+    "extra_isize",
+    "fast_commit",
+    "filetype",
+    "flex_bg",
+    "has_journal",
+    "huge_file",
+    "inline_data",
+    "large_dir",
+    "large_file",
+    "meta_bg",
+    "metadata_csum",
+    "metadata_csum_seed",
+    "mmp",
+    "orphan_file",
+    "project",
+    "quota",
+    "read-only",
+    "resize_inode",
+    "sparse_super",
+    "sparse_super2",
+    "stable_inodes",
+    "uninit_bg",
+];
+
+/// What each feature is tried on: hardly any, all that mke2fs sets with some more, clusters.
+const BASES: [(&str, &[&str]); 4] = [
+    ("bare", &["-t", "ext2", "-I", "256", "-O", "none,filetype"]),
+    ("rev 0", &["-t", "ext2", "-r", "0", "-b", "1024"]),
+    ("rich", &["-t", "ext4", "-O", "quota,project,ea_inode,casefold,metadata_csum_seed,large_dir"]),
+    ("clusters", &["-t", "ext4", "-C", "16384", "-O", "bigalloc,^resize_inode"]),
+];
+
+/// Sets and clears each of `features` on a base.
+fn try_features(at: usize, features: &[&str]) {
+    if let Some(why) = needed() {
+        return skipped(why);
+    }
+    let (name, args) = BASES[at];
+    let base = base(name, args).expect("mke2fs makes it");
+    let words: Vec<String> = features
+        .iter()
+        .flat_map(|feature| [format!("-O {feature}"), format!("-O ^{feature}")])
+        .collect();
+    compare(&base, &words.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// All of them where that is asked for, else every fourth.
+fn try_base(at: usize) {
+    let few: Vec<&str> = FEATURES.iter().copied().skip(at).step_by(BASES.len()).collect();
+    let all = std::env::var_os("EXTANT_SLOW").is_some();
+    try_features(at, if all { &FEATURES } else { &few });
+}
+
+#[test]
+fn features_of_a_bare_volume_change_as_with_tune2fs() {
+    try_base(0);
+}
+
+#[test]
+fn features_of_a_volume_of_revision_0_change_as_with_tune2fs() {
+    try_base(1);
+}
+
+#[test]
+fn features_of_a_rich_volume_change_as_with_tune2fs() {
+    try_base(2);
+}
+
+#[test]
+fn features_of_a_volume_with_clusters_change_as_with_tune2fs() {
+    try_base(3);
+}
+
 /// The other way round: what a volume has is taken off. tune2fs leaves the checksums of an orphan file wrong, and an orphan
 /// file without a journal, so these are judged by e2fsck and the kernel alone.
 #[test]

@@ -150,13 +150,13 @@ impl Front<'_> {
         let range = start..start + u64::from(geometry.group_blocks(group));
         let free = || taken.first_fit(range, length).map(BlockNo);
         let new = guessed.filter(fits).or_else(|| if length == 1 { free() } else { None });
-        let found = place(&self.desc(group), name);
-        let finding =
-            Finding::new(Code::GroupTablePlace).group(group).block(found).detail(name.to_owned());
-        let Some(new) = new else {
-            return self.tell(Finding { code: Code::GroupTableLost, ..finding });
-        };
-        let finding = finding.expected(new.0);
+        // Where nothing fits, pass 1 makes a new table: it knows what is free.
+        let Some(new) = new else { return Ok(()) };
+        let finding = Finding::new(Code::GroupTablePlace)
+            .group(group)
+            .block(place(&self.desc(group), name))
+            .expected(new.0)
+            .detail(name.to_owned());
         let is_accepted = self.ask(finding)?;
         self.settle(group, is_accepted, |desc| {
             set_place(desc, name, new);

@@ -10,14 +10,24 @@ use extant_ondisk::inode::Inode;
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, RoCompatFeatures, xattr};
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Blocks named in one finding at most.
 const NAMED: usize = 40;
+/// What an owner takes beside its clusters, in numbers of 8 bytes.
+const OWNER: usize = 6;
 
 impl Check<'_> {
     pub(super) fn resolve_multiply_claimed(&self) -> Result<(), CheckError> {
-        let Some(twice) = self.blocks.twice() else { return Ok(()) };
+        if !self.is_repair() && !self.window.is_last {
+            return Ok(()); // the last window knows what all others met
+        }
+        let mut twice = self.blocks.twice().unwrap_or_default();
+        if !self.is_repair() {
+            twice |= &self.carry.twice;
+        }
+        if twice.is_empty() {
+            return Ok(());
+        }
         let may_share = self.geometry.has_ro_compat(RoCompatFeatures::SHARED_BLOCKS);
         if may_share && !self.options.unshare_blocks {
             return Ok(());
@@ -77,10 +87,14 @@ impl Check<'_> {
     /// Blocks that are shared on purpose are no flaw; that there is no room for copies is one.
     fn check_room_for_copies(&self, claims: &BTreeMap<u64, u32>) -> Result<(), CheckError> {
         let needed: u64 = claims.values().map(|count| u64::from(count.saturating_sub(1))).sum();
-        let used: u64 = (0..self.geometry.groups_count)
-            .map(|group| u64::from(self.blocks.count(GroupNo(group))))
+        let free: u64 = self
+            .window
+            .groups
+            .clone()
+            .map(|group| (self.geometry.group_clusters(GroupNo(group)), GroupNo(group)))
+            .map(|(clusters, group)| u64::from(clusters.saturating_sub(self.blocks.count(group))))
             .sum();
-        let free = self.geometry.clusters_count().saturating_sub(used);
+        let free = free + self.carry.free_clusters;
         if needed > free {
             let detail = format!("{needed} clusters are needed, {free} are free");
             self.tell(Finding::new(Code::CloneFailed).detail(detail))?;
@@ -112,33 +126,19 @@ impl Check<'_> {
         &self,
         twice: &RoaringTreemap,
     ) -> Result<BTreeMap<InodeNo, Vec<u64>>, CheckError> {
-        let next = AtomicU32::new(0);
-        let failed = Mutex::new(None);
-        let found = self.in_parallel(|| {
-            let mut found = Vec::new();
-            loop {
-                let group = next.fetch_add(1, Relaxed);
-                if group >= self.geometry.groups_count || failed.lock().is_some() {
-                    return Ok(found);
-                }
-                let mut used = Vec::new();
-                self.inodes.for_used(GroupNo(group), |ino, _, _| used.push(ino));
-                for ino in used {
-                    match self.claims_of(ino, twice) {
-                        Ok(clusters) if clusters.is_empty() => {}
-                        Ok(clusters) => found.push((ino, clusters)),
-                        Err(error) => {
-                            failed.lock().get_or_insert(error);
-                            return Ok(found);
-                        }
-                    }
+        let found = Mutex::new(BTreeMap::new());
+        let groups = self.geometry.groups_count as usize;
+        self.for_all(groups, groups, |group| {
+            for ino in self.inodes.used_of(GroupNo(group as u32)) {
+                let clusters = self.claims_of(ino, twice)?;
+                if !clusters.is_empty() {
+                    self.budget.take((clusters.len() + OWNER) * size_of::<u64>());
+                    found.lock().insert(ino, clusters);
                 }
             }
+            self.check_memory()
         })?;
-        match failed.into_inner() {
-            Some(error) => Err(error),
-            None => Ok(found.into_iter().flatten().collect()),
-        }
+        Ok(found.into_inner())
     }
 
     fn claims_of(&self, ino: InodeNo, twice: &RoaringTreemap) -> Result<Vec<u64>, CheckError> {

@@ -19,6 +19,8 @@ struct Walk {
     is_dir: bool,
     is_symlink: bool,
     is_bad_blocks: bool,
+    /// The cluster of the last block of the list.
+    last_bad: Option<ClusterNo>,
     dir_limit: u64,
     figures: MapFigures,
     illegal: u32,
@@ -42,6 +44,7 @@ impl Check<'_> {
             is_dir: visit.inode.is_dir(),
             is_symlink: visit.inode.file_type() == Some(FileType::Symlink),
             is_bad_blocks: visit.ino == InodeNo::BAD_BLOCKS,
+            last_bad: None,
             dir_limit: self.dir_limit(),
             figures: MapFigures::default(),
             illegal: 0,
@@ -226,16 +229,19 @@ impl Check<'_> {
         }
         let first = self.blocks.cluster_of(BlockNo(start)).0;
         let last = self.blocks.cluster_of(BlockNo(end - 1)).0;
-        walk.figures.clusters += last + 1 - first;
         if walk.is_bad_blocks {
+            // Each block of the list counts as a cluster, though several may lie in one.
+            walk.figures.clusters += end - start;
             // A bad block of the volume's own tables stays theirs.
             for cluster in (first..=last).map(ClusterNo) {
-                if !self.blocks.is_system(cluster) {
+                let is_claimed = walk.last_bad.replace(cluster) == Some(cluster);
+                if !is_claimed && !self.blocks.is_system(cluster) {
                     self.blocks.claim(cluster.0..cluster.0 + 1, &self.budget);
                 }
             }
             return;
         }
+        walk.figures.clusters += last + 1 - first;
         self.blocks.claim(first..last + 1, &self.budget);
     }
 }

@@ -156,7 +156,7 @@ impl Check<'_> {
     }
 
     /// Whether the record of an inode lies in a block that the bad blocks inode lists.
-    fn is_in_bad_block(&self, ino: InodeNo) -> bool {
+    pub(crate) fn is_in_bad_block(&self, ino: InodeNo) -> bool {
         if !self.has_bad_inodes {
             return false;
         }

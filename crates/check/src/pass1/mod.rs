@@ -47,6 +47,14 @@ pub(crate) struct Local {
     pub(crate) nodes: Vec<Vec<u8>>,
 }
 
+impl Local {
+    /// Bytes of what grows with directories.
+    fn bytes(&self) -> usize {
+        self.dirs.capacity() * size_of::<DirInfo>()
+            + self.dir_blocks.capacity() * size_of::<DirBlock>()
+    }
+}
+
 /// A part of one group's inode table.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -56,7 +64,12 @@ struct Piece {
     /// First inode of the piece, counted from 0 in the table; at a block's start.
     first: u32,
     count: u32,
+    /// Inodes of the whole group up to its high-water mark.
+    of_group: u32,
 }
+
+/// Inodes that are worth the start of a thread.
+const SHARE: u64 = 1024;
 
 impl Check<'_> {
     /// Pass 1, with 1B to 1D where blocks are claimed more than once.
@@ -72,9 +85,11 @@ impl Check<'_> {
         let ahead = usize::try_from(self.options.read_ahead / PIECE as u64).unwrap_or(usize::MAX);
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
-        let locals = this.in_parallel(|| {
+        let shares = usize::try_from(whole.div_ceil(SHARE)).unwrap_or(usize::MAX);
+        let locals = this.in_parallel(shares, || {
             let mut local = Local::default();
             let mut buffer = Vec::new();
+            let mut counted = 0;
             loop {
                 let at = next.fetch_add(1, Relaxed);
                 let Some(piece) = pieces.get(at) else { break };
@@ -84,12 +99,17 @@ impl Check<'_> {
                 if failed.lock().is_some() {
                     break;
                 }
-                if let Err(error) = this.check_piece(piece, &mut buffer, &mut local) {
+                let checked = this.check_piece(piece, &mut buffer, &mut local);
+                let bytes = local.bytes();
+                this.budget.take(bytes.saturating_sub(counted));
+                counted = bytes;
+                if let Err(error) = checked.and_then(|()| this.check_memory()) {
                     failed.lock().get_or_insert(error);
                     break;
                 }
                 this.progress(1, u64::from(piece.count), whole);
             }
+            local.dir_blocks.sort_unstable();
             Ok(local)
         })?;
         if let Some(error) = failed.into_inner() {
@@ -123,8 +143,8 @@ impl Check<'_> {
     fn merge(&mut self, locals: Vec<Local>) {
         let mut dirs = Vec::new();
         for mut local in locals {
-            dirs.append(&mut local.dirs);
-            self.dir_blocks.append(&mut local.dir_blocks);
+            join(&mut dirs, local.dirs);
+            join(&mut self.dir_blocks, local.dir_blocks);
             self.census.add(&local.census);
             self.jumps.append(&mut local.jumps);
             for (sum, more) in self.usage.iter_mut().zip(local.usage) {
@@ -137,8 +157,6 @@ impl Check<'_> {
         }
         // Stable: those of one inode stay in order.
         self.jumps.sort_by_key(|jump| jump.inode);
-        self.budget.take(dirs.len() * size_of::<DirInfo>());
-        self.budget.take(self.dir_blocks.len() * size_of::<DirBlock>());
         self.dirs = DirTable::new(dirs);
     }
 
@@ -156,10 +174,15 @@ impl Check<'_> {
             if used == 0 || !self.geometry.contains(desc.inode_table, table_blocks) {
                 continue;
             }
-            self.inodes.open(group, used, &self.budget);
             for first in (0..used).step_by(per_piece as usize) {
                 let count = per_piece.min(used - first);
-                pieces.push(Piece { group, table: desc.inode_table, first, count });
+                pieces.push(Piece {
+                    group,
+                    table: desc.inode_table,
+                    first,
+                    count,
+                    of_group: used,
+                });
             }
         }
         pieces
@@ -192,6 +215,7 @@ impl Check<'_> {
         local: &mut Local,
     ) -> Result<(), CheckError> {
         let geometry = self.geometry;
+        self.inodes.open(piece.group, piece.of_group, &self.budget);
         let size = usize::from(geometry.inode_size);
         let per_block = geometry.inodes_per_block();
         let blocks = self.blocks_of_piece(piece);
@@ -213,5 +237,14 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Appends to what may be empty, so that one worker's list is not copied.
+fn join<T>(all: &mut Vec<T>, mut more: Vec<T>) {
+    if all.is_empty() {
+        *all = more;
+    } else {
+        all.append(&mut more);
     }
 }

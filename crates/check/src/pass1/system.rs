@@ -51,7 +51,7 @@ impl Check<'_> {
         Ok(system)
     }
 
-    /// Tables on each other, on superblocks or in bad blocks: they are moved. Inode tables are looked at first, so that a bitmap
+    /// Tables on each other, on superblocks, in bad blocks, or off the volume: they are moved. Inode tables are looked at first, so that a bitmap
     /// gives way to them: it can be made anew.
     pub(crate) fn check_tables(&self) -> Result<(), CheckError> {
         let mut taken = self.fixed_blocks();
@@ -59,13 +59,14 @@ impl Check<'_> {
             for group in (0..self.geometry.groups_count).map(GroupNo) {
                 for table in self.tables_of(group) {
                     let (name, block, count) = table;
-                    // Off the volume: judged with the descriptors, before the passes.
-                    let is_next = (name != INODE_TABLE) == is_bitmap;
-                    if !is_next || !self.geometry.contains(block, count) {
+                    if (name != INODE_TABLE) != is_bitmap {
                         continue;
                     }
-                    let range = block.0..block.0 + count;
-                    let code = if !taken.is_free(range.clone()) {
+                    let is_lost = !self.geometry.contains(block, count);
+                    let range = if is_lost { 0..0 } else { block.0..block.0 + count };
+                    let code = if is_lost {
+                        Some(Code::GroupTableLost)
+                    } else if !taken.is_free(range.clone()) {
                         Some(Code::TableConflict)
                     } else {
                         let is_bad = is_bitmap && self.bad.contains(block.0);
@@ -89,7 +90,7 @@ impl Check<'_> {
 
     /// Moves a table to free blocks behind its group's start, or anywhere; false where there are none. Nothing is claimed yet, and
     /// the bitmaps are what is in doubt: all inodes are read for what files own. Blocks of an inode table that lie on what was
-    /// `taken` before hold no inodes.
+    /// `taken` before hold no inodes, and a table off the volume holds nothing.
     fn relocate(
         &self,
         group: GroupNo,
@@ -106,7 +107,8 @@ impl Check<'_> {
             .or_else(|| used.first_fit(first..self.geometry.blocks_count, count));
         let Some(new) = found else { return Ok(false) };
         for at in 0..count {
-            let bytes = if name == INODE_TABLE && taken.contains(old.0 + at) {
+            let is_lost = !self.geometry.contains(old, count);
+            let bytes = if is_lost || name == INODE_TABLE && taken.contains(old.0 + at) {
                 vec![0; self.geometry.block_len()]
             } else {
                 self.store.read(BlockNo(old.0 + at))?

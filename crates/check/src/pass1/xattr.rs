@@ -167,7 +167,7 @@ impl Check<'_> {
                         let cluster = self.geometry.cluster_size();
                         figures.ea_clusters += u64::from(value.size).div_ceil(cluster);
                         figures.ea_inodes += 1;
-                        self.ea_inodes.refer(value.inode);
+                        self.ea_inodes.refer(value.inode, &self.budget);
                     } else {
                         let found = u64::from(value.inode.0);
                         if self.ask(Finding::new(Code::EaValueInode).inode(ino).found(found))? {
@@ -260,7 +260,9 @@ impl Check<'_> {
             return Ok(());
         }
         let ino = visit.ino;
-        let known = self.xattr_blocks.refer(block, || self.check_shared_block(ino, block))?;
+        let known = self
+            .xattr_blocks
+            .refer(block, &self.budget, || self.check_shared_block(ino, block))?;
         if !known.is_sound {
             // Whoever meets it drops it: the content is lost for all.
             let finding = visit
@@ -394,7 +396,11 @@ impl Check<'_> {
                 return Ok(());
             }
         };
-        self.policies.note(visit.ino, &context[..policy_len]);
+        // Asked for by the entries of directories: the directory's and the inode's, which are judged in its window.
+        if visit.inode.is_dir() || self.inodes.is_in_window(visit.ino) {
+            self.budget.take(2 * size_of::<(InodeNo, u32)>());
+            self.policies.note(visit.ino, &context[..policy_len]);
+        }
         Ok(())
     }
 

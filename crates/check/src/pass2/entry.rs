@@ -188,7 +188,14 @@ impl Check<'_> {
             }
             return Ok(());
         }
+        let is_distant = !self.inodes.is_in_window(target);
+        if is_distant && self.is_in_bad_block(target) {
+            return Ok(());
+        }
         self.check_name(chain, bytes, record, rules)?;
+        if is_distant {
+            return self.check_distant(chain, bytes, record, rules, reader);
+        }
         let Some(slot) = self.inodes.slot(target).filter(|slot| slot.state().is_used()) else {
             return self.check_unknown(chain, bytes, record);
         };
@@ -223,6 +230,27 @@ impl Check<'_> {
             return Ok(());
         }
         slot.count_name();
+        reader.links += 1;
+        self.check_twice(chain, bytes, record, rules, reader)
+    }
+
+    /// The entry of an inode outside of the window: what it is to its directory. The rest is judged in the inode's own window.
+    fn check_distant(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &mut Record,
+        rules: &Rules,
+        reader: &mut Reader,
+    ) -> Result<(), CheckError> {
+        let target = InodeNo(record.inode);
+        if !self.inodes.is_used(target) {
+            return Ok(());
+        }
+        if !self.claim_directory(chain, bytes, record, target)? {
+            self.clear_entry(chain, bytes, record);
+            return Ok(());
+        }
         reader.links += 1;
         self.check_twice(chain, bytes, record, rules, reader)
     }
@@ -409,6 +437,8 @@ impl Check<'_> {
         }
         child.set(DirFlags::LINKED_TWICE);
         if !self.is_repair() {
+            // Whichever thread comes first.
+            child.parent.fetch_min(chain.dir.inode.0, Relaxed);
             return Ok(true);
         }
         let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);

@@ -4,7 +4,7 @@ use super::Rules;
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use crate::tables::{DirFlags, DirInfo, DirTable};
+use crate::tables::{Budget, DirFlags, DirInfo, DirTable};
 use extant_device::sync::Mutex;
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::htree::{HtreeFormat, HtreeNode, HtreeRoot, IndexKind};
@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Blocks of an index: more are a cycle.
 const MAX_LEVELS: usize = 4;
+
+/// Leaves that are worth the start of a thread.
+const SHARE: usize = 4096;
 
 /// `reserved_zero` of an index's root: behind the records of `.` and `..`.
 const ROOT_RESERVED: std::ops::Range<usize> = 24..28;
@@ -49,21 +52,27 @@ pub(crate) struct HtreeTable {
 }
 
 impl HtreeTable {
-    pub(crate) fn new(dirs: &DirTable) -> Self {
+    pub(crate) fn new(dirs: &DirTable, budget: &Budget) -> Self {
         let indexed =
             dirs.iter().filter(|dir| dir.has(DirFlags::INDEXED) && !dir.has(DirFlags::INLINE));
         let leaf = || Leaf { least: AtomicU32::new(u32::MAX), most: AtomicU32::new(0) };
-        Self {
-            trees: indexed
-                .map(|dir| Tree {
-                    dir: dir.inode,
-                    // A size that no index leads through is a flaw found later.
-                    leaves: (0..dir.blocks.min(1 << 24)).map(|_| leaf()).collect(),
-                    hasher: OnceLock::new(),
-                    index: Mutex::default(),
-                })
-                .collect(),
-        }
+        let trees: Vec<Tree> = indexed
+            .map(|dir| Tree {
+                dir: dir.inode,
+                // A size that no index leads through is a flaw found later.
+                leaves: (0..dir.blocks.min(1 << 24)).map(|_| leaf()).collect(),
+                hasher: OnceLock::new(),
+                index: Mutex::default(),
+            })
+            .collect();
+        let table = Self { trees };
+        budget
+            .take(table.trees.len() * size_of::<Tree>() + table.leaves() * size_of::<Leaf>());
+        table
+    }
+
+    fn leaves(&self) -> usize {
+        self.trees.iter().map(|tree| tree.leaves.len()).sum()
     }
 
     fn tree(&self, dir: InodeNo) -> Option<&Tree> {
@@ -154,19 +163,22 @@ impl Check<'_> {
 
     /// After all blocks: every index leads to every leaf, and each leaf holds the hashes that the index says.
     pub(super) fn check_htrees(&self, rules: &Rules) -> Result<(), CheckError> {
-        for tree in &rules.htree.trees {
-            let index = tree.index.lock();
-            let flaw = match index.flaw {
-                Some(flaw) => Some(flaw),
-                None => self.judge_index(tree, &index).map(|text| (Code::HtreeInvalid, text)),
-            };
-            let Some((code, text)) = flaw else { continue };
-            let finding = Finding::new(code).dir(tree.dir).detail(text.into());
-            if self.ask(finding)?
-                && let Some(dir) = self.dirs.get(tree.dir)
-            {
-                dir.set(DirFlags::REBUILD);
-            }
+        let trees = &rules.htree.trees;
+        self.for_all(trees.len(), rules.htree.leaves() / SHARE, |at| self.check_htree(&trees[at]))
+    }
+
+    fn check_htree(&self, tree: &Tree) -> Result<(), CheckError> {
+        let index = tree.index.lock();
+        let flaw = match index.flaw {
+            Some(flaw) => Some(flaw),
+            None => self.judge_index(tree, &index).map(|text| (Code::HtreeInvalid, text)),
+        };
+        let Some((code, text)) = flaw else { return Ok(()) };
+        let finding = Finding::new(code).dir(tree.dir).detail(text.into());
+        if self.ask(finding)?
+            && let Some(dir) = self.dirs.get(tree.dir)
+        {
+            dir.set(DirFlags::REBUILD);
         }
         Ok(())
     }

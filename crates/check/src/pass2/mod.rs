@@ -53,6 +53,7 @@ impl Rules {
 }
 
 impl Check<'_> {
+    /// What holds for all directories, without what is learned of their indexes.
     pub(crate) fn dir_rules(&self) -> Rules {
         let unsigned = self.superblock.hash_is_unsigned();
         let hashers = [0, 1, 2, 3, 4, 5].map(|version| {
@@ -65,7 +66,7 @@ impl Check<'_> {
                 .map(|casefold| Casefold {
                     is_strict: casefold.is_strict || self.options.check_encoding,
                 }),
-            htree: HtreeTable::new(&self.dirs),
+            htree: HtreeTable::default(),
             hashers,
         }
     }
@@ -85,10 +86,13 @@ impl Check<'_> {
         if self.is_repair() {
             // First blocks first, so that every `..` is known when other entries are judged.
             blocks.sort_unstable_by_key(|block| (block.at != 0, block.block, block.dir));
+        } else if self.window.is_whole() {
+            blocks.sort(); // merges what each worker of pass 1 has sorted
         } else {
-            blocks.sort_unstable();
+            blocks.sort_unstable(); // takes no memory
         }
-        let rules = self.dir_rules();
+        let mut rules = self.dir_rules();
+        rules.htree = HtreeTable::new(&self.dirs, &self.budget);
         let this: &Self = self;
         // Whole units, so that each block is asked for once.
         let ahead = self.options.read_ahead / u64::from(self.geometry.block_size) / UNIT as u64;
@@ -96,7 +100,7 @@ impl Check<'_> {
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let whole = blocks.len() as u64;
-        let links = this.in_parallel(|| {
+        let links = this.in_parallel(blocks.len().div_ceil(UNIT), || {
             let names = NameSet::new(this.geometry.block_len());
             let mut reader = Reader { names, links: 0 };
             let mut buffer = Vec::new();
@@ -121,6 +125,7 @@ impl Check<'_> {
             return Err(error);
         }
         self.census.links = links.into_iter().sum();
+        drop(blocks);
         self.check_linked_twice()?;
         self.check_htrees(&rules)
     }

@@ -100,14 +100,16 @@ impl Check<'_> {
     fn is_name(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> bool {
         let name = record.name(bytes);
         let is_encrypted = chain.dir.has(DirFlags::ENCRYPTED);
-        let state = self.inodes.state(InodeNo(record.inode)).filter(|state| state.is_used());
+        let is_used = self.inodes.is_used(InodeNo(record.inode));
         self.is_nameable(InodeNo(record.inode))
             && !name.is_empty()
             && name.len() == record.name_len
             && (is_encrypted || !name.iter().any(|byte| matches!(byte, 0 | b'/')))
-            && state.is_some_and(|state| {
-                !chain.format.has_filetype || Kind::decode(record.file_type) == state.kind()
-            })
+            && is_used
+            && (!chain.format.has_filetype
+                || self.kind_of(InodeNo(record.inode)).is_ok_and(|kind| {
+                    kind == Some(Kind::decode(record.file_type))
+                }))
     }
 
     /// Makes what is broken lead to the next record: under its own name where that is left, else as part of the one before.

@@ -224,11 +224,7 @@ impl Check<'_> {
         inode: &mut Inode,
         block: BlockNo,
     ) -> Result<(), CheckError> {
-        inode.i_block = [0; 60];
-        if self.geometry.has_incompat(IncompatFeatures::EXTENTS) {
-            inode.flags |= InodeFlags::EXTENTS;
-            OwnedNode::empty_leaf(ROOT_SIZE).encode_into(&mut inode.i_block);
-        }
+        self.clear_map(inode);
         let old = crate::map::FileMap::default();
         let mut new = old.clone();
         new.set(0, block);
@@ -237,7 +233,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A free inode within what was read of the tables; none where all are taken.
+    /// A free inode within what was read of the tables, and in the window; none where all are taken.
     fn free_inode(&self) -> Option<InodeNo> {
         for group in (0..self.geometry.groups_count).map(GroupNo) {
             let first = group.0 * self.geometry.inodes_per_group + 1;
@@ -280,6 +276,39 @@ impl Check<'_> {
         Ok(false)
     }
 
+    /// An inode as it is made: without content, with one link, of now.
+    pub(crate) fn fresh_inode(&self, ino: InodeNo, mode: u16) -> Option<(Vec<u8>, Inode)> {
+        let mut record = vec![0; usize::from(self.geometry.inode_size)];
+        if record.len() > 128 {
+            let extra = match self.superblock.want_extra_isize {
+                extra
+                    if extra >= 4 && usize::from(extra) <= record.len() - 128 && extra % 4 == 0 =>
+                {
+                    extra
+                }
+                _ => 32,
+            };
+            record[128..130].copy_from_slice(&extra.to_le_bytes());
+        }
+        let mut inode = Inode::decode(&record, ino, self.geometry).ok()?;
+        inode.mode = mode;
+        inode.links = 1;
+        let now = Timestamp::new(self.options.env.now().seconds, 0);
+        (inode.atime, inode.mtime, inode.ctime) = (now, now, now);
+        inode.crtime = inode.crtime.map(|_| now);
+        self.clear_map(&mut inode);
+        Some((record, inode))
+    }
+
+    /// A map of nothing, of extents where the volume has them.
+    fn clear_map(&self, inode: &mut Inode) {
+        inode.i_block = [0; ROOT_SIZE];
+        if self.geometry.has_incompat(IncompatFeatures::EXTENTS) {
+            inode.flags |= InodeFlags::EXTENTS;
+            OwnedNode::empty_leaf(ROOT_SIZE).encode_into(&mut inode.i_block);
+        }
+    }
+
     /// Makes a directory of one block in the inode given, or in a free one. `None` on a full volume, or when the tables must be
     /// extended first: then the round is restarted.
     pub(super) fn make_directory(
@@ -299,26 +328,11 @@ impl Check<'_> {
         };
         let Some(block) = self.allocate_block(BlockNo(0)) else { return Ok(None) };
         let parent = parent.unwrap_or(ino);
-        let mut record = vec![0; usize::from(self.geometry.inode_size)];
-        if record.len() > 128 {
-            let extra = match self.superblock.want_extra_isize {
-                extra
-                    if extra >= 4 && usize::from(extra) <= record.len() - 128 && extra % 4 == 0 =>
-                {
-                    extra
-                }
-                _ => 32,
-            };
-            record[128..130].copy_from_slice(&extra.to_le_bytes());
-        }
-        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(None) };
-        inode.mode = 0x4000 | mode;
+        let Some((mut record, mut inode)) = self.fresh_inode(ino, 0x4000 | mode) else {
+            return Ok(None);
+        };
         inode.links = 2;
         inode.size = u64::from(self.geometry.block_size);
-        let now = self.options.env.now();
-        let now = Timestamp::new(now.seconds, 0);
-        (inode.atime, inode.mtime, inode.ctime) = (now, now, now);
-        inode.crtime = inode.crtime.map(|_| now);
         self.map_one_block(ino, &mut inode, block)?;
         let seed = self.geometry.inode_checksum_seed(ino, inode.generation);
         let dir = DirInfo::new(ino, seed, 1, DirFlags::CONNECTED);

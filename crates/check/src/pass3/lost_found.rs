@@ -60,7 +60,7 @@ impl Check<'_> {
 
     pub(super) fn check_lost_found(&mut self) -> Result<(), CheckError> {
         if let Some(ino) = self.find_in_root(NAME)? {
-            let kind = self.inodes.state(ino).map(|state| state.kind());
+            let kind = self.kind_of(ino)?;
             if kind == Some(Kind::Directory) {
                 self.lost_found.store(ino.0, Relaxed);
                 return Ok(());
@@ -105,7 +105,7 @@ impl Check<'_> {
     /// Puts an inode into lost+found as `#N`; false when that cannot be.
     pub(crate) fn reconnect(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let Some(to) = self.lost_found() else { return Ok(false) };
-        let kind = self.inodes.state(ino).map_or(Kind::Unknown, |state| state.kind());
+        let kind = self.kind_of(ino)?.unwrap_or(Kind::Unknown);
         let name = format!("#{}", ino.0);
         if !self.add_entry(to, name.as_bytes(), ino, kind)? {
             let detail = format!("no room for {name}");

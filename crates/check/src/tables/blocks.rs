@@ -1,6 +1,6 @@
 //! Who owns which cluster: one bit each, in bitmaps that a group gets with its first claim.
 
-use super::Budget;
+use super::{Budget, Window};
 use extant_device::sync::Mutex;
 use extant_layout::RunSet;
 use extant_ondisk::{BlockNo, ClusterNo, Geometry, GroupNo};
@@ -12,9 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 type Words = Box<[AtomicU64]>;
 
 /// The clusters in use. What the volume itself takes (superblocks, descriptors, bitmaps, inode tables) is known as runs and
-/// costs nothing in groups where nothing else is in use.
+/// costs nothing in groups where nothing else is in use. Of groups outside of the window nothing is kept: claims there are
+/// passed over, and nothing is given out there.
 pub(crate) struct BlockTable {
+    /// Of the groups of the window.
     groups: Vec<OnceLock<Words>>,
+    /// The first group of the window.
+    first_group: usize,
+    /// The clusters of the window.
+    kept: Range<u64>,
     /// The volume's own clusters, in order, neighbours joined.
     system: Vec<Range<u64>>,
     per_group: u64,
@@ -27,7 +33,7 @@ pub(crate) struct BlockTable {
 }
 
 impl BlockTable {
-    pub(crate) fn new(geometry: &Geometry, system: &RunSet) -> Self {
+    pub(crate) fn new(geometry: &Geometry, system: &RunSet, window: &Window) -> Self {
         let first_block = geometry.first_data_block.0;
         let blocks_per_cluster = u64::from(geometry.blocks_per_cluster);
         let mut clusters: Vec<Range<u64>> = Vec::new();
@@ -41,11 +47,16 @@ impl BlockTable {
                 _ => {}
             }
         }
+        let per_group = u64::from(geometry.clusters_per_group);
+        let count = geometry.clusters_count();
+        let at = |group: u32| (u64::from(group) * per_group).min(count);
         Self {
-            groups: (0..geometry.groups_count).map(|_| OnceLock::new()).collect(),
+            groups: window.groups.clone().map(|_| OnceLock::new()).collect(),
+            first_group: window.groups.start as usize,
+            kept: at(window.groups.start)..at(window.groups.end),
             system: clusters,
-            per_group: u64::from(geometry.clusters_per_group),
-            clusters: geometry.clusters_count(),
+            per_group,
+            clusters: count,
             blocks_per_cluster,
             first_block,
             twice: Mutex::default(),
@@ -81,8 +92,13 @@ impl BlockTable {
         self.system_in(cluster.0..cluster.0 + 1).next().is_some()
     }
 
+    /// The bitmap of a group of the window; `None` where nothing but the volume itself claimed anything.
+    fn bitmap_of(&self, group: usize) -> Option<&Words> {
+        self.groups.get(group.checked_sub(self.first_group)?)?.get()
+    }
+
     fn words(&self, group: usize, budget: &Budget) -> &Words {
-        self.groups[group].get_or_init(|| {
+        self.groups[group - self.first_group].get_or_init(|| {
             let count = self.per_group.div_ceil(64) as usize;
             budget.take(count * 8);
             let words: Words = (0..count).map(|_| AtomicU64::new(0)).collect();
@@ -99,8 +115,8 @@ impl BlockTable {
     /// Claims clusters for somebody; true when one of them was claimed before. All of them must be on the volume.
     pub(crate) fn claim(&self, clusters: Range<u64>, budget: &Budget) -> bool {
         let mut collided = false;
-        let mut start = clusters.start;
-        let end = clusters.end.min(self.clusters);
+        let mut start = clusters.start.max(self.kept.start);
+        let end = clusters.end.min(self.kept.end);
         while start < end {
             let group = (start / self.per_group) as usize;
             let range = self.group_range(group);
@@ -135,7 +151,7 @@ impl BlockTable {
 
     /// Gives a cluster back.
     pub(crate) fn release(&self, cluster: ClusterNo, budget: &Budget) {
-        if cluster.0 >= self.clusters || self.is_system(cluster) {
+        if !self.kept.contains(&cluster.0) || self.is_system(cluster) {
             return;
         }
         let group = (cluster.0 / self.per_group) as usize;
@@ -143,10 +159,12 @@ impl BlockTable {
         self.words(group, budget)[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Relaxed);
     }
 
-    /// Claims a free cluster: the first from `goal` on, else the first of the volume; `None` on a full volume.
+    /// Claims a free cluster: the first from `goal` on, else the first of the volume; `None` on a full volume. Of a window, since
+    /// what is free elsewhere is not known.
     pub(crate) fn allocate(&self, goal: ClusterNo, budget: &Budget) -> Option<ClusterNo> {
-        let goal = if goal.0 < self.clusters { goal.0 } else { 0 };
-        let found = self.free_in(goal..self.clusters).or_else(|| self.free_in(0..goal))?;
+        let goal = if self.kept.contains(&goal.0) { goal.0 } else { self.kept.start };
+        let found =
+            self.free_in(goal..self.kept.end).or_else(|| self.free_in(self.kept.start..goal))?;
         self.claim(found..found + 1, budget);
         Some(ClusterNo(found))
     }
@@ -157,7 +175,7 @@ impl BlockTable {
             let group = (at / self.per_group) as usize;
             let of_group = self.group_range(group);
             let stop = of_group.end.min(range.end);
-            match self.groups[group].get() {
+            match self.bitmap_of(group) {
                 Some(words) => {
                     let mut found = None;
                     for_words(at - of_group.start..stop - of_group.start, |index, mask| {
@@ -191,7 +209,7 @@ impl BlockTable {
     /// Clusters in use in a group.
     pub(crate) fn count(&self, group: GroupNo) -> u32 {
         let range = self.group_range(group.0 as usize);
-        let used = match self.groups[group.0 as usize].get() {
+        let used = match self.bitmap_of(group.0 as usize) {
             Some(words) => {
                 words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
             }
@@ -202,7 +220,7 @@ impl BlockTable {
 
     /// Whether a group's usage is only the volume's own.
     pub(crate) fn is_system_only(&self, group: GroupNo) -> bool {
-        let Some(_) = self.groups[group.0 as usize].get() else { return true };
+        let Some(_) = self.bitmap_of(group.0 as usize) else { return true };
         let range = self.group_range(group.0 as usize);
         let own: u64 = self.system_in(range).map(|run| run.end - run.start).sum();
         u64::from(self.count(group)) == own
@@ -211,7 +229,7 @@ impl BlockTable {
     /// Fills `bitmap` with a group's clusters in use, without padding.
     pub(crate) fn fill_bitmap(&self, group: GroupNo, bitmap: &mut [u8]) {
         bitmap.fill(0);
-        match self.groups[group.0 as usize].get() {
+        match self.bitmap_of(group.0 as usize) {
             Some(words) => {
                 for (bytes, word) in bitmap.chunks_exact_mut(8).zip(words) {
                     bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());

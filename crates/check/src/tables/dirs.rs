@@ -98,7 +98,8 @@ pub(crate) struct DirTable {
 
 impl DirTable {
     pub(crate) fn new(mut dirs: Vec<DirInfo>) -> Self {
-        dirs.sort_unstable_by_key(|dir| dir.inode);
+        // Stable: each worker's are in order, and runs in order are merged.
+        dirs.sort_by_key(|dir| dir.inode);
         dirs.dedup_by_key(|dir| dir.inode);
         Self { dirs, added: Vec::new() }
     }
@@ -108,6 +109,16 @@ impl DirTable {
             Ok(at) => self.dirs.get(at),
             Err(_) => self.added.iter().find(|dir| dir.inode == inode),
         }
+    }
+
+    /// Directories that pass 1 found.
+    pub(crate) fn len(&self) -> usize {
+        self.dirs.len()
+    }
+
+    /// One of them, in the order of inodes.
+    pub(crate) fn at(&self, at: usize) -> Option<&DirInfo> {
+        self.dirs.get(at)
     }
 
     pub(crate) fn add(&mut self, dir: DirInfo) {

@@ -1,9 +1,10 @@
 //! What each inode is and how many names it has: two compact arrays a group, as long as its table was ever used.
 
-use super::Budget;
+use super::{Budget, Window};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
+use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What an inode is, as dirents number it; 0 where its mode says nothing known.
 pub(crate) type Kind = extant_ondisk::dirent::FileType;
@@ -28,6 +29,10 @@ bitflags::bitflags! {
 const KIND_SHIFT: u32 = 24;
 const COUNT_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
+/// What the facts of one inode take.
+pub(crate) const BYTES_OF_INODE: usize = 6;
+
+/// Facts of the inodes of one group of the window.
 struct GroupInodes {
     /// Names counted (24 bits), kind (3 bits), marks (5 bits).
     states: Box<[AtomicU32]>,
@@ -35,9 +40,16 @@ struct GroupInodes {
     links: Box<[AtomicU16]>,
 }
 
-/// Facts of all inodes.
+/// What of a group's inodes is known outside of the window: which ones are in use.
+type UsedBits = Box<[AtomicU64]>;
+
+/// Facts of all inodes. Of those outside of the window only whether they are in use.
 pub(crate) struct InodeTable {
     groups: Vec<OnceLock<GroupInodes>>,
+    /// The groups of the window.
+    window: Range<u32>,
+    /// Of all groups, where the window is not the whole volume.
+    used: Vec<OnceLock<UsedBits>>,
     per_group: u32,
     count: u32,
 }
@@ -82,9 +94,12 @@ impl State {
 }
 
 impl InodeTable {
-    pub(crate) fn new(geometry: &Geometry) -> Self {
+    pub(crate) fn new(geometry: &Geometry, window: &Window) -> Self {
+        let groups_outside = if window.is_whole() { 0 } else { geometry.groups_count };
         Self {
-            groups: (0..geometry.groups_count).map(|_| OnceLock::new()).collect(),
+            groups: window.groups.clone().map(|_| OnceLock::new()).collect(),
+            window: window.groups.clone(),
+            used: (0..groups_outside).map(|_| OnceLock::new()).collect(),
             per_group: geometry.inodes_per_group,
             count: geometry.inodes_count,
         }
@@ -92,8 +107,17 @@ impl InodeTable {
 
     /// Makes room for the first `used` inodes of a group. A group gets its room once.
     pub(crate) fn open(&self, group: GroupNo, used: u32, budget: &Budget) {
-        self.groups[group.0 as usize].get_or_init(|| {
-            budget.take(used as usize * 6);
+        if let Some(outside) = self.used.get(group.0 as usize) {
+            outside.get_or_init(|| {
+                budget.take(used.div_ceil(64) as usize * 8);
+                (0..used.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()
+            });
+        }
+        if !self.window.contains(&group.0) {
+            return;
+        }
+        self.groups[(group.0 - self.window.start) as usize].get_or_init(|| {
+            budget.take(used as usize * BYTES_OF_INODE);
             GroupInodes {
                 states: (0..used).map(|_| AtomicU32::new(0)).collect(),
                 links: (0..used).map(|_| AtomicU16::new(0)).collect(),
@@ -101,17 +125,35 @@ impl InodeTable {
         });
     }
 
+    fn group(&self, group: u32) -> Option<&GroupInodes> {
+        self.groups.get(group.checked_sub(self.window.start)? as usize)?.get()
+    }
+
     fn place(&self, inode: InodeNo) -> Option<(&GroupInodes, usize)> {
         let at = inode.0.checked_sub(1)?;
         if inode.0 > self.count {
             return None;
         }
-        let group = self.groups[(at / self.per_group) as usize].get()?;
+        let group = self.group(at / self.per_group)?;
         let at = (at % self.per_group) as usize;
         (at < group.states.len()).then_some((group, at))
     }
 
-    /// What is known of an inode; `None` past the high-water mark of its group.
+    /// Whether facts of an inode are kept: not of one outside of the window.
+    pub(crate) fn is_in_window(&self, inode: InodeNo) -> bool {
+        self.used.is_empty()
+            || self.window.contains(&(inode.0.saturating_sub(1) / self.per_group))
+    }
+
+    /// The bit of an inode among those in use, where the window is not the whole volume.
+    fn used_bit(&self, inode: InodeNo) -> Option<(&AtomicU64, u64)> {
+        let at = inode.0.checked_sub(1)?;
+        let bits = self.used.get((at / self.per_group) as usize)?.get()?;
+        let at = at % self.per_group;
+        Some((bits.get((at / 64) as usize)?, 1 << (at % 64)))
+    }
+
+    /// What is known of an inode; `None` past the high-water mark of its group, and outside of the window.
     pub(crate) fn state(&self, inode: InodeNo) -> Option<State> {
         let (group, at) = self.place(inode)?;
         Some(State(group.states[at].load(Relaxed)))
@@ -119,11 +161,17 @@ impl InodeTable {
 
     /// Whether an inode is in use.
     pub(crate) fn is_used(&self, inode: InodeNo) -> bool {
-        self.state(inode).is_some_and(State::is_used)
+        if self.is_in_window(inode) {
+            return self.state(inode).is_some_and(State::is_used);
+        }
+        self.used_bit(inode).is_some_and(|(bits, bit)| bits.load(Relaxed) & bit != 0)
     }
 
     /// Notes what an inode is.
     pub(crate) fn note(&self, inode: InodeNo, kind: Kind, marks: Mark, links: u16) {
+        if let Some((bits, bit)) = self.used_bit(inode) {
+            bits.fetch_or(bit, Relaxed);
+        }
         if let Some((group, at)) = self.place(inode) {
             let names = group.states[at].load(Relaxed) & COUNT_MASK;
             let state = names | u32::from(kind.encode()) << KIND_SHIFT | marks.bits();
@@ -148,6 +196,9 @@ impl InodeTable {
 
     /// Forgets an inode that was cleared; names counted so far stay counted.
     pub(crate) fn forget(&self, inode: InodeNo) {
+        if let Some((bits, bit)) = self.used_bit(inode) {
+            bits.fetch_and(!bit, Relaxed);
+        }
         if let Some((group, at)) = self.place(inode) {
             group.states[at].fetch_and(COUNT_MASK, Relaxed);
             group.links[at].store(0, Relaxed);
@@ -188,14 +239,19 @@ impl InodeTable {
         }
     }
 
-    /// Inodes of a group that are noted at all: its high-water mark, 0 where nothing was read.
+    /// Inodes of a group that are noted at all: its high-water mark, 0 where nothing was read and outside of the window.
     pub(crate) fn opened(&self, group: GroupNo) -> u32 {
-        self.groups[group.0 as usize].get().map_or(0, |group| group.states.len() as u32)
+        self.group(group.0).map_or(0, |group| group.states.len() as u32)
     }
 
-    /// Visits the inodes in use of a group.
+    /// Inodes of all groups that are noted at all.
+    pub(crate) fn all_opened(&self) -> u64 {
+        self.groups.iter().filter_map(OnceLock::get).map(|group| group.states.len() as u64).sum()
+    }
+
+    /// Visits the inodes in use of a group of the window.
     pub(crate) fn for_used(&self, group: GroupNo, mut visit: impl FnMut(InodeNo, State, u16)) {
-        let Some(inodes) = self.groups[group.0 as usize].get() else { return };
+        let Some(inodes) = self.group(group.0) else { return };
         let first = group.0 * self.per_group + 1;
         for (at, (state, links)) in inodes.states.iter().zip(&inodes.links).enumerate() {
             let state = State(state.load(Relaxed));
@@ -203,5 +259,23 @@ impl InodeTable {
                 visit(InodeNo(first + at as u32), state, links.load(Relaxed));
             }
         }
+    }
+
+    /// The inodes in use of any group.
+    pub(crate) fn used_of(&self, group: GroupNo) -> Vec<InodeNo> {
+        let mut used = Vec::new();
+        if self.used.is_empty() {
+            self.for_used(group, |ino, _, _| used.push(ino));
+        } else if let Some(bits) = self.used.get(group.0 as usize).and_then(OnceLock::get) {
+            let first = group.0 * self.per_group + 1;
+            for (at, word) in bits.iter().enumerate() {
+                let mut word = word.load(Relaxed);
+                while word != 0 {
+                    used.push(InodeNo(first + at as u32 * 64 + word.trailing_zeros()));
+                    word &= word - 1;
+                }
+            }
+        }
+        used
     }
 }

@@ -1,5 +1,6 @@
 //! Blocks of extended attributes that several inodes share, and inodes that hold values: who refers to them how often.
 
+use super::Budget;
 use extant_device::sync::Mutex;
 use extant_ondisk::{BlockNo, InodeNo};
 use std::collections::BTreeMap;
@@ -21,6 +22,9 @@ pub(crate) struct XattrBlock {
 
 const SHARDS: usize = 16;
 
+/// What a map of few numbers takes for each, beside them.
+const MAP_ROOM: usize = 16;
+
 /// The blocks of extended attributes met so far. The first to meet one checks it, under the lock of its shard.
 #[derive(Default)]
 pub(crate) struct XattrBlocks {
@@ -35,6 +39,7 @@ impl XattrBlocks {
     pub(crate) fn refer<E>(
         &self,
         block: BlockNo,
+        budget: &Budget,
         check: impl FnOnce() -> Result<XattrBlock, E>,
     ) -> Result<XattrBlock, E> {
         let mut shard = self.shards[block.0 as usize % SHARDS].lock();
@@ -42,6 +47,7 @@ impl XattrBlocks {
             known.met += 1;
             return Ok(*known);
         }
+        budget.take(size_of::<XattrBlock>() + MAP_ROOM);
         let known = XattrBlock { met: 1, ..check()? };
         shard.insert(block.0, known);
         Ok(known)
@@ -84,8 +90,13 @@ pub(crate) struct EaInodes {
 }
 
 impl EaInodes {
-    pub(crate) fn refer(&self, inode: InodeNo) {
-        *self.met.lock().entry(inode).or_default() += 1;
+    pub(crate) fn refer(&self, inode: InodeNo, budget: &Budget) {
+        let mut met = self.met.lock();
+        let references = met.entry(inode).or_default();
+        if *references == 0 {
+            budget.take(size_of::<(InodeNo, u64)>() + MAP_ROOM);
+        }
+        *references += 1;
     }
 
     pub(crate) fn unrefer(&self, inode: InodeNo) {

@@ -5,7 +5,7 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures};
 
-use super::hand::{Base, EXT2, EXT4, Hand, MARKS, MMP, PLAIN, QUOTA, flag, put16, put32};
+use super::hand::{Base, EXT2, EXT4, Hand, MARKS, MMP, PLAIN, PROJECT, QUOTA, flag, put16, put32};
 
 pub(crate) struct Damage {
     pub(crate) code: Code,
@@ -661,4 +661,27 @@ pub(crate) const DAMAGES: &[Damage] = &[
         let head = hand.blocks(InodeNo::USER_QUOTA)[0];
         hand.block(head, |bytes| bytes[0] ^= 0xff);
     }),
+    // The inode of a quota file is lost, and the file with it.
+    with(
+        Code::QuotaInodeLost,
+        QUOTA,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| hand.unsealed(InodeNo::USER_QUOTA, |record| record.fill(0)),
+    ),
+    with(
+        Code::QuotaInodeLost,
+        PROJECT,
+        &[
+            Code::BlockBitmapWrong,
+            Code::InodeBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::GroupFreeInodesWrong,
+            Code::FreeBlocksTotalWrong,
+            Code::FreeInodesTotalWrong,
+        ],
+        |hand| {
+            let number = InodeNo(hand.volume.raw.s_prj_quota_inum.get());
+            hand.unsealed(number, |record| record.fill(0));
+        },
+    ),
 ];

@@ -430,7 +430,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
             Code::BlockBitmapWrong,
             Code::GroupFreeBlocksWrong,
             Code::FreeBlocksTotalWrong,
-            Code::QuotaFileCorrupt,
+            Code::QuotaInodeLost,
         ],
         |hand| {
             hand.inode(InodeNo::USER_QUOTA, |record| put16(record, 0, 0o020_600));

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::damages::{Damage, compat, incompat, on, with};
 use super::hand::{
-    EXT4, FULL_WITHOUT_JOURNAL, Hand, LOGGED, LOGGED_PLAIN, MMP, NO_JOURNAL, ORPHAN_FILE,
+    EXT4, FULL_WITHOUT_JOURNAL, Hand, LOGGED, LOGGED_PLAIN, MMP, MOVED, NO_JOURNAL, ORPHAN_FILE,
     ORPHAN_PLAIN, PLAIN, SINGLE, SMALL_GROUPS, put16, put32,
 };
 
@@ -128,6 +128,13 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::GroupTablePlace, SINGLE, |hand| {
         hand.desc(0, |desc| desc.block_bitmap.0 = 0xfff_ffff);
     }),
+    // Where it belongs lies another table.
+    with(
+        Code::GroupTableLost,
+        MOVED,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| hand.desc(1, |desc| desc.inode_table.0 = 0xfff_ffff),
+    ),
     // The journal.
     on(Code::JournalPlaceAmbiguous, EXT4, |hand| {
         hand.superblock(|raw| raw.s_journal_uuid = [7; 16]);

@@ -84,9 +84,49 @@ pub(crate) const MARKS: Base =
 pub(crate) const EXT2: Base = base("ext2", &["-t", "ext2", "-b", "1024", "-I", "256"]);
 pub(crate) const QUOTA: Base =
     base("quota", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "quota"]);
+/// The quota file of projects has an inode like any other.
+pub(crate) const PROJECT: Base =
+    base("project", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "quota,project"]);
 pub(crate) const MMP: Base = base("mmp", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "mmp"]);
 /// One group, so that there is no backup of anything.
 pub(crate) const SINGLE: Base = base("single", &["-t", "ext4", "-b", "4096", "-I", "256"]);
+/// Two groups, no backup of anything, and tables elsewhere than makers put them: the inode table of the first group lies where
+/// that of the second belongs.
+pub(crate) const MOVED: Base = Base {
+    prepare: |image| {
+        let mut hand = Hand::on(image);
+        let count = u64::from(hand.volume.geometry().itable_blocks());
+        let free = hand.free_blocks();
+        let away = free.iter().find(|run| run.end - run.start >= count).expect("there is room").start;
+        let places = [0, 1].map(|group| hand.volume.desc(GroupNo(group)).inode_table.0);
+        for (from, to) in [(places[1], away), (places[0], places[1])] {
+            for at in 0..count {
+                let bytes = hand.volume.read(BlockNo(from + at)).expect("reads");
+                hand.block(to + at, |block| block.copy_from_slice(&bytes));
+            }
+        }
+        hand.desc(0, |desc| desc.inode_table.0 = places[1]);
+        hand.desc(1, |desc| desc.inode_table.0 = away);
+        drop(hand);
+        let e2fsck = tool("e2fsck").expect("asked for before");
+        e2fsck.run(["-fy", image.to_str().expect("UTF-8")]);
+    },
+    ..base(
+        "moved",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-I",
+            "256",
+            "-O",
+            "sparse_super2,^resize_inode,^has_journal",
+            "-E",
+            "num_backup_sb=0",
+        ],
+    )
+};
 /// Backups lie at unusual places.
 pub(crate) const SMALL_GROUPS: Base =
     base("small groups", &["-t", "ext4", "-b", "1024", "-I", "256", "-g", "2048"]);

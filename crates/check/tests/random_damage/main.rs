@@ -1,5 +1,5 @@
-//! Random damage at volume: no panic, a look writes nothing and does not depend on threads, memory stays within its limit, and
-//! after the repair nobody finds anything.
+//! Random damage at volume: no panic, a look writes nothing and depends neither on threads nor on memory, which stays within its
+//! limit, and after the repair nobody finds anything.
 //!
 //! A few rounds by default; `EXTANT_SLOW=1` runs many, `EXTANT_ROUNDS=N` as many as one likes from `EXTANT_FIRST=N` on,
 //! `EXTANT_SEED=N` one, `EXTANT_SET=N` those of one set of options; `EXTANT_KEEP=DIR` keeps the damaged images that went wrong.
@@ -7,11 +7,12 @@
 mod aim;
 #[path = "../common/mod.rs"]
 mod common;
+mod rich;
 
 use common::{Walker, findings, fsck, open};
-use extant_check::{Answers, Options, Store};
+use extant_check::{Answers, Code, Options, Report, Store, Subject};
 use extant_device::Device;
-use extant_testkit::{Scratch, TempImage, e2fsck_fn, skip, tool, tree::Random};
+use extant_testkit::{Scratch, TempImage, e2fsck_fn, is_root, skip, tool, tree::Random};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -21,6 +22,8 @@ const MANY: u64 = 400;
 const A_SET: u64 = 100_000;
 /// What the tables may take.
 const MEMORY: u64 = 16 << 20;
+/// What a repair may take beside the tables of what it repairs.
+const REPAIR: u64 = 32 << 10;
 
 /// Where the damage falls.
 #[derive(Clone, Copy, Debug)]
@@ -112,17 +115,28 @@ const SETS: &[(&[&str], bool)] = &[
     (&["-t", "ext4", "-b", "2048", "-O", "^flex_bg,orphan_file,encrypt,verity"], true),
 ];
 
+/// All sets: those that mke2fs fills, then those that the kernel fills.
+fn sets() -> usize {
+    if is_root() { SETS.len() + rich::SETS.len() } else { SETS.len() }
+}
+
 /// A healthy volume.
 fn base(set: usize, source: &Path) -> TempImage {
-    let (options, is_indexed) = SETS[set];
-    let mut args = options.to_vec();
-    args.extend(["-d", source.to_str().expect("scratch paths are UTF-8")]);
-    let image = TempImage::by_mke2fs(16 << 20, &args).expect("mke2fs makes it");
+    let (image, is_indexed) = match SETS.get(set) {
+        Some((options, is_indexed)) => {
+            let mut args = options.to_vec();
+            args.extend(["-d", source.to_str().expect("scratch paths are UTF-8")]);
+            (TempImage::by_mke2fs(16 << 20, &args).expect("mke2fs makes it"), *is_indexed)
+        }
+        None => (rich::base(rich::SETS[set - SETS.len()]).expect("the kernel fills it"), false),
+    };
     let words: &[&str] = if is_indexed { &["-fyD"] } else { &["-fy"] };
     let e2fsck =
         tool("e2fsck").expect("asked for before").command().args(words).arg(image.path()).output();
     let said = e2fsck.expect("it starts");
     assert!(said.status.code() < Some(4), "{said:?}");
+    let sound = fsck(&image.path(), &with_threads(2), Answers::No).expect("it is sound");
+    assert!(sound.outcomes.is_empty(), "set {set}: {}", findings(&sound));
     image
 }
 
@@ -157,6 +171,47 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
     Some(files(copy))
 }
 
+/// What a look found, whatever the time of day.
+fn told(report: &Report) -> Vec<(Code, Subject)> {
+    let mut told: Vec<_> = report
+        .outcomes
+        .iter()
+        .map(|it| (it.finding.code, it.finding.subject.clone()))
+        .collect();
+    for (_, subject) in told.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
+        subject.expected = None;
+    }
+    told
+}
+
+/// What a small limit makes of a look that found `whole` with enough memory: the same, in more than one window; or it says that it
+/// is too small. Then the least memory with which a look worked.
+fn judge_small_memory(
+    image: &Path,
+    whole: &Report,
+    threads: usize,
+) -> (Option<String>, Option<u64>) {
+    let mut least = None;
+    for eighths in [6, 5, 4] {
+        let memory = whole.memory * eighths / 8;
+        let options = Options { memory: Some(memory), ..with_threads(threads) };
+        match fsck(image, &options, Answers::No) {
+            Ok(small) if told(&small) != told(whole) => {
+                let (whole, small) = (findings(whole), findings(&small));
+                return (Some(format!("whole finds\n{whole}within {memory}\n{small}")), None);
+            }
+            Ok(small) if small.memory > memory || small.windows < 2 => {
+                let Report { memory: took, windows, .. } = small;
+                return (Some(format!("{windows} windows took {took} of {memory} bytes")), None);
+            }
+            Ok(_) => least = Some(memory),
+            Err(said) if said.contains("bytes of memory") => break,
+            Err(said) => return (Some(format!("within {memory} bytes it ended: {said}")), None),
+        }
+    }
+    (None, least)
+}
+
 /// One round: what is wrong with how it went. `healthy` are the files before the damage.
 fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<String> {
     let copy = image.with_extension("e2fsck");
@@ -168,7 +223,7 @@ fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<String> 
         return Some("a look wrote".to_owned());
     }
     match (&first, &second) {
-        (Ok(one), Ok(other)) if one.outcomes != other.outcomes => {
+        (Ok(one), Ok(other)) if told(one) != told(other) => {
             return Some(format!(
                 "1 thread finds\n{}{threads} threads find\n{}",
                 findings(one),
@@ -180,8 +235,19 @@ fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<String> 
         }
         _ => {}
     }
+    let mut memory = MEMORY;
+    if let Ok(one) = &first {
+        let (flaw, least) = judge_small_memory(image, one, threads);
+        if flaw.is_some() {
+            return flaw;
+        }
+        // Every third repair has to do with what a look can do with.
+        memory = least.filter(|_| seed.is_multiple_of(3)).unwrap_or(MEMORY);
+    }
     let kept = kept_by_e2fsck(image, &copy);
-    let repaired = match fsck(image, &with_threads(threads), Answers::Yes) {
+    let within = |memory| Options { memory: Some(memory), ..with_threads(threads) };
+    // What a repair adds may need more than what is there.
+    let repaired = match fsck(image, &within(memory + REPAIR), Answers::Yes) {
         Ok(repaired) => repaired,
         // No superblock anywhere, or an image that ends too early: said, and left.
         Err(_) if first.is_err() && kept.is_none() => return None,
@@ -253,7 +319,7 @@ fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
     let (count, only) = (number("EXTANT_ROUNDS").unwrap_or(usual), number("EXTANT_SEED"));
     let (first, only_set) = (number("EXTANT_FIRST").unwrap_or(0), number("EXTANT_SET"));
     let mut wrong = Vec::new();
-    for set in 0..SETS.len() {
+    for set in 0..sets() {
         let seeds = (first..first + count).map(|round| set as u64 * A_SET + round);
         let seeds: Vec<u64> = match only {
             Some(only) if only / A_SET == set as u64 => vec![only],

@@ -10,6 +10,7 @@ use extant_device::{Device, OpenOptions};
 use extant_image::tune::{self, Request};
 
 use super::{info, undo};
+use crate::err_line;
 use crate::failure::{At, Failure};
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -88,16 +89,26 @@ pub(crate) struct Args {
     /// The volume's UUID, or random, time, clear
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<OsString>,
+    /// The version
+    #[arg(short = 'V')]
+    version: bool,
     /// Keep what is overwritten in this file; extant undo puts it back
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
     /// The image
-    #[arg(value_name = "IMAGE")]
-    image: OsString,
+    #[arg(value_name = "IMAGE", required_unless_present = "version")]
+    image: Option<OsString>,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if self.version {
+            err_line!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
+            return Ok(());
+        }
+        let Some(image) = self.image.as_deref() else {
+            return Err(Failure::new("an image is needed").with_code(1));
+        };
         if session.as_twin {
             session.remark(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
         }
@@ -108,10 +119,10 @@ impl Args {
             return Err(Failure::new("nothing to do: see --help").with_code(1));
         }
         if !request.is_empty() {
-            self.change(&request, now, session)?;
+            self.change(image, &request, now, session)?;
         }
         match self.list {
-            true => info::list_superblock(&self.image, session),
+            true => info::list_superblock(image, session),
             false => Ok(()),
         }
     }
@@ -153,16 +164,22 @@ impl Args {
         Ok(request)
     }
 
-    fn change(&self, request: &Request, now: u64, session: &mut Session) -> Result<(), Failure> {
-        let url = DeviceUrl::parse(&self.image, look).map_err(Failure::new)?;
+    fn change(
+        &self,
+        image: &OsStr,
+        request: &Request,
+        now: u64,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let url = DeviceUrl::parse(image, look).map_err(Failure::new)?;
         let device = url.open(Access::ReadWrite, &OpenOptions::new()).map_err(Failure::new)?;
         let Some(path) = &self.undo else {
-            return apply(&device, request, now, &self.image, session);
+            return apply(&device, request, now, image, session);
         };
-        let path = undo::path(path, &self.image, "tune2fs");
+        let path = undo::path(path, image, "tune2fs");
         let kept = Arc::new(UndoDevice::create(device, path).map_err(Failure::new)?);
         let device: Arc<dyn Device> = kept.clone();
-        let outcome = apply(&device, request, now, &self.image, session);
+        let outcome = apply(&device, request, now, image, session);
         outcome.and(kept.finish().map_err(Failure::new))
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 /// Where `-z PATH` goes.
-pub(crate) fn path(path: &OsString, image: &OsString, program: &str) -> PathBuf {
+pub(crate) fn path(path: &OsString, image: &OsStr, program: &str) -> PathBuf {
     let directory = std::env::var_os(DIRECTORY_VARIABLE);
     extant_device::undo::path(path, directory.as_deref(), image, program)
 }

@@ -222,7 +222,8 @@ impl Offline {
             self.write(block, &bytes)?;
         }
         inode.size = count * u64::from(self.geometry.block_size);
-        self.set_space(&mut inode, count + needed);
+        // Each block is paid for as a cluster, though several may lie in one: so e2fsck counts.
+        self.set_space(&mut inode, (count + needed) * u64::from(self.geometry.blocks_per_cluster));
         inode.encode_into(&mut record, &self.geometry);
         self.write_inode(number, &mut record)
     }

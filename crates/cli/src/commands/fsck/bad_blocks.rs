@@ -6,7 +6,6 @@ use extant_device::Device;
 use extant_image::mkfs::bad_blocks::{by_reading, by_rewriting, read_list};
 use extant_journal::offline::Offline;
 use extant_layout::RunSet;
-use extant_ondisk::RoCompatFeatures;
 
 use super::console::Console;
 use super::{Args, unbroken};
@@ -21,11 +20,6 @@ pub(super) fn update(
 ) -> Result<(), Failure> {
     let mut volume = Offline::open(device.clone()).map_err(Failure::new)?;
     let geometry = volume.geometry().clone();
-    if geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) {
-        return Err(Failure::new(
-            "a list of bad blocks on a volume with bigalloc is not supported",
-        ));
-    }
     let old = volume.bad_blocks().map_err(Failure::new)?;
     let mut bad = RunSet::new();
     let (block_size, blocks) = (geometry.block_size, geometry.blocks_count);

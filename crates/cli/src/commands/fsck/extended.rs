@@ -10,6 +10,7 @@ pub(super) struct Extended {
     pub(super) fixes_only: bool,
     pub(super) check_encoding: bool,
     pub(super) list_jumps: bool,
+    pub(super) in_parts: bool,
     no_optimize_extents: bool,
     /// Bytes to be fetched before they are checked.
     pub(super) read_ahead: Option<u64>,
@@ -46,15 +47,9 @@ impl Extended {
             ("fixes_only", None) => self.fixes_only = true,
             ("fragcheck", None) => self.list_jumps = true,
             ("check_encoding", None) => self.check_encoding = true,
-            // Names are always counted in a full map, which takes four bytes for each inode in use.
-            ("inode_count_fullmap", None) => {}
-            ("no_inode_count_fullmap", None) => {
-                return Err(
-                    "-E no_inode_count_fullmap is not supported: names are always counted \
-                            in a full map; --memory bounds what it may take"
-                        .into(),
-                );
-            }
+            // A full map of the counts of names is the usual way here; without it the counts are taken in two parts.
+            ("inode_count_fullmap", None) => self.in_parts = false,
+            ("no_inode_count_fullmap", None) => self.in_parts = true,
             ("readahead_kb", Some(value)) => {
                 let bytes = value.parse::<u64>().ok().and_then(|value| value.checked_mul(1024));
                 self.read_ahead =
@@ -99,6 +94,7 @@ mod tests {
             "check_encoding",
             "fragcheck",
             "inode_count_fullmap",
+            "no_inode_count_fullmap",
             "readahead_kb=64",
             "readahead_kb=0",
         ];
@@ -107,7 +103,6 @@ mod tests {
         }
         let refused = [
             "ea_ver=1",
-            "no_inode_count_fullmap",
             "readahead_kb",
             "readahead_kb=many",
             "nonsense",

@@ -335,6 +335,7 @@ impl Run<'_> {
         let options = Options {
             threads: self.args.threads.unwrap_or(0),
             memory: self.args.memory()?,
+            in_parts: self.extended.in_parts,
             optimize_directories: self.args.directories,
             unshare_blocks: self.extended.unshare_blocks,
             bmap_to_extent: self.extended.bmap_to_extent,

@@ -122,6 +122,9 @@ impl Summary<'_> {
         }
         if costs.levels > 0 {
             out_line!("{}", cost(costs.time, costs.traffic, Some(self.report.memory)));
+            if self.report.windows > 1 {
+                out_line!("The passes ran {} times for want of memory.", self.report.windows);
+            }
         }
     }
 
@@ -180,6 +183,7 @@ impl Summary<'_> {
             "jumps": self.report.jumps.iter().map(jump_as_json).collect::<Vec<_>>(),
             "seconds": costs.time.as_secs_f64(),
             "memory_peak": self.report.memory,
+            "windows": self.report.windows,
             "bytes_read": costs.traffic.read,
             "bytes_written": costs.traffic.written,
             "passes": passes,

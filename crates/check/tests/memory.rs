@@ -1,0 +1,136 @@
+//! A small limit of memory: the passes go over the disk more often, find the same and repair the same.
+
+mod common;
+
+use common::{findings, open};
+use extant_check::{Answers, Options, Report, Store};
+use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_testkit::{Scratch, TempImage, e2fsck_fn, skip, tool};
+use std::path::Path;
+
+/// A volume of sixteen groups with files and directories in all of them, and inodes that were never used.
+fn healthy() -> TempImage {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    for dir in 0..25 {
+        let dir = source.join(format!("directory {dir}"));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        for file in 0..90 {
+            let name = format!("{file} of a length that fills blocks");
+            std::fs::write(dir.join(name), vec![file; 3000]).expect("a file");
+        }
+    }
+    let source = source.to_str().expect("scratch paths are UTF-8");
+    let options = ["-t", "ext4", "-b", "1024", "-g", "1024", "-N", "16384", "-O", "^resize_inode", "-d", source];
+    TempImage::by_mke2fs(16 << 20, &options).expect("mke2fs makes it")
+}
+
+/// Damage of which the halves lie far apart: claims, names, links and bitmaps.
+fn spoil(image: &Path) {
+    let store = Store::open(open(image, true)).expect("it opens");
+    let geometry = store.geometry().clone();
+    let used: Vec<InodeNo> = (20..geometry.inodes_count)
+        .map(InodeNo)
+        .filter(|ino| {
+            let record = store.read_inode(*ino).expect("reads").expect("there is one");
+            record[0..2] == [0xa4, 0x81] && record[26] == 1
+        })
+        .collect();
+    let record = |ino: InodeNo| store.read_inode(ino).expect("reads").expect("there is one");
+    let (first, last) = (used[5], used[used.len() - 5]);
+    // Two files share blocks.
+    let mut shared = record(first);
+    shared[40..100].copy_from_slice(&record(last)[40..100]);
+    store.write_inode(first, &mut shared).expect("writes");
+    // A link count, and a file that is gone but for its name.
+    let mut linked = record(used[used.len() / 2]);
+    linked[26] = 7;
+    store.write_inode(used[used.len() / 2], &mut linked).expect("writes");
+    let mut gone = record(used[used.len() / 3]);
+    gone.fill(0);
+    store.write_inode(used[used.len() / 3], &mut gone).expect("writes");
+    // A directory that nothing leads to, and bitmaps of the first and the last group.
+    let mut root = store.read(root_block(&store)).expect("reads");
+    let at = root.windows(11).position(|it| it == b"directory 7").expect("its name is there");
+    root[at - 8..at - 4].fill(0);
+    store.write(root_block(&store), &root).expect("writes");
+    for group in [0, geometry.groups_count - 1] {
+        let place = store.desc(GroupNo(group)).block_bitmap;
+        let mut bitmap = store.read(place).expect("reads");
+        bitmap[100] ^= 0x3c;
+        store.write(place, &bitmap).expect("writes");
+    }
+}
+
+/// The first block of the root, which its extent tree names in its only entry.
+fn root_block(store: &Store) -> BlockNo {
+    let record = store.read_inode(InodeNo::ROOT).expect("reads").expect("there is one");
+    let low = u32::from_le_bytes([record[60], record[61], record[62], record[63]]);
+    BlockNo(u64::from(low))
+}
+
+fn look(image: &Path, memory: Option<u64>, threads: usize) -> Report {
+    let options = Options { memory, threads, ..Options::default() };
+    extant_check::look(&Store::open(open(image, false)).expect("it opens"), &options)
+        .expect("it ends")
+}
+
+/// Limits between what a look takes and what it cannot do without.
+fn limits(whole: u64) -> impl Iterator<Item = u64> {
+    (1..=4).map(move |quarters| whole * (12 - quarters) / 12)
+}
+
+#[test]
+fn a_healthy_volume_has_no_findings_within_a_small_limit() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = healthy();
+    let whole = look(&image.path(), None, 2);
+    assert_eq!((whole.windows, whole.outcomes.len()), (1, 0), "{}", findings(&whole));
+    for limit in limits(whole.memory) {
+        let small = look(&image.path(), Some(limit), 2);
+        assert!(small.windows > 1 && small.memory <= limit, "{} of {limit}", small.memory);
+        assert!(small.outcomes.is_empty(), "{}", findings(&small));
+        assert_eq!(small.census, whole.census);
+    }
+}
+
+#[test]
+fn a_small_limit_finds_the_same_damage_and_repairs_it() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = healthy();
+    spoil(&image.path());
+    let whole = look(&image.path(), None, 1);
+    assert!(whole.outcomes.len() >= 8, "{}", findings(&whole));
+    let mut least = u64::MAX;
+    for limit in limits(whole.memory) {
+        for threads in [1, 3] {
+            let small = look(&image.path(), Some(limit), threads);
+            assert_eq!(findings(&whole), findings(&small), "within {limit}, {threads} threads");
+            assert!(small.memory <= limit && small.windows > 1);
+        }
+        least = limit;
+    }
+    let mut store = Store::open(open(&image.path(), true)).expect("it opens");
+    let options = Options { memory: Some(least), ..Options::default() };
+    let report = extant_check::repair(&mut store, &options, &Answers::Yes).expect("it ends");
+    assert!(!report.errors_left && report.windows > 1, "{}", findings(&report));
+    drop(store);
+    assert_eq!(e2fsck_fn(&image.path()), Ok(()), "{}", findings(&report));
+    assert!(look(&image.path(), None, 1).outcomes.is_empty());
+}
+
+#[test]
+fn a_limit_below_what_must_be_kept_is_an_error_that_names_it() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = healthy();
+    let store = Store::open(open(&image.path(), false)).expect("it opens");
+    let options = Options { memory: Some(1000), ..Options::default() };
+    let error = extant_check::look(&store, &options).expect_err("directories alone take more");
+    assert_eq!(error.to_string(), "the check needs more than 1000 bytes of memory");
+}
