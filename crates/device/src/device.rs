@@ -19,6 +19,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::env::Env;
 use crate::error::{Cause, DeviceError, Operation};
 
 /// A run of bytes that can be read, written and flushed. See the [module](self) for the rules.
@@ -51,6 +52,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Whether a discarded range reads as zeroes afterwards.
     fn discard_reads_zero(&self) -> bool {
         false
+    }
+
+    /// The world whose clock the device runs on; `None`: the real one. Who works with it takes its clock and its background
+    /// work from there ([`Env::of`]).
+    fn env(&self) -> Option<Env> {
+        None
     }
 
     /// Says that bytes will be read soon, so that a device may fetch them meanwhile. Never waits and never fails; does nothing
@@ -159,6 +166,9 @@ macro_rules! forward_device {
             }
             fn sector_size(&self) -> u32 {
                 (**self).sector_size()
+            }
+            fn env(&self) -> Option<Env> {
+                (**self).env()
             }
             fn discard_reads_zero(&self) -> bool {
                 (**self).discard_reads_zero()

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
+use crate::env::Env;
 use crate::error::{DeviceError, Operation};
 use crate::sync::Mutex;
 
@@ -187,6 +188,10 @@ impl Device for FaultyDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn env(&self) -> Option<Env> {
+        self.inner.env()
     }
 
     fn sector_size(&self) -> u32 {

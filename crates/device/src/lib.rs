@@ -3,6 +3,7 @@
 //! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on another device.
 //! - [`LinearDevice`] joins runs of devices, [`lvm`] finds those of a logical volume, and [`crypt`] deciphers.
+//! - [`model`]: a simulated drive on a clock of its own.
 //! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`url`]: how a user names a device.
@@ -19,6 +20,7 @@ mod file;
 mod linear;
 pub mod lvm;
 mod memory;
+pub mod model;
 mod overlay;
 pub mod partition;
 mod random;
@@ -40,6 +42,7 @@ pub use faulty::{Effect, Fault, FaultyDevice};
 pub use file::{AlignedBuffer, Direct, FileDevice, FileError, OpenOptions};
 pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;
+pub use model::{ModelDevice, ModelOptions};
 pub use overlay::OverlayDevice;
 pub use partition::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
 pub use recorder::{Cut, Cuts, Event, RecordedPart, Recorder, Survivors, Sweep};

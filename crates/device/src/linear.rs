@@ -7,6 +7,7 @@ use crate::device::{
     Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
     run_batch,
 };
+use crate::env::Env;
 use crate::error::DeviceError;
 use crate::slice::SliceError;
 
@@ -215,6 +216,10 @@ impl Device for LinearDevice {
 
     fn is_read_only(&self) -> bool {
         self.devices.iter().any(|device| device.is_read_only())
+    }
+
+    fn env(&self) -> Option<Env> {
+        self.devices.iter().find_map(|device| device.env())
     }
 
     fn sector_size(&self) -> u32 {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rangemap::RangeSet;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
+use crate::env::Env;
 use crate::error::DeviceError;
 use crate::sparse::{CHUNK, Piece, SparseBytes, pieces};
 use crate::sync::RwLock;
@@ -200,6 +201,10 @@ impl Device for OverlayDevice {
 
     fn is_read_only(&self) -> bool {
         false
+    }
+
+    fn env(&self) -> Option<Env> {
+        self.base.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
+use crate::env::Env;
 use crate::error::DeviceError;
 use crate::overlay::OverlayDevice;
 use crate::random::Random;
@@ -160,6 +161,10 @@ impl Device for Recorder {
         false
     }
 
+    fn env(&self) -> Option<Env> {
+        self.live.env()
+    }
+
     fn sector_size(&self) -> u32 {
         self.live.sector_size()
     }
@@ -211,6 +216,10 @@ impl Device for RecordedPart {
 
     fn is_read_only(&self) -> bool {
         false
+    }
+
+    fn env(&self) -> Option<Env> {
+        self.part.env()
     }
 
     fn sector_size(&self) -> u32 {

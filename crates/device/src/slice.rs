@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, Outcome, Request, check_batch, check_range};
+use crate::env::Env;
 use crate::error::DeviceError;
 use crate::partition::{PartitionError, PartitionTable};
 
@@ -96,6 +97,10 @@ impl Device for SliceDevice {
 
     fn is_read_only(&self) -> bool {
         self.whole.is_read_only()
+    }
+
+    fn env(&self) -> Option<Env> {
+        self.whole.env()
     }
 
     fn sector_size(&self) -> u32 {

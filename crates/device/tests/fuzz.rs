@@ -48,7 +48,7 @@ const PIECES: [&str; 24] = [
     "cipher=aes-xts-plain64",
     "key-file=",
     "lv=",
-    "model:hdd:",
+    "model:nvme:",
     "https://",
     "s3://",
     "k",

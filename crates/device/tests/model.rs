@@ -4,9 +4,10 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
+use extant_device::model::Preset;
 use extant_device::{
-    Cause, Device, Direct, FaultyDevice, MemoryDevice, OpenOptions, OverlayDevice, Recorder,
-    Request, SliceDevice, data_runs,
+    Cause, Device, Direct, FaultyDevice, MemoryDevice, ModelDevice, ModelOptions, OpenOptions,
+    OverlayDevice, Recorder, Request, SliceDevice, data_runs,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -230,6 +231,27 @@ proptest! {
             let length = std::fs::metadata(directory.path().join("d.img")).expect("it is there").len();
             prop_assert_eq!(length, SIZE + 77);
         }
+    }
+
+    #[test]
+    fn a_simulated_drive(steps in steps(), more in steps(), memory in 0..60_000_u64) {
+        let (directory, image) = file(Direct::Off, SIZE).expect("a file");
+        let path = directory.path().join("d.img");
+        drop(image);
+        let drive = |name| {
+            let words = ModelDevice::words_of(&path, true).expect("words");
+            let image = OpenOptions::new().write(true).open(&path).expect("the image");
+            let preset = Preset::named(name).expect("a preset");
+            let options = ModelOptions { memory, ..ModelOptions::default() };
+            ModelDevice::new(preset, Arc::new(image), words, &options).expect("a drive")
+        };
+        let device = drive("hdd7200");
+        agrees(&device, vec![0; SIZE as usize], &steps);
+        let mut bytes = vec![0; SIZE as usize];
+        device.read_at(0, &mut bytes).expect("read");
+        drop(device);
+        prop_assert!(std::fs::read(&path).expect("the image") == bytes);
+        agrees(&drive("nvme"), bytes, &more);
     }
 
     #[test]

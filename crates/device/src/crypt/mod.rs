@@ -17,6 +17,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
+use crate::env::Env;
 use crate::error::DeviceError;
 use crate::sync::Mutex;
 
@@ -494,6 +495,10 @@ impl Device for CryptDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn env(&self) -> Option<Env> {
+        self.inner.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -40,6 +40,7 @@ mod threads;
 use std::fmt;
 use std::time::Duration;
 
+use crate::device::Device;
 use crate::sync::{Arc, Condvar, MutexGuard, Rank};
 use stepped::Stepped;
 use threads::Threads;
@@ -106,6 +107,19 @@ impl Env {
         Self(World::Stepped(Stepped::new(seed, start)))
     }
 
+    /// Gives a stepped world so many processors, at least one: see [`Env::spend`].
+    pub fn with_processors(self, count: usize) -> Self {
+        if let World::Stepped(stepped) = &self.0 {
+            stepped.set_processors(count);
+        }
+        self
+    }
+
+    /// The world that a device lives in ([`Device::env`]), or one of threads.
+    pub fn of<D: Device + ?Sized>(device: &D) -> Self {
+        device.env().unwrap_or_else(Self::threads)
+    }
+
     /// Whether the caller steps the background work.
     pub fn is_stepped(&self) -> bool {
         matches!(self.0, World::Stepped(_))
@@ -124,6 +138,31 @@ impl Env {
         match &self.0 {
             World::Threads(threads) => threads.elapsed(),
             World::Stepped(stepped) => stepped.elapsed(),
+        }
+    }
+
+    /// Waits until [`Env::elapsed`] is `moment`. In a stepped world the workers run meanwhile, and time passes when they all
+    /// wait for it.
+    pub fn sleep_until(&self, moment: Duration) {
+        match &self.0 {
+            World::Threads(threads) => threads.sleep_until(moment),
+            World::Stepped(stepped) => stepped.sleep_until(moment),
+        }
+    }
+
+    /// Takes so much time of a processor of a stepped world, which waits for one to be free first. On threads work takes the
+    /// time that it takes, and nothing is done.
+    pub fn spend(&self, time: Duration) {
+        if let World::Stepped(stepped) = &self.0 {
+            stepped.spend(time);
+        }
+    }
+
+    /// What processors have worked in a stepped world by [`Env::spend`].
+    pub fn worked(&self) -> Duration {
+        match &self.0 {
+            World::Threads(_) => Duration::ZERO,
+            World::Stepped(stepped) => stepped.worked(),
         }
     }
 

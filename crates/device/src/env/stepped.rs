@@ -37,6 +37,10 @@ struct State {
     progress: u64,
     /// What a worker panicked with, to be thrown on in the caller.
     failure: Option<Box<dyn Any + Send>>,
+    /// Until when each processor is busy.
+    processors: Vec<Duration>,
+    /// What all of them have worked.
+    worked: Duration,
 }
 
 struct Slot {
@@ -69,7 +73,12 @@ enum Obstacle {
     Lock,
     Condition,
     Worker,
+    /// Nothing but time: whatever happens meanwhile, there is no reason to try before.
+    Time,
 }
+
+/// Processors of a world that was not told otherwise.
+const PROCESSORS: usize = 2;
 
 /// What a thread is to the stepped worlds.
 enum Role {
@@ -163,6 +172,7 @@ fn step_until(
         }
         let first_until = |index| if index == 0 { until } else { None };
         if worlds.iter().enumerate().any(|(index, world)| world.skip_to_next(first_until(index))) {
+            steps = 0;
             continue;
         }
         // A thread outside may hold a lock for a moment.
@@ -183,6 +193,7 @@ impl Obstacle {
             Self::Lock => "a lock",
             Self::Condition => "a condition that is not notified",
             Self::Worker => "a worker to stop",
+            Self::Time => "a moment",
         }
     }
 }
@@ -197,6 +208,8 @@ impl Stepped {
             running: None,
             progress: 0,
             failure: None,
+            processors: vec![Duration::ZERO; PROCESSORS],
+            worked: Duration::ZERO,
         };
         let world = Arc::new(Self { state: Mutex::new(state), returned: Condvar::new() });
         world.adopt_thread();
@@ -222,6 +235,56 @@ impl Stepped {
 
     pub(super) fn elapsed(&self) -> Duration {
         self.state.lock().clock
+    }
+
+    pub(super) fn set_processors(&self, count: usize) {
+        self.state.lock().processors = vec![Duration::ZERO; count.max(1)];
+    }
+
+    pub(super) fn worked(&self) -> Duration {
+        self.state.lock().worked
+    }
+
+    /// Lets so much time of one processor pass: the first that is free.
+    pub(super) fn spend(self: &Arc<Self>, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let end = {
+            let mut state = self.state.lock();
+            let clock = state.clock;
+            state.worked += time;
+            let Some(first) = state.processors.iter_mut().min() else { return };
+            *first = clock.max(*first) + time;
+            *first
+        };
+        self.sleep_until(end);
+    }
+
+    pub(super) fn sleep_until(self: &Arc<Self>, moment: Duration) {
+        self.adopt_thread();
+        let now = {
+            let mut state = self.state.lock();
+            if state.clock >= moment {
+                return;
+            }
+            // Nobody does anything before.
+            let is_quiet = |slot: &Slot| match slot.phase {
+                Phase::Idle => !slot.stopping && slot.due.is_none_or(|due| due > moment),
+                Phase::Standing { on: Obstacle::Time, until, .. } => {
+                    until.is_some_and(|until| until > moment)
+                }
+                Phase::Standing { .. } | Phase::Running => false,
+                Phase::Done => true,
+            };
+            if state.slots.iter().all(is_quiet) && state.running.is_none() {
+                state.clock = moment;
+                return;
+            }
+            state.clock
+        };
+        let limit = Some(moment.saturating_sub(now));
+        wait_for(this_turn(), Obstacle::Time, limit, || self.elapsed() >= moment);
     }
 
     pub(super) fn spawn(self: &Arc<Self>, name: &str, work: Work) -> usize {
@@ -397,7 +460,7 @@ impl Stepped {
                 state.progress += 1;
                 return;
             }
-            let tried_at = state.progress;
+            let tried_at = if on == Obstacle::Time { u64::MAX } else { state.progress };
             state.slots[index].phase = Phase::Standing { tried_at, until, on };
             self.give_back(&mut state);
             self.await_turn_of(index, &mut state);

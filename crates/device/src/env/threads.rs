@@ -45,6 +45,14 @@ impl Threads {
         self.start.elapsed()
     }
 
+    pub(super) fn sleep_until(&self, moment: Duration) {
+        let nobody = Condvar::new();
+        let mut slept = self.dead.lock();
+        while let Some(left) = moment.checked_sub(self.elapsed()).filter(|left| !left.is_zero()) {
+            nobody.wait_for(&mut slept, left);
+        }
+    }
+
     /// Panics if a worker did: what its waiters wait for will not come.
     pub(super) fn assert_alive(&self) {
         let dead = self.dead.lock().clone();

@@ -156,6 +156,10 @@ impl OpenOptions {
     }
 
     /// Without what makes a file or changes its size.
+    pub(crate) fn writes(&self) -> bool {
+        self.write
+    }
+
     pub(crate) fn without_changes(mut self) -> Self {
         (self.create, self.create_new, self.truncate, self.size) = (false, false, false, None);
         self

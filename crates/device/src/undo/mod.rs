@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::device::{Device, Request, check_batch};
+use crate::env::Env;
 use crate::error::DeviceError;
 use crate::sync::Mutex;
 
@@ -137,6 +138,10 @@ impl Device for UndoDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn env(&self) -> Option<Env> {
+        self.inner.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! The layers of a device URL: `crypt:`, `linear:`, `lvm:`, and their options.
+//! The layers of a device URL: `crypt:`, `linear:`, `lvm:`, `model:NAME:`, and their options.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{DeviceUrl, Found, Part, Run, UrlError, parse_bytes};
 use crate::crypt::{CipherSpec, Hash, KeySource, Plain};
+use crate::model::{ModelOptions, Preset};
 
 /// What stands between the files and the device that is meant.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -28,23 +29,42 @@ pub enum Layer {
         /// Whether discards are passed on.
         passes_discards: bool,
     },
+    /// `model:NAME:`, a simulated drive with the file's contents.
+    Model {
+        /// The kind of drive.
+        preset: &'static Preset,
+        /// How it is simulated.
+        options: ModelOptions,
+    },
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scheme {
     Crypt,
     Linear,
     Lvm,
+    /// The kind of drive, if there is one of that name.
+    Model(Option<&'static Preset>),
 }
 
 impl Scheme {
-    const ALL: [Self; 3] = [Self::Crypt, Self::Linear, Self::Lvm];
+    const ALL: [Self; 4] = [Self::Crypt, Self::Linear, Self::Lvm, Self::Model(None)];
+
+    /// Whether it is the innermost: nothing but files below.
+    fn comes_last(self) -> Option<&'static str> {
+        match self {
+            Self::Linear => Some("linear: joins files and comes last, as in crypt:linear:A,B"),
+            Self::Model(_) => Some("model: is a drive and comes last, as in crypt:model:hdd7200:A"),
+            Self::Crypt | Self::Lvm => None,
+        }
+    }
 
     fn text(self) -> &'static str {
         match self {
             Self::Crypt => "crypt:",
             Self::Linear => "linear:",
             Self::Lvm => "lvm:",
+            Self::Model(_) => "model:",
         }
     }
 
@@ -56,6 +76,7 @@ impl Scheme {
             }
             Self::Linear => "offset=N, size=N",
             Self::Lvm => "vg=NAME, lv=NAME",
+            Self::Model(_) => "seed=N, memory=SIZE, processors=N",
         }
     }
 }
@@ -69,8 +90,20 @@ pub(super) fn take_schemes(text: &[u8]) -> (Vec<Scheme>, &[u8]) {
             .iter()
             .find_map(|scheme| Some((*scheme, rest.strip_prefix(scheme.text().as_bytes())?)));
         let Some((scheme, after)) = found else { break };
-        schemes.push(scheme);
-        rest = after;
+        (schemes, rest) = match scheme {
+            Scheme::Model(_) => {
+                let end = after.iter().position(|byte| *byte == b':').unwrap_or(after.len());
+                let name = str::from_utf8(&after[..end]).unwrap_or_default();
+                let preset = Preset::named(name).filter(|_| end < after.len());
+                schemes.push(Scheme::Model(preset));
+                let taken = if preset.is_some() { end + 1 } else { 0 };
+                (schemes, &after[taken..])
+            }
+            _ => {
+                schemes.push(scheme);
+                (schemes, after)
+            }
+        };
     }
     (schemes, rest)
 }
@@ -84,12 +117,17 @@ pub(super) fn parse(
 ) -> Result<DeviceUrl, UrlError> {
     let malformed = |problem| UrlError::Malformed { text: text.to_owned(), problem };
     for (index, scheme) in schemes.iter().enumerate() {
-        if schemes[..index].contains(scheme) {
+        if schemes[..index].iter().any(|before| before.text() == scheme.text()) {
             return Err(malformed(format!("{} is given twice", scheme.text())));
         }
-        if *scheme == Scheme::Linear && index + 1 < schemes.len() {
-            let problem = "linear: joins files and comes last, as in crypt:linear:A,B";
+    }
+    for (index, scheme) in schemes.iter().enumerate() {
+        if let Some(problem) = scheme.comes_last().filter(|_| index + 1 < schemes.len()) {
             return Err(malformed(problem.to_owned()));
+        }
+        if *scheme == Scheme::Model(None) {
+            let names = Preset::names();
+            return Err(malformed(format!("model:NAME:PATH needs the name of a drive: {names}")));
         }
     }
     let pieces = match schemes.last() {
@@ -245,6 +283,23 @@ impl<'a> Options<'a> {
                 volume: self.text("lv")?.map(str::to_owned),
             }),
             Scheme::Crypt => self.crypt(),
+            Scheme::Model(preset) => {
+                let preset = preset.ok_or("no drive of that name")?;
+                let mut options = ModelOptions::default();
+                if let Some(seed) = self.number("seed")? {
+                    options.seed = seed;
+                }
+                if let Some(memory) = self.bytes("memory")? {
+                    options.memory = memory;
+                }
+                if let Some(processors) = self.number("processors")? {
+                    let problem = "`processors` is 1 to 1024";
+                    options.processors = Some(processors)
+                        .filter(|count| (1..=1024).contains(count))
+                        .ok_or(problem)?;
+                }
+                Ok(Layer::Model { preset, options })
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 //! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of bytes; `k`, `M`, `G`
 //! and `T` multiply by powers of 1024), or by both, the partition first. Layers are named before it, the outermost first:
 //! `linear:A?offset=N&size=N,B` joins runs, `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and
-//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain device. Their options follow
-//! the last path. Other schemes (`model:NAME:`, `qcow2:`, `s3://`, `https://`) are known by name and refused until they
+//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain device; `model:NAME:PATH` is a
+//! simulated drive with the contents of PATH. Their options follow the last path. Other schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they
 //! are built.
 //!
 //! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix before a `:/` that
@@ -24,11 +24,13 @@ use std::sync::Arc;
 
 use crate::crypt::{CryptDevice, CryptError, KeyError, Secret};
 use crate::device::Device;
-use crate::file::{FileDevice, FileError, OpenOptions};
+use crate::file::{Direct, FileDevice, FileError, OpenOptions};
 use crate::linear::{LinearDevice, LinearPart};
 use crate::lvm::{self, LvmError};
+use crate::model::{ModelDevice, Words, WordsError};
 use crate::partition::PartitionError;
 use crate::slice::{SliceDevice, SliceError};
+use crate::sync::Mutex;
 
 pub use layers::Layer;
 
@@ -166,6 +168,9 @@ pub enum UrlError {
         /// Why not.
         error: LvmError,
     },
+    /// What a simulated drive keeps beside its image was not had.
+    #[error(transparent)]
+    Words(#[from] WordsError),
     /// The run does not fit.
     #[error("{}: {error}", path.display())]
     Slice {
@@ -178,7 +183,11 @@ pub enum UrlError {
 
 /// The files of a URL, opened. Nothing of them was read.
 #[derive(Clone, Debug)]
-pub struct Files(Vec<Arc<FileDevice>>);
+pub struct Files {
+    parts: Vec<Arc<FileDevice>>,
+    /// Of a simulated drive; taken by the device.
+    words: Arc<Mutex<Option<Words>>>,
+}
 
 /// The key of a URL that needs one. Wiped when it is dropped.
 #[derive(Clone)]
@@ -191,7 +200,7 @@ impl std::fmt::Debug for Keys {
 }
 
 /// Schemes that the design has and this version has not.
-const NOT_BUILT: [&[u8]; 4] = [b"model:", b"qcow2:", b"s3://", b"https://"];
+const NOT_BUILT: [&[u8]; 3] = [b"qcow2:", b"s3://", b"https://"];
 
 /// What the host has under `path`.
 pub fn look(path: &Path) -> Found {
@@ -296,7 +305,13 @@ impl DeviceUrl {
     pub fn open_files(&self, options: &OpenOptions) -> Result<Files, UrlError> {
         let options = match self.is_whole() {
             true => options.clone(),
+            // Memory of a simulated drive is a page cache of its own.
+            false if self.is_simulated() => options.clone().without_changes().direct(Direct::Off),
             false => options.clone().without_changes(),
+        };
+        let words = match self.drive() {
+            Some(_) => ModelDevice::words_of(self.path(), options.writes())?,
+            None => None,
         };
         let mut opened: Vec<(PathBuf, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
@@ -309,7 +324,18 @@ impl DeviceUrl {
             };
             opened.push((path, file));
         }
-        Ok(Files(opened.into_iter().map(|(_, file)| file).collect()))
+        let parts = opened.into_iter().map(|(_, file)| file).collect();
+        Ok(Files { parts, words: Arc::new(Mutex::new(words)) })
+    }
+
+    /// The layer that is a simulated drive.
+    fn drive(&self) -> Option<&Layer> {
+        self.layers.iter().find(|layer| matches!(layer, Layer::Model { .. }))
+    }
+
+    /// Whether the device is simulated and runs on a clock of its own.
+    pub fn is_simulated(&self) -> bool {
+        self.drive().is_some()
     }
 
     /// Reads the key, where one is needed: it may be asked for at the terminal.
@@ -319,7 +345,7 @@ impl DeviceUrl {
     pub fn keys(&self) -> Result<Keys, UrlError> {
         let source = self.layers.iter().find_map(|layer| match layer {
             Layer::Crypt { key, .. } => Some(key),
-            Layer::Linear | Layer::Lvm { .. } => None,
+            Layer::Linear | Layer::Lvm { .. } | Layer::Model { .. } => None,
         });
         let what = self.path().display().to_string();
         Ok(Keys(source.map(|source| source.read(&what)).transpose()?))
@@ -331,15 +357,26 @@ impl DeviceUrl {
     /// # Errors
     /// A partition, a run or a layer was not had.
     pub fn device(&self, files: &Files, keys: &Keys) -> Result<Arc<dyn Device>, UrlError> {
-        let parts = self.parts.iter().zip(&files.0);
-        let parts = parts.map(|(part, file)| part.of(file.clone()));
+        let parts = self.parts.iter().zip(&files.parts);
+        let parts = parts.map(|(part, file)| part.of(self.held_by(file, files)?));
         let mut devices: Vec<Arc<dyn Device>> = parts.collect::<Result<_, _>>()?;
-        let write = files.0.iter().all(|file| !file.is_read_only());
+        let write = files.parts.iter().all(|file| !file.is_read_only());
         for layer in self.layers.iter().rev() {
             devices = vec![self.layer(layer, devices, keys, write)?];
         }
         // Only layers that join have several parts.
         Ok(devices.swap_remove(0))
+    }
+
+    /// The file itself, or the simulated drive that has its contents.
+    fn held_by(&self, file: &Arc<FileDevice>, files: &Files) -> Result<Arc<dyn Device>, UrlError> {
+        Ok(match self.drive() {
+            Some(Layer::Model { preset, options }) => {
+                let words = files.words.lock().take();
+                Arc::new(ModelDevice::new(preset, file.clone(), words, options)?)
+            }
+            _ => file.clone(),
+        })
     }
 
     fn layer(
@@ -374,6 +411,8 @@ impl DeviceUrl {
                 let opened = opened.map_err(|error| UrlError::Crypt { path: path(), error })?;
                 Arc::new(opened.pass_discards(*passes_discards))
             }
+            // Below the partition table already.
+            Layer::Model { .. } => devices.swap_remove(0),
         })
     }
 }
@@ -381,7 +420,7 @@ impl DeviceUrl {
 impl Files {
     /// The first file.
     pub fn first(&self) -> &Arc<FileDevice> {
-        &self.0[0]
+        &self.parts[0]
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Mode, Plain};
+use crate::model::{ModelOptions, Preset};
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
     |path| match path.to_str() {
@@ -85,7 +86,6 @@ fn mistakes_after_an_existing_file_are_named() {
 fn schemes_are_refused_by_name() {
     let refused = |scheme: &str| Err(format!("{scheme} is not supported yet"));
     assert_eq!(device("crypt:qcow2:d.img?key-file=k", &["d.img"]), refused("qcow2:"));
-    assert_eq!(device("model:hdd7200:d.img", &["d.img"]), refused("model:"));
     assert_eq!(device("qcow2:d.img", &["d.img"]), refused("qcow2:"));
     assert_eq!(device("s3://bucket/d.img", &[]), refused("s3://"));
     assert_eq!(device("https://host/d.img", &[]), refused("https://"));
@@ -249,6 +249,49 @@ fn a_plain_device_is_described_by_its_options() {
         }],
     };
     assert_eq!(device(text, &["d.img"]), Ok(expected));
+}
+
+#[test]
+fn a_simulated_drive_is_named_before_its_image() {
+    let drive = |name: &str, options| Layer::Model {
+        preset: Preset::named(name).expect("a preset"),
+        options,
+    };
+    let usual = ModelOptions::default();
+    let plain =
+        DeviceUrl { parts: vec![part("d.img")], layers: vec![drive("hdd7200", usual.clone())] };
+    assert_eq!(device("model:hdd7200:d.img", &["d.img"]), Ok(plain.clone()));
+    assert!(plain.is_simulated() && plain.is_part() && !plain.is_whole());
+    assert_eq!(target("model:hdd7200:d.img:/etc", &["d.img"], &[]), inside(plain, "/etc"));
+    let options = ModelOptions { seed: 7, memory: 3 << 20, processors: 4 };
+    let stacked = DeviceUrl {
+        parts: vec![Part { partition: Some(1), ..part("d.img") }],
+        layers: vec![luks(KeySource::File("k".into())), drive("nvme", options)],
+    };
+    let text = "crypt:model:nvme:d.img#p1?key-file=k&seed=7&memory=3M&processors=4";
+    assert_eq!(device(text, &["d.img"]), Ok(stacked));
+    let problem = |text: &str| device(text, &["d.img"]).expect_err(text);
+    let names = "hdd7200, hdd7200-2005, ssd-sata, nvme";
+    for text in ["model:tape:d.img", "model:hdd7200", "model:d.img"] {
+        let expected = format!("{text}: model:NAME:PATH needs the name of a drive: {names}");
+        assert_eq!(problem(text), expected);
+    }
+    assert_eq!(
+        problem("model:nvme:crypt:d.img"),
+        "model:nvme:crypt:d.img: model: is a drive and comes last, as in crypt:model:hdd7200:A"
+    );
+    assert_eq!(
+        problem("model:nvme:model:nvme:d.img"),
+        "model:nvme:model:nvme:d.img: model: is given twice"
+    );
+    assert_eq!(
+        problem("model:nvme:d.img?processors=0"),
+        "model:nvme:d.img?processors=0: `processors` is 1 to 1024"
+    );
+    assert_eq!(
+        problem("model:nvme:d.img?speed=2"),
+        "model:nvme:d.img?speed=2: `speed` is no option here: offset=N, size=N, seed=N, memory=SIZE, processors=N"
+    );
 }
 
 #[test]
