@@ -9,6 +9,7 @@ use crate::tables::{
     BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind,
     Window, Windows, XattrBlocks,
 };
+use extant_device::model::costs;
 use extant_device::sync::Mutex;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{State, Superblock};
@@ -167,7 +168,8 @@ impl<'a> Check<'a> {
 
     /// Worker threads for `shares` of work that are each worth a start of one.
     fn threads(&self, shares: usize) -> usize {
-        if self.is_repair() {
+        // A world that is stepped has the caller's thread only.
+        if self.is_repair() || self.options.env.is_stepped() {
             return 1;
         }
         let allowed = match self.options.threads {
@@ -229,6 +231,12 @@ impl<'a> Check<'a> {
     }
 
     pub(crate) fn progress(&self, pass: Pass, more: u64, whole: u64) {
+        // On the real clock it took the time that it took.
+        self.options.env.spend(match pass {
+            1 => costs::CHECK_INODE.saturating_mul(more.try_into().unwrap_or(u32::MAX)),
+            2 => costs::CHECK_DIR_BLOCK.saturating_mul(more.try_into().unwrap_or(u32::MAX)),
+            _ => costs::CHECK_GROUP.saturating_mul(more.try_into().unwrap_or(u32::MAX)),
+        });
         if let Some(progress) = &self.options.progress {
             let done = self.progress_done.fetch_add(more, Relaxed) + more;
             progress(pass, done.min(whole), whole);

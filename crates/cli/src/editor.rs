@@ -126,7 +126,8 @@ fn open_alone(image: &DeviceUrl, options: &OpenOptions) -> Result<Arc<dyn Device
 fn live(device: Arc<dyn Device>, opening: Opening) -> Result<Volume, Cause> {
     let default = LiveOptions::default();
     let live = LiveOptions { memory: opening.memory.unwrap_or(default.memory), ..default };
-    extant_volume::OpenOptions::default().open_live(device, &Env::threads(), &live)
+    let env = Env::of(&device);
+    extant_volume::OpenOptions::default().open_live(device, &env, &live)
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.

@@ -24,6 +24,37 @@ where
     I: IntoIterator,
     I::Item: Into<OsString>,
 {
+    let mut volume = planned(device, options)?;
+    volume.write_to(
+        device,
+        WriteRules { offset: 0, discard: false, prezeroed: false, super_only: false },
+    )?;
+    Ok(())
+}
+
+/// Formats a whole device that reads as zero, and fills it: so many inodes are in use by empty files, as many as said in each
+/// directory, and by the directories. For experiments; no tree of them is held in memory.
+///
+/// # Errors
+/// As [`format`]; the volume is too small.
+pub fn format_filled<I>(
+    device: &dyn Device,
+    options: I,
+    inodes: u64,
+    files_per_directory: u64,
+) -> Result<(), MkfsError>
+where
+    I: IntoIterator,
+    I::Item: Into<OsString>,
+{
+    planned(device, options)?.write_filled(device, inodes, files_per_directory)
+}
+
+fn planned<I>(device: &dyn Device, options: I) -> Result<NewVolume, MkfsError>
+where
+    I: IntoIterator,
+    I::Item: Into<OsString>,
+{
     let words = options.into_iter().map(Into::into).chain(["device".into()]);
     let options = Options::parse(words)?;
     let sector = device.sector_size();
@@ -41,9 +72,5 @@ where
     let identity = Identity::new(&options, &figures, None)?;
     let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
     volume.add_special_inodes(&RunSet::new())?;
-    volume.write_to(
-        device,
-        WriteRules { offset: 0, discard: false, prezeroed: false, super_only: false },
-    )?;
-    Ok(())
+    Ok(volume)
 }

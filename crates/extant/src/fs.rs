@@ -122,8 +122,8 @@ impl FileSystem {
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let device = device(image.as_ref(), Access::ReadWrite, direct)?;
-        let open = extant_volume::OpenOptions::default();
-        Ok(Self::of_volume(open.open_live(device, &Env::threads(), options)?))
+        let (open, env) = (extant_volume::OpenOptions::default(), Env::of(&device));
+        Ok(Self::of_volume(open.open_live(device, &env, options)?))
     }
 
     /// Opens an image for reading: it is never written. A journal that must be replayed is replayed in memory.
@@ -140,8 +140,8 @@ impl FileSystem {
     /// # Errors
     /// No volume that can be changed, or the device failed.
     pub fn on_device(device: Arc<dyn Device>) -> Result<Self, Cause> {
-        let options = extant_volume::OpenOptions::default();
-        let volume = options.open_live(device, &Env::threads(), &LiveOptions::default())?;
+        let (options, env) = (extant_volume::OpenOptions::default(), Env::of(&device));
+        let volume = options.open_live(device, &env, &LiveOptions::default())?;
         Ok(Self::of_volume(volume))
     }
 
@@ -673,6 +673,19 @@ impl FileSystem {
         let file = self.found(path, Follow::Yes)?;
         self.at(path, |volume| volume.set_acl(file.number, kind, list))
     }
+}
+
+/// Opens the device that a path or device URL names, for reading and, if so asked, for writing; then it is had alone.
+///
+/// # Errors
+/// The device is not there or in use.
+pub fn open_device(
+    image: impl AsRef<OsStr>,
+    write: bool,
+    direct: Direct,
+) -> Result<Arc<dyn Device>, OpenError> {
+    let access = if write { Access::ReadWrite } else { Access::ReadOnly };
+    Ok(device(image.as_ref(), access, direct)?)
 }
 
 fn device(image: &OsStr, access: Access, direct: Direct) -> Result<Arc<dyn Device>, UrlError> {

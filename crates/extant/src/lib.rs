@@ -42,6 +42,7 @@ mod path;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extant_device::env::Env;
+pub use extant_device::model::{Preset, costs};
 pub use extant_device::{
     AlignedBuffer, Device, Direct, FileDevice, MemoryDevice, OpenOptions as FileDeviceOptions,
 };
@@ -55,6 +56,6 @@ pub use extant_volume::{
     OpenOptions as VolumeOptions, RenameFlags, SetAttributes, StatFs, Volume, XattrInfo, XattrSet,
 };
 pub use file::{File, OpenOptions};
-pub use format::format;
-pub use fs::{FileSystem, OpenError};
+pub use format::{format, format_filled};
+pub use fs::{FileSystem, OpenError, open_device};
 pub use metadata::Metadata;

@@ -8,6 +8,7 @@ pub(crate) mod extended;
 mod external_journal;
 pub(crate) mod features;
 pub mod figures;
+mod fill;
 mod huge_files;
 pub(crate) mod identity;
 mod inodes;

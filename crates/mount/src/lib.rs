@@ -68,6 +68,9 @@ pub enum MountError {
     /// The server could not restrict itself.
     #[error("the sandbox: {0} (--no-sandbox goes without)")]
     Sandbox(#[from] sandbox::SandboxError),
+    /// A simulated drive: its clock stands still while the kernel's runs.
+    #[error("a simulated drive (model:) runs on a clock of its own and cannot be mounted")]
+    Simulated,
     /// Nothing of ours is mounted there.
     #[error("{}: no volume of extant is mounted there", .0.display())]
     NotMounted(PathBuf),

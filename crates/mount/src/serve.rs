@@ -69,6 +69,9 @@ enum Event {
 pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountError> {
     let options = &request.options;
     let url = DeviceUrl::parse(&request.image, look)?;
+    if url.is_simulated() {
+        return Err(MountError::Simulated);
+    }
     let image = url.path().canonicalize().unwrap_or_else(|_| url.path().to_owned());
     // The kernel holds one device for a mount.
     let holds = url.parts.len() == 1 && mountpoint::can_hold(&image);

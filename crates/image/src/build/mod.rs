@@ -161,10 +161,14 @@ fn write(
     }
     let total = plan.bytes_to_write();
     let done = AtomicU64::new(0);
-    let threads = options.threads.unwrap_or_else(|| {
-        std::thread::available_parallelism()
-            .map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
-    });
+    let threads = match device.env() {
+        // A simulated drive is used by one thread.
+        Some(_) => 1,
+        None => options.threads.unwrap_or_else(|| {
+            std::thread::available_parallelism()
+                .map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
+        }),
+    };
     write::write_tree(plan, device, threads, &failed, &|bytes| {
         let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         progress(Progress { done, total });

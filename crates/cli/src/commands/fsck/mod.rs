@@ -281,12 +281,14 @@ struct Opened {
 
 impl Run<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
-        let env = Env::threads();
         let meter = Meter::new(self.args.progress, &self.image)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
-        let open_options = self.open_options(&env)?;
+        let mut open_options = self.open_options()?;
         // The last that opens files: no byte of the image was read, and no thread started.
         let opened = self.open_device(image, answering)?;
+        // Of a simulated drive: its clock tells the times.
+        let env = Env::of(&opened.device);
+        open_options.env = env.clone();
         cancel_on_interrupt(&self.image, self.called);
         let console = Console::new(answering, self.args.json, self.image.clone());
         let has_new_list = self.args.check_blocks > 0 || self.args.lists_bad_blocks();
@@ -500,7 +502,7 @@ impl Run<'_> {
             .map_err(|failure| failure.with_code(OPERATIONAL))
     }
 
-    fn open_options(&self, env: &Env) -> Result<OpenOptions, Failure> {
+    fn open_options(&self) -> Result<OpenOptions, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let journal = match &self.args.journal {
             Some(name) => {
@@ -518,7 +520,6 @@ impl Run<'_> {
             },
             journal,
             fresh_uuid: fresh_uuid().map_err(|error| failed(&error))?,
-            env: env.clone(),
             waiting: Some(Arc::new(move |seconds| {
                 err_line!(
                     "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
