@@ -6,6 +6,8 @@
 
 pub mod archive;
 pub mod cell;
+pub mod charged;
+pub mod clock;
 pub mod compare;
 pub mod cpu;
 pub mod environment;

@@ -23,6 +23,8 @@ pub struct Target {
 pub enum System {
     /// Our library, in this process.
     Engine,
+    /// Our library on a simulated drive, by the name of the target: `engine@` and the drive's.
+    Model(&'static str),
     /// Our mount, over FUSE.
     Extant,
     /// The kernel, by the type that mount(8) is given.
@@ -33,13 +35,17 @@ pub enum System {
     Dir(PathBuf),
 }
 
+/// Simulated drives, by the names of their targets.
+const MODELS: [&str; 4] =
+    ["engine@hdd7200", "engine@hdd7200-2005", "engine@ssd-sata", "engine@nvme"];
+
 /// Kernel file systems.
 const KERNEL: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
 /// What is no target.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{0:?} is no target: there are engine, extant, ext2, ext3, ext4, xfs, btrfs, fuse2fs and dir:PATH, \
+    "{0:?} is no target: there are engine, engine@DRIVE (hdd7200, hdd7200-2005, ssd-sata, nvme), extant, ext2, ext3, ext4, xfs, btrfs, fuse2fs and dir:PATH, \
      each but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it"
 )]
 pub struct NoTarget(String);
@@ -50,7 +56,11 @@ impl System {
             "engine" => Some(Self::Engine),
             "extant" => Some(Self::Extant),
             "fuse2fs" => Some(Self::Fuse2fs),
-            _ => KERNEL.into_iter().find(|known| *known == name).map(Self::Kernel),
+            _ => {
+                let model = MODELS.into_iter().find(|known| *known == name).map(Self::Model);
+                let kernel = || KERNEL.into_iter().find(|known| *known == name).map(Self::Kernel);
+                model.or_else(kernel)
+            }
         }
     }
 
@@ -59,7 +69,7 @@ impl System {
         match self {
             Self::Engine => "engine",
             Self::Extant => "extant",
-            Self::Kernel(name) => name,
+            Self::Kernel(name) | Self::Model(name) => name,
             Self::Fuse2fs => "fuse2fs",
             Self::Dir(_) => "dir",
         }
@@ -70,9 +80,17 @@ impl System {
         !matches!(self, Self::Kernel("xfs" | "btrfs") | Self::Dir(_))
     }
 
+    /// The simulated drive that it stands on.
+    pub fn drive(&self) -> Option<&'static str> {
+        match self {
+            Self::Model(name) => name.strip_prefix("engine@"),
+            _ => None,
+        }
+    }
+
     /// Whether it is ours.
     pub fn is_ours(&self) -> bool {
-        matches!(self, Self::Engine | Self::Extant)
+        matches!(self, Self::Engine | Self::Extant | Self::Model(_))
     }
 }
 
@@ -162,11 +180,26 @@ mod tests {
 
     #[test]
     fn targets_read_as_they_are_written() {
-        for text in
-            ["engine", "ext4:nodelalloc", "engine:a,b:-I 256 -O x", "xfs::-s size=4096", "dir:/a:b"]
-        {
+        for text in [
+            "engine",
+            "engine@hdd7200:data=writeback:-I 128",
+            "ext4:nodelalloc",
+            "engine:a,b:-I 256 -O x",
+            "xfs::-s size=4096",
+            "dir:/a:b",
+        ] {
             assert_eq!(text.parse::<Target>().expect("a target").to_string(), text);
         }
+    }
+
+    #[test]
+    fn every_simulated_drive_is_a_target() {
+        for name in MODELS {
+            let target: Target = name.parse().expect("a target");
+            let drive = target.system.drive().expect("a drive");
+            assert!(extant::Preset::named(drive).is_some(), "{drive}");
+        }
+        assert_eq!(extant::Preset::names().split(", ").count(), MODELS.len());
     }
 
     #[test]
@@ -183,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_is_no_target_is_named() {
-        for text in ["ext5", "", "dir:", "jfs:noatime"] {
+        for text in ["ext5", "", "dir:", "jfs:noatime", "engine@tape"] {
             let error = text.parse::<Target>().expect_err("no target").to_string();
             assert!(error.starts_with(&format!("{text:?} is no target")), "{error}");
         }

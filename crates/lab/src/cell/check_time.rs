@@ -1,9 +1,10 @@
 //! Document 004: a volume is filled in steps; at each, checks that establish, use and remove the inode tables' high-water marks.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use super::place::{Live, Place, check};
+use super::place::{Live, Place, check, simulated_times};
 use super::recorder::Recorder;
 use super::tool::run as run_tool;
 use super::{Cell, CellError, Trying};
@@ -14,6 +15,11 @@ use crate::files::{Access, Intent};
 const LEAST_VOLUME: u64 = 256 << 20;
 /// The feature that keeps the marks.
 const MARKS: &str = "uninit_bg";
+
+/// Inodes that a new volume uses itself, and more.
+const OWN_INODES: u64 = 16;
+/// Steps at which e2fsck is run on the image of a simulated drive, too.
+const REAL_STEPS: [f64; 3] = [0.0, 40.0, 98.0];
 
 /// What a check is for.
 const USES: [&str; 3] = ["establish", "use", "remove"];
@@ -29,15 +35,18 @@ pub(super) fn run(
     }
     let scaled = (work.volume.0 as f64 * cell.settings.counts) as u64;
     let size = scaled.max(LEAST_VOLUME).next_multiple_of(1 << 20);
-    recorder.announce("mkfs");
     let ratio = work.bytes_per_inode.to_string();
     let no_marks = format!("^metadata_csum,^{MARKS}");
     let words: &[&str] = match cell.target.system.is_ext() {
         true => &["-i", &ratio, "-O", &no_marks],
         false => &[],
     };
-    place.format_with(size, words)?;
     let inodes = size / work.bytes_per_inode;
+    if cell.target.system.drive().is_some() {
+        return on_drive(cell, work, &place, (size, inodes, words), recorder);
+    }
+    recorder.announce("mkfs");
+    place.format_with(size, words)?;
 
     let mut made = 0;
     for percent in &work.steps {
@@ -89,6 +98,63 @@ fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<()
     Ok(())
 }
 
+/// On a simulated drive: each step is a volume of its own that is written full, in place of files made one by one; then our checker
+/// three times, by the drive's clock. Where [`REAL_STEPS`] say so, e2fsck looks at the same image, by this machine's.
+fn on_drive(
+    cell: &Cell,
+    work: &CheckTime,
+    place: &Place<'_>,
+    (size, inodes, words): (u64, u64, &[&str]),
+    recorder: &mut Recorder<'_>,
+) -> Result<(), CellError> {
+    let ours = Checker {
+        name: "extant fsck",
+        check: &cell.program,
+        check_words: &["fsck"],
+        tune: &cell.program,
+        tune_words: &["tune"],
+    };
+    let e2fsck = Checker {
+        name: "e2fsck on this machine",
+        check: Path::new("e2fsck"),
+        check_words: &[],
+        tune: Path::new("tune2fs"),
+        tune_words: &[],
+    };
+    for percent in &work.steps {
+        recorder.announce(&format!("filling to {percent}%"));
+        place.make_image(size)?;
+        let device = extant::open_device(place.image(), true, extant::Direct::Off);
+        let device = device.trying("filling")?;
+        // The volume's own inodes are in use from the start.
+        let wanted = ((inodes as f64 * percent / 100.0) as u64).saturating_sub(OWN_INODES);
+        let words = words.iter().copied().chain(cell.target.mkfs_words());
+        extant::format_filled(&*device, words, wanted, work.files_per_directory)
+            .trying("filling")?;
+        drop(device);
+        for which in USES {
+            ours.switch_for(which, place.image().as_os_str())?;
+            let phase = format!("{} {which}", ours.name);
+            recorder.announce(&phase);
+            let mut command = ours.command(place.image());
+            let said = checked(command.arg("--json"))?;
+            let (seconds, passes) = simulated_times(&said)?;
+            recorder.record_at(&phase, "check_seconds", seconds, Some(*percent));
+            for (pass, seconds) in passes {
+                recorder.record_at(&phase, &format!("pass{pass}_seconds"), seconds, Some(*percent));
+            }
+        }
+        if REAL_STEPS.contains(percent) {
+            for which in USES {
+                e2fsck.switch_for(which, place.file().as_os_str())?;
+                place.drop_caches();
+                e2fsck.measure(which, place.file(), *percent, recorder)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Each checker of ext volumes, three times; afterwards the volume has no marks, as before.
 fn check_marks(
     cell: &Cell,
@@ -115,31 +181,21 @@ fn check_marks(
     ];
     for checker in checkers {
         for which in USES {
-            match which {
-                "establish" => checker.switch_marks(place, MARKS)?,
-                "remove" => checker.switch_marks(place, &format!("^{MARKS}"))?,
-                _ => {}
-            }
+            checker.switch_for(which, place.image().as_os_str())?;
             place.drop_caches();
-            let phase = format!("{} {which}", checker.name);
-            let mut command = Command::new(checker.check);
-            command.args(checker.check_words).args(["-fy", "-tt"]).arg(place.image());
-            let checked = recorder.timed_at(&phase, percent, || {
-                let output = super::tool::finish(&mut command)?;
-                // 1: what the switched feature left undone was corrected.
-                match output.status.code() {
-                    Some(0 | 1) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-                    _ => Err(super::tool::complaint(&command, &output)),
-                }
-            });
-            let (said, seconds) = checked?;
-            recorder.record_at(&phase, "check_seconds", seconds, Some(percent));
-            for (pass, seconds) in passes(&said) {
-                recorder.record_at(&phase, &format!("pass{pass}_seconds"), seconds, Some(percent));
-            }
+            checker.measure(which, place.image(), percent, recorder)?;
         }
     }
     Ok(())
+}
+
+/// Runs a check. 1: what the switched feature left undone was corrected.
+fn checked(command: &mut Command) -> Result<String, CellError> {
+    let output = super::tool::finish(command)?;
+    match output.status.code() {
+        Some(0 | 1) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        _ => Err(super::tool::complaint(command, &output)),
+    }
 }
 
 /// A checker, and what switches features beside it.
@@ -152,10 +208,39 @@ struct Checker<'c> {
 }
 
 impl Checker<'_> {
-    fn switch_marks(&self, place: &Place<'_>, feature: &str) -> Result<(), CellError> {
-        let words = self.tune_words.iter().copied().chain(["-f", "-O", feature]);
-        let image = place.image().as_os_str();
+    /// Switches the feature as a use needs it.
+    fn switch_for(&self, which: &str, image: &OsStr) -> Result<(), CellError> {
+        let feature = match which {
+            "establish" => MARKS.to_owned(),
+            "remove" => format!("^{MARKS}"),
+            _ => return Ok(()),
+        };
+        let words = self.tune_words.iter().copied().chain(["-f", "-O", &feature]);
         run_tool(self.tune, words.map(AsRef::as_ref).chain([image])).map(drop)
+    }
+
+    fn command(&self, image: &Path) -> Command {
+        let mut command = Command::new(self.check);
+        command.args(self.check_words).args(["-fy", "-tt"]).arg(image);
+        command
+    }
+
+    /// Checks, by the clock of this machine.
+    fn measure(
+        &self,
+        which: &str,
+        image: &Path,
+        percent: f64,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<(), CellError> {
+        let phase = format!("{} {which}", self.name);
+        let mut command = self.command(image);
+        let (said, seconds) = recorder.timed_at(&phase, percent, || checked(&mut command))?;
+        recorder.record_at(&phase, "check_seconds", seconds, Some(percent));
+        for (pass, seconds) in passes(&said) {
+            recorder.record_at(&phase, &format!("pass{pass}_seconds"), seconds, Some(percent));
+        }
+        Ok(())
     }
 }
 

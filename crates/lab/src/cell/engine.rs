@@ -1,23 +1,27 @@
 //! Our engine as a target: options by the kernel's names.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use extant::{
-    AllocatorKind, DataMode, Direct, Env, FileDeviceOptions, FileSystem, LiveOptions, VolumeOptions,
+    AllocatorKind, DataMode, Direct, Env, FileSystem, LiveOptions, VolumeOptions, open_device,
 };
 
 use super::{CellError, Trying};
 use crate::experiment::Bytes;
 
-/// Opens the volume in an image, around the page cache where that can be.
-pub(super) fn open(image: &Path, options: &str, memory: u64) -> Result<FileSystem, CellError> {
+/// Opens the volume in an image, around the page cache where that can be, and says which world it lives in: that of a simulated
+/// drive has a clock of its own.
+pub(super) fn open(
+    image: &Path,
+    options: &str,
+    memory: u64,
+) -> Result<(FileSystem, Option<Env>), CellError> {
     let live = live_options(options, memory)?;
-    let file = FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
-    let device = Arc::new(file.open(image).trying("engine")?);
-    let volume = VolumeOptions::default().open_live(device, &Env::threads(), &live);
-    Ok(FileSystem::of_volume(volume.trying("engine: open")?))
+    let device = open_device(image, true, Direct::WherePossible).trying("engine")?;
+    let world = device.env();
+    let volume = VolumeOptions::default().open_live(device.clone(), &Env::of(&device), &live);
+    Ok((FileSystem::of_volume(volume.trying("engine: open")?), world))
 }
 
 /// The options of experiments, as `extant mount` names them. Others are refused.

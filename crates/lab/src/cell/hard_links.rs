@@ -3,7 +3,7 @@
 use std::io::{self, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Instant;
+use std::time::Duration;
 
 use tar::EntryType;
 
@@ -11,7 +11,7 @@ use super::place::{Live, Place};
 use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
 use crate::archive::{ArchiveSize, LINKS_BEGIN, POOL};
-use crate::cpu::Cpu;
+use crate::clock::Clock;
 use crate::experiment::HardLinks;
 use crate::files::{Access, Files, Intent};
 
@@ -43,6 +43,7 @@ pub(super) fn run(
     let words: &[&str] = if cell.target.system.is_ext() { &["-N", &inodes] } else { &[] };
     place.format_with(room, words)?;
     let live = place.mount()?;
+    recorder.follow(&live.clock);
     extract(&size, cell.settings.seed, &live, recorder)?;
     recorder.timed("sync", || live.files.sync(&live.root).trying("sync"))?;
 
@@ -51,14 +52,16 @@ pub(super) fn run(
         1 => ("rm, pool first", POOL, LINKS_BEGIN),
         _ => ("rm, links first", LINKS_BEGIN, POOL),
     };
-    let mut removal = Progress::new(size.pool_files + size.links + size.empty_files);
+    let expected = size.pool_files + size.links + size.empty_files;
+    let mut removal = Progress::new(expected, recorder.clock());
     recorder.announce(order);
-    let (start, before) = (Instant::now(), Cpu::now());
+    let clock = recorder.clock();
+    let (start, before) = (clock.now(), clock.cpu());
     for dir in [first, second, "backuppc"] {
         remove(&*live.files, &live.root.join(dir), &mut removal)?;
     }
-    let seconds = start.elapsed().as_secs_f64();
-    recorder.times(order, seconds, Cpu::now().since(before));
+    let seconds = clock.since(start);
+    recorder.times(order, seconds, clock.cpu().since(before));
     recorder.record(order, "remove_seconds", seconds);
     removal.tell(order, recorder);
     recorder.timed("umount", || live.close())?;
@@ -67,7 +70,8 @@ pub(super) fn run(
 
 /// What was done when, and how long single calls took.
 struct Progress {
-    start: Instant,
+    clock: Clock,
+    start: Duration,
     done: u64,
     every: u64,
     curve: Vec<(f64, u64)>,
@@ -75,24 +79,25 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(expected: u64) -> Self {
+    fn new(expected: u64, clock: Clock) -> Self {
         let every = (expected / POINTS).max(1);
-        Self { start: Instant::now(), done: 0, every, curve: vec![(0.0, 0)], calls: Vec::new() }
+        let start = clock.now();
+        Self { clock, start, done: 0, every, curve: vec![(0.0, 0)], calls: Vec::new() }
     }
 
     fn call<T>(&mut self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let start = Instant::now();
+        let start = self.clock.now();
         let outcome = call();
-        self.calls.push(start.elapsed().as_secs_f32());
+        self.calls.push(self.clock.since(start) as f32);
         self.done += 1;
         if self.done.is_multiple_of(self.every) {
-            self.curve.push((self.start.elapsed().as_secs_f64(), self.done));
+            self.curve.push((self.clock.since(self.start), self.done));
         }
         outcome
     }
 
     fn tell(mut self, phase: &str, recorder: &mut Recorder<'_>) {
-        self.curve.push((self.start.elapsed().as_secs_f64(), self.done));
+        self.curve.push((self.clock.since(self.start), self.done));
         for (at, done) in self.curve {
             recorder.record_at(phase, "files_done", done as f64, Some(at));
         }
@@ -122,14 +127,15 @@ fn extract(
         });
         let mut extraction = Extraction::new(size, live);
         recorder.announce("extract pool");
-        let (start, before) = (Instant::now(), Cpu::now());
+        let clock = &live.clock;
+        let (start, before) = (clock.now(), clock.cpu());
         let mut phase = (start, before);
         let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
         for entry in archive.entries().trying("tar")? {
             let mut entry = entry.trying("tar")?;
             let path = entry.path().trying("tar")?.into_owned();
             if path == Path::new(LINKS_BEGIN) {
-                let now = (Instant::now(), Cpu::now());
+                let now = (clock.now(), clock.cpu());
                 let seconds = (now.0 - phase.0).as_secs_f64();
                 recorder.times("extract pool", seconds, now.1.since(phase.1));
                 phase = now;
@@ -137,7 +143,7 @@ fn extract(
             }
             extraction.one(&mut entry, &path)?;
         }
-        let now = (Instant::now(), Cpu::now());
+        let now = (clock.now(), clock.cpu());
         recorder.times("extract links", (now.0 - phase.0).as_secs_f64(), now.1.since(phase.1));
         let seconds = (now.0 - start).as_secs_f64();
         recorder.times("extract", seconds, now.1.since(before));
@@ -158,7 +164,8 @@ struct Extraction<'l> {
 
 impl<'l> Extraction<'l> {
     fn new(size: &ArchiveSize, live: &'l Live) -> Self {
-        let progress = Progress::new(size.pool_files + size.links + size.empty_files);
+        let expected = size.pool_files + size.links + size.empty_files;
+        let progress = Progress::new(expected, live.clock.clone());
         Self { live, progress, failed: 0, buffer: vec![0; 64 << 10] }
     }
 

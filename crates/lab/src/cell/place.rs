@@ -7,10 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use extant::{FileDeviceOptions, FileSystem};
+use extant::{Direct, FileSystem, open_device};
 
 use super::tool::{complaint, finish, run};
 use super::{Cell, CellError, Trying, engine};
+use crate::charged::Charged;
+use crate::clock::Clock;
 use crate::files::{Files, Mounted};
 use crate::target::System;
 
@@ -22,8 +24,10 @@ const LOOK: Duration = Duration::from_millis(2);
 /// A target's volume.
 pub(super) struct Place<'c> {
     cell: &'c Cell,
-    /// The image, or the device that was given.
+    /// The image, or the device that was given; with the simulated drive that it is on.
     image: PathBuf,
+    /// The image's file.
+    file: PathBuf,
     /// Where it is mounted.
     point: PathBuf,
 }
@@ -34,6 +38,8 @@ pub(super) struct Live {
     pub(super) files: Box<dyn Files>,
     /// A directory in it for the experiment.
     pub(super) root: PathBuf,
+    /// What it is measured by.
+    pub(super) clock: Clock,
     end: End,
 }
 
@@ -49,8 +55,15 @@ impl<'c> Place<'c> {
     pub(super) fn new(cell: &'c Cell) -> Result<Self, CellError> {
         let point = cell.scratch.join("mount");
         fs::create_dir_all(&point).trying(point.display())?;
-        let image = cell.settings.device.clone().unwrap_or_else(|| cell.scratch.join("image"));
-        Ok(Self { cell, image, point })
+        let file = cell.settings.device.clone().unwrap_or_else(|| cell.scratch.join("image"));
+        let image = match cell.target.system.drive() {
+            Some(_) if cell.settings.device.is_some() => {
+                return Err(CellError::new("a simulated drive stands on no device"));
+            }
+            Some(drive) => on_drive(cell, drive, &file),
+            None => file.clone(),
+        };
+        Ok(Self { cell, image, file, point })
     }
 
     fn system(&self) -> &System {
@@ -73,9 +86,7 @@ impl<'c> Place<'c> {
             return Ok(());
         }
         if self.cell.settings.device.is_none() {
-            let _ = fs::remove_file(&self.image);
-            let image = File::create(&self.image).trying(self.image.display())?;
-            image.set_len(bytes).trying(self.image.display())?;
+            self.make_image(bytes)?;
         }
         let words = words.iter().copied().chain(self.cell.target.mkfs_words());
         let make = |program: &str, first: &[&str]| {
@@ -85,9 +96,9 @@ impl<'c> Place<'c> {
             run(program, all).map(drop)
         };
         match self.system() {
-            System::Engine | System::Extant => {
-                let device = FileDeviceOptions::new().write(true).open(&self.image);
-                extant::format(&device.trying("extant mkfs")?, words.clone()).trying("extant mkfs")
+            System::Engine | System::Extant | System::Model(_) => {
+                let device = open_device(&self.image, true, Direct::Off).trying("extant mkfs")?;
+                extant::format(&*device, words.clone()).trying("extant mkfs")
             }
             System::Kernel(name @ ("xfs" | "btrfs")) => {
                 make(&format!("mkfs.{name}"), &["-f", "-q"])
@@ -98,7 +109,19 @@ impl<'c> Place<'c> {
         }
     }
 
-    /// The image, or the device that was given.
+    /// Makes the image anew, all hole.
+    pub(super) fn make_image(&self, bytes: u64) -> Result<(), CellError> {
+        let _ = fs::remove_file(&self.file);
+        let image = File::create(&self.file).trying(self.file.display())?;
+        image.set_len(bytes).trying(self.file.display())
+    }
+
+    /// The image's file, whatever drive it is on.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The image, or the device that was given, as commands of ours take it.
     pub(super) fn image(&self) -> &Path {
         &self.image
     }
@@ -107,15 +130,20 @@ impl<'c> Place<'c> {
     pub(super) fn mount(&self) -> Result<Live, CellError> {
         let options = self.cell.target.mount.as_str();
         let end = match self.system() {
-            System::Engine => {
-                let fs = engine::open(&self.image, options, self.memory())?;
-                let files = Box::new(fs.clone());
-                return Ok(Live { files, root: "/".into(), end: End::Engine(fs) });
+            System::Engine | System::Model(_) => {
+                let (fs, world) = engine::open(&self.image, options, self.memory())?;
+                let files: Box<dyn Files> = match &world {
+                    Some(env) => Box::new(Charged::new(fs.clone(), env.clone())),
+                    None => Box::new(fs.clone()),
+                };
+                let (root, clock) = ("/".into(), Clock::of(world));
+                return Ok(Live { files, root, clock, end: End::Engine(fs) });
             }
             System::Dir(path) => {
                 let root = work_dir(path);
                 fs::create_dir_all(&root).trying(root.display())?;
-                return Ok(Live { files: Box::new(Mounted), root, end: End::Nothing });
+                let (files, clock) = (Box::new(Mounted), Clock::default());
+                return Ok(Live { files, root, clock, end: End::Nothing });
             }
             _ if !self.cell.isolated => {
                 return Err(CellError::new(
@@ -149,7 +177,8 @@ impl<'c> Place<'c> {
             }
             System::Fuse2fs => self.serve_by_fuse2fs(options)?,
         };
-        Ok(Live { files: Box::new(Mounted), root: self.point.clone(), end: End::Mount(end) })
+        let (files, clock) = (Box::new(Mounted), Clock::default());
+        Ok(Live { files, root: self.point.clone(), clock, end: End::Mount(end) })
     }
 
     /// What our own engine may use of the memory: half, where it is limited, as it is not alone in there.
@@ -209,6 +238,10 @@ impl<'c> Place<'c> {
             System::Kernel("btrfs") => {
                 vec![("btrfs check", command(Path::new("btrfs"), &["check", "--readonly"]))]
             }
+            // Its times are the world's, which no other checker lives in.
+            System::Model(_) => {
+                vec![("extant fsck", command(&self.cell.program, &["fsck", "-fn", "--json"]))]
+            }
             _ => vec![
                 ("e2fsck", command(Path::new("e2fsck"), &["-fn"])),
                 ("extant fsck", command(&self.cell.program, &["fsck", "-fn"])),
@@ -227,11 +260,34 @@ impl<'c> Place<'c> {
 
     /// Takes away what is in memory of files, so that they come from the disk again; an ordinary user cannot.
     pub(super) fn drop_caches(&self) {
+        if self.system().drive().is_some() {
+            return;
+        }
         if let Ok(image) = File::open(&self.image) {
             let _ = image.sync_all();
         }
         let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     }
+}
+
+/// The URL of an image on a simulated drive. Each run has a seed of its own; where memory is limited, contents get an eighth.
+fn on_drive(cell: &Cell, drive: &str, file: &Path) -> PathBuf {
+    const USUAL: u64 = 4 << 30;
+    let memory = cell.memory().map_or(USUAL, |limit| limit / 8);
+    let seed = cell.settings.seed.wrapping_add(u64::from(cell.run));
+    format!("model:{drive}:{}?seed={seed}&memory={memory}", file.display()).into()
+}
+
+/// What a check on a simulated drive took by the drive's clock: the whole, and each pass.
+pub(super) fn simulated_times(said: &str) -> Result<(f64, Vec<(u32, f64)>), CellError> {
+    let said: serde_json::Value = serde_json::from_str(said).trying("extant fsck")?;
+    let seconds = said["seconds"].as_f64();
+    let seconds = seconds.ok_or_else(|| CellError::new("extant fsck told no times"))?;
+    let passes = said["passes"].as_array().into_iter().flatten();
+    let times = passes.filter_map(|pass| {
+        Some((u32::try_from(pass["pass"].as_u64()?).ok()?, pass["seconds"].as_f64()?))
+    });
+    Ok((seconds, times.collect()))
 }
 
 /// A directory of ours in one that was given.

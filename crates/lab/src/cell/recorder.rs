@@ -1,8 +1,7 @@
 //! What is measured while a cell works.
 
-use std::time::Instant;
-
 use super::{Cell, CellError, Message};
+use crate::clock::Clock;
 use crate::cpu::Cpu;
 use crate::sample::{Sample, unit_of};
 
@@ -10,11 +9,22 @@ use crate::sample::{Sample, unit_of};
 pub(super) struct Recorder<'c> {
     cell: &'c Cell,
     say: &'c mut dyn FnMut(Message),
+    clock: Clock,
 }
 
 impl<'c> Recorder<'c> {
     pub(super) fn new(cell: &'c Cell, say: &'c mut dyn FnMut(Message)) -> Self {
-        Self { cell, say }
+        Self { cell, say, clock: Clock::default() }
+    }
+
+    /// Measures by this clock from now on: that of the volume in use.
+    pub(super) fn follow(&mut self, clock: &Clock) {
+        self.clock = clock.clone();
+    }
+
+    /// What is measured by.
+    pub(super) fn clock(&self) -> Clock {
+        self.clock.clone()
     }
 
     /// What is done now, for whoever watches.
@@ -68,10 +78,11 @@ impl<'c> Recorder<'c> {
         work: impl FnOnce() -> Result<T, CellError>,
     ) -> Result<(T, f64), CellError> {
         self.announce(phase);
-        let (start, before) = (Instant::now(), Cpu::now());
+        let clock = self.clock();
+        let (start, before) = (clock.now(), clock.cpu());
         let done = work()?;
-        let seconds = start.elapsed().as_secs_f64();
-        self.times_at(phase, seconds, Cpu::now().since(before), at);
+        let seconds = clock.since(start);
+        self.times_at(phase, seconds, clock.cpu().since(before), at);
         Ok((done, seconds))
     }
 

@@ -8,6 +8,7 @@ mod operate;
 mod outcome;
 pub mod profile;
 mod run;
+mod turns;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub use outcome::{Counts, Group, Measured, Outcome, Times};
 pub use profile::Profile;
 pub use run::run;
+pub use turns::run_in_turns;
 
 #[cfg(doc)]
 use crate::files::Files;
@@ -58,6 +60,9 @@ pub enum RunError {
         /// Where files were looked for.
         path: PathBuf,
     },
+    /// What cannot be done by logical threads that take turns.
+    #[error("on a simulated drive a profile makes files and does nothing else: not {0}")]
+    NotInTurns(&'static str),
     /// The machine has no room for another thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),

@@ -289,6 +289,7 @@ fn clear(scratch: &Path) -> io::Result<()> {
         outcome => outcome,
     };
     missing_is_fine(fs::remove_file(scratch.join("image")))?;
+    missing_is_fine(fs::remove_file(scratch.join("image.words")))?;
     missing_is_fine(fs::remove_dir(scratch.join("mount")))?;
     missing_is_fine(fs::remove_dir(scratch))
 }

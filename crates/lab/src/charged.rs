@@ -1,0 +1,130 @@
+//! A volume in the world of a simulated drive: its calls cost a processor what the table of costs says.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use extant::costs::{self, CREATE, LINK, LOOK, UNLINK};
+use extant::{Env, FileSystem};
+
+use crate::files::{Access, Files, Intent, OpenFile, Space};
+
+/// A volume whose calls are charged.
+#[derive(Clone, Debug)]
+pub struct Charged {
+    fs: FileSystem,
+    env: Env,
+}
+
+struct ChargedFile {
+    file: Box<dyn OpenFile>,
+    env: Env,
+}
+
+impl Charged {
+    /// The volume in its world.
+    pub fn new(fs: FileSystem, env: Env) -> Self {
+        Self { fs, env }
+    }
+}
+
+impl Files for Charged {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn OpenFile>> {
+        self.env.spend(if access.intent == Intent::Create { CREATE } else { LOOK });
+        let file = Files::open(&self.fs, path, access)?;
+        Ok(Box::new(ChargedFile { file, env: self.env.clone() }))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.env.spend(UNLINK);
+        Files::remove_file(&self.fs, path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.env.spend(CREATE);
+        Files::create_dir(&self.fs, path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.env.spend(UNLINK);
+        Files::remove_dir(&self.fs, path)
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        let mut waiting: Vec<(PathBuf, bool)> = vec![(path.to_owned(), false)];
+        while let Some((dir, is_empty)) = waiting.pop() {
+            if is_empty {
+                self.remove_dir(&dir)?;
+                continue;
+            }
+            waiting.push((dir.clone(), true));
+            for (name, is_dir) in self.list(&dir)? {
+                let path = dir.join(name);
+                match is_dir {
+                    true => waiting.push((path, false)),
+                    false => self.remove_file(&path)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hard_link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        self.env.spend(LINK);
+        Files::hard_link(&self.fs, file, name)
+    }
+
+    fn symlink(&self, target: &Path, name: &Path) -> io::Result<()> {
+        self.env.spend(CREATE);
+        Files::symlink(&self.fs, target, name)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.env.spend(LINK);
+        Files::rename(&self.fs, from, to)
+    }
+
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        self.env.spend(LOOK);
+        Files::size(&self.fs, path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
+        let found = Files::list(&self.fs, path)?;
+        self.env.spend(LOOK.saturating_mul(1 + u32::try_from(found.len()).unwrap_or(u32::MAX)));
+        Ok(found)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        self.env.spend(LOOK);
+        Files::space(&self.fs, path)
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        Files::sync(&self.fs, path)
+    }
+}
+
+impl OpenFile for ChargedFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.env.spend(costs::file_bytes(bytes.len() as u64));
+        self.file.read_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.env.spend(costs::file_bytes(bytes.len() as u64));
+        self.file.write_at(bytes, offset)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.env.spend(costs::file_bytes(bytes.len() as u64));
+        self.file.append(bytes)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}

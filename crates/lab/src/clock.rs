@@ -1,0 +1,53 @@
+//! The clock that an experiment is measured with: this machine's, or that of a simulated drive's world.
+
+use std::time::{Duration, Instant};
+
+use extant::Env;
+
+use crate::cpu::Cpu;
+
+/// A clock, and what processors have done by it.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// This machine's.
+    Machine(Instant),
+    /// A world's that only its own work moves.
+    World(Env),
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::Machine(Instant::now())
+    }
+}
+
+impl Clock {
+    /// The clock of the world that a device lives in, or this machine's.
+    pub fn of(env: Option<Env>) -> Self {
+        env.map_or_else(Self::default, Self::World)
+    }
+
+    /// Time since some moment that stays the same.
+    pub fn now(&self) -> Duration {
+        match self {
+            Self::Machine(start) => start.elapsed(),
+            Self::World(env) => env.elapsed(),
+        }
+    }
+
+    /// Seconds since a moment of [`Self::now`].
+    pub fn since(&self, moment: Duration) -> f64 {
+        self.now().saturating_sub(moment).as_secs_f64()
+    }
+
+    /// What processors have done up to now. In a world it is what calls cost by its table, all of it in one figure.
+    pub fn cpu(&self) -> Cpu {
+        match self {
+            Self::Machine(_) => Cpu::now(),
+            Self::World(env) => {
+                let worked = env.worked().as_secs_f64();
+                Cpu { user_seconds: worked, system_seconds: 0.0, machine_seconds: Some(worked) }
+            }
+        }
+    }
+}
