@@ -1,6 +1,6 @@
 //! `extant undo`: puts an image back that was changed with an undo file (`-z`).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use extant_device::OpenOptions;
