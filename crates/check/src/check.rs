@@ -6,8 +6,8 @@ use crate::pass1::{PolicyTable, Usage};
 use crate::report::{Census, Jump, Options, Outcome, PassFigures, Report};
 use crate::store::{CheckError, Store};
 use crate::tables::{
-    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind,
-    Window, Windows, XattrBlocks,
+    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, Window, Windows,
+    XattrBlocks,
 };
 use extant_device::model::costs;
 use extant_device::sync::Mutex;
@@ -358,11 +358,7 @@ fn look_within(
     }
 }
 
-fn look_through(
-    store: &Store,
-    options: &Options,
-    windows: &Windows,
-) -> Result<Report, CheckError> {
+fn look_through(store: &Store, options: &Options, windows: &Windows) -> Result<Report, CheckError> {
     let mut found: Vec<Finding> = Vec::new();
     let mut whole: Option<Report> = None;
     let mut carry = Carry::default();

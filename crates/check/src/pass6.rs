@@ -105,9 +105,8 @@ impl Check<'_> {
     /// Whether the inode of a quota file is that of no file.
     fn is_lost(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
-        Ok(Inode::decode(&record, ino, self.geometry).is_ok_and(|inode| {
-            inode.links == 0 || inode.file_type() != Some(FileType::Regular)
-        }))
+        Ok(Inode::decode(&record, ino, self.geometry)
+            .is_ok_and(|inode| inode.links == 0 || inode.file_type() != Some(FileType::Regular)))
     }
 
     /// The records of a quota file, or why it has none.

@@ -21,7 +21,20 @@ fn healthy() -> TempImage {
         }
     }
     let source = source.to_str().expect("scratch paths are UTF-8");
-    let options = ["-t", "ext4", "-b", "1024", "-g", "1024", "-N", "16384", "-O", "^resize_inode", "-d", source];
+    let options = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-g",
+        "1024",
+        "-N",
+        "16384",
+        "-O",
+        "^resize_inode",
+        "-d",
+        source,
+    ];
     TempImage::by_mke2fs(16 << 20, &options).expect("mke2fs makes it")
 }
 

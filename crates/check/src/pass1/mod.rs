@@ -176,13 +176,7 @@ impl Check<'_> {
             }
             for first in (0..used).step_by(per_piece as usize) {
                 let count = per_piece.min(used - first);
-                pieces.push(Piece {
-                    group,
-                    table: desc.inode_table,
-                    first,
-                    count,
-                    of_group: used,
-                });
+                pieces.push(Piece { group, table: desc.inode_table, first, count, of_group: used });
             }
         }
         pieces

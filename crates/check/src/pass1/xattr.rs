@@ -260,9 +260,8 @@ impl Check<'_> {
             return Ok(());
         }
         let ino = visit.ino;
-        let known = self
-            .xattr_blocks
-            .refer(block, &self.budget, || self.check_shared_block(ino, block))?;
+        let known =
+            self.xattr_blocks.refer(block, &self.budget, || self.check_shared_block(ino, block))?;
         if !known.is_sound {
             // Whoever meets it drops it: the content is lost for all.
             let finding = visit

@@ -66,8 +66,7 @@ impl HtreeTable {
             })
             .collect();
         let table = Self { trees };
-        budget
-            .take(table.trees.len() * size_of::<Tree>() + table.leaves() * size_of::<Leaf>());
+        budget.take(table.trees.len() * size_of::<Tree>() + table.leaves() * size_of::<Leaf>());
         table
     }
 

@@ -107,9 +107,9 @@ impl Check<'_> {
             && (is_encrypted || !name.iter().any(|byte| matches!(byte, 0 | b'/')))
             && is_used
             && (!chain.format.has_filetype
-                || self.kind_of(InodeNo(record.inode)).is_ok_and(|kind| {
-                    kind == Some(Kind::decode(record.file_type))
-                }))
+                || self
+                    .kind_of(InodeNo(record.inode))
+                    .is_ok_and(|kind| kind == Some(Kind::decode(record.file_type))))
     }
 
     /// Makes what is broken lead to the next record: under its own name where that is left, else as part of the one before.

@@ -141,8 +141,7 @@ impl InodeTable {
 
     /// Whether facts of an inode are kept: not of one outside of the window.
     pub(crate) fn is_in_window(&self, inode: InodeNo) -> bool {
-        self.used.is_empty()
-            || self.window.contains(&(inode.0.saturating_sub(1) / self.per_group))
+        self.used.is_empty() || self.window.contains(&(inode.0.saturating_sub(1) / self.per_group))
     }
 
     /// The bit of an inode among those in use, where the window is not the whole volume.

@@ -71,8 +71,8 @@ impl Windows {
             };
             bits += inodes.div_ceil(8);
             directories += u64::from(desc.used_dirs).min(inodes);
-            let is_unused = geometry.has_uninit_groups()
-                && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+            let is_unused =
+                geometry.has_uninit_groups() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
             let bitmap = if is_unused { 0 } else { bitmap_bytes(geometry) };
             costs.push(inodes * BYTES_OF_INODE as u64 + bitmap);
         }

@@ -97,7 +97,8 @@ pub(crate) const MOVED: Base = Base {
         let mut hand = Hand::on(image);
         let count = u64::from(hand.volume.geometry().itable_blocks());
         let free = hand.free_blocks();
-        let away = free.iter().find(|run| run.end - run.start >= count).expect("there is room").start;
+        let away =
+            free.iter().find(|run| run.end - run.start >= count).expect("there is room").start;
         let places = [0, 1].map(|group| hand.volume.desc(GroupNo(group)).inode_table.0);
         for (from, to) in [(places[1], away), (places[0], places[1])] {
             for at in 0..count {

@@ -173,11 +173,8 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
 
 /// What a look found, whatever the time of day.
 fn told(report: &Report) -> Vec<(Code, Subject)> {
-    let mut told: Vec<_> = report
-        .outcomes
-        .iter()
-        .map(|it| (it.finding.code, it.finding.subject.clone()))
-        .collect();
+    let mut told: Vec<_> =
+        report.outcomes.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
     for (_, subject) in told.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
         subject.expected = None;
     }

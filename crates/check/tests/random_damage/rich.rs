@@ -15,7 +15,10 @@ pub(super) const SETS: &[(&str, &str)] = &[
     ("-t ext4 -b 1024 -O ^extent,^64bit,^flex_bg,^has_journal", ""),
     ("-t ext4 -b 1024 -C 8192 -O bigalloc,^resize_inode", "quota"),
     ("-t ext4 -b 1024 -g 1024 -O meta_bg,^resize_inode,fast_commit,uninit_bg,^metadata_csum", ""),
-    ("-t ext4 -b 4096 -I 1024 -O inline_data,sparse_super2,large_dir,^metadata_csum,^uninit_bg", ""),
+    (
+        "-t ext4 -b 4096 -I 1024 -O inline_data,sparse_super2,large_dir,^metadata_csum,^uninit_bg",
+        "",
+    ),
 ];
 
 /// Bytes of the image.
@@ -105,7 +108,9 @@ fn names(root: &Path) -> std::io::Result<()> {
         fs::hard_link(files.join((at % 40).to_string()), many.join(name))?;
     }
     for at in (0..2600).step_by(7) {
-        fs::remove_file(many.join(format!("{at:05} a name that takes its time to be read, and room")))?;
+        fs::remove_file(
+            many.join(format!("{at:05} a name that takes its time to be read, and room")),
+        )?;
     }
     Ok(())
 }

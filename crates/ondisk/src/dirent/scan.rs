@@ -52,24 +52,26 @@ pub(super) fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: us
 }
 
 /// Passes over used records that are just as long as one with a name of `len` bytes, four or more, has to be: often all of a
-/// directory. Ends at the first one that is another, or whose name is as long and ends as the one that is looked for, or before.
+/// directory. Ends at the first one that is another, or that ends as the one that is looked for would, or before.
 fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> usize {
     let padded = len.next_multiple_of(4);
     let rec_len = HEADER_LEN + padded;
+    let end_of_name_at = HEADER_LEN + len - 4;
+    // Of the second half of a header: its length, and that of its name with what fills it up. The latter's carry falls away: longer
+    // names are read with care.
+    let alike = (padded << 16 | rec_len) as u32;
     // Without a branch: several records are looked at together, and none of their places hangs on what another holds.
     let is_passed = |record: &[u8]| {
-        let end = record.get(HEADER_LEN + len - 4..HEADER_LEN + len);
-        let (Some(header), Some(end)) =
-            (record.first_chunk::<HEADER_LEN>(), end.and_then(|end| end.first_chunk::<4>()))
-        else {
+        let (Some(header), Some(end)) = (
+            record.first_chunk::<HEADER_LEN>(),
+            record.get(end_of_name_at..).and_then(|end| end.first_chunk::<4>()),
+        ) else {
             return false;
         };
         let header = u64::from_le_bytes(*header);
-        let name_len = (header >> 48 & 0xff) as usize;
-        let is_alike = (header >> 32 & 0xffff == rec_len as u64)
-            & ((name_len + 3) & !3 == padded)
-            & (header & 0xffff_ffff != 0);
-        is_alike & ((name_len != len) | (u32::from_le_bytes(*end) != end_of_name))
+        let lengths = ((header >> 32) as u32).wrapping_add(3 << 16) & 0x00fc_ffff;
+        let is_other = u32::from_le_bytes(*end) != end_of_name;
+        (lengths == alike) & (header as u32 != 0) & is_other
     };
     let Some(rest) = block.get(from..) else { return from };
     let mut passed = 0;

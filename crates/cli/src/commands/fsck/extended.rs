@@ -101,13 +101,7 @@ mod tests {
         for option in works {
             assert!(parse(option).is_ok(), "{option}");
         }
-        let refused = [
-            "ea_ver=1",
-            "readahead_kb",
-            "readahead_kb=many",
-            "nonsense",
-            "discard=1",
-        ];
+        let refused = ["ea_ver=1", "readahead_kb", "readahead_kb=many", "nonsense", "discard=1"];
         for option in refused {
             let name = option.split('=').next().unwrap();
             assert!(parse(option).unwrap_err().contains(name), "{option}");
