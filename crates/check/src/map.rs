@@ -5,10 +5,12 @@
 use crate::check::Check;
 use crate::store::CheckError;
 use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
+use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::extent::{Extent, ExtentNode, NodeOwner};
+use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, pointers};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
-use extant_ondisk::{BlockNo, FileBlock, InodeNo, MAX_FILE_BLOCKS};
+use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BLOCKS};
 
 /// Targets of fewer bytes lie in the inode.
 pub(crate) const FAST_TARGET: u64 = 60;
@@ -305,8 +307,42 @@ impl Check<'_> {
 
     /// A new block near `goal`, the first of its cluster; `None` on a full volume.
     pub(crate) fn allocate_block(&self, goal: BlockNo) -> Option<BlockNo> {
-        let cluster = self.blocks.allocate(self.blocks.cluster_of(goal), &self.budget)?;
+        let cluster = match self.blocks.allocate(self.blocks.cluster_of(goal), &self.budget) {
+            Some(cluster) => cluster,
+            None if self.window.is_whole() => return None,
+            None => self.allocate_elsewhere().ok()??,
+        };
         Some(self.blocks.cluster_start(cluster))
+    }
+
+    /// A free cluster outside of the window, by the bitmaps on the volume. Where one of those is wrong, a later round finds what that
+    /// led to.
+    fn allocate_elsewhere(&self) -> Result<Option<ClusterNo>, CheckError> {
+        let geometry = self.geometry;
+        let groups = (0..geometry.groups_count).filter(|it| !self.window.groups.contains(it));
+        for group in groups.map(GroupNo) {
+            let desc = self.store.desc(group);
+            let is_implied =
+                geometry.has_uninit_groups() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+            if is_implied || desc.free_clusters == 0 || !geometry.contains(desc.block_bitmap, 1) {
+                continue;
+            }
+            let mut bits = self.store.read(desc.block_bitmap)?;
+            let first = u64::from(group.0) * u64::from(geometry.clusters_per_group);
+            let free = (0..geometry.group_clusters(group)).find(|bit| {
+                let cluster = ClusterNo(first + u64::from(*bit));
+                !bitmap::test(&bits, *bit) && !self.blocks.is_system(cluster)
+            });
+            let Some(bit) = free else { continue };
+            bitmap::set(&mut bits, bit);
+            self.store.write(desc.block_bitmap, &bits)?;
+            self.store.update_desc(group, |desc| {
+                desc.free_clusters -= 1;
+                bitmap::seal(&bits, BitmapKind::Block, desc, geometry);
+            })?;
+            return Ok(Some(ClusterNo(first + u64::from(bit))));
+        }
+        Ok(None)
     }
 
     /// Gives a block's cluster back.

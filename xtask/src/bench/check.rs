@@ -201,6 +201,11 @@ fn build(setting: &Setting, image: &Path, options: &[&str], source: &Path) -> Re
     must(&mut command)
 }
 
+/// Bytes as `--size` takes them.
+fn kibibytes(bytes: u64) -> String {
+    format!("{}k", bytes / 1024)
+}
+
 fn usr(setting: &Setting) -> Result<PathBuf, Failure> {
     let (tree, _) = usr_like(setting)?;
     let image = setting.dir.join("check-usr.img");

@@ -47,6 +47,10 @@ impl Check<'_> {
         if may_share && !self.is_repair() {
             self.check_room_for_copies(&claims)?;
         }
+        if self.is_repair() && !may_share && self.clear_greediest(&owners, &claims)? {
+            self.need_restart();
+            return Ok(());
+        }
         for (ino, clusters) in &owners {
             if self.must_stay(*ino) {
                 continue;
@@ -84,8 +88,36 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Blocks that are shared on purpose are no flaw; that there is no room for copies is one.
-    fn check_room_for_copies(&self, claims: &BTreeMap<u64, u32>) -> Result<(), CheckError> {
+    /// Where there is no room for copies for all, the file with most clusters that others claim too goes: a broken map that lies on
+    /// many files is one, and each of those has what is its own then.
+    fn clear_greediest(
+        &self,
+        owners: &BTreeMap<InodeNo, Vec<u64>>,
+        claims: &BTreeMap<u64, u32>,
+    ) -> Result<bool, CheckError> {
+        // Two files that share are both as good as they are bad, and of a window it is not known what is free elsewhere.
+        let (needed, free) = self.room_for_copies(claims);
+        if needed <= free || owners.len() <= 2 || !self.window.is_whole() {
+            return Ok(false);
+        }
+        let shared = |clusters: &[u64]| {
+            clusters.iter().filter(|cluster| claims.get(cluster).is_some_and(|n| *n > 1)).count()
+        };
+        let greediest = owners
+            .iter()
+            .filter(|(ino, _)| **ino >= self.geometry.first_inode && !self.is_nameless(**ino))
+            .max_by_key(|(_, clusters)| shared(clusters));
+        let Some((ino, _)) = greediest else { return Ok(false) };
+        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))? {
+            return Ok(false);
+        }
+        let mut record = self.record(*ino)?;
+        self.write_cleared(*ino, &mut record)?;
+        Ok(true)
+    }
+
+    /// Clusters that copies would take, and free ones.
+    fn room_for_copies(&self, claims: &BTreeMap<u64, u32>) -> (u64, u64) {
         let needed: u64 = claims.values().map(|count| u64::from(count.saturating_sub(1))).sum();
         let free: u64 = self
             .window
@@ -94,7 +126,12 @@ impl Check<'_> {
             .map(|group| (self.geometry.group_clusters(GroupNo(group)), GroupNo(group)))
             .map(|(clusters, group)| u64::from(clusters.saturating_sub(self.blocks.count(group))))
             .sum();
-        let free = free + self.carry.free_clusters;
+        (needed, free + self.carry.free_clusters)
+    }
+
+    /// Blocks that are shared on purpose are no flaw; that there is no room for copies is one.
+    fn check_room_for_copies(&self, claims: &BTreeMap<u64, u32>) -> Result<(), CheckError> {
+        let (needed, free) = self.room_for_copies(claims);
         if needed > free {
             let detail = format!("{needed} clusters are needed, {free} are free");
             self.tell(Finding::new(Code::CloneFailed).detail(detail))?;

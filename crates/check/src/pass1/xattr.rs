@@ -22,6 +22,14 @@ enum Payer {
     Owner,
 }
 
+/// Where attributes lie.
+enum Place {
+    /// Behind the inode's fields.
+    Inode,
+    /// In a block, with what a look found there.
+    Block(Vec<Finding>),
+}
+
 /// What an inode's attributes take and say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct XattrFigures {
@@ -100,9 +108,14 @@ impl Check<'_> {
         }
         let mut bad_values = Vec::new();
         let problem = match xattr::decode_inode(space, visit.ino, self.geometry) {
-            Ok(entries) => {
-                self.judge_entries(visit.ino, &entries, figures, context, &mut bad_values, true)?
-            }
+            Ok(entries) => self.judge_entries(
+                visit.ino,
+                &entries,
+                figures,
+                context,
+                &mut bad_values,
+                &mut Place::Inode,
+            )?,
             Err(error) => Some(self.in_inode_flaw(visit.ino, &error)),
         };
         if let Some(finding) = problem
@@ -134,6 +147,18 @@ impl Check<'_> {
         }
     }
 
+    /// Asks what a repair asks at once. What a look finds in a block is told later, of the lowest inode that refers to it: who meets
+    /// it first depends on threads.
+    fn ask_of(&self, finding: Finding, place: &mut Place) -> Result<bool, CheckError> {
+        match place {
+            Place::Block(told) if !self.is_repair() => {
+                told.push(finding);
+                Ok(false)
+            }
+            _ => self.ask(finding),
+        }
+    }
+
     /// Entries that decode: hashes, values with inodes of their own. Bad values are collected; a flaw that spoils the whole
     /// region is returned.
     fn judge_entries(
@@ -143,8 +168,9 @@ impl Check<'_> {
         figures: &mut XattrFigures,
         context: &mut Option<Vec<u8>>,
         bad_values: &mut Vec<usize>,
-        in_inode: bool,
+        place: &mut Place,
     ) -> Result<Option<Finding>, CheckError> {
+        let in_inode = matches!(place, Place::Inode);
         for (at, entry) in entries.iter().enumerate() {
             if !entry.hash_matches() && in_inode {
                 let found = u64::from(entry.hash);
@@ -160,7 +186,7 @@ impl Check<'_> {
                     }
                 }
                 ValueRef::EaInode(value) => {
-                    let soundness = self.judge_value(ino, &value, entry)?;
+                    let soundness = self.judge_value(ino, &value, entry, place)?;
                     if soundness == Some(Payer::Owner) {
                         // Neither counted nor charged.
                     } else if soundness == Some(Payer::Referrers) {
@@ -170,7 +196,8 @@ impl Check<'_> {
                         self.ea_inodes.refer(value.inode, &self.budget);
                     } else {
                         let found = u64::from(value.inode.0);
-                        if self.ask(Finding::new(Code::EaValueInode).inode(ino).found(found))? {
+                        let finding = Finding::new(Code::EaValueInode).inode(ino).found(found);
+                        if self.ask_of(finding, place)? {
                             bad_values.push(at);
                         }
                     }
@@ -187,6 +214,7 @@ impl Check<'_> {
         ino: InodeNo,
         value: &EaValue,
         entry: &XattrRef<'_>,
+        place: &mut Place,
     ) -> Result<Option<Payer>, CheckError> {
         if value.inode < self.geometry.first_inode || value.inode == ino {
             return Ok(None);
@@ -214,7 +242,7 @@ impl Check<'_> {
         if !holder.flags.contains(InodeFlags::EA_INODE) {
             let found = u64::from(value.inode.0);
             let finding = Finding::new(Code::EaInodeWithoutFlag).inode(ino).found(found);
-            if self.ask(finding)? {
+            if self.ask_of(finding, place)? {
                 holder.flags |= InodeFlags::EA_INODE;
                 holder.encode_into(&mut record, self.geometry);
                 self.store.write_inode(value.inode, &mut record)?;
@@ -260,8 +288,9 @@ impl Check<'_> {
             return Ok(());
         }
         let ino = visit.ino;
-        let known =
-            self.xattr_blocks.refer(block, &self.budget, || self.check_shared_block(ino, block))?;
+        let known = self
+            .xattr_blocks
+            .refer(block, ino, &self.budget, || self.check_shared_block(ino, block))?;
         if !known.is_sound {
             // Whoever meets it drops it: the content is lost for all.
             let finding = visit
@@ -300,6 +329,22 @@ impl Check<'_> {
         ino: InodeNo,
         block: BlockNo,
     ) -> Result<XattrBlockState, CheckError> {
+        let mut place = Place::Block(Vec::new());
+        let state = self.judge_shared_block(ino, block, &mut place)?;
+        if let Place::Block(told) = place
+            && !told.is_empty()
+        {
+            self.xattr_blocks.tell_later(block, told);
+        }
+        Ok(state)
+    }
+
+    fn judge_shared_block(
+        &self,
+        ino: InodeNo,
+        block: BlockNo,
+        place: &mut Place,
+    ) -> Result<XattrBlockState, CheckError> {
         let mut bytes = self.store.read(block)?;
         let mut state = XattrBlockState::default();
         let entries = match xattr::verify_block(&bytes, block, self.geometry) {
@@ -311,7 +356,7 @@ impl Check<'_> {
         let Ok(entries) = entries else { return Ok(state) };
         let mut figures = XattrFigures::default();
         let mut bad_values = Vec::new();
-        self.judge_entries(ino, &entries, &mut figures, &mut None, &mut bad_values, false)?;
+        self.judge_entries(ino, &entries, &mut figures, &mut None, &mut bad_values, place)?;
         // A name has a prefix and a hash; e2fsck asks for them in blocks only.
         let is_sound = |entry: &XattrRef<'_>| {
             entry.hash_matches() && entry.has_hash() && entry.name.index.0 != 0
@@ -334,11 +379,12 @@ impl Check<'_> {
                 xattr::seal_block(&mut bytes, block, self.geometry);
                 self.store.write(block, &bytes)?;
             }
-        } else if xattr::verify_block(&bytes, block, self.geometry).is_err()
-            && self.ask(Finding::new(Code::EaBlockChecksum).inode(ino).block(block))?
-        {
-            xattr::seal_block(&mut bytes, block, self.geometry);
-            self.store.write(block, &bytes)?;
+        } else if xattr::verify_block(&bytes, block, self.geometry).is_err() {
+            let finding = Finding::new(Code::EaBlockChecksum).inode(ino).block(block);
+            if self.ask_of(finding, place)? {
+                xattr::seal_block(&mut bytes, block, self.geometry);
+                self.store.write(block, &bytes)?;
+            }
         }
         let cluster = self.blocks.cluster_of(block).0;
         self.blocks.claim(cluster..cluster + 1, &self.budget);
@@ -348,6 +394,11 @@ impl Check<'_> {
     /// How many inodes refer to each block of attributes.
     pub(super) fn check_xattr_references(&self) -> Result<(), CheckError> {
         let blocks: &XattrBlocks = &self.xattr_blocks;
+        for (lowest, told) in blocks.told() {
+            for finding in told {
+                self.tell(finding.inode(lowest))?;
+            }
+        }
         for (block, known) in blocks.all() {
             if !known.is_sound || known.stored == known.met || known.met == 0 {
                 continue;

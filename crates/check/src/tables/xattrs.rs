@@ -1,6 +1,7 @@
 //! Blocks of extended attributes that several inodes share, and inodes that hold values: who refers to them how often.
 
 use super::Budget;
+use crate::finding::Finding;
 use extant_device::sync::Mutex;
 use extant_ondisk::{BlockNo, InodeNo};
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub(crate) struct XattrBlock {
     pub(crate) ea_bytes: u64,
     /// How many such inodes.
     pub(crate) ea_inodes: u64,
+    /// The lowest inode that refers to it.
+    lowest: u32,
 }
 
 const SHARDS: usize = 16;
@@ -29,6 +32,8 @@ const MAP_ROOM: usize = 16;
 #[derive(Default)]
 pub(crate) struct XattrBlocks {
     shards: [Mutex<BTreeMap<u64, XattrBlock>>; SHARDS],
+    /// What a look found in blocks.
+    told: Mutex<BTreeMap<u64, Vec<Finding>>>,
 }
 
 impl XattrBlocks {
@@ -39,16 +44,18 @@ impl XattrBlocks {
     pub(crate) fn refer<E>(
         &self,
         block: BlockNo,
+        inode: InodeNo,
         budget: &Budget,
         check: impl FnOnce() -> Result<XattrBlock, E>,
     ) -> Result<XattrBlock, E> {
         let mut shard = self.shards[block.0 as usize % SHARDS].lock();
         if let Some(known) = shard.get_mut(&block.0) {
             known.met += 1;
+            known.lowest = known.lowest.min(inode.0);
             return Ok(*known);
         }
         budget.take(size_of::<XattrBlock>() + MAP_ROOM);
-        let known = XattrBlock { met: 1, ..check()? };
+        let known = XattrBlock { met: 1, lowest: inode.0, ..check()? };
         shard.insert(block.0, known);
         Ok(known)
     }
@@ -68,6 +75,22 @@ impl XattrBlocks {
             .collect();
         all.sort_unstable_by_key(|(block, _)| *block);
         all
+    }
+
+    /// Keeps what was found in a block until all who refer to it are known.
+    pub(crate) fn tell_later(&self, block: BlockNo, found: Vec<Finding>) {
+        self.told.lock().insert(block.0, found);
+    }
+
+    /// What was found, each block's with the lowest inode that refers to it.
+    pub(crate) fn told(&self) -> Vec<(InodeNo, Vec<Finding>)> {
+        let told = std::mem::take(&mut *self.told.lock());
+        told.into_iter()
+            .map(|(block, found)| {
+                let lowest = self.get(BlockNo(block)).map_or(0, |known| known.lowest);
+                (InodeNo(lowest), found)
+            })
+            .collect()
     }
 
     /// What is known of a block.

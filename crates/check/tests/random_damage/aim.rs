@@ -211,15 +211,58 @@ pub(crate) fn damage(image: &Path, targets: &Targets, seed: u64) -> String {
         seal(&mut bytes, &target, &targets.geometry, &*device);
     }
     device.write_at(target.offset, &bytes).expect("writes");
-    let said = match target.structure {
-        Structure::Inode(number) => format!("inode {number}"),
-        Structure::Desc(group) => format!("descriptor {group}"),
-        other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
-    };
+    let said = target.name();
     format!(
         "{said}, byte {at:#x} of what lies at {:#x}: {before:02x?} becomes {after:02x?} ({how}), sealed: {is_sealed}",
         target.offset
     )
+}
+
+/// Writes a structure over another of its kind, or swaps the two, sealed where they come to lie or as they were; what was done.
+pub(crate) fn displace(image: &Path, targets: &Targets, seed: u64) -> String {
+    let mut random = Random::new(seed);
+    let device = open(image, true);
+    let several: Vec<_> = targets.kinds.iter().filter(|kind| kind.len() > 1).collect();
+    let kind = several[random.below(several.len() as u64) as usize];
+    let first = random.below(kind.len() as u64) as usize;
+    let second = (first + 1 + random.below(kind.len() as u64 - 1) as usize) % kind.len();
+    let (from, to) = (&kind[first], &kind[second]);
+    let (is_swap, is_sealed) = (random.below(2) == 0, random.below(4) != 0);
+    let read = |target: &Target| {
+        let mut bytes = vec![0; target.length];
+        device.read_at(target.offset, &mut bytes).expect("reads");
+        bytes
+    };
+    let (mut source, mut other) = (read(from), read(to));
+    let put = |bytes: &mut Vec<u8>, target: &Target| {
+        bytes.resize(target.length, 0);
+        if is_sealed {
+            seal(bytes, target, &targets.geometry, &*device);
+        }
+        device.write_at(target.offset, bytes).expect("writes");
+    };
+    put(&mut source, to);
+    if is_swap {
+        put(&mut other, from);
+    }
+    let how = if is_swap { "changes places with" } else { "lies on" };
+    format!(
+        "{} of {:#x} {how} {} of {:#x}, sealed: {is_sealed}",
+        from.name(),
+        from.offset,
+        to.name(),
+        to.offset
+    )
+}
+
+impl Target {
+    fn name(&self) -> String {
+        match self.structure {
+            Structure::Inode(number) => format!("inode {number}"),
+            Structure::Desc(group) => format!("descriptor {group}"),
+            other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
+        }
+    }
 }
 
 fn seal(bytes: &mut [u8], target: &Target, geometry: &Geometry, device: &dyn Device) {

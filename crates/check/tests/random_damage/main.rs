@@ -136,6 +136,9 @@ fn base(set: usize, source: &Path) -> TempImage {
     let said = e2fsck.expect("it starts");
     assert!(said.status.code() < Some(4), "{said:?}");
     let sound = fsck(&image.path(), &with_threads(2), Answers::No).expect("it is sound");
+    if let (false, Some(dir)) = (sound.outcomes.is_empty(), std::env::var_os("EXTANT_KEEP")) {
+        std::fs::copy(image.path(), Path::new(&dir).join("sound.img")).expect("there is room");
+    }
     assert!(sound.outcomes.is_empty(), "set {set}: {}", findings(&sound));
     image
 }
@@ -356,11 +359,25 @@ fn random_damage_is_repaired() {
     });
 }
 
+/// Whether more than a few rounds are wanted.
+fn is_asked_for() -> bool {
+    ["EXTANT_SLOW", "EXTANT_ROUNDS", "EXTANT_SEED"]
+        .into_iter()
+        .any(|name| std::env::var_os(name).is_some())
+}
+
 #[test]
 fn damage_to_fields_is_repaired() {
-    let is_asked_for = |name| std::env::var_os(name).is_some();
-    if !["EXTANT_SLOW", "EXTANT_ROUNDS", "EXTANT_SEED"].into_iter().any(is_asked_for) {
+    if !is_asked_for() {
         skip!("a few fields in a thousand are not repaired yet: EXTANT_SLOW=1 tries them");
     }
     rounds(aim::damage);
+}
+
+#[test]
+fn structures_in_the_place_of_others_are_repaired() {
+    if !is_asked_for() {
+        skip!("EXTANT_SLOW=1 tries them");
+    }
+    rounds(aim::displace);
 }

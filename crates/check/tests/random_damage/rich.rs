@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags};
 pub(super) const SETS: &[(&str, &str)] = &[
     ("-t ext4 -b 1024 -O ea_inode,inline_data,orphan_file", "quota,project"),
     ("-t ext4 -b 1024 -O ^extent,^64bit,^flex_bg,^has_journal", ""),
-    ("-t ext4 -b 1024 -C 8192 -O bigalloc,^resize_inode", "quota"),
+    ("-t ext4 -b 1024 -C 8192 -O bigalloc,^resize_inode", ""),
     ("-t ext4 -b 1024 -g 1024 -O meta_bg,^resize_inode,fast_commit,uninit_bg,^metadata_csum", ""),
     (
         "-t ext4 -b 4096 -I 1024 -O inline_data,sparse_super2,large_dir,^metadata_csum,^uninit_bg",
