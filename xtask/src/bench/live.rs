@@ -176,13 +176,23 @@ fn callers(setting: &Setting, on: &str) -> Result<Pair, Failure> {
 
 /// Opened, its first file made, and closed: all of it within the bar.
 fn mount_16t(setting: &Setting) -> Result<Pair, Failure> {
+    let driver = driver()?;
+    let (mount, image) = huge_volume(setting, "host-live.xfs")?;
+    let side = Side::of(r#"exec "$1" open-volume "$2""#, &[&driver, &image], None);
+    let mut pair =
+        pair(side, None, format!("{} GiB, with a first file made", (16 << 10) / setting.shrink));
+    pair._held.push(Box::new(mount));
+    Ok(pair)
+}
+
+/// A volume of 16 TiB, sparse, on XFS in a loop file of this name: other file systems have no files so large.
+pub(super) fn huge_volume(setting: &Setting, host: &str) -> Result<(LoopMount, PathBuf), Failure> {
     if !is_root() {
         return Err("a loop mount needs root".into());
     }
     let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
     let mkfs_xfs = tool("mkfs.xfs").ok_or("mkfs.xfs is not installed")?;
-    let driver = driver()?;
-    let host = setting.dir.join("host-live.xfs");
+    let host = setting.dir.join(host);
     File::create(&host)?.set_len(40 << 30)?;
     must(Command::new(mkfs_xfs.path()).arg("-q").arg("-f").arg(&host))?;
     let mount = LoopMount::of_type("xfs", &host, "")?;
@@ -190,9 +200,5 @@ fn mount_16t(setting: &Setting) -> Result<Pair, Failure> {
     File::create(&image)?.set_len((16 << 40) / setting.shrink)?;
     must(Command::new(mke2fs.path()).args(["-q", "-F", "-t", "ext4"]).arg(&image))?;
     File::open(&image)?.sync_all()?;
-    let side = Side::of(r#"exec "$1" open-volume "$2""#, &[&driver, &image], None);
-    let mut pair =
-        pair(side, None, format!("{} GiB, with a first file made", (16 << 10) / setting.shrink));
-    pair._held.push(Box::new(mount));
-    Ok(pair)
+    Ok((mount, image))
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use extant_testkit::{Scratch, is_root, tool};
 
 use super::cases::{must, pair};
+use super::live::huge_volume;
 use super::run::{Side, Step};
 use super::{Case, Pair, Setting};
 use crate::{Failure, machine};
@@ -62,6 +63,12 @@ const FILL: &str = script!(
     "fio --rw=write --bs=1m --size=\"$6\" --name=it --filename=\"$dir/it\" > /dev/null; down; up"
 );
 const READ: &str = script!("cd \"$dir\"; fio $5 --size=\"$6\" --name=it --filename=it > /dev/null");
+
+/// Mounted, until the first call on it has its answer.
+const MOUNT: &str = script!(
+    "started=$(date +%s%N); up; stat -f \"$dir\" > /dev/null; took=$(($(date +%s%N) - started))
+    printf 'elapsed: %d.%09d\\n' $((took / 1000000000)) $((took % 1000000000)); down"
+);
 
 /// What a program does on each mount.
 #[derive(Clone, Copy)]
@@ -147,16 +154,35 @@ const CASES: [(&str, &str, &str, f64, Work); 20] = [
 
 /// The cases, in the order of docs/performance.md.
 pub(super) fn all() -> Vec<Case> {
-    CASES
-        .iter()
-        .map(|(name, what, peer, bar, _)| Case {
-            name,
-            what,
-            peer,
-            bar: Some(*bar),
-            prepare: Box::new(|setting| prepare(setting, name)),
-        })
-        .collect()
+    let worked = CASES.iter().map(|(name, what, peer, bar, _)| Case {
+        name,
+        what,
+        peer,
+        bar: Some(*bar),
+        prepare: Box::new(|setting| prepare(setting, name)),
+    });
+    let mounted = Case {
+        name: "mount-ready-16t",
+        what: "a volume of 16 TiB mounted (bar: 0.1 s)",
+        peer: "kernel",
+        bar: None,
+        prepare: Box::new(prepare_huge),
+    };
+    worked.chain([mounted]).collect()
+}
+
+fn prepare_huge(setting: &Setting) -> Result<Pair, Failure> {
+    let (host, image) = huge_volume(setting, "host-mounted.xfs")?;
+    let points = Mounts(vec![Scratch::new(), Scratch::new()]);
+    let side = |who: &str, point: &Path| {
+        let args = [Path::new(who), &image, point, &setting.extant];
+        Side { is_reported: true, ..Side::of(MOUNT, &args, None) }
+    };
+    let (ours, theirs) = (side("ours", points.0[0].path()), side("kernel", points.0[1].path()));
+    let mut pair = pair(ours, Some(theirs), format!("{} GiB", (16 << 10) / setting.shrink));
+    // The mounts go before what they lie on.
+    pair._held.push(Box::new((points, host)));
+    Ok(pair)
 }
 
 /// Mount points and what lies beside them, taken down when dropped.
