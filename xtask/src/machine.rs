@@ -7,8 +7,8 @@ use extant_testkit::{is_root, tool};
 
 use crate::Failure;
 
-/// Debian packages that tests use, with a program that each is known by.
-const PACKAGES: [(&str, &str); 20] = [
+/// Debian packages that tests use, with a program, or another file, that each is known by.
+const PACKAGES: [(&str, &str); 21] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -29,7 +29,12 @@ const PACKAGES: [(&str, &str); 20] = [
     ("cryptsetup-bin", "cryptsetup"),
     ("qemu-utils", "qemu-img"),
     ("lvm2", "lvm"),
+    // What pjdfstest is built with.
+    ("libacl1-dev", "/usr/include/sys/acl.h"),
 ];
+
+/// Programs that tests use and that come from crates.io, with the versions that were tried.
+const CRATES: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
 /// The workspace's root.
 pub(crate) fn workspace() -> &'static Path {
@@ -93,7 +98,11 @@ pub(crate) fn release_example(package: &str, example: &str) -> Result<PathBuf, F
 /// Installs the missing packages where root and apt-get are there; gives what is still missing.
 pub(crate) fn install_packages() -> Vec<&'static str> {
     let missing = || {
-        let absent = PACKAGES.iter().filter(|(_, program)| tool(program).is_none());
+        let is_absent = |known: &str| match known.starts_with('/') {
+            true => !Path::new(known).exists(),
+            false => tool(known).is_none(),
+        };
+        let absent = PACKAGES.iter().filter(|(_, known)| is_absent(known));
         absent.map(|(package, _)| *package).collect::<Vec<_>>()
     };
     let wanted = missing();
@@ -116,6 +125,21 @@ pub(crate) fn install_packages() -> Vec<&'static str> {
         }
     }
     missing()
+}
+
+/// Builds the programs of [`CRATES`] that are missing, into a directory that stays with what cargo builds; gives what is still missing.
+pub(crate) fn install_crates() -> Vec<&'static str> {
+    let root = target_dir().join("tools");
+    let is_there = |name: &str| root.join("bin").join(name).is_file() || tool(name).is_some();
+    for (name, version) in CRATES.iter().filter(|(name, _)| !is_there(name)) {
+        println!("installing {name} {version}");
+        let mut install = cargo();
+        install.args(["install", "--quiet", "--locked", "--version", version, "--root"]);
+        install.arg(&root).arg(name).stdin(Stdio::null());
+        // What is missing in the end is said in the end: there may be no network.
+        let _ = install.status();
+    }
+    CRATES.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
 }
 
 /// Free bytes for us where `path` lies.

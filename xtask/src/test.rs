@@ -10,7 +10,7 @@ use crate::{Failure, corpora, machine};
 /// Run every check and every test
 #[derive(clap::Args)]
 pub(crate) struct Test {
-    /// Leave the packages of this machine as they are
+    /// Install nothing: neither packages on this machine nor programs in the target directory
     #[arg(long)]
     no_install: bool,
 }
@@ -27,8 +27,9 @@ impl Test {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let mut tally = Tally::default();
         if !self.no_install {
-            for package in machine::install_packages() {
-                println!("not installed: {package}");
+            let packages = machine::install_packages();
+            for missing in packages.into_iter().chain(machine::install_crates()) {
+                println!("not installed: {missing}");
             }
         }
         let cargo = |args: &str| {

@@ -2,20 +2,25 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
 
 use super::{Mount, can_mount, image};
 
-/// A program in PATH, or where cargo puts what it installs.
+/// A program in PATH, where cargo puts what it installs, or where `cargo xtask test` does.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     let of_cargo = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    let installed = of_cargo.map(|home| home.join("bin").join(name)).filter(|path| path.is_file());
-    tool(name).map(|tool| tool.path().to_owned()).or(installed)
+    // Beside the directory of the profile that we were built with.
+    let profile = Path::new(env!("CARGO_BIN_EXE_extant")).parent();
+    let of_tests = profile.and_then(Path::parent).map(|target| target.join("tools"));
+    let installed = [of_cargo, of_tests].into_iter().flatten();
+    let mut installed = installed.map(|root| root.join("bin").join(name));
+    let found = installed.find(|path| path.is_file());
+    tool(name).map(|tool| tool.path().to_owned()).or(found)
 }
 
 /// Runs it in the mount with a limit in seconds; what it said, and whether it was content.
@@ -34,7 +39,7 @@ fn pjdfstest_passes() {
         skip!("{why}");
     }
     let Some(pjdfstest) = program("pjdfstest") else {
-        skip!("no pjdfstest here (cargo install pjdfstest, which needs libacl1-dev)");
+        skip!("no pjdfstest here (cargo xtask test installs it, with libacl1-dev)");
     };
     let scratch = Scratch::new();
     // Ordinary users must reach the tests' directory.
@@ -80,7 +85,7 @@ fn fsx_finds_no_difference() {
     if let Err(why) = can_mount() {
         skip!("{why}");
     }
-    let Some(fsx) = program("fsx") else { skip!("no fsx here (cargo install fsx)") };
+    let Some(fsx) = program("fsx") else { skip!("no fsx here (cargo xtask test installs it)") };
     let scratch = Scratch::new();
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let mount = Mount::new(&scratch, &image, &[]);
