@@ -112,6 +112,8 @@ pub struct MountOptions {
     pub memory: Option<u64>,
     /// Event loops.
     pub threads: Option<usize>,
+    /// Requests come by io_uring where the kernel offers that.
+    pub io_uring: bool,
     /// Only the flags of a mount that is there are changed.
     pub remount: bool,
     /// `rw` was said.
@@ -151,6 +153,7 @@ impl Default for MountOptions {
             discard: false,
             memory: None,
             threads: None,
+            io_uring: true,
             remount: false,
             said_rw: false,
         }
@@ -303,6 +306,8 @@ impl MountOptions {
             "nomballoc" => self.allocator = AllocatorKind::Plain,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "io_uring" => self.io_uring = true,
+            "noio_uring" => self.io_uring = false,
             "data" | "commit" | "errors" | "journal_path" | "resuid" | "resgid" | "stripe"
             | "threads" | "memory" => {
                 return Err(bad_value(name, "needs a value"));

@@ -111,6 +111,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrandom,
     libc::SYS_gettid,
     libc::SYS_getuid,
+    // On rings that were made before: they are restricted themselves.
+    libc::SYS_io_uring_enter,
     libc::SYS_lseek,
     libc::SYS_madvise,
     libc::SYS_membarrier,
@@ -163,6 +165,8 @@ const BLKDISCARD: u64 = 0x1277;
 const BLKZEROOUT: u64 = 0x127f;
 const BLKSSZGET: u64 = 0x1268;
 const BLKGETSIZE64: u64 = 0x8008_1272;
+/// Of `enum io_uring_register_op`.
+const IORING_REGISTER_ENABLE_RINGS: u64 = 12;
 /// What a program asks of its terminal (asm-generic/ioctls.h): whether it is one, and how large.
 const TCGETS: u64 = 0x5401;
 const TIOCGWINSZ: u64 = 0x5413;
@@ -198,6 +202,10 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let names = [libc::PR_SET_NAME.cast_unsigned(), libc::PR_SET_VMA.cast_unsigned()];
     let names: Result<_, _> = names.into_iter().map(|name| equals(0, u64::from(name))).collect();
     rules.insert(libc::SYS_prctl, names?);
+    // Rings that were made before are used from now on.
+    rules.insert(libc::SYS_io_uring_register, vec![equals(1, IORING_REGISTER_ENABLE_RINGS)?]);
+    // A thread binds itself to a processor.
+    rules.insert(libc::SYS_sched_setaffinity, vec![equals(0, 0)?]);
     // A thread of this process that ends it (abort).
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![equals(0, own)?]);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,7 +21,7 @@ use crate::mountpoint::{self, mount_at};
 use crate::options::MountOptions;
 use crate::sandbox;
 use crate::server::Server;
-use crate::transport::{FUSE_DEVICE, Fuse, Transport};
+use crate::transport::{FUSE_DEVICE, Fuse, Rings, Transport};
 
 /// What the server tells the process outside: a word, and for the first the device number of the mount.
 pub(crate) const MOUNTED: &str = "mounted";
@@ -112,6 +113,8 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let entry = mount_at(&request.point).map_err(failed)?;
     tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
+    let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
+
     // No directory is kept from being unmounted.
     std::env::set_current_dir("/").map_err(failed)?;
 
@@ -128,7 +131,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let volume = open_volume(url.device(&files, &keys)?, journal, options, &env)
         .map_err(|source| MountError::Volume { image: image.clone(), source })?;
     let server = Arc::new(Server::new(volume, env, options));
-    let fuse = Fuse { connection: mounted.connection, clones };
+    let fuse = Fuse { connection: mounted.connection, clones, rings };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
     tell(&control, READY);
 
@@ -137,6 +140,17 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let outcome = wait_for_the_end(&events, &control);
     server.close().map_err(|source| MountError::Volume { image, source })?;
     outcome.map_err(failed)
+}
+
+/// Rings for requests to come by, where the kernel offers that: it is off unless root has switched it on.
+fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
+    let said = |path| fs::read_to_string(path).ok();
+    let is_on = said("/sys/module/fuse/parameters/enable_uring")?.trim() == "Y";
+    // "0-3": a queue for each, whether it is on or not.
+    let possible = said("/sys/devices/system/cpu/possible")?;
+    let last: usize = possible.trim().rsplit(['-', ',']).next()?.parse().ok()?;
+    // Without them requests are read.
+    is_on.then(|| Rings::prepare(connection, last + 1).ok())?
 }
 
 /// `claimed` says that the kernel will hold the device for the mount: it refuses to when somebody else has it.

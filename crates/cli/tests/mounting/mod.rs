@@ -5,6 +5,7 @@ mod failures;
 mod hostile;
 mod kills;
 mod programs;
+mod rings;
 mod semantics;
 mod suites;
 

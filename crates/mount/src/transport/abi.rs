@@ -75,6 +75,7 @@ pub(super) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// What of a SETATTR counts.
@@ -105,6 +106,12 @@ pub(super) const FSYNC_FDATASYNC: u32 = 1 << 0;
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// A notification: what the kernel keeps of a file's contents is written where it was changed, and dropped.
 pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
+
+/// Commands to `/dev/fuse` by io_uring: take this room and put a request there; here is the answer, put the next one there.
+pub(super) const URING_REGISTER: u32 = 1;
+pub(super) const URING_COMMIT_AND_FETCH: u32 = 2;
+/// Room for a header, and for the first argument of a request, in [`UringHeader`].
+pub(super) const URING_PART: usize = 128;
 
 /// Before every request.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
@@ -492,6 +499,32 @@ pub(super) struct InvalInodeOut {
     pub(super) len: i64,
 }
 
+/// What belongs to a request or an answer that comes or goes by io_uring, but for its payload.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub(super) struct UringHeader {
+    /// [`InHeader`] or [`OutHeader`].
+    pub(super) in_out: [u8; URING_PART],
+    /// The first argument of a request.
+    pub(super) first: [u8; URING_PART],
+    pub(super) flags: u64,
+    /// What an answer names its request by.
+    pub(super) commit_id: u64,
+    pub(super) payload_size: u32,
+    pub(super) padding: u32,
+    pub(super) reserved: u64,
+}
+
+/// The argument of a command by io_uring.
+#[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(super) struct UringCommand {
+    pub(super) flags: u64,
+    pub(super) commit_id: u64,
+    pub(super) queue: u16,
+    pub(super) padding: [u8; 6],
+}
+
 const _: () = assert!(size_of::<InHeader>() == 40);
 const _: () = assert!(size_of::<OutHeader>() == 16);
 const _: () = assert!(size_of::<InitOut>() == 64);
@@ -502,3 +535,5 @@ const _: () = assert!(size_of::<WriteIn>() == 40);
 const _: () = assert!(size_of::<StatfsOut>() == 80);
 const _: () = assert!(size_of::<StatxOut>() == 288);
 const _: () = assert!(size_of::<CopyIn>() == 56);
+const _: () = assert!(size_of::<UringHeader>() == 288);
+const _: () = assert!(size_of::<UringCommand>() == 24);

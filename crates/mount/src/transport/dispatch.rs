@@ -1,9 +1,7 @@
 //! Requests, each taken apart, asked of the server, and answered.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
@@ -14,7 +12,7 @@ use rustix::io::Errno;
 use super::abi::{self, opcode};
 use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_listed, statx_out};
 use super::message::{Reply, Request, node};
-use super::seek::{SeekJob, Writers};
+use super::seek::Writers;
 use crate::attr::{decode_device, inode_of};
 use crate::mountpoint::MAX_REQUEST;
 use crate::server::{Change, Held, OpenFor, Server, WriteBy};
@@ -28,19 +26,17 @@ const SEEK_HOLE: u32 = 4;
 pub(super) enum Outcome {
     /// By what was put together.
     Answered,
-    /// Never, or by somebody else.
+    /// Never.
     Silent,
+    /// Once the kernel has written what it keeps of the file: where data or a hole begins.
+    AfterCache(SeekFrom),
 }
 
-/// What answers the requests of one descriptor.
+/// What answers requests.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     pub(super) server: Arc<Server>,
-    /// Where requests come from and answers go.
-    pub(super) connection: Arc<OwnedFd>,
-    pub(super) writers: Arc<Writers>,
-    /// Who asks the kernel for its cache before it answers.
-    pub(super) seeks: Sender<SeekJob>,
+    pub(super) writers: Writers,
     /// SETXATTR has its longer form.
     pub(super) has_long_setxattr: bool,
 }
@@ -59,7 +55,11 @@ impl Dispatcher {
     ///
     /// # Errors
     /// What the program gets in place of an answer.
-    pub(super) fn dispatch(&self, request: &Request<'_>, to: &mut Reply) -> Result<Outcome, Errno> {
+    pub(super) fn dispatch(
+        &self,
+        request: &Request<'_>,
+        to: &mut Reply<'_>,
+    ) -> Result<Outcome, Errno> {
         match request.header.opcode {
             opcode::LOOKUP => self.lookup(request, to)?,
             opcode::FORGET | opcode::BATCH_FORGET => {
@@ -155,34 +155,14 @@ impl Dispatcher {
         Ok(Outcome::Answered)
     }
 
-    /// Sends the answer, if there is one.
-    pub(super) fn answer(
-        &self,
-        request: &Request<'_>,
-        outcome: Result<Outcome, Errno>,
-        reply: &mut Reply,
-    ) {
-        let outcome = match outcome {
-            Ok(Outcome::Silent) => return,
-            Ok(Outcome::Answered) => Ok(()),
-            Err(errno) => Err(errno),
-        };
-        let message = reply.message(request.header.unique, outcome);
-        // Where nobody waits for the answer any more, or there is none, the kernel holds nothing.
-        let is_sent = rustix::io::write(&*self.connection, message).is_ok();
-        if !is_sent || outcome.is_err() {
-            self.take_back(reply);
-        }
-    }
-
-    /// An answer did not reach the kernel: it does not hold what it would have got.
-    fn take_back(&self, reply: &Reply) {
-        for inode in reply.held() {
+    /// An answer did not reach the kernel, or was none: it does not hold what it would have got.
+    pub(super) fn take_back(&self, held: &[InodeNo]) {
+        for inode in held {
             self.server.forget(*inode, 1);
         }
     }
 
-    fn lookup(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn lookup(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         match self.server.lookup(request.inode()?, request.arguments().name()?)? {
             Some(held) => give(to, held),
             None => to.put(&no_entry()),
@@ -209,7 +189,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn set_attr(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn set_attr(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         use abi::fattr;
         let given: abi::SetAttrIn = request.arguments().take()?;
         let has = |flag| given.valid & flag != 0;
@@ -247,7 +227,7 @@ impl Dispatcher {
         self.server.rename(from, (node(to_dir)?, arguments.name()?), flags)
     }
 
-    fn open(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn open(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::OpenIn = request.arguments().take()?;
         let flags = open_flags(given.flags);
         let wanted = OpenFor {
@@ -264,7 +244,7 @@ impl Dispatcher {
         to.put(&abi::OpenOut { open_flags: abi::FOPEN_KEEP_CACHE, ..abi::OpenOut::default() })
     }
 
-    fn create(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn create(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let mut arguments = request.arguments();
         let given: abi::CreateIn = arguments.take()?;
         let mode = given.mode & 0o7777 | u32::from(FileType::Regular.mode());
@@ -282,7 +262,7 @@ impl Dispatcher {
         to.put(&abi::OpenOut { open_flags: abi::FOPEN_KEEP_CACHE, ..abi::OpenOut::default() })
     }
 
-    fn read(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn read(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let keeps_atime = open_flags(given.flags).contains(OFlags::NOATIME);
         let room = to.room(given.size as usize);
@@ -291,7 +271,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn write(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn write(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let mut arguments = request.arguments();
         let given: abi::WriteIn = arguments.take()?;
         let data = arguments.bytes(given.size)?;
@@ -311,7 +291,7 @@ impl Dispatcher {
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
     }
 
-    fn stat_fs(&self, to: &mut Reply) -> Result<(), Errno> {
+    fn stat_fs(&self, to: &mut Reply<'_>) -> Result<(), Errno> {
         let stat = self.server.stat_fs()?;
         to.put(&abi::StatfsOut {
             blocks: stat.blocks,
@@ -340,7 +320,7 @@ impl Dispatcher {
         self.server.set_xattr(file, name, value, given.flags, drops_setgid)
     }
 
-    fn read_dir(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn read_dir(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
         self.server.list(request.inode()?, given.offset, |listed| {
@@ -355,7 +335,7 @@ impl Dispatcher {
         outcome.map(|_| ())
     }
 
-    fn read_dir_plus(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn read_dir_plus(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
         self.server.list(request.inode()?, given.offset, |listed| {
@@ -377,7 +357,7 @@ impl Dispatcher {
         outcome.map(|_| ())
     }
 
-    fn ioctl(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn ioctl(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let mut arguments = request.arguments();
         let given: abi::IoctlIn = arguments.take()?;
         let input = arguments.bytes(given.in_size)?;
@@ -386,7 +366,7 @@ impl Dispatcher {
         to.put_bytes(&answer[..answer.len().min(given.out_size as usize)])
     }
 
-    fn seek(&self, request: &Request<'_>, to: &mut Reply) -> Result<Outcome, Errno> {
+    fn seek(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<Outcome, Errno> {
         let given: abi::LseekIn = request.arguments().take()?;
         let file = request.inode()?;
         let wanted = match given.whence {
@@ -398,19 +378,10 @@ impl Dispatcher {
             to.put(&self.server.seek(file, wanted)?)?;
             return Ok(Outcome::Answered);
         }
-        let job = SeekJob {
-            connection: self.connection.clone(),
-            unique: request.header.unique,
-            nodeid: request.header.nodeid,
-            file,
-            wanted,
-        };
-        // Who answers them is there as long as requests are read.
-        self.seeks.send(job).map_err(|_| Errno::IO)?;
-        Ok(Outcome::Silent)
+        Ok(Outcome::AfterCache(wanted))
     }
 
-    fn copy(&self, request: &Request<'_>, to: &mut Reply) -> Result<(), Errno> {
+    fn copy(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::CopyIn = request.arguments().take()?;
         let from = (request.inode()?, given.off_in);
         let target = (node(given.nodeid_out)?, given.off_out);
@@ -428,6 +399,16 @@ const LONG: u32 = 64 << 10;
 /// Files from which on forgetting is: the last links of some may be gone.
 const MANY: u32 = 16;
 
+/// Whether much is read or written.
+pub(super) fn is_bulk(request: &Request<'_>) -> bool {
+    let mut arguments = request.arguments();
+    match request.header.opcode {
+        opcode::WRITE => request.header.len > LONG,
+        opcode::READ => arguments.take::<abi::ReadIn>().is_ok_and(|read| read.size > LONG),
+        _ => false,
+    }
+}
+
 /// Whether a request may take so long that others should not wait for its thread.
 pub(super) fn is_long(request: &Request<'_>) -> bool {
     let mut arguments = request.arguments();
@@ -439,27 +420,25 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
         | opcode::COPY_FILE_RANGE
         | opcode::COPY_FILE_RANGE_64
         | opcode::DESTROY => true,
-        opcode::WRITE => request.header.len > LONG,
-        opcode::READ => arguments.take::<abi::ReadIn>().is_ok_and(|read| read.size > LONG),
         opcode::BATCH_FORGET => {
             arguments.take::<abi::BatchForgetIn>().is_ok_and(|given| given.count > MANY)
         }
         opcode::SETATTR => arguments
             .take::<abi::SetAttrIn>()
             .is_ok_and(|given| given.valid & abi::fattr::SIZE != 0),
-        _ => false,
+        _ => is_bulk(request),
     }
 }
 
 /// An entry of which the kernel has a hold now.
-fn give(to: &mut Reply, held: Held) -> Result<(), Errno> {
+fn give(to: &mut Reply<'_>, held: Held) -> Result<(), Errno> {
     to.put(&entry_out(&held.attributes))?;
     to.hold(held.attributes.inode);
     Ok(())
 }
 
 /// `getxattr` and `listxattr` ask for the length first.
-fn put_sized(to: &mut Reply, bytes: &[u8], room: u32) -> Result<(), Errno> {
+fn put_sized(to: &mut Reply<'_>, bytes: &[u8], room: u32) -> Result<(), Errno> {
     match room {
         // Values and lists of names are bounded far below 4 GiB.
         0 => to.put(&abi::SizeOut { size: bytes.len() as u32, padding: 0 }),
@@ -472,20 +451,23 @@ fn put_sized(to: &mut Reply, bytes: &[u8], room: u32) -> Result<(), Errno> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Agreement {
     pub(super) has_long_setxattr: bool,
+    /// Requests come by rings.
+    pub(super) has_rings: bool,
 }
 
 /// Requests of the kernel's own, as readahead and writeback, that may wait; and from how many on it holds writers back.
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// Answers INIT: what both sides can.
+/// Answers INIT: what both sides can. `rings` are there for the kernel, should it offer them.
 ///
 /// # Errors
 /// The kernel speaks another protocol.
 pub(super) fn agree(
     request: &Request<'_>,
     server: &Server,
-    to: &mut Reply,
+    rings: bool,
+    to: &mut Reply<'_>,
 ) -> io::Result<Agreement> {
     use abi::init;
     let refused = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
@@ -517,6 +499,9 @@ pub(super) fn agree(
     if server.has_acls() {
         wanted |= init::POSIX_ACL;
     }
+    if rings {
+        wanted |= init::OVER_IO_URING;
+    }
     // One that the kernel lacks is done without: all are matters of speed, but for lists, which it then does not check.
     let agreed = wanted & offered;
     let answer = abi::InitOut {
@@ -533,5 +518,8 @@ pub(super) fn agree(
         ..abi::InitOut::default()
     };
     to.put(&answer).map_err(io::Error::from)?;
-    Ok(Agreement { has_long_setxattr: agreed & init::SETXATTR_EXT != 0 })
+    Ok(Agreement {
+        has_long_setxattr: agreed & init::SETXATTR_EXT != 0,
+        has_rings: agreed & init::OVER_IO_URING != 0,
+    })
 }

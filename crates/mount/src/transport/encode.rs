@@ -108,7 +108,7 @@ pub(super) fn kind_of_mode(mode: u16) -> u32 {
 
 /// An entry for READDIR, or with `entry` for READDIRPLUS; `false` where it does not fit into an answer of `limit` bytes.
 pub(super) fn put_listed(
-    reply: &mut Reply,
+    reply: &mut Reply<'_>,
     limit: usize,
     listed: &Listed,
     kind: u32,
@@ -138,6 +138,7 @@ pub(super) fn put_listed(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::message::ReplyBuffer;
     use extant_ondisk::InodeNo;
 
     #[test]
@@ -148,7 +149,8 @@ mod tests {
             name: name.to_vec(),
             cookie: 5,
         };
-        let mut reply = Reply::new();
+        let mut buffer = ReplyBuffer::new();
+        let mut reply = buffer.reply();
         assert_eq!(put_listed(&mut reply, 64, &listed(b"a"), 8, None), Ok(true));
         assert_eq!(reply.len(), 32);
         assert_eq!(put_listed(&mut reply, 64, &listed(b"12345678"), 8, None), Ok(true));

@@ -1,7 +1,7 @@
-//! A request as it was read, and the answer that is put together.
+//! A request as it came, and the answer that is put together.
 //!
-//! Both lie in one buffer each, placed so that what is written or read of a file starts at a page: the kernel and the device move
-//! whole pages then.
+//! Both lie in buffers, placed so that what is written or read of a file starts at a page: the kernel and the device move whole pages
+//! then.
 
 use std::ops::Range;
 
@@ -48,8 +48,8 @@ impl RequestBuffer {
         // What follows the arguments extends the protocol, in ways that were not agreed on.
         let extensions = usize::from(header.total_extlen) * 8;
         let end = (header.len as usize).checked_sub(extensions).ok_or(Errno::IO)?;
-        let arguments = bytes.get(IN_HEADER..end).ok_or(Errno::IO)?;
-        Ok(Request { header, arguments })
+        let rest = bytes.get(IN_HEADER..end).ok_or(Errno::IO)?;
+        Ok(Request { header, arguments: Arguments { first: None, rest } })
     }
 }
 
@@ -61,12 +61,14 @@ pub(super) struct OwnedRequest {
 }
 
 impl OwnedRequest {
+    /// Of one that was read.
     pub(super) fn of(request: &Request<'_>) -> Self {
-        Self { header: request.header, arguments: request.arguments.into() }
+        Self { header: request.header, arguments: request.arguments.rest.into() }
     }
 
     pub(super) fn request(&self) -> Request<'_> {
-        Request { header: self.header, arguments: &self.arguments }
+        let arguments = Arguments { first: None, rest: &self.arguments };
+        Request { header: self.header, arguments }
     }
 }
 
@@ -74,10 +76,15 @@ impl OwnedRequest {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) header: InHeader,
-    arguments: &'a [u8],
+    arguments: Arguments<'a>,
 }
 
 impl<'a> Request<'a> {
+    /// One whose first argument lies apart from the others.
+    pub(super) fn split(header: InHeader, first: &'a [u8], rest: &'a [u8]) -> Self {
+        Self { header, arguments: Arguments { first: Some(first), rest } }
+    }
+
     /// The inode that it is about. The kernel sends numbers only that it was given; another one is stale.
     pub(super) fn inode(&self) -> Result<InodeNo, Errno> {
         node(self.header.nodeid)
@@ -88,7 +95,7 @@ impl<'a> Request<'a> {
     }
 
     pub(super) fn arguments(&self) -> Arguments<'a> {
-        Arguments(self.arguments)
+        self.arguments
     }
 }
 
@@ -99,46 +106,101 @@ pub(super) fn node(number: u64) -> Result<InodeNo, Errno> {
 
 /// What follows a request's header, taken from the front.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arguments<'a>(&'a [u8]);
+pub(super) struct Arguments<'a> {
+    /// The first, where it lies apart.
+    first: Option<&'a [u8]>,
+    rest: &'a [u8],
+}
 
 impl<'a> Arguments<'a> {
     pub(super) fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Errno> {
-        let (value, rest) = T::read_from_prefix(self.0).map_err(|_| Errno::INVAL)?;
-        self.0 = rest;
+        if let Some(first) = self.first.take() {
+            let (value, _) = T::read_from_prefix(first).map_err(|_| Errno::INVAL)?;
+            return Ok(value);
+        }
+        let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| Errno::INVAL)?;
+        self.rest = rest;
         Ok(value)
     }
 
     /// A name, which a zero byte ends.
     pub(super) fn name(&mut self) -> Result<&'a [u8], Errno> {
-        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
-        let name = &self.0[..end];
-        self.0 = &self.0[end + 1..];
+        let end = self.rest.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
+        let name = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
         Ok(name)
     }
 
     pub(super) fn bytes(&mut self, len: u32) -> Result<&'a [u8], Errno> {
-        let (bytes, rest) = self.0.split_at_checked(len as usize).ok_or(Errno::INVAL)?;
-        self.0 = rest;
+        let (bytes, rest) = self.rest.split_at_checked(len as usize).ok_or(Errno::INVAL)?;
+        self.rest = rest;
         Ok(bytes)
+    }
+}
+
+/// Room for answers.
+#[derive(Debug)]
+pub(super) struct ReplyBuffer {
+    buffer: AlignedBuffer,
+    held: Vec<InodeNo>,
+}
+
+impl ReplyBuffer {
+    pub(super) fn new() -> Self {
+        let buffer = AlignedBuffer::new(PAGE + MAX_REQUEST as usize, PAGE);
+        Self { buffer, held: Vec::new() }
+    }
+
+    /// A new answer, in this room.
+    pub(super) fn reply(&mut self) -> Reply<'_> {
+        Reply::over(&mut self.buffer[PAGE..], &mut self.held)
+    }
+
+    /// A new answer whose bytes go elsewhere.
+    pub(super) fn reply_into<'b>(&'b mut self, room: &'b mut [u8]) -> Reply<'b> {
+        Reply::over(room, &mut self.held)
+    }
+
+    /// The first `len` bytes of the answer.
+    pub(super) fn content(&self, len: usize) -> &[u8] {
+        &self.buffer[PAGE..PAGE + len]
+    }
+
+    /// What the kernel holds once more when it has got the answer.
+    pub(super) fn held(&self) -> &[InodeNo] {
+        &self.held
+    }
+
+    /// The whole message: an answer of `len` bytes to the request `unique`, or an error in its place.
+    pub(super) fn message(&mut self, unique: u64, outcome: Result<(), Errno>, len: usize) -> &[u8] {
+        let whole: Range<usize> = REPLY_AT..PAGE + outcome.map_or(0, |()| len);
+        // A message is at most a little over MAX_REQUEST bytes.
+        let header = OutHeader::new(unique, outcome, whole.len() as u32);
+        self.buffer[REPLY_AT..PAGE].copy_from_slice(header.as_bytes());
+        &self.buffer[whole]
+    }
+}
+
+impl OutHeader {
+    /// Before an answer or, in its place, an error; `len` bytes with itself.
+    pub(super) fn new(unique: u64, outcome: Result<(), Errno>, len: u32) -> Self {
+        Self { len, error: outcome.map_or_else(|errno| -errno.raw_os_error(), |()| 0), unique }
     }
 }
 
 /// An answer that is put together.
 #[derive(Debug)]
-pub(super) struct Reply {
-    buffer: AlignedBuffer,
+pub(super) struct Reply<'b> {
+    room: &'b mut [u8],
     len: usize,
     /// Files that the kernel holds once more when it has got the answer.
-    held: Vec<InodeNo>,
+    held: &'b mut Vec<InodeNo>,
 }
 
-impl Reply {
-    pub(super) fn new() -> Self {
-        Self {
-            buffer: AlignedBuffer::new(PAGE + MAX_REQUEST as usize, PAGE),
-            len: 0,
-            held: Vec::new(),
-        }
+impl<'b> Reply<'b> {
+    fn over(room: &'b mut [u8], held: &'b mut Vec<InodeNo>) -> Self {
+        held.clear();
+        Self { room, len: 0, held }
     }
 
     /// Starts over.
@@ -149,9 +211,8 @@ impl Reply {
 
     /// Room for `len` bytes behind what is there, as many of them as there can be.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
-        let from = PAGE + self.len;
-        let end = self.buffer.len().min(from + len);
-        &mut self.buffer[from..end]
+        let end = self.room.len().min(self.len + len);
+        &mut self.room[self.len..end]
     }
 
     /// So many bytes were put into the room.
@@ -181,24 +242,6 @@ impl Reply {
     /// Notes that the answer gives the kernel another hold of a file.
     pub(super) fn hold(&mut self, inode: InodeNo) {
         self.held.push(inode);
-    }
-
-    /// What the kernel would have held.
-    pub(super) fn held(&self) -> &[InodeNo] {
-        &self.held
-    }
-
-    /// The whole message: the answer to the request `unique`, or an error in its place.
-    pub(super) fn message(&mut self, unique: u64, outcome: Result<(), Errno>) -> &[u8] {
-        let (len, error) = match outcome {
-            Ok(()) => (self.len, 0),
-            Err(errno) => (0, -errno.raw_os_error()),
-        };
-        let whole: Range<usize> = REPLY_AT..PAGE + len;
-        // A message is at most a little over MAX_REQUEST bytes.
-        let header = OutHeader { len: whole.len() as u32, error, unique };
-        self.buffer[REPLY_AT..PAGE].copy_from_slice(header.as_bytes());
-        &self.buffer[whole]
     }
 }
 
@@ -240,16 +283,30 @@ mod tests {
         let mut arguments = buffer.request(len).expect("whole").arguments();
         arguments.take::<WriteIn>().expect("there");
         assert_eq!(arguments.bytes(5).expect("there").as_ptr() as usize % PAGE, 0);
-        assert_eq!(Reply::new().room(1).as_ptr() as usize % PAGE, 0);
+        assert_eq!(ReplyBuffer::new().reply().room(1).as_ptr() as usize % PAGE, 0);
     }
 
     #[test]
     fn an_answer_tells_its_length_or_an_error_alone() {
-        let mut reply = Reply::new();
+        let mut buffer = ReplyBuffer::new();
+        let mut reply = buffer.reply();
         reply.put_bytes(b"four").expect("room");
-        assert_eq!(reply.message(9, Ok(()))[..8], [20, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(reply.message(9, Ok(()))[16..], *b"four");
-        let error = reply.message(9, Err(Errno::NOENT));
+        let len = reply.len();
+        assert_eq!(buffer.message(9, Ok(()), len)[..8], [20, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(buffer.message(9, Ok(()), len)[16..], *b"four");
+        let error = buffer.message(9, Err(Errno::NOENT), len);
         assert_eq!(error, [16u32, (-2i32).cast_unsigned(), 9, 0].as_bytes());
+    }
+
+    #[test]
+    fn the_first_argument_may_lie_apart() {
+        let (buffer, len) = raw(45, &[]);
+        let header = buffer.request(len).expect("whole").header;
+        let first = [7u64, 9].as_bytes().to_vec();
+        let request = Request::split(header, &first, b"one\0two\0");
+        let mut arguments = request.arguments();
+        assert_eq!(arguments.take::<u64>(), Ok(7));
+        assert_eq!((arguments.name(), arguments.name()), (Ok(&b"one"[..]), Ok(&b"two"[..])));
+        assert_eq!(arguments.bytes(1), Err(Errno::INVAL));
     }
 }

@@ -1,5 +1,8 @@
 //! How requests come in and answers go out. The server does not know.
 //!
+//! They are read from `/dev/fuse` and written there ([`readers`] says by whom), or, where the kernel offers it, come and go by
+//! [`ring`]s.
+//!
 //! [`Fuse`] reads the kernel's messages itself: no crate knows those for files without names, `syncfs`, `statx` and the removal of
 //! setuid, nor places what files hold at pages.
 
@@ -7,15 +10,17 @@ mod abi;
 mod clone;
 mod dispatch;
 mod encode;
+mod later;
 mod message;
 mod readers;
+mod ring;
 mod seek;
 mod space;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -25,12 +30,14 @@ use rustix::io::Errno;
 use crate::server::Server;
 use abi::opcode;
 use dispatch::{Agreement, Dispatcher, agree, is_long};
-use message::{Reply, RequestBuffer};
+use later::{Deputies, Later, Verdict, judge, send};
+use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
 use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
-use space::{SpaceJob, answer_when_there_is_space};
+use space::answer_when_there_is_space;
 
 pub(crate) use clone::FUSE_DEVICE;
+pub(crate) use ring::Rings;
 
 /// A connection to a mount.
 pub trait Transport {
@@ -48,79 +55,127 @@ pub struct Fuse {
     pub connection: OwnedFd,
     /// Every thread gets a descriptor of its own, for which `/dev/fuse` is opened again.
     pub clones: bool,
+    /// Rings by which requests may come.
+    pub(crate) rings: Option<Rings>,
 }
 
 impl Transport for Fuse {
     fn start(self, server: Arc<Server>, threads: usize) -> io::Result<JoinHandle<io::Result<()>>> {
-        let Some(agreement) = meet(&self.connection, &server)? else {
+        let Some(agreement) = meet(&self.connection, &server, self.rings.is_some())? else {
             return thread::Builder::new().spawn(|| Ok(()));
         };
-        let mut connections = vec![Arc::new(self.connection)];
-        let mut are_own = true;
-        for _ in 1..threads {
-            let first = &connections[0];
-            let next = match self.clones.then(|| clone::clone(first)) {
-                Some(Ok(own)) => Arc::new(own),
-                // Threads may share one as well.
-                Some(Err(_)) | None => {
-                    are_own = false;
-                    first.clone()
-                }
-            };
-            connections.push(next);
+        let dispatcher = Arc::new(Dispatcher {
+            server,
+            writers: Writers::default(),
+            has_long_setxattr: agreement.has_long_setxattr,
+        });
+        let (seeks, seek_jobs) = channel();
+        let (space, space_jobs) = sync_channel(space::MOST);
+        let deputies = Deputies { space, seeks };
+        let first = Arc::new(self.connection);
+        let mut others = Vec::new();
+        let for_seeks = (dispatcher.clone(), first.clone());
+        others.push(spawn("fuse-seek", move || {
+            answer_seeks(&for_seeks.0, &for_seeks.1, &seek_jobs)
+        })?);
+        let for_space = dispatcher.clone();
+        others.push(spawn("fuse-space", move || {
+            answer_when_there_is_space(&for_space, &space_jobs)
+        })?);
+        let (ended, ends) = channel();
+        let mut count = 0;
+        let rings = self.rings.filter(|_| agreement.has_rings);
+        let (readers, are_own, clones) = match &rings {
+            // Little is left to be read.
+            Some(_) => (READERS_BESIDE_RINGS, false, false),
+            None => (threads, true, self.clones),
+        };
+        if let Some(rings) = rings {
+            count += rings.start(&dispatcher, &deputies, threads, (&ended, &mut others))?;
         }
+        let (connections, are_own) = connections(first, readers, are_own, clones);
         // Whether reading waits is a matter of the descriptor: threads that share one all wait.
-        let readers = Arc::new(Readers::new(if are_own { 1 } else { threads }));
-        let (seeks, jobs) = channel();
-        let (space, waiting) = sync_channel(space::MOST);
-        let writers = Arc::new(Writers::default());
-        let mut loops = Vec::new();
+        let readers = Arc::new(Readers::new(if are_own { 1 } else { readers }));
         for connection in connections {
-            let dispatcher = Dispatcher {
-                server: server.clone(),
-                connection,
-                writers: writers.clone(),
-                seeks: seeks.clone(),
-                has_long_setxattr: agreement.has_long_setxattr,
-            };
-            let named = thread::Builder::new().name("fuse".to_owned());
-            let (readers, space) = (readers.clone(), space.clone());
-            loops.push(named.spawn(move || serve(dispatcher, &readers, are_own, &space))?);
+            let (dispatcher, deputies) = (dispatcher.clone(), deputies.clone());
+            let readers = readers.clone();
+            let read = move || serve(&dispatcher, &connection, &readers, are_own, &deputies);
+            spawn_loop("fuse", &ended, read)?;
+            count += 1;
         }
-        drop((seeks, space));
-        let named = thread::Builder::new().name("fuse-space".to_owned());
-        let spacer = named.spawn(move || answer_when_there_is_space(&waiting))?;
-        let named = thread::Builder::new().name("fuse-seek".to_owned());
-        let seeker = named.spawn(move || answer_seeks(&server, &jobs))?;
-        let named = thread::Builder::new().name("fuse-watch".to_owned());
-        let watch = named.spawn(move || readers.watch())?;
-        thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {
-            let ended = loops.into_iter().map(joined).fold(Ok(()), Result::and);
-            ended.and(
-                [seeker, spacer, watch].into_iter().map(joined_plain).fold(Ok(()), Result::and),
-            )
+        others.push(spawn("fuse-watch", move || readers.watch())?);
+        drop((deputies, ended));
+        spawn("fuse-end", move || {
+            for _ in 0..count {
+                // One that failed leaves requests that nobody answers: it is over, whatever the others do.
+                ends.recv().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
+            }
+            others.into_iter().try_for_each(joined)
         })
     }
 }
 
-fn joined(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+/// Threads that read from `/dev/fuse` where most requests come by rings.
+const READERS_BESIDE_RINGS: usize = 2;
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-fn joined_plain(thread: JoinHandle<()>) -> io::Result<()> {
+/// Starts a thread that answers requests, and tells `ended` how that ends.
+fn spawn_loop(
+    name: &str,
+    ended: &Sender<io::Result<()>>,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let ended = ended.clone();
+    // Nobody is told once another one has failed.
+    let work = move || drop(ended.send(work()));
+    spawn(name, work).map(drop)
+}
+
+fn joined<T>(thread: JoinHandle<T>) -> io::Result<T> {
     thread.join().map_err(|_| io::Error::other("a thread panicked"))
 }
 
+/// A descriptor for each thread that reads, each its own where that is possible.
+fn connections(
+    first: Arc<OwnedFd>,
+    threads: usize,
+    mut are_own: bool,
+    clones: bool,
+) -> (Vec<Arc<OwnedFd>>, bool) {
+    let mut connections = vec![first];
+    for _ in 1..threads {
+        let first = &connections[0];
+        let next = match clones.then(|| clone::clone(first)) {
+            Some(Ok(own)) => Arc::new(own),
+            // Threads may share one as well.
+            Some(Err(_)) | None => {
+                are_own = false;
+                first.clone()
+            }
+        };
+        connections.push(next);
+    }
+    (connections, are_own)
+}
+
 /// The first request: INIT. `None` when the mount has gone already.
-fn meet(connection: &OwnedFd, server: &Server) -> io::Result<Option<Agreement>> {
-    let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
+fn meet(connection: &OwnedFd, server: &Server, has_rings: bool) -> io::Result<Option<Agreement>> {
+    let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());
     let Some(len) = next(connection, &mut buffer)? else { return Ok(None) };
     let request = buffer.request(len)?;
     if request.header.opcode != opcode::INIT {
         return Err(io::Error::other("FUSE did not begin with INIT"));
     }
-    let agreement = agree(&request, server, &mut reply)?;
-    rustix::io::write(connection, reply.message(request.header.unique, Ok(())))?;
+    let mut reply = answer.reply();
+    let agreement = agree(&request, server, has_rings, &mut reply)?;
+    let len = reply.len();
+    rustix::io::write(connection, answer.message(request.header.unique, Ok(()), len))?;
     Ok(Some(agreement))
 }
 
@@ -223,16 +278,15 @@ impl Source<'_> {
 
 /// Answers requests until the mount has gone.
 fn serve(
-    dispatcher: Dispatcher,
+    dispatcher: &Dispatcher,
+    connection: &Arc<OwnedFd>,
     readers: &Readers,
     is_own: bool,
-    space: &SyncSender<SpaceJob>,
+    deputies: &Deputies,
 ) -> io::Result<()> {
-    let dispatcher = Arc::new(dispatcher);
     let _reader = Reader(readers);
-    let mut source =
-        Source { connection: &dispatcher.connection, readers, is_own, waits: true, vain: 0 };
-    let (mut buffer, mut reply) = (RequestBuffer::new(), Reply::new());
+    let mut source = Source { connection, readers, is_own, waits: true, vain: 0 };
+    let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());
     while readers.wait() {
         let mut pile = 0;
         loop {
@@ -253,9 +307,19 @@ fn serve(
             if is_away {
                 readers.go();
             }
-            reply.clear();
-            if let Some(outcome) = space::dispatch(&dispatcher, &request, &mut reply, space) {
-                dispatcher.answer(&request, outcome, &mut reply);
+            let mut reply = answer.reply();
+            let verdict = judge(dispatcher, &request, &mut reply);
+            let len = reply.len();
+            match verdict {
+                Verdict::Answer(outcome) => {
+                    let unique = request.header.unique;
+                    send(dispatcher, connection, unique, outcome, len, &mut answer);
+                }
+                Verdict::Silent => {}
+                Verdict::Later(reason) => {
+                    let later = Later::Read(OwnedRequest::of(&request), connection.clone());
+                    deputies.put_off(dispatcher, later, reason, &mut answer);
+                }
             }
             if is_away && !readers.come_back() {
                 break;

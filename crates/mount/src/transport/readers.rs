@@ -27,6 +27,34 @@ struct State {
     is_over: bool,
 }
 
+/// Whether one program asks or several.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    /// The one that asked last.
+    last: AtomicU32,
+    /// How many requests more count as lately.
+    lately: AtomicU32,
+}
+
+impl Programs {
+    /// One asks, or the kernel itself (0).
+    pub(super) fn asks(&self, program: u32) {
+        // What several threads do to these at once may be lost: they are estimates.
+        if program != 0 && self.last.load(Ordering::Relaxed) != program {
+            self.last.store(program, Ordering::Relaxed);
+            self.lately.store(LATELY, Ordering::Relaxed);
+        } else {
+            let left = self.lately.load(Ordering::Relaxed).saturating_sub(1);
+            self.lately.store(left, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether several asked lately.
+    pub(super) fn are_several(&self) -> bool {
+        self.lately.load(Ordering::Relaxed) > 0
+    }
+}
+
 /// The threads of a mount that read requests.
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -38,9 +66,7 @@ pub(super) struct Readers {
     reading: AtomicUsize,
     /// Requests so far.
     requests: AtomicU64,
-    /// The program that asked last, and how many requests more count as lately.
-    last_program: AtomicU32,
-    lately: AtomicU32,
+    programs: Programs,
     /// The watch is awake.
     watches: AtomicBool,
     is_watch_wanted: Mutex<bool>,
@@ -60,8 +86,7 @@ impl Readers {
             has_waiting: AtomicBool::new(false),
             reading: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
-            last_program: AtomicU32::new(0),
-            lately: AtomicU32::new(0),
+            programs: Programs::default(),
             watches: AtomicBool::new(false),
             is_watch_wanted: Mutex::new(false),
             watch: Condvar::new(),
@@ -142,14 +167,7 @@ impl Readers {
 
     /// It has one, of `program` (0 for the kernel itself). `slept` says that it slept before: the watch may sleep too.
     pub(super) fn has_read(&self, program: u32, slept: bool) {
-        // What several threads do to these at once may be lost: they are estimates.
-        if program != 0 && self.last_program.load(Ordering::Relaxed) != program {
-            self.last_program.store(program, Ordering::Relaxed);
-            self.lately.store(LATELY, Ordering::Relaxed);
-        } else {
-            let left = self.lately.load(Ordering::Relaxed).saturating_sub(1);
-            self.lately.store(left, Ordering::Relaxed);
-        }
+        self.programs.asks(program);
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.reading.fetch_sub(1, Ordering::SeqCst);
         if slept && !self.watches.load(Ordering::SeqCst) {
@@ -159,7 +177,7 @@ impl Readers {
 
     /// Whether several programs asked lately.
     pub(super) fn are_several(&self) -> bool {
-        self.lately.load(Ordering::Relaxed) > 0
+        self.programs.are_several()
     }
 
     /// The mount is gone: nobody waits any more.
@@ -314,18 +332,14 @@ mod tests {
 
     #[test]
     fn several_programs_ask_where_more_than_one_did_lately() {
-        let readers = Readers::new(1);
-        let ask = |program| {
-            readers.starts_reading();
-            readers.has_read(program, false);
-        };
-        ask(7);
-        (0..LATELY).for_each(|_| ask(7));
-        assert!(!readers.are_several());
-        ask(8);
-        assert!(readers.are_several());
+        let programs = Programs::default();
+        programs.asks(7);
+        (0..LATELY).for_each(|_| programs.asks(7));
+        assert!(!programs.are_several());
+        programs.asks(8);
+        assert!(programs.are_several());
         // The kernel's own requests name nobody.
-        (0..LATELY).for_each(|_| ask(0));
-        assert!(!readers.are_several());
+        (0..LATELY).for_each(|_| programs.asks(0));
+        assert!(!programs.are_several());
     }
 }

@@ -1,0 +1,404 @@
+//! FUSE by io_uring: a queue for each processor, whose requests are answered there.
+//!
+//! The kernel puts a request into the queue of the processor that its caller runs on; a thread that is bound to the same processor
+//! takes it, and one system call gives the answer back and waits for the next. Nobody is woken on another processor. What takes long
+//! is done by helpers meanwhile. Forgotten files and whatever was asked before all queues were there still come by `/dev/fuse`.
+//!
+//! A ring is made and restricted to the two commands that are needed here before the sandbox is closed, in which no further one
+//! can be made.
+
+mod slot;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use io_uring::cqueue::Entry as Completion;
+use io_uring::register::Restriction;
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
+use zerocopy::IntoBytes;
+
+use super::abi::{URING_COMMIT_AND_FETCH, URING_REGISTER, UringCommand};
+use super::dispatch::{Dispatcher, is_bulk, is_long};
+use super::later::{Deputies, Later, Verdict, judge};
+use super::message::{ReplyBuffer, Request};
+use super::readers::Programs;
+use super::{spawn, spawn_loop};
+use slot::Slot;
+
+/// Requests that each queue has room for, and all queues together: each takes up to a MiB.
+const DEPTH: usize = 8;
+const MOST: usize = 64;
+/// Processors from which on it is not done.
+const MAX_PROCESSORS: usize = 64;
+/// Flag of an entry: its descriptor is one of the ring's own (linux/io_uring.h).
+const IOSQE_FIXED_FILE: u8 = 1;
+/// The connection among the ring's own descriptors.
+const CONNECTION: types::Fixed = types::Fixed(0);
+/// What completions of the inbox are told by; the others by their slot.
+const INBOX: u64 = u64::MAX;
+
+/// Rings for all processors, made and not used yet.
+#[derive(Debug)]
+pub(crate) struct Rings(Vec<Prepared>);
+
+struct Prepared {
+    ring: IoUring<Entry128>,
+    slots: Vec<Slot>,
+    inbox: Arc<Inbox>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("slots", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+impl Rings {
+    /// Rings for so many processors. Call it before the sandbox is closed.
+    ///
+    /// # Errors
+    /// The kernel lacks something of it, or this process may not.
+    pub(crate) fn prepare(connection: &OwnedFd, processors: usize) -> io::Result<Self> {
+        if processors == 0 || processors > MAX_PROCESSORS {
+            return Err(io::Error::other("too many processors"));
+        }
+        let depth = (MOST / processors).clamp(1, DEPTH);
+        let ring = || Prepared::new(connection, depth);
+        Ok(Self((0..processors).map(|_| ring()).collect::<io::Result<_>>()?))
+    }
+
+    /// Answers what comes by them, on a thread each, which tells `ended` how that ends, and `helpers` more, which go to `others`: of
+    /// the former how many there are.
+    pub(super) fn start(
+        self,
+        dispatcher: &Arc<Dispatcher>,
+        deputies: &Deputies,
+        helpers: usize,
+        (ended, others): (&Sender<io::Result<()>>, &mut Vec<JoinHandle<()>>),
+    ) -> io::Result<usize> {
+        let (sender, jobs) = channel();
+        let jobs = Arc::new(Mutex::new(jobs));
+        for _ in 0..helpers {
+            let (dispatcher, deputies, jobs) = (dispatcher.clone(), deputies.clone(), jobs.clone());
+            others.push(spawn("fuse-help", move || help(&dispatcher, &deputies, &jobs))?);
+        }
+        let (dispatcher, deputies) = (dispatcher.clone(), deputies.clone());
+        let programs = Programs::default();
+        let shared = Arc::new(Shared { dispatcher, deputies, programs, helpers: sender });
+        let count = self.0.len();
+        for (queue, prepared) in self.0.into_iter().enumerate() {
+            let shared = shared.clone();
+            // Nobody else takes what comes by this ring.
+            let work = move || {
+                let served = catch_unwind(AssertUnwindSafe(|| serve(prepared, queue, &shared)));
+                served.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+            };
+            spawn_loop("fuse-ring", ended, work)?;
+        }
+        Ok(count)
+    }
+}
+
+impl Prepared {
+    fn new(connection: &OwnedFd, depth: usize) -> io::Result<Self> {
+        let mut builder = IoUring::<Entry128>::builder();
+        builder.setup_r_disabled().setup_single_issuer().setup_defer_taskrun();
+        let ring = builder.build((depth as u32 + 1).next_power_of_two())?;
+        ring.submitter().register_files(&[connection.as_raw_fd()])?;
+        let mut allowed = [
+            Restriction::sqe_op(opcode::UringCmd80::CODE),
+            Restriction::sqe_op(opcode::PollAdd::CODE),
+            Restriction::sqe_flags_allowed(IOSQE_FIXED_FILE),
+        ];
+        ring.submitter().register_restrictions(&mut allowed)?;
+        let slots = (0..depth).map(|_| Slot::new()).collect::<rustix::io::Result<_>>()?;
+        Ok(Self { ring, slots, inbox: Arc::new(Inbox::new()?) })
+    }
+}
+
+/// Where answers that others have put together wait for their ring's thread.
+#[derive(Debug)]
+struct Inbox {
+    done: Mutex<Vec<(usize, Slot)>>,
+    bell: OwnedFd,
+}
+
+impl Inbox {
+    fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { done: Mutex::default(), bell })
+    }
+
+    fn put(&self, index: usize, slot: Slot) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.push((index, slot));
+        drop(done);
+        // It takes a number of any size until the thread reads it.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Vec<(usize, Slot)> {
+        // Before: what is put after the look rings again.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A request in its slot, away from its ring's thread.
+#[derive(Debug)]
+pub(super) struct RingRequest {
+    index: usize,
+    slot: Slot,
+    inbox: Arc<Inbox>,
+}
+
+impl RingRequest {
+    pub(super) fn request(&self) -> Request<'_> {
+        self.slot.request()
+    }
+
+    /// Sends an answer.
+    pub(super) fn answer(mut self, outcome: Result<(), Errno>, content: &[u8]) {
+        self.slot.fill(content);
+        self.slot.finish(outcome, content.len());
+        self.inbox.put(self.index, self.slot);
+    }
+}
+
+/// What the threads of rings share.
+#[derive(Debug)]
+struct Shared {
+    dispatcher: Arc<Dispatcher>,
+    deputies: Deputies,
+    programs: Programs,
+    /// Those who do what takes long.
+    helpers: Sender<RingRequest>,
+}
+
+/// Does what takes long, until the last ring has ended.
+fn help(dispatcher: &Dispatcher, deputies: &Deputies, jobs: &Mutex<Receiver<RingRequest>>) {
+    let mut buffer = ReplyBuffer::new();
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(RingRequest { index, slot, inbox }) = job else { return };
+        if let Some(slot) = answer(dispatcher, deputies, (index, slot), &inbox, &mut buffer) {
+            inbox.put(index, slot);
+        }
+    }
+}
+
+/// Does what the request in a slot wants; `None` where somebody else answers it.
+fn answer(
+    dispatcher: &Dispatcher,
+    deputies: &Deputies,
+    (index, mut slot): (usize, Slot),
+    inbox: &Arc<Inbox>,
+    buffer: &mut ReplyBuffer,
+) -> Option<Slot> {
+    // A panic is one program's trouble: its call fails, and the others go on.
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        if let Some((header, first, room)) = slot.take_apart() {
+            let mut reply = buffer.reply_into(room);
+            let verdict = judge(dispatcher, &Request::split(header, &first, &[]), &mut reply);
+            return (verdict, reply.len());
+        }
+        let mut reply = buffer.reply();
+        let verdict = judge(dispatcher, &slot.request(), &mut reply);
+        let len = reply.len();
+        slot.fill(buffer.content(len));
+        (verdict, len)
+    }));
+    let (verdict, len) = judged.unwrap_or((Verdict::Answer(Err(Errno::IO)), 0));
+    match verdict {
+        Verdict::Answer(outcome) => {
+            if outcome.is_err() {
+                dispatcher.take_back(buffer.held());
+            }
+            slot.finish(outcome, len);
+            Some(slot)
+        }
+        // All that come by rings are answered.
+        Verdict::Silent => {
+            slot.finish(Err(Errno::NOSYS), 0);
+            Some(slot)
+        }
+        Verdict::Later(reason) => {
+            let later = Later::Ring(RingRequest { index, slot, inbox: inbox.clone() });
+            deputies.put_off(dispatcher, later, reason, buffer);
+            None
+        }
+    }
+}
+
+/// A ring that is used, by its thread.
+struct Ring {
+    ring: IoUring<Entry128>,
+    queue: u16,
+    /// Slots that the kernel has.
+    lent: Vec<Option<Slot>>,
+}
+
+/// What a ring has for its thread.
+enum Event {
+    /// The slot of this index has a request.
+    Request(usize, Slot),
+    /// Others have put answers together.
+    Inbox,
+    /// The mount has gone.
+    End,
+}
+
+impl Ring {
+    /// Gives a slot to the kernel, by a command: for the first time, or with an answer in it.
+    fn lend(&mut self, index: usize, slot: Slot, command: u32) -> io::Result<()> {
+        let is_first = command == URING_REGISTER;
+        let commit_id = if is_first { 0 } else { slot.commit_id() };
+        let argument = UringCommand { commit_id, queue: self.queue, ..UringCommand::default() };
+        let mut bytes = [0; 80];
+        bytes[..size_of_val(&argument)].copy_from_slice(argument.as_bytes());
+        let entry = opcode::UringCmd80::new(CONNECTION, command).cmd(bytes).build();
+        let mut entry = entry.user_data(index as u64);
+        if is_first {
+            set_parts(&mut entry, &slot);
+        }
+        self.lent[index] = Some(slot);
+        self.push(&entry)
+    }
+
+    /// Asks to be told of the inbox.
+    fn listen(&mut self, inbox: &Inbox) -> io::Result<()> {
+        let readable = rustix::event::PollFlags::IN.bits();
+        let entry = opcode::PollAdd::new(types::Fd(inbox.bell.as_raw_fd()), readable.into());
+        self.push(&entry.build().user_data(INBOX).into())
+    }
+
+    #[allow(unsafe_code)]
+    fn push(&mut self, entry: &Entry128) -> io::Result<()> {
+        // SAFETY: what the kernel is given by an entry is a slot, which stays mapped and which nobody looks at while it is in `lent`,
+        // or nothing (a poll); the ring has the connection for its own, and polls a descriptor that outlives it.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        // Each slot and the inbox have at most one entry at a time, and the ring has room for all.
+        pushed.map_err(|full| io::Error::other(full.to_string()))
+    }
+
+    /// Hands the entries over and waits until something has happened.
+    fn wait(&mut self) -> io::Result<()> {
+        match self.ring.submit_and_wait(1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn next(&mut self) -> io::Result<Option<Event>> {
+        let Some(completion) = self.ring.completion().next() else { return Ok(None) };
+        self.event(&completion).map(Some)
+    }
+
+    fn event(&mut self, completion: &Completion) -> io::Result<Event> {
+        if completion.user_data() == INBOX {
+            return Ok(Event::Inbox);
+        }
+        if completion.result() < 0 {
+            let errno = Errno::from_raw_os_error(-completion.result());
+            let is_end = matches!(
+                errno,
+                Errno::NOTCONN | Errno::NODEV | Errno::CANCELED | Errno::CONNABORTED
+            );
+            return if is_end { Ok(Event::End) } else { Err(errno.into()) };
+        }
+        let index = completion.user_data() as usize;
+        let slot = self.lent.get_mut(index).and_then(Option::take);
+        let slot = slot.ok_or_else(|| io::Error::other("a completion of nothing"))?;
+        Ok(Event::Request(index, slot))
+    }
+}
+
+/// Tells the kernel where a slot's header and payload lie.
+#[allow(unsafe_code)]
+fn set_parts(entry: &mut Entry128, slot: &Slot) {
+    // Of `struct io_uring_sqe` (linux/io_uring.h).
+    const ADDRESS_AT: usize = 16;
+    const COUNT_AT: usize = 24;
+    const _: () = assert!(size_of::<Entry128>() == 128);
+    let at = std::ptr::from_mut(entry).cast::<u8>();
+    let address = slot.parts().addr() as u64;
+    // SAFETY: an entry is those 128 bytes as the kernel reads them, numbers all, and both places lie within.
+    unsafe {
+        at.add(ADDRESS_AT).cast::<u64>().write_unaligned(address);
+        at.add(COUNT_AT).cast::<u32>().write_unaligned(2);
+    }
+}
+
+/// Answers the requests of one queue until the mount has gone.
+fn serve(prepared: Prepared, queue: usize, shared: &Shared) -> io::Result<()> {
+    // A processor that is off, or not ours, has a queue all the same.
+    let mut own = CpuSet::new();
+    if queue < CpuSet::MAX_CPU {
+        own.set(queue);
+        let _ = rustix::thread::sched_setaffinity(None, &own);
+    }
+    let Prepared { ring, slots, inbox } = prepared;
+    ring.submitter().register_enable_rings()?;
+    let lent = slots.iter().map(|_| None).collect();
+    // At most MAX_PROCESSORS.
+    let mut ring = Ring { ring, queue: queue as u16, lent };
+    for (index, slot) in slots.into_iter().enumerate() {
+        ring.lend(index, slot, URING_REGISTER)?;
+    }
+    ring.listen(&inbox)?;
+    let mut buffer = ReplyBuffer::new();
+    loop {
+        ring.wait()?;
+        while let Some(event) = ring.next()? {
+            match event {
+                Event::End => return Ok(()),
+                Event::Inbox => {
+                    ring.listen(&inbox)?;
+                    for (index, slot) in inbox.take() {
+                        ring.lend(index, slot, URING_COMMIT_AND_FETCH)?;
+                    }
+                }
+                Event::Request(index, slot) => {
+                    if let Some(slot) = shared.take(index, slot, &inbox, &mut buffer) {
+                        ring.lend(index, slot, URING_COMMIT_AND_FETCH)?;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Answers a request, or has it answered.
+    fn take(
+        &self,
+        index: usize,
+        slot: Slot,
+        inbox: &Arc<Inbox>,
+        buffer: &mut ReplyBuffer,
+    ) -> Option<Slot> {
+        let request = slot.request();
+        self.programs.asks(request.header.pid);
+        let is_away = is_bulk(&request) || is_long(&request) && self.programs.are_several();
+        if !is_away {
+            return answer(&self.dispatcher, &self.deputies, (index, slot), inbox, buffer);
+        }
+        let job = RingRequest { index, slot, inbox: inbox.clone() };
+        match self.helpers.send(job) {
+            Ok(()) => None,
+            // No helper is left.
+            Err(refused) => {
+                let RingRequest { index, slot, inbox } = refused.0;
+                answer(&self.dispatcher, &self.deputies, (index, slot), &inbox, buffer)
+            }
+        }
+    }
+}
