@@ -196,3 +196,47 @@ fn a_mount_shows_what_is_deciphered() {
     assert_eq!(done("cat @:/file", &luks.url()).as_bytes(), TEXT);
     e2fsck_fn(&luks.deciphered()).unwrap();
 }
+
+/// Seconds of a check by the clock of its simulated drive, and of its passes.
+fn simulated_check(image: &str) -> Vec<f64> {
+    let said: serde_json::Value = serde_json::from_str(&done("fsck -fn --json @", image)).unwrap();
+    let passes = said["passes"].as_array().unwrap();
+    let seconds = |value: &serde_json::Value| value["seconds"].as_f64().unwrap();
+    std::iter::once(seconds(&said)).chain(passes.iter().map(seconds)).collect()
+}
+
+#[test]
+fn a_simulated_drive_is_used_as_any_and_tells_its_own_times() {
+    let scratch = Scratch::new();
+    let tree = source(&scratch);
+    let path = scratch.join("disk.img");
+    fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+    let image = format!("model:hdd7200:{}", path.display());
+    use_it(&image, &tree.join("file"));
+    // Without the drive it is an image as any.
+    let plain = path.display().to_string();
+    assert_eq!(done("cat @:/dir/file", &plain).as_bytes(), TEXT);
+    if tool("e2fsck").is_some() {
+        e2fsck_fn(&path).unwrap();
+    }
+    let slow = simulated_check(&image);
+    assert!(slow[0] > 0.05 && slow[1] > 0.01, "{slow:?}");
+    assert_eq!(slow, simulated_check(&image));
+    let fast = simulated_check(&format!("model:nvme:{plain}"));
+    assert!(fast[0] * 4.0 < slow[0], "{fast:?} and {slow:?}");
+    let told = done("fsck -fn -tt @", &image);
+    assert!(told.contains("Pass 1: time: "), "{told}");
+
+    let words = format!("build --threads 4 -F -q -o @ --size device {}", tree.display());
+    done(&words, &image);
+    assert_eq!(done("cat @:/file", &plain).as_bytes(), TEXT);
+    if tool("e2fsck").is_some() {
+        e2fsck_fn(&path).unwrap();
+    }
+    let refusal = refused("fsck -fn @", &format!("model:tape:{plain}"));
+    assert!(refusal.contains("needs the name of a drive: hdd7200,"), "{refusal}");
+    let point = scratch.join("point");
+    fs::create_dir(&point).unwrap();
+    let refusal = refused(&format!("mount @ {}", point.display()), &image);
+    assert!(refusal.contains("cannot be mounted"), "{refusal}");
+}

@@ -206,9 +206,27 @@ impl Contents {
                 let next_word =
                     self.words.overlapping(block..last).next().map_or(last, |(run, _)| run.start);
                 let until = next_block.min(next_word);
-                self.image.read_at(at, &mut to[run(until)])?;
+                let until_byte = (until * BLOCK).min(end);
+                self.read_image(at..until_byte, &mut to[run(until)])?;
                 at = (until * BLOCK).min(end);
             }
+        }
+        Ok(())
+    }
+
+    /// Reads from the image; its holes are asked for, not read.
+    fn read_image(&self, range: Range<u64>, to: &mut [u8]) -> Result<(), DeviceError> {
+        let mut at = range.start;
+        while at < range.end {
+            let found = self.image.next_data(at..range.end)?.unwrap_or(range.end..range.end);
+            let part = |run: Range<u64>| {
+                (run.start - range.start) as usize..(run.end - range.start) as usize
+            };
+            to[part(at..found.start)].fill(0);
+            if !found.is_empty() {
+                self.image.read_at(found.start, &mut to[part(found.clone())])?;
+            }
+            at = found.end;
         }
         Ok(())
     }

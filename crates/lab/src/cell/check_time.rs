@@ -144,7 +144,8 @@ fn on_drive(
                 recorder.record_at(&phase, &format!("pass{pass}_seconds"), seconds, Some(*percent));
             }
         }
-        if REAL_STEPS.contains(percent) {
+        let is_there = || Command::new(e2fsck.check).arg("-V").output().is_ok();
+        if REAL_STEPS.contains(percent) && is_there() {
             for which in USES {
                 e2fsck.switch_for(which, place.file().as_os_str())?;
                 place.drop_caches();

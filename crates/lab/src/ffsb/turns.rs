@@ -104,3 +104,48 @@ impl Turns<'_> {
         Ok(Writer { file, path, at: 0, size })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Mounted;
+
+    fn profile(location: &Path, group: &str) -> Profile {
+        let text = format!(
+            "num_filesystems=1\nnum_threadgroups=1\ntime=1\nseed=1\n\
+             [filesystem0]\nlocation={}\nnum_files=0\nnum_dirs=0\nmin_filesize=10k\nmax_filesize=10k\n[end0]\n\
+             [threadgroup0]\nnum_threads=3\nwrite_size=4k\nwrite_blocksize=4k\n{group}\n[end0]\n",
+            location.display()
+        );
+        text.parse().expect("a profile")
+    }
+
+    #[test]
+    fn threads_take_turns_until_the_time_is_over_and_finish_their_files() {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        let mut profile = profile(dir.path(), "create_weight=1");
+        profile.time = Duration::from_millis(1);
+        let outcome = run_in_turns(&profile, &Mounted, &Clock::default()).expect("it runs");
+        let measured = outcome.measured.expect("measured");
+        let counts = measured.groups[0].operations["create"];
+        assert!(counts.operations >= 3, "{counts:?}");
+        assert_eq!(counts.written_bytes, counts.operations * 10 * 1024);
+        assert_eq!(counts.transactions, counts.operations * 3);
+        let files = std::fs::read_dir(dir.path().join("data")).expect("a directory");
+        let sizes: Vec<u64> =
+            files.map(|file| file.and_then(|file| file.metadata()).expect("a file").len()).collect();
+        assert_eq!(sizes, vec![10 * 1024; counts.operations as usize]);
+    }
+
+    #[test]
+    fn a_profile_that_does_more_is_refused() {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        for group in
+            ["create_weight=1\nread_weight=1\nread_size=4k\nread_blocksize=4k", "create_fsync_weight=1"]
+        {
+            let profile = profile(dir.path(), group);
+            let error = run_in_turns(&profile, &Mounted, &Clock::default()).expect_err("refused");
+            assert!(error.to_string().contains("makes files and does nothing else"), "{error}");
+        }
+    }
+}
