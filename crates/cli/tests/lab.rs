@@ -78,6 +78,8 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(&["lab", "run", "all", "--sizes", "0"], 2, "a number above zero is wanted");
     refused(&["lab", "run", "all", "--device", "/"], 2, "/: no block device");
     refused(&["lab", "report", "--out", "/no/such/dir"], 1, "/no/such/dir/run.json");
+    refused(&["lab", "summary", "/no/such/dir"], 1, "/no/such/dir/run.json");
+    refused(&["lab", "large", "frobnicate"], 2, "there is no frobnicate: there are copy-remove");
     refused(&["lab", "compare", "/", "engine"], 2, "two directories, or two targets");
     refused(&["lab", "frobnicate"], 2, "frobnicate");
 }
@@ -148,8 +150,18 @@ fn a_run_is_kept_reported_and_compared() {
     }
     let csv = std::fs::read_to_string(out.join("samples.csv")).unwrap();
     assert_eq!(csv.lines().count(), found.len() + 1);
-    let png = std::fs::read(out.join("figures/copy-remove--rm-rm-elapsed-s.png")).unwrap();
+    let png = std::fs::read(out.join("figures/copy-remove--rm-rm-elapsed--s.png")).unwrap();
     assert!(png.starts_with(b"\x89PNG"));
+
+    let output = extant(["lab", "summary", out_name]);
+    assert!(output.status.success(), "{output:?}");
+    let page = text(&output.stdout);
+    for wanted in
+        ["| copy-remove | 0.0001 | 0.0002 | 2 | 4 |", "engine:frobnicate", "was not measured"]
+    {
+        assert!(page.contains(wanted), "{wanted} in {page}");
+    }
+    assert_eq!(of(&found, "other_load_percent").len(), 6, "once a cell");
 
     let words = ["lab", "compare", "--json", "--out", out_name, "engine", "engine:nodelalloc"];
     let output = extant(words);
@@ -160,43 +172,27 @@ fn a_run_is_kept_reported_and_compared() {
     assert!(text(&output.stdout).contains("+0.00%"), "{output:?}");
 }
 
-/// Cells that are done stay, those that were not are done: after SIGKILL as after anything else. Nothing stays mounted.
-#[test]
-fn a_killed_run_leaves_nothing_and_goes_on() {
+/// Words of a run of two targets that mount, twice each.
+fn mounting(out: &std::path::Path) -> Option<Vec<String>> {
     if !extant_testkit::is_root() || tool("mke2fs").is_none() || tool("unshare").is_none() {
-        return skipped("a loop mount needs root, mke2fs and unshare");
+        skipped("a loop mount needs root, mke2fs and unshare");
+        return None;
     }
-    let scratch = Scratch::new();
-    let out = scratch.join("out");
-    let words = [
-        "lab",
-        "run",
-        "copy-remove",
-        "--out",
-        out.to_str().unwrap(),
-        "--sizes",
-        "0.002",
-        "--counts",
-        "0.005",
-        "--runs",
-        "2",
-        "--targets",
-        "ext4,extant",
-    ];
-    let mut cut_short = 0;
-    for patience in [300, 700] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_extant"));
-        command.args(words).stderr(std::process::Stdio::null());
-        let mut child = command.spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(patience));
-        child.kill().unwrap();
-        cut_short += usize::from(!child.wait().unwrap().success());
-        nothing_is_left(&out);
-    }
-    assert!(cut_short > 0, "a run was killed");
+    let words = "lab run copy-remove --sizes 0.002 --counts 0.005 --runs 2 --targets ext4,extant";
+    let words = words.split(' ').map(str::to_owned);
+    Some(words.chain(["--out".to_owned(), out.to_str().unwrap().to_owned()]).collect())
+}
+
+fn started(words: &[String]) -> std::process::Child {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_extant"));
+    command.args(words).stderr(std::process::Stdio::null()).spawn().unwrap()
+}
+
+/// Goes on with a run until it is done; twice the same is done once.
+fn goes_on(words: &[String], out: &std::path::Path) {
     let output = extant(words);
     assert!(output.status.success(), "{output:?}");
-    let found = samples(&out);
+    let found = samples(out);
     if !of(&found, "skipped").is_empty() {
         return skipped(format!("{:?}", of(&found, "skipped")));
     }
@@ -204,7 +200,68 @@ fn a_killed_run_leaves_nothing_and_goes_on() {
     let before = std::fs::read(out.join("samples.jsonl")).unwrap();
     assert!(extant(words).status.success());
     assert_eq!(std::fs::read(out.join("samples.jsonl")).unwrap(), before, "all was done already");
+    nothing_is_left(out);
+}
+
+/// Cells that are done stay, those that were not are done: after SIGKILL as after anything else, wherever it strikes. Nothing stays
+/// mounted.
+#[test]
+fn a_killed_run_leaves_nothing_and_goes_on() {
+    let scratch = Scratch::new();
+    let out = scratch.join("out");
+    let Some(words) = mounting(&out) else { return };
+    let mut cut_short = 0;
+    for patience in [20, 60, 120, 200, 300, 450, 700] {
+        let mut child = started(&words);
+        std::thread::sleep(std::time::Duration::from_millis(patience));
+        child.kill().unwrap();
+        cut_short += usize::from(!child.wait().unwrap().success());
+        nothing_is_left(&out);
+    }
+    assert!(cut_short > 0, "a run was killed");
+    goes_on(&words, &out);
+}
+
+/// A cell that is killed is named, and done again by the next run; the others are done meanwhile.
+#[test]
+fn a_killed_cell_is_named_and_done_again() {
+    let scratch = Scratch::new();
+    let out = scratch.join("out");
+    let Some(words) = mounting(&out) else { return };
+    let mut run = started(&words);
+    // The first process below the run is the first cell's: what looks for namespaces is called true.
+    let of_cell = loop {
+        if let Some(cell) = children(run.id()).find(|pid| has_word(*pid, "cell")) {
+            break cell;
+        }
+        assert!(run.try_wait().unwrap().is_none(), "it ran without a cell");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    let killed = std::process::Command::new("kill").args(["-KILL", &of_cell.to_string()]).status();
+    assert!(killed.unwrap().success());
+    assert!(run.wait().unwrap().success(), "the others are done");
     nothing_is_left(&out);
+    let found = samples(&out);
+    let killed = of(&found, "skipped").into_iter().find(|sample| sample["target"] == "ext4");
+    let why = killed.expect("it was killed")["why"].as_str().unwrap();
+    assert!(why.contains("the cell's process died"), "{why}");
+    goes_on(&words, &out);
+}
+
+/// Processes that a process started: the fourth field of proc_pid_stat(5) is the parent.
+fn children(parent: u32) -> impl Iterator<Item = u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(move |pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let behind_name = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+        behind_name.split_whitespace().nth(1) == Some(parent.to_string().as_str())
+    })
+}
+
+fn has_word(pid: u32, word: &str) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|found| found == word.as_bytes())
 }
 
 /// The kernel takes mounts and loop devices away when the last process of a cell has gone; that is waited for.

@@ -95,7 +95,11 @@ fn version(name: &str, option: &str) -> String {
     let Ok(output) = command.stdin(Stdio::null()).output() else { return "not there".to_owned() };
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    let line = said.lines().find(|line| line.chars().any(|letter| letter.is_ascii_digit()));
+    // Others that it calls may speak before it.
+    let has_digits = |line: &&str| line.chars().any(|letter| letter.is_ascii_digit());
+    let mut lines = said.lines().filter(has_digits);
+    let own = lines.clone().find(|line| line.starts_with(name));
+    let line = own.or_else(|| lines.next());
     line.unwrap_or("of unknown version").trim().to_owned()
 }
 

@@ -14,6 +14,7 @@ pub mod environment;
 pub mod experiment;
 pub mod ffsb;
 pub mod files;
+pub mod findings;
 pub mod report;
 pub mod results;
 pub mod run;

@@ -12,6 +12,8 @@ pub const SAMPLES: &str = "samples.jsonl";
 
 /// The last sample of every cell: what is before it is whole.
 pub const CELL_SECONDS: &str = "cell_seconds";
+/// What processors did just before a cell, while the lab did nothing: 100 is one processor.
+pub const OTHER_LOAD: &str = "other_load_percent";
 /// The only sample of a cell that could not run, with its reason.
 pub const SKIPPED: &str = "skipped";
 
@@ -52,8 +54,13 @@ impl Sample {
 
 /// Unit of a metric, by how its name ends.
 pub fn unit_of(metric: &str) -> &'static str {
-    const UNITS: [(&str, &str); 4] =
-        [("_bytes_per_second", "B/s"), ("_seconds", "s"), ("_seconds_max", "s"), ("_percent", "%")];
+    const UNITS: [(&str, &str); 5] = [
+        ("_bytes_per_second", "B/s"),
+        ("_seconds_per_gigabyte", "s/GB"),
+        ("_seconds", "s"),
+        ("_seconds_max", "s"),
+        ("_percent", "%"),
+    ];
     let found = UNITS.iter().find(|(ending, _)| metric.ends_with(ending));
     found.map_or("count", |(_, unit)| unit)
 }
@@ -202,6 +209,7 @@ mod tests {
         assert_eq!(unit_of("throughput_bytes_per_second"), "B/s");
         assert_eq!(unit_of("stall_seconds_max"), "s");
         assert_eq!(unit_of("cpu_percent"), "%");
+        assert_eq!(unit_of("cpu_seconds_per_gigabyte"), "s/GB");
         assert_eq!(unit_of("extents_per_file"), "count");
     }
 }

@@ -255,11 +255,6 @@ fn million(setting: &Setting) -> Result<PathBuf, Failure> {
     Ok(image)
 }
 
-/// Bytes as `--size` wants them: a number alone would be blocks.
-fn kibibytes(bytes: u64) -> String {
-    format!("{}K", bytes >> 10)
-}
-
 fn huge(setting: &Setting) -> Result<PathBuf, Failure> {
     let image = setting.dir.join("check-2t-empty.img");
     File::create(&image)?.set_len((2 << 40) / setting.shrink)?;

@@ -11,8 +11,8 @@ use super::{Cell, CellError, Trying};
 use crate::experiment::CheckTime;
 use crate::files::{Access, Intent};
 
-/// Volumes of every target can be that small.
-const LEAST_VOLUME: u64 = 256 << 20;
+/// Volumes of every target can be that small: mkfs.xfs makes none below 300 MB.
+const LEAST_VOLUME: u64 = 320 << 20;
 /// The feature that keeps the marks.
 const MARKS: &str = "uninit_bg";
 

@@ -94,6 +94,9 @@ fn write(
     recorder.record("write", "written_bytes", bytes as f64);
     let throughput = bytes as f64 / measured.elapsed_seconds;
     recorder.record("write", "throughput_bytes_per_second", throughput);
+    if let Some(busy) = measured.cpu.machine_seconds {
+        recorder.record("write", "cpu_seconds_per_gigabyte", busy * 1e9 / (bytes as f64).max(1.0));
+    }
     let found = live.files.list(&live.root.join(DATA)).trying("list")?;
     let names = found.into_iter().filter(|(_, is_dir)| !is_dir).map(|(name, _)| name);
     Ok(names.collect())

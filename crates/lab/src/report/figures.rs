@@ -9,7 +9,7 @@ use kuva::render::plots::Plot;
 use kuva::render::render::{Scene, render_multiple};
 use kuva::render::theme::Theme;
 
-/// Okabe and Ito's colours without black and yellow, which vanish on one of the grounds.
+/// Okabe and Ito's colours without yellow, which vanishes on white, and black, for which the axes' ink stands.
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
 /// Wide enough for the names of targets.
 const WIDTH: f64 = 1100.0;
@@ -17,6 +17,11 @@ const CURVES_HEIGHT: f64 = 420.0;
 /// Of one bar, and of what is around all of them.
 const BAR_HEIGHT: f64 = 26.0;
 const AROUND_BARS: f64 = 110.0;
+/// Room for the last number of an axis.
+const MARGIN: f64 = 40.0;
+/// Bars of our own systems and of the others: far apart in hue and in lightness, on white and on black.
+const OURS: &str = "#0072b2";
+const THEIRS: &str = "#e69f00";
 /// Pixels of a PNG for each of the picture's.
 const PNG_SCALE: f32 = 2.0;
 /// Names that are longer are broken off in the middle.
@@ -24,6 +29,24 @@ const LONGEST: usize = 86;
 
 /// A line's name and its points.
 pub(super) type Line = (String, Vec<(f64, f64)>);
+
+/// A target's bar.
+#[derive(Clone, Debug)]
+pub(super) struct Bar {
+    /// The target.
+    pub(super) name: String,
+    /// How long it is.
+    pub(super) mean: f64,
+    /// Where its whisker begins and ends.
+    pub(super) whisker: (f64, f64),
+}
+
+impl Bar {
+    /// Is it one of ours?
+    fn is_ours(&self) -> bool {
+        self.name.starts_with("engine") || self.name.starts_with("extant")
+    }
+}
 
 /// A figure before it is drawn.
 #[derive(Clone, Debug)]
@@ -34,8 +57,8 @@ pub(super) enum Figure {
         title: String,
         /// The axis, with its unit.
         axis: String,
-        /// Name, mean, half of the interval.
-        bars: Vec<(String, f64, f64)>,
+        /// One for each target.
+        bars: Vec<Bar>,
     },
     /// A line for each name.
     Curves {
@@ -66,7 +89,9 @@ impl Figure {
     /// What tells it from the others: its title and what it is measured in.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Bars { title, axis, .. } => format!("{title} {axis}"),
+            Self::Bars { title, axis, .. } => {
+                format!("{title} {}", axis.split(';').next().unwrap_or_default())
+            }
             Self::Curves { title, axes, .. } => format!("{title} {}", axes[1]),
         }
     }
@@ -87,37 +112,44 @@ impl Figure {
                 // The first stands on top.
                 let turned = || bars.iter().rev();
                 let ink = theme.axis_color.clone();
+                let colour = |bar: &Bar| if bar.is_ours() { OURS } else { THEIRS };
                 let plot = BarPlot::new()
-                    .with_bars(turned().map(|(name, mean, _)| (short(name), *mean)))
-                    .with_color(COLOURS[0])
+                    .with_colored_bars(
+                        turned().map(|bar| (short(&bar.name), bar.mean, colour(bar))),
+                    )
                     .with_horizontal(true);
-                let has_intervals = bars.iter().any(|(_, _, half)| *half > 0.0);
-                let plot = match has_intervals {
-                    true => {
-                        plot.with_error(turned().map(|(_, _, half)| *half)).with_error_color(ink)
-                    }
+                let has_whiskers = bars.iter().any(|bar| bar.whisker.0 < bar.whisker.1);
+                let reach = |bar: &Bar| (bar.mean - bar.whisker.0, bar.whisker.1 - bar.mean);
+                let plot = match has_whiskers {
+                    true => plot
+                        .with_asymmetric_error(turned().map(reach))
+                        .with_error_color(ink)
+                        .with_error_cap_width(0.4),
                     false => plot,
                 };
                 let plots: Vec<Plot> = vec![plot.into()];
                 let height = AROUND_BARS + BAR_HEIGHT * bars.len() as f64;
-                let layout = Layout::auto_from_plots(&plots)
+                let mut layout = Layout::auto_from_plots(&plots)
                     .with_width(WIDTH)
                     .with_height(height)
                     .with_title(title)
                     .with_x_label(axis)
                     .with_theme(theme);
+                layout.force_margin_right = Some(MARGIN);
                 render_multiple(plots, layout)
             }
             Self::Curves { title, axes, lines } => {
+                let ink = theme.axis_color.as_str();
+                let colours: Vec<&str> = COLOURS.into_iter().chain([ink]).collect();
                 let line = |(number, line): (usize, &Line)| {
                     let (name, points) = line;
                     let plot = LinePlot::new()
                         .with_data(points.iter().copied())
-                        .with_color(COLOURS[number % COLOURS.len()])
+                        .with_color(colours[number % colours.len()])
                         .with_stroke_width(2.0)
                         .with_legend(short(name));
                     // Beyond the colours, the line tells them apart.
-                    match number / COLOURS.len() {
+                    match number / colours.len() {
                         0 => plot.into(),
                         1 => plot.with_dashed().into(),
                         _ => plot.with_dotted().into(),
@@ -158,7 +190,10 @@ mod tests {
         let bars = Figure::Bars {
             title: "rm".into(),
             axis: "seconds".into(),
-            bars: vec![("engine".into(), 1.0, 0.1), ("ext4".into(), 2.0, 0.0)],
+            bars: vec![
+                Bar { name: "engine".into(), mean: 1.0, whisker: (0.9, 1.2) },
+                Bar { name: "ext4".into(), mean: 2.0, whisker: (2.0, 2.0) },
+            ],
         };
         let curves = Figure::Curves {
             title: "removed".into(),

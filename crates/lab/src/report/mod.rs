@@ -1,7 +1,9 @@
 //! The report: one page that needs nothing else, the figures beside it, and all samples as CSV.
 
+mod beside;
 mod figures;
 mod own;
+mod summary;
 mod table;
 
 use std::fs;
@@ -16,6 +18,7 @@ use crate::experiment::Experiment;
 use crate::results::Results;
 use crate::run::{Manifest, RunError};
 use figures::Figure;
+pub use summary::summary;
 use table::{Table, published};
 
 /// The page's name.
@@ -67,7 +70,9 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
     let mut sections = Vec::new();
     for experiment in &results.manifest.experiments {
         let (mut tables, figures) = own::of(&results, experiment);
-        tables.extend(published().into_iter().filter(|table| table.experiment == experiment.name));
+        for table in published().into_iter().filter(|table| table.experiment == experiment.name) {
+            tables.push(beside::beside(&results, experiment, &table).unwrap_or(table));
+        }
         let drawn: Result<Vec<Picture>, RunError> =
             figures.iter().map(|figure| keep(&pictures, figure)).collect();
         sections.push(Section {

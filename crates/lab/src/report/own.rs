@@ -1,39 +1,47 @@
 //! Our figures in the documents' forms: tables, and what is drawn.
 
-use super::figures::Figure;
+use super::figures::{Bar, Figure};
 use super::table::{Table, number, with_interval};
 use crate::compare::{Compared, compared};
 use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
-use crate::stats::Summary;
+use crate::stats::{Difference, Summary};
 
 /// A column of a table that has a row for each target: title, phase, metric, what the figure is divided by.
 type Column = (&'static str, &'static str, &'static str, f64);
 
 const COPY: [Column; 8] = [
-    ("cp user s", "cp", "user_seconds", 1.0),
-    ("cp system s", "cp", "system_seconds", 1.0),
-    ("cp elapsed s", "cp", "elapsed_seconds", 1.0),
-    ("umount s", "umount after cp", "elapsed_seconds", 1.0),
-    ("rm user s", "rm", "user_seconds", 1.0),
-    ("rm system s", "rm", "system_seconds", 1.0),
-    ("rm elapsed s", "rm", "elapsed_seconds", 1.0),
-    ("cp, all processors s", "cp", "machine_cpu_seconds", 1.0),
+    ("cp user, s", "cp", "user_seconds", 1.0),
+    ("cp system, s", "cp", "system_seconds", 1.0),
+    ("cp elapsed, s", "cp", "elapsed_seconds", 1.0),
+    ("umount, s", "umount after cp", "elapsed_seconds", 1.0),
+    ("rm user, s", "rm", "user_seconds", 1.0),
+    ("rm system, s", "rm", "system_seconds", 1.0),
+    ("rm elapsed, s", "rm", "elapsed_seconds", 1.0),
+    ("cp, all processors, s", "cp", "machine_cpu_seconds", 1.0),
 ];
 const WRITE: [Column; 8] = [
-    ("throughput MB/s", "write", "throughput_bytes_per_second", 1e6),
-    ("CPU %", "write", "cpu_percent", 1.0),
+    ("throughput, MB/s", "write", "throughput_bytes_per_second", 1e6),
+    ("CPU, %", "write", "cpu_percent", 1.0),
     ("extents per file", "write", "extents_per_file", 1.0),
-    ("e2fsck s", "e2fsck", "check_seconds", 1.0),
-    ("extant fsck s", "extant fsck", "check_seconds", 1.0),
-    ("xfs_repair s", "xfs_repair", "check_seconds", 1.0),
-    ("btrfs check s", "btrfs check", "check_seconds", 1.0),
-    ("rm -rf s", "rm", "remove_seconds", 1.0),
+    ("e2fsck, s", "e2fsck", "check_seconds", 1.0),
+    ("extant fsck, s", "extant fsck", "check_seconds", 1.0),
+    ("xfs_repair, s", "xfs_repair", "check_seconds", 1.0),
+    ("btrfs check, s", "btrfs check", "check_seconds", 1.0),
+    ("rm -rf, s", "rm", "remove_seconds", 1.0),
 ];
 const MEMORY: [&str; 4] =
     ["write large files", "delete large files", "write many files", "delete many files"];
-const LINKS: [&str; 5] =
-    ["extract", "extract pool", "extract links", "rm, pool first", "rm, links first"];
+const LINKS: [&str; 6] = [
+    "archive alone",
+    "extract",
+    "extract pool",
+    "extract links",
+    "rm, pool first",
+    "rm, links first",
+];
+/// With fewer runs their extremes say more than an interval, which Student's t makes many times as wide.
+const FEW: usize = 3;
 const USES: [&str; 3] = ["establish", "use", "remove"];
 
 /// Tables and figures of an experiment.
@@ -41,7 +49,9 @@ pub(super) fn of(results: &Results, experiment: &Experiment) -> (Vec<Table>, Vec
     let own = Own { results, experiment, targets: results.targets(experiment) };
     let (mut tables, figures) = match experiment.work() {
         Work::CopyRemove(_) => {
-            (own.by_target("Seconds, means with 95% intervals", &COPY), own.bars(&COPY))
+            let mut tables = own.copies();
+            tables.extend(own.by_target("Seconds, means with 95% intervals", &COPY));
+            (tables, own.bars(&COPY))
         }
         Work::SequentialWrite(_) => {
             (own.by_target("Means with 95% intervals", &WRITE), own.bars(&WRITE))
@@ -117,13 +127,28 @@ impl Own<'_> {
         metric: &str,
         unit: f64,
     ) -> Option<Figure> {
-        let bar = |target: &String| {
-            let summary = scaled(&self.summary(target, phase, metric)?, unit);
-            Some((target.clone(), summary.mean, summary.student_interval().unwrap_or(0.0)))
+        let found = |target: &String| {
+            Some((target.clone(), scaled(&self.summary(target, phase, metric)?, unit)))
         };
-        let bars: Vec<_> = self.targets.iter().filter_map(bar).collect();
-        let figure = Figure::Bars { title: title.to_owned(), axis: axis.to_owned(), bars };
-        matches!(&figure, Figure::Bars { bars, .. } if !bars.is_empty()).then_some(figure)
+        let found: Vec<(String, Summary)> = self.targets.iter().filter_map(found).collect();
+        let least = found.iter().map(|(_, summary)| summary.count).min()?;
+        let bar = |(name, summary): (String, Summary)| Bar {
+            name,
+            mean: summary.mean,
+            whisker: match summary.student_interval() {
+                // What is measured is never below zero.
+                Some(half) if least >= FEW => ((summary.mean - half).max(0.0), summary.mean + half),
+                _ => (summary.min, summary.max),
+            },
+        };
+        let whiskers = match least {
+            FEW.. => "; whiskers: 95% interval",
+            2.. => "; whiskers: least and most of the runs",
+            _ => "",
+        };
+        let bars = found.into_iter().map(bar).collect();
+        let (title, axis) = (title.to_owned(), format!("{axis}{whiskers}"));
+        Some(Figure::Bars { title, axis, bars })
     }
 
     /// Document 001's: elapsed seconds, and those in the kernel behind them.
@@ -191,7 +216,7 @@ impl Own<'_> {
             }
             tables.push(table);
         }
-        let bars = LINKS.iter().filter_map(|phase| {
+        let bars = LINKS.iter().skip(1).filter_map(|phase| {
             self.bars_of(&format!("{name}: {phase}"), "seconds", phase, "elapsed_seconds", 1.0)
         });
         let mut figures: Vec<Figure> = bars.collect();
@@ -276,7 +301,36 @@ impl Own<'_> {
         (!table.rows.is_empty()).then_some(table)
     }
 
-    /// Document 000's: before, after, difference.
+    /// Document 000's: user, system and elapsed seconds of cp and rm, before and after.
+    fn copies(&self) -> Vec<Table> {
+        let head =
+            ["", "cp before", "cp after", "difference", "rm before", "rm after", "difference"];
+        let pair = |[before, after]: &[crate::target::Target; 2]| {
+            let [before, after] = [before, after].map(ToString::to_string);
+            let mut table =
+                self.table(&format!("Seconds. Before: {before}. After: {after}"), &head);
+            for (title, metric) in [
+                ("user", "user_seconds"),
+                ("system", "system_seconds"),
+                ("elapsed", "elapsed_seconds"),
+                ("all processors", "machine_cpu_seconds"),
+            ] {
+                let mut row = vec![title.to_owned()];
+                for phase in ["cp", "rm"] {
+                    let figure = |target| self.summary(target, phase, metric);
+                    let (first, second) = (figure(&before)?, figure(&after)?);
+                    let difference = Difference::between(&first, &second);
+                    row.extend([cell(Some(&first)), cell(Some(&second))]);
+                    row.push(difference.map_or("–".to_owned(), difference_text));
+                }
+                table.rows.push(row);
+            }
+            Some(table)
+        };
+        self.experiment.compare.iter().filter_map(pair).collect()
+    }
+
+    /// All that was measured of both: before, after, difference.
     fn pairs(&self) -> Vec<Table> {
         let results = self.results;
         let pair = |[before, after]: &[crate::target::Target; 2]| {
@@ -327,6 +381,14 @@ const STATISTICS: [Statistic; 10] = [
     }),
 ];
 
+/// A difference in per cent, with its interval.
+pub(super) fn difference_text(difference: Difference) -> String {
+    match difference.interval_percent {
+        Some(half) => format!("{:+.2}% ± {half:.2}%", difference.percent),
+        None => format!("{:+.2}%", difference.percent),
+    }
+}
+
 fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), number)
 }
@@ -348,7 +410,7 @@ fn at_place(places: &[(f64, Summary)], at: f64) -> String {
 }
 
 /// In another unit.
-fn scaled(summary: &Summary, unit: f64) -> Summary {
+pub(super) fn scaled(summary: &Summary, unit: f64) -> Summary {
     Summary {
         count: summary.count,
         mean: summary.mean / unit,

@@ -4,6 +4,9 @@ use serde::Deserialize;
 
 use crate::stats::Summary;
 
+/// Titles of columns with published figures end so, where others are beside them.
+pub(super) const PUBLISHED: &str = ": published";
+
 /// A table of texts: ours, or a document's.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +20,27 @@ pub(super) struct Table {
     pub(super) hardware: String,
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
+    /// How many columns say what a row is of.
+    #[serde(default)]
+    pub(super) labels: usize,
+    /// Our figures that repeat it.
+    #[serde(default)]
+    pub(super) beside: Vec<Series>,
+}
+
+/// Our figures for a published table's rows and columns.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Series {
+    /// Whose they are.
+    pub(super) name: String,
+    /// The target of each row, or one for all; "" where there is none.
+    pub(super) targets: Vec<String>,
+    /// Of each column: phases (the first with figures is taken), metric, what it is divided by.
+    pub(super) figures: Vec<(Vec<String>, String, f64)>,
+    /// The place on a curve of each row.
+    #[serde(default)]
+    pub(super) at: Vec<f64>,
 }
 
 impl Table {
@@ -27,12 +51,23 @@ impl Table {
             hardware: String::new(),
             head: head.iter().map(|word| (*word).to_owned()).collect(),
             rows: Vec::new(),
+            labels: 1,
+            beside: Vec::new(),
         }
     }
 
-    /// Whether a document published it.
+    /// Whether a document published it, or some of it.
     pub(super) fn is_published(&self) -> bool {
         !self.hardware.is_empty()
+    }
+
+    /// Whether a document published a column.
+    pub(super) fn is_theirs(&self, column: &usize) -> bool {
+        let is_mixed = self.head.iter().any(|title| title.ends_with(PUBLISHED));
+        match is_mixed {
+            true => self.head[*column].ends_with(PUBLISHED),
+            false => self.is_published(),
+        }
     }
 }
 
@@ -53,6 +88,7 @@ pub(super) fn number(value: f64) -> String {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
+        size if size < 1e-12 => "0".to_owned(),
         size if size >= 0.001 => format!("{value:.4}"),
         _ => format!("{value:.2e}"),
     }
@@ -60,7 +96,9 @@ pub(super) fn number(value: f64) -> String {
 
 /// Mean and half of Student's interval.
 pub(super) fn with_interval(summary: &Summary) -> String {
-    match summary.student_interval() {
+    // Means of equal runs differ from them by what floating point is off.
+    let has_digits = |half: &f64| *half > summary.mean.abs() * 1e-9;
+    match summary.student_interval().map(|half| if has_digits(&half) { half } else { 0.0 }) {
         Some(half) => format!("{} ± {}", number(summary.mean), number(half)),
         None => number(summary.mean),
     }
@@ -69,6 +107,7 @@ pub(super) fn with_interval(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Experiment;
 
     #[test]
     fn published_tables_are_whole() {
@@ -76,6 +115,24 @@ mod tests {
         assert_eq!(tables.len(), 10);
         for table in tables {
             assert!(table.is_published());
+            for series in &table.beside {
+                let rows = table.rows.len();
+                assert!([1, rows].contains(&series.targets.len()), "{}", series.name);
+                assert!([0, rows].contains(&series.at.len()), "{}", series.name);
+                assert_eq!(
+                    series.figures.len(),
+                    table.head.len() - table.labels,
+                    "{}",
+                    series.name
+                );
+                let of_name = |one: &Experiment| one.name == table.experiment;
+                let experiment = Experiment::built_in().into_iter().find(of_name).expect("it is");
+                let known: Vec<String> =
+                    experiment.targets.iter().map(ToString::to_string).collect();
+                for target in series.targets.iter().filter(|target| !target.is_empty()) {
+                    assert!(known.contains(target), "{target} is measured");
+                }
+            }
             assert!(
                 table.rows.iter().all(|row| row.len() == table.head.len()),
                 "{}",

@@ -18,8 +18,9 @@ use std::{fs, thread};
 pub use manifest::{MANIFEST, Manifest};
 
 use crate::cell::{Cell, Message};
+use crate::cpu::Cpu;
 use crate::experiment::{Experiment, Settings};
-use crate::sample::{CELL_SECONDS, SKIPPED, Sample, Store, unit_of};
+use crate::sample::{CELL_SECONDS, OTHER_LOAD, SKIPPED, Sample, Store, unit_of};
 use crate::stats::Summary;
 use crate::target::{System, Target};
 use isolate::Isolation;
@@ -27,6 +28,8 @@ use memory::MemoryLimit;
 
 /// How often a cell is looked after.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long the machine is watched before a cell.
+const BEFORE: Duration = Duration::from_millis(100);
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -136,6 +139,7 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
             continue;
         }
         watch.begins(number, cells.len(), cell, left(&store, &cells[number - 1..]));
+        let load = other_load();
         let start = Instant::now();
         let ended = one(cell, isolation, watch);
         clean(cell);
@@ -155,6 +159,7 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
         let samples = match ended {
             Ok(mut samples) => {
                 watch.ended(cell, Ok(seconds));
+                samples.extend(load.map(|load| figure(OTHER_LOAD, load, None)));
                 samples.push(figure(CELL_SECONDS, seconds, None));
                 samples
             }
@@ -202,6 +207,14 @@ fn left(store: &Store, cells: &[Cell]) -> Option<f64> {
         own.or_else(|| mean(&|sample| sample.experiment == *name)).unwrap_or(all)
     };
     Some(cells.iter().filter(|cell| !is_done(store, cell, cells)).map(of).sum())
+}
+
+/// What processors do while we do nothing, in per cent of one; `None` where that cannot be seen.
+fn other_load() -> Option<f64> {
+    let (start, before) = (Instant::now(), Cpu::now());
+    thread::sleep(BEFORE);
+    let busy = Cpu::now().since(before).machine_seconds?;
+    Some(100.0 * busy / start.elapsed().as_secs_f64())
 }
 
 /// What a cell came to: its samples, or why it has none.

@@ -2,10 +2,13 @@
 
 mod compare;
 mod ffsb;
+mod large;
 mod list;
 mod quick;
 mod report;
 mod run;
+mod scaled;
+mod summary;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -22,7 +25,9 @@ enum Command {
     List(list::Args),
     Run(run::Args),
     Quick(quick::Args),
+    Large(large::Args),
     Report(report::Args),
+    Summary(summary::Args),
     Compare(compare::Args),
     Ffsb(ffsb::Args),
     /// One run of one target, for `lab run`: what to do comes from standard input
@@ -36,7 +41,9 @@ impl Args {
             Command::List(args) => args.run(session),
             Command::Run(args) => args.run(session),
             Command::Quick(args) => args.run(session),
+            Command::Large(args) => args.run(session),
             Command::Report(args) => args.run(session),
+            Command::Summary(args) => args.run(session),
             Command::Compare(args) => args.run(session),
             Command::Ffsb(args) => args.run(session),
             Command::Cell => extant_lab::cell::serve().map_err(Failure::new),

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use extant_lab::experiment::{Experiment, Settings};
 use extant_lab::target::Target;
 
+use super::scaled::{self, Scale};
 use crate::failure::Failure;
-use crate::say;
 use crate::session::Session;
 
 /// What is measured: at least six of them run where root does.
@@ -16,57 +15,75 @@ const RUNS: u32 = 2;
 /// Fewer steps of filling than the document has, in per cent of the inodes.
 const STEPS: [f64; 3] = [0.0, 40.0, 80.0];
 
-/// Factors of each experiment, sizes and counts, so that all of them together take some minutes.
-const SCALES: [(&str, f64, f64); 5] = [
-    ("copy-remove", 0.01, 0.01),
-    ("low-memory", 0.01, 0.1),
-    ("hard-links", 0.000_001, 0.001),
-    ("sequential-write", 0.03, 0.0625),
-    ("check-time", 1.0, 0.0001),
+/// Factors of each experiment, sizes and counts, so that all of them together take some minutes; and the rows of its document's
+/// matrix that its main findings are held against.
+const SCALES: [(&str, f64, f64, &[&str]); 5] = [
+    ("copy-remove", 0.01, 0.01, &["engine::-O ^64bit", "engine::-O 64bit"]),
+    (
+        "low-memory",
+        0.01,
+        0.1,
+        &[
+            "engine:data=ordered,nodelalloc,nomballoc:-t ext3",
+            "engine:data=ordered,nodelalloc,nomballoc:-t ext3 -O extent",
+            "engine:data=ordered,nodelalloc,mballoc:-t ext3 -O extent",
+            "engine:data=ordered,delalloc,mballoc:-t ext3 -O extent",
+        ],
+    ),
+    ("hard-links", 0.000_001, 0.001, &[]),
+    (
+        "sequential-write",
+        0.03,
+        0.0625,
+        &[
+            "engine:data=writeback,nodelalloc,nomballoc:-t ext3 -I 256",
+            "engine:data=writeback:-I 256 -O ^metadata_csum,^flex_bg",
+            "engine:data=writeback:-I 256 -O ^metadata_csum,^flex_bg,uninit_bg",
+            "engine:data=writeback,nomballoc:-I 256 -O ^metadata_csum,^flex_bg,uninit_bg",
+            "engine:data=writeback:-I 256 -O ^metadata_csum,uninit_bg -G 64",
+        ],
+    ),
+    ("check-time", 1.0, 0.0001, &[]),
 ];
 
 /// Run all experiments small, on seven targets, and report
 ///
-/// It takes some minutes. What cannot run here is named in the report.
+/// It takes some minutes. What cannot run here is named in the report. Of the documents' matrices of options it takes the rows that
+/// decide their main findings, unless --targets is given.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where results go; each experiment has a directory of its own below
     #[arg(long, value_name = "DIR", default_value = "lab-quick")]
     out: PathBuf,
     /// What is measured, separated by commas
-    #[arg(long, value_name = "TARGET,...", default_value = TARGETS)]
-    targets: String,
+    #[arg(long, value_name = "TARGET,...")]
+    targets: Option<String>,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let targets = Target::list(&self.targets).map_err(Failure::usage)?;
-        for (name, sizes, counts) in SCALES {
-            let of_name = |experiment: &Experiment| experiment.name == name;
-            let chosen: Vec<_> = Experiment::built_in().into_iter().filter(of_name).collect();
-            let chosen = chosen.into_iter().map(shorter).collect();
-            let settings = Settings {
+        let list = |text: &str| Target::list(text).map_err(Failure::usage);
+        let common = list(self.targets.as_deref().unwrap_or(TARGETS))?;
+        let scale = |(name, sizes, counts, rows): (&'static str, f64, f64, &[&str])| {
+            let mut targets = common.clone();
+            if self.targets.is_none() {
+                let rows: Result<Vec<Target>, _> = rows.iter().map(|row| row.parse()).collect();
+                targets.extend(rows.map_err(Failure::usage)?);
+            }
+            let steps: &[f64] = &STEPS;
+            Ok::<Scale, Failure>(Scale {
+                name,
+                dir: name,
                 sizes,
                 counts,
-                runs: Some(RUNS),
-                targets: targets.clone(),
-                ..Settings::default()
-            };
-            let out = self.out.join(name);
-            super::run::perform(chosen, settings, &out)?;
-            let page = extant_lab::report::write(&out).map_err(Failure::new)?;
-            say!(session, "{}", page.display())?;
-            session.out.flush()?;
-        }
-        Ok(())
+                runs: RUNS,
+                time: None,
+                targets,
+                steps,
+                warms_up: false,
+            })
+        };
+        let scales: Result<Vec<Scale>, Failure> = SCALES.into_iter().map(scale).collect();
+        scaled::perform(scales?, &self.out, session)
     }
-}
-
-/// The same experiment without warming up, and with fewer steps.
-fn shorter(mut experiment: Experiment) -> Experiment {
-    experiment.warm_up = 0;
-    if let Some(work) = &mut experiment.check_time {
-        work.steps = STEPS.to_vec();
-    }
-    experiment
 }

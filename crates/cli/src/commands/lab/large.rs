@@ -1,0 +1,64 @@
+//! `extant lab large`: all experiments as large as half an hour allows.
+
+use std::path::PathBuf;
+
+use extant_lab::target::Target;
+
+use super::scaled::{self, Scale};
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Run all experiments, each as large as half an hour on two processors and 35 GB of disk allow, and report
+///
+/// docs/lab.md has the arithmetic. `hard-links-whole` is the whole archive on the targets that take it within that time; `hard-links` a
+/// part of it on all of them. A run that was interrupted goes on where it stopped.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where results go; each experiment has a directory of its own below
+    #[arg(long, value_name = "DIR", default_value = "lab-large")]
+    out: PathBuf,
+    /// Only these: copy-remove, low-memory, hard-links, hard-links-whole, sequential-write, check-time
+    #[arg(value_name = "EXPERIMENT")]
+    names: Vec<String>,
+}
+
+/// Targets that take the whole archive in half an hour.
+const WHOLE: &str = "engine,ext4:noatime,xfs:noatime,btrfs:noatime";
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let all = scales();
+        let known: Vec<&str> = all.iter().map(|scale| scale.dir).collect();
+        if let Some(name) = self.names.iter().find(|name| !known.contains(&name.as_str())) {
+            let known = known.join(", ");
+            return Err(Failure::usage(format_args!("there is no {name}: there are {known}")));
+        }
+        let is_chosen = |scale: &Scale| {
+            self.names.is_empty() || self.names.iter().any(|name| name == scale.dir)
+        };
+        scaled::perform(all.into_iter().filter(is_chosen).collect(), &self.out, session)
+    }
+}
+
+fn scales() -> Vec<Scale> {
+    let scale = |name, sizes, counts, runs| Scale {
+        name,
+        dir: name,
+        sizes,
+        counts,
+        runs,
+        time: None,
+        targets: Vec::new(),
+        steps: &[],
+        warms_up: true,
+    };
+    let whole = Target::list(WHOLE).expect("targets of ours");
+    vec![
+        scale("copy-remove", 1.0, 1.0, 4),
+        scale("low-memory", 0.05, 1.0, 2),
+        scale("hard-links", 0.000_001, 0.025, 4),
+        Scale { dir: "hard-links-whole", targets: whole, ..scale("hard-links", 0.000_001, 1.0, 1) },
+        Scale { time: Some(5.0), ..scale("sequential-write", 0.03, 1.0, 2) },
+        scale("check-time", 1.0, 0.003, 2),
+    ]
+}

@@ -1,0 +1,203 @@
+//! What the documents found, and whether our figures say the same today.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::results::{Of, Results};
+use crate::stats::{Difference, Summary};
+
+/// Differences in per cent up to this one are taken for none.
+const NONE: f64 = 5.0;
+
+/// A sentence of a document, and which figures it is held against.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// The experiment that measures it.
+    pub experiment: String,
+    /// The sentence.
+    pub says: String,
+    /// The document's own difference.
+    pub published: String,
+    /// Which way it goes.
+    pub expected: Expected,
+    /// What it is held against.
+    pub pairs: Vec<Pair>,
+}
+
+/// Which way a difference goes.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub enum Expected {
+    /// The second is less.
+    Less,
+    /// The second is more.
+    More,
+    /// There is none worth speaking of.
+    Same,
+}
+
+/// Two figures.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Pair {
+    /// Whose they are, for the reader.
+    pub who: String,
+    before: String,
+    after: String,
+    phase: String,
+    after_phase: Option<String>,
+    metric: String,
+    at: Option<f64>,
+    after_at: Option<f64>,
+}
+
+/// What our figures say of a finding.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// The same.
+    Holds,
+    /// Something else.
+    DoesNotHold,
+    /// The interval of the difference leaves both open.
+    Open,
+    /// The same, but each was measured once: there is no interval.
+    HoldsOnce,
+    /// Something else, measured once.
+    DoesNotHoldOnce,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Holds => "holds",
+            Self::DoesNotHold => "does not hold",
+            Self::Open => "open",
+            Self::HoldsOnce => "holds (single runs)",
+            Self::DoesNotHoldOnce => "does not hold (single runs)",
+        })
+    }
+}
+
+/// Two figures, measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged {
+    /// The first.
+    pub before: Summary,
+    /// The second.
+    pub after: Summary,
+    /// How they differ; `None` where the first is zero.
+    pub difference: Option<Difference>,
+    /// What that says.
+    pub verdict: Verdict,
+}
+
+impl Finding {
+    /// All of them, in the order of the documents.
+    pub fn all() -> Vec<Self> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            finding: Vec<Finding>,
+        }
+        let text = include_str!("../experiments/findings.toml");
+        toml::from_str::<Table>(text).expect("the findings are tested").finding
+    }
+
+    /// Holds it against a pair; `None` where that was not measured.
+    pub fn judge(&self, results: &Results, pair: &Pair) -> Option<Judged> {
+        let figure = |target: &str, phase: &str, at: Option<f64>| {
+            let of = Of { experiment: &self.experiment, target, phase, metric: &pair.metric };
+            match at {
+                None => results.summary(&of),
+                Some(at) => {
+                    let places = results.by_place(&of);
+                    places.into_iter().find(|(place, _)| *place == at).map(|(_, summary)| summary)
+                }
+            }
+        };
+        let before = figure(&pair.before, &pair.phase, pair.at)?;
+        let phase = pair.after_phase.as_ref().unwrap_or(&pair.phase);
+        let after = figure(&pair.after, phase, pair.after_at.or(pair.at))?;
+        let difference = Difference::between(&before, &after);
+        Some(Judged {
+            before,
+            after,
+            difference,
+            verdict: self.expected.verdict(difference, after.mean),
+        })
+    }
+}
+
+impl Expected {
+    fn verdict(self, difference: Option<Difference>, after: f64) -> Verdict {
+        let Some(Difference { percent, interval_percent }) = difference else {
+            // From zero there is no per cent, only less, more or the same.
+            let holds = match self {
+                Self::Less => after < 0.0,
+                Self::More => after > 0.0,
+                Self::Same => after == 0.0,
+            };
+            return if holds { Verdict::Holds } else { Verdict::DoesNotHold };
+        };
+        let (low, high) = match interval_percent {
+            Some(half) => (percent - half, percent + half),
+            None => (percent, percent),
+        };
+        let (holds, fails) = match self {
+            Self::Less => (high < 0.0, low >= 0.0),
+            Self::More => (low > 0.0, high <= 0.0),
+            Self::Same => (-NONE <= low && high <= NONE, high < -NONE || NONE < low),
+        };
+        match (holds, fails, interval_percent) {
+            (true, _, Some(_)) => Verdict::Holds,
+            (true, _, None) => Verdict::HoldsOnce,
+            (_, true, Some(_)) => Verdict::DoesNotHold,
+            (_, true, None) => Verdict::DoesNotHoldOnce,
+            _ => Verdict::Open,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+
+    /// Every finding names targets that its experiment measures: none is left open by a slip of the pen.
+    #[test]
+    fn findings_are_of_what_experiments_measure() {
+        let experiments = Experiment::built_in();
+        for finding in Finding::all() {
+            let experiment = experiments.iter().find(|one| one.name == finding.experiment);
+            let experiment = experiment.unwrap_or_else(|| panic!("{}", finding.experiment));
+            let targets: Vec<String> = experiment.targets.iter().map(ToString::to_string).collect();
+            assert!(!finding.pairs.is_empty(), "{}", finding.says);
+            for pair in &finding.pairs {
+                assert!(targets.contains(&pair.before), "{}: {}", finding.says, pair.before);
+                assert!(targets.contains(&pair.after), "{}: {}", finding.says, pair.after);
+            }
+        }
+    }
+
+    #[test]
+    fn an_interval_that_leaves_both_open_decides_nothing() {
+        let difference =
+            |percent, interval| Some(Difference { percent, interval_percent: interval });
+        for (expected, found, verdict) in [
+            (Expected::Less, difference(-60.0, Some(10.0)), Verdict::Holds),
+            (Expected::Less, difference(-60.0, Some(70.0)), Verdict::Open),
+            (Expected::Less, difference(60.0, Some(10.0)), Verdict::DoesNotHold),
+            (Expected::Less, difference(-60.0, None), Verdict::HoldsOnce),
+            (Expected::More, difference(-1.0, None), Verdict::DoesNotHoldOnce),
+            (Expected::Same, difference(1.0, Some(3.0)), Verdict::Holds),
+            (Expected::Same, difference(1.0, Some(9.0)), Verdict::Open),
+            (Expected::Same, difference(-30.0, Some(9.0)), Verdict::DoesNotHold),
+        ] {
+            assert_eq!(expected.verdict(found, 1.0), verdict, "{expected:?} {found:?}");
+        }
+        assert_eq!(Expected::More.verdict(None, 3.0), Verdict::Holds);
+        assert_eq!(Expected::More.verdict(None, 0.0), Verdict::DoesNotHold);
+    }
+}

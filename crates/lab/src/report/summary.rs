@@ -1,0 +1,358 @@
+//! Several directories of results on one page of Markdown: where our engine, mount and checker stand, and what holds of what the
+//! documents found.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::own::{difference_text, scaled};
+use super::table::{number, published, with_interval};
+use crate::experiment::{Experiment, Work};
+use crate::findings::Finding;
+use crate::results::{Of, Results};
+use crate::run::RunError;
+use crate::stats::{Difference, Summary};
+use crate::target::Target;
+
+/// A figure by which systems are compared: title, phase, metric, what it is divided by, whether more is better.
+type Headline = (&'static str, &'static str, &'static str, f64, bool);
+
+const COPY: [Headline; 5] = [
+    ("cp, s", "cp", "elapsed_seconds", 1.0, false),
+    ("umount after it, s", "umount after cp", "elapsed_seconds", 1.0, false),
+    ("rm, s", "rm", "elapsed_seconds", 1.0, false),
+    ("cp, all processors, s", "cp", "machine_cpu_seconds", 1.0, false),
+    ("rm, all processors, s", "rm", "machine_cpu_seconds", 1.0, false),
+];
+const MEMORY: [Headline; 4] = [
+    ("write large files, s", "write large files", "elapsed_seconds", 1.0, false),
+    ("delete large files, s", "delete large files", "elapsed_seconds", 1.0, false),
+    ("write many files, s", "write many files", "elapsed_seconds", 1.0, false),
+    ("delete many files, s", "delete many files", "elapsed_seconds", 1.0, false),
+];
+const LINKS: [Headline; 6] = [
+    ("extract pool, s", "extract pool", "elapsed_seconds", 1.0, false),
+    ("extract links, s", "extract links", "elapsed_seconds", 1.0, false),
+    ("rm, pool first, s", "rm, pool first", "elapsed_seconds", 1.0, false),
+    ("rm, links first, s", "rm, links first", "elapsed_seconds", 1.0, false),
+    ("longest unlink, pool first, ms", "rm, pool first", "stall_seconds_max", 1e-3, false),
+    ("longest unlink, links first, ms", "rm, links first", "stall_seconds_max", 1e-3, false),
+];
+const WRITE: [Headline; 4] = [
+    ("throughput, MB/s", "write", "throughput_bytes_per_second", 1e6, true),
+    ("processor seconds per GB", "write", "cpu_seconds_per_gigabyte", 1.0, false),
+    ("extents per file", "write", "extents_per_file", 1.0, false),
+    ("rm -rf, s", "rm", "remove_seconds", 1.0, false),
+];
+/// Who is compared, in the order of columns; ours first.
+const SYSTEMS: [&str; 7] = ["engine", "extant", "ext4", "ext3", "xfs", "btrfs", "fuse2fs"];
+
+/// The page of some directories of results.
+///
+/// # Errors
+/// One of them holds no results.
+pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
+    let mut page = "# Experiments\n\
+        Written by `extant lab summary` from the samples beside it. Means of repeated runs; a star stands where the 95% interval of a\n\
+        difference (Welch's) leaves zero out. What the documents measured was measured on other hardware: only directions can be\n\
+        compared, not seconds.\n"
+        .to_owned();
+    let mut all = Vec::new();
+    for dir in dirs {
+        all.push((dir.as_path(), Results::read(dir)?));
+    }
+    runs(&all, &mut page);
+    findings(&all, &mut page);
+    page.push_str("\n## Where ours stand\n");
+    let mut behind = Vec::new();
+    for (_, results) in &all {
+        for experiment in &results.manifest.experiments {
+            let standing = Standing { results, experiment };
+            let _ = write!(page, "\n### {}: {}\n", experiment.name, experiment.title);
+            standing.table(&mut page, &mut behind);
+            standing.checkers(&mut page, &mut behind);
+        }
+    }
+    page.push_str("\n## Where ours fall behind\n");
+    let significant =
+        "figures of the tables above in which ours are worse and the interval says so";
+    match behind.is_empty() {
+        true => {
+            let _ = writeln!(page, "Nowhere: there are no {significant}.");
+        }
+        false => {
+            let _ = writeln!(page, "The {significant}:\n");
+            for line in behind {
+                let _ = writeln!(page, "- {line}");
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// What was run, where, at which scale, under which load.
+fn runs(all: &[(&Path, Results)], page: &mut String) {
+    page.push_str(
+        "\n## What was run\nA scale of 1 is the document's. *Other load* is what processors did in the moments before cells began, while the lab did nothing.\n\n\
+         | experiment | sizes × | counts × | runs | targets | other load | took | command | report |\n|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for (dir, results) in all {
+        for experiment in &results.manifest.experiments {
+            let settings = &results.manifest.settings;
+            let of = |metric: &str| {
+                let fits = |sample: &&crate::sample::Sample| {
+                    sample.experiment == experiment.name && sample.metric == metric
+                };
+                results.samples.iter().filter(fits).map(|sample| sample.value).collect::<Vec<_>>()
+            };
+            let load = Summary::of(&of(crate::sample::OTHER_LOAD));
+            let load = load.map_or("not taken".to_owned(), |load| format!("{:.0}%", load.mean));
+            let seconds: f64 = of(crate::sample::CELL_SECONDS).iter().sum();
+            let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy();
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {} | {} | {load} | {:.1} min | `{}` | [{name}]({name}) |",
+                experiment.name,
+                settings.sizes,
+                settings.counts,
+                settings.runs.unwrap_or(experiment.runs),
+                results.targets(experiment).len(),
+                seconds / 60.0,
+                escaped(&results.manifest.command.join(" ")),
+            );
+        }
+    }
+    if let Some((_, results)) = all.first() {
+        let environment = &results.manifest.environment;
+        let _ = writeln!(
+            page,
+            "\n{} × {}, {} MiB, {}; images on {}. 100% is one processor. Taking times costs {:.0} µs a phase.",
+            environment.processors,
+            environment.processor,
+            environment.memory >> 20,
+            environment.kernel,
+            environment.disk,
+            results.manifest.overhead_seconds * 1e6,
+        );
+        let mut skipped = Vec::new();
+        for (_, results) in all {
+            for experiment in &results.manifest.experiments {
+                for (target, why) in results.skipped(&experiment.name) {
+                    skipped.push(format!("- {}, `{target}`: {why}", experiment.name));
+                }
+            }
+        }
+        if !skipped.is_empty() {
+            let _ = writeln!(page, "\nCould not run:\n\n{}", skipped.join("\n"));
+        }
+    }
+}
+
+/// What the documents found, and what is so today.
+fn findings(all: &[(&Path, Results)], page: &mut String) {
+    page.push_str(
+        "\n## What the documents found\n\n| experiment | finding | published | of | here | it |\n|---|---|---|---|---|---|\n",
+    );
+    for finding in Finding::all() {
+        let mut is_first = true;
+        for pair in &finding.pairs {
+            let judged = all.iter().find_map(|(_, results)| finding.judge(results, pair));
+            let (here, verdict) = match judged {
+                None => ("–".to_owned(), "was not measured".to_owned()),
+                Some(judged) => {
+                    let text = judged.difference.map_or_else(String::new, difference_text);
+                    let figures = [judged.before, judged.after].map(|one| number(one.mean));
+                    let here = format!("{text} ({} to {})", figures[0], figures[1]);
+                    (here.trim_start().to_owned(), judged.verdict.to_string())
+                }
+            };
+            let lead = match std::mem::take(&mut is_first) {
+                true => [&*finding.experiment, &*finding.says, &*finding.published],
+                false => ["", "", ""],
+            };
+            let _ = writeln!(
+                page,
+                "| {} | {} | {here} | {verdict} |",
+                lead.join(" | "),
+                escaped(&pair.who)
+            );
+        }
+    }
+    let hardware = published().into_iter().map(|table| (table.experiment, table.hardware));
+    let mut named: Vec<(String, String)> = Vec::new();
+    for (experiment, hardware) in hardware {
+        if hardware != "as above" && !named.contains(&(experiment.clone(), hardware.clone())) {
+            named.push((experiment, hardware));
+        }
+    }
+    page.push_str("\nPublished figures were measured on:\n\n");
+    for (experiment, hardware) in named {
+        let _ = writeln!(page, "- {experiment}: {hardware}");
+    }
+}
+
+struct Standing<'r> {
+    results: &'r Results,
+    experiment: &'r Experiment,
+}
+
+impl Standing<'_> {
+    /// Of each system the target with the fewest options: name of the system, name of the target.
+    fn systems(&self) -> Vec<(&'static str, String)> {
+        let targets = self.results.targets(self.experiment);
+        let plainest = |system: &&'static str| {
+            let is_of = |text: &&String| {
+                let target: Option<Target> = text.parse().ok();
+                target.is_some_and(|target| target.system.name() == *system)
+                    && self
+                        .results
+                        .samples
+                        .iter()
+                        .any(|sample| sample.target == **text && sample.why.is_none())
+            };
+            Some((*system, targets.iter().filter(is_of).min_by_key(|text| text.len())?.clone()))
+        };
+        SYSTEMS.iter().filter_map(plainest).collect()
+    }
+
+    fn summary(&self, target: &str, headline: &Headline) -> Option<Summary> {
+        let (_, phase, metric, unit, _) = *headline;
+        let of = Of { experiment: &self.experiment.name, target, phase, metric };
+        self.results.summary(&of).map(|summary| scaled(&summary, unit))
+    }
+
+    /// A row for each figure, a column for each system; ours beside all others.
+    fn table(&self, page: &mut String, behind: &mut Vec<String>) {
+        let headlines: &[Headline] = match self.experiment.work() {
+            Work::CopyRemove(_) => &COPY,
+            Work::LowMemory(_) => &MEMORY,
+            Work::HardLinks(_) => &LINKS,
+            Work::SequentialWrite(_) => &WRITE,
+            Work::CheckTime(_) => return,
+        };
+        let systems = self.systems();
+        let names = systems.iter().map(|(system, target)| match *system == target.as_str() {
+            true => (*system).to_owned(),
+            false => format!("`{}`", escaped(target)),
+        });
+        let names: Vec<String> = names.collect();
+        let _ =
+            writeln!(page, "\n| | {} |\n|---|{}", names.join(" | "), "---|".repeat(names.len()));
+        for headline in headlines {
+            let found: Vec<Option<Summary>> =
+                systems.iter().map(|(_, target)| self.summary(target, headline)).collect();
+            if found.iter().all(Option::is_none) {
+                continue;
+            }
+            let cells = found.iter().map(|one| one.as_ref().map_or("–".to_owned(), with_interval));
+            let _ =
+                writeln!(page, "| {} | {} |", headline.0, cells.collect::<Vec<_>>().join(" | "));
+            let is_ours = |system: &str| system == "engine" || system == "extant";
+            for ((system, _), ours) in
+                systems.iter().zip(&found).filter(|((system, _), _)| is_ours(system))
+            {
+                for ((peer, _), theirs) in
+                    systems.iter().zip(&found).filter(|((peer, _), _)| !is_ours(peer))
+                {
+                    let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+                    if let Some(times) = worse(ours, theirs, headline.4) {
+                        behind.push(format!(
+                            "{}, {}: {system} {}, {peer} {}: {times}",
+                            self.experiment.name,
+                            headline.0,
+                            number(ours.mean),
+                            number(theirs.mean)
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Our checker beside e2fsck, on the same volumes.
+    fn checkers(&self, page: &mut String, behind: &mut Vec<String>) {
+        let phases: &[&str] = match self.experiment.work() {
+            Work::SequentialWrite(_) => &[""],
+            Work::CheckTime(_) => &[" establish", " use", " remove"],
+            _ => return,
+        };
+        let mut rows = Vec::new();
+        for target in self.results.targets(self.experiment) {
+            let is_ext = target.parse::<Target>().is_ok_and(|target| target.system.is_ext());
+            for phase in phases.iter().filter(|_| is_ext) {
+                let of = |checker: &str| {
+                    let phase = format!("{checker}{phase}");
+                    let of = Of {
+                        experiment: &self.experiment.name,
+                        target: &target,
+                        phase: &phase,
+                        metric: "check_seconds",
+                    };
+                    let mut places = self.results.by_place(&of);
+                    let whole = self.results.summary(&of).map(|summary| (-1.0, summary));
+                    places.extend(whole);
+                    places
+                };
+                for ((at, theirs), (_, ours)) in of("e2fsck").into_iter().zip(of("extant fsck")) {
+                    let place = if at < 0.0 { String::new() } else { format!(", {at}% in use") };
+                    let what = format!("`{}`{phase}{place}", escaped(&target));
+                    let ratio = ours.mean / theirs.mean;
+                    let difference = Difference::between(&theirs, &ours);
+                    let star =
+                        if difference.is_some_and(|it| it.is_significant()) { " *" } else { "" };
+                    rows.push(format!(
+                        "| {what} | {} | {} | {ratio:.2}{star} |",
+                        with_interval(&ours),
+                        with_interval(&theirs)
+                    ));
+                    if let Some(times) = worse(&ours, &theirs, false) {
+                        behind.push(format!(
+                            "{}, check of {what}: extant fsck {} s, e2fsck {} s: {times}",
+                            self.experiment.name,
+                            number(ours.mean),
+                            number(theirs.mean)
+                        ));
+                    }
+                }
+            }
+        }
+        if !rows.is_empty() {
+            let _ = writeln!(
+                page,
+                "\n| volume filled by | extant fsck, s | e2fsck, s | ours / theirs |\n|---|---|---|---|\n{}",
+                rows.join("\n")
+            );
+        }
+    }
+}
+
+/// How many times worse ours is, where that is worse and the interval says so.
+fn worse(ours: &Summary, theirs: &Summary, more_is_better: bool) -> Option<String> {
+    let difference = Difference::between(theirs, ours)?;
+    let is_worse = (difference.percent > 0.0) != more_is_better;
+    let times = match more_is_better {
+        true => theirs.mean / ours.mean,
+        false => ours.mean / theirs.mean,
+    };
+    (is_worse && difference.is_significant()).then(|| format!("{times:.2} times worse"))
+}
+
+/// In a cell of a table.
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_is_behind_where_it_is_worse_beyond_doubt() {
+        let of = |values: &[f64]| Summary::of(values).expect("numbers");
+        let (fast, slow) = (of(&[1.0, 1.01, 0.99]), of(&[2.0, 2.02, 1.98]));
+        assert_eq!(worse(&slow, &fast, false).as_deref(), Some("2.00 times worse"));
+        assert_eq!(worse(&fast, &slow, false), None);
+        assert_eq!(worse(&fast, &slow, true).as_deref(), Some("2.00 times worse"));
+        assert_eq!(worse(&of(&[2.0]), &fast, false), None, "a single run decides nothing");
+        assert_eq!(worse(&of(&[1.0, 3.0]), &fast, false), None, "the interval holds zero");
+    }
+}
