@@ -8,7 +8,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program, or another file, that each is known by.
-const PACKAGES: [(&str, &str); 21] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -28,6 +28,7 @@ const PACKAGES: [(&str, &str); 21] = [
     ("fuse2fs", "fuse2fs"),
     ("cryptsetup-bin", "cryptsetup"),
     ("qemu-utils", "qemu-img"),
+    ("qemu-system-x86", "qemu-system-x86_64"),
     ("lvm2", "lvm"),
     // What pjdfstest is built with.
     ("libacl1-dev", "/usr/include/sys/acl.h"),

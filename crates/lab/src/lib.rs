@@ -21,3 +21,4 @@ pub mod run;
 pub mod sample;
 pub mod stats;
 pub mod target;
+pub mod vm;

@@ -6,12 +6,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A file system and its options, written `NAME[:MOUNT OPTIONS[:MKFS OPTIONS]]` or `dir:PATH`.
+/// A file system and its options, written `NAME[+LAYER...][:MOUNT OPTIONS[:MKFS OPTIONS]]` or `dir:PATH`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Target {
     /// Who runs it.
     pub system: System,
+    /// Mappings of the device mapper between a kernel's file system and its device, from the device up.
+    pub layers: Vec<Layer>,
     /// Mount options, separated by commas.
     pub mount: String,
     /// Options of mkfs, separated by blanks.
@@ -31,6 +33,8 @@ pub enum System {
     Kernel(&'static str),
     /// fuse2fs of e2fsprogs.
     Fuse2fs,
+    /// The zfs-fuse of Debian: a pool on one device.
+    ZfsFuse,
     /// Whatever is mounted there: it is neither made nor checked.
     Dir(PathBuf),
 }
@@ -40,13 +44,42 @@ const MODELS: [&str; 4] =
     ["engine@hdd7200", "engine@hdd7200-2005", "engine@ssd-sata", "engine@nvme"];
 
 /// Kernel file systems.
-const KERNEL: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
+const KERNEL: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "jfs", "nilfs2"];
+
+/// A mapping of the kernel's device mapper.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Layer {
+    /// dm-linear, from the first mebibyte on: what a logical volume of LVM in one piece is.
+    Linear,
+    /// dm-crypt with aes-cbc-essiv:sha256 and a key of 256 bits: document 002's.
+    Crypt,
+    /// dm-crypt with aes-xts-plain64 and a key of 512 bits: today's usual.
+    CryptXts,
+}
+
+impl Layer {
+    const ALL: [Self; 3] = [Self::Linear, Self::Crypt, Self::CryptXts];
+
+    /// The name in targets.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Crypt => "crypt",
+            Self::CryptXts => "crypt-xts",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|layer| layer.name() == name)
+    }
+}
 
 /// What is no target.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{0:?} is no target: there are engine, engine@DRIVE (hdd7200, hdd7200-2005, ssd-sata, nvme), extant, ext2, ext3, ext4, xfs, btrfs, fuse2fs and dir:PATH, \
-     each but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it"
+    "{0:?} is no target: there are engine, engine@DRIVE (hdd7200, hdd7200-2005, ssd-sata, nvme), extant, ext2, ext3, ext4, xfs, btrfs, \
+     jfs, nilfs2, zfs-fuse, fuse2fs and dir:PATH, each but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it; the \
+     kernel's with +linear, +crypt or +crypt-xts behind their name"
 )]
 pub struct NoTarget(String);
 
@@ -56,6 +89,7 @@ impl System {
             "engine" => Some(Self::Engine),
             "extant" => Some(Self::Extant),
             "fuse2fs" => Some(Self::Fuse2fs),
+            "zfs-fuse" => Some(Self::ZfsFuse),
             _ => {
                 let model = MODELS.into_iter().find(|known| *known == name).map(Self::Model);
                 let kernel = || KERNEL.into_iter().find(|known| *known == name).map(Self::Kernel);
@@ -71,13 +105,18 @@ impl System {
             Self::Extant => "extant",
             Self::Kernel(name) | Self::Model(name) => name,
             Self::Fuse2fs => "fuse2fs",
+            Self::ZfsFuse => "zfs-fuse",
             Self::Dir(_) => "dir",
         }
     }
 
     /// Whether what is on the disk is ext2, ext3 or ext4.
     pub fn is_ext(&self) -> bool {
-        !matches!(self, Self::Kernel("xfs" | "btrfs") | Self::Dir(_))
+        match self {
+            Self::Engine | Self::Model(_) | Self::Extant | Self::Fuse2fs => true,
+            Self::Kernel(name) => name.starts_with("ext"),
+            Self::ZfsFuse | Self::Dir(_) => false,
+        }
     }
 
     /// The simulated drive that it stands on.
@@ -122,7 +161,17 @@ impl Target {
 
 fn begins_target(piece: &str) -> bool {
     let name = piece.trim().split(':').next().unwrap_or_default();
-    System::named(name).is_some() || (name == "dir" && piece.contains(':'))
+    stack(name).is_some() || (name == "dir" && piece.contains(':'))
+}
+
+/// A system with the layers below it: `ext4+linear+crypt`.
+fn stack(text: &str) -> Option<(System, Vec<Layer>)> {
+    let mut words = text.split('+');
+    let system = System::named(words.next()?)?;
+    let layers: Vec<Layer> = words.map(Layer::named).collect::<Option<_>>()?;
+    let is_once = |layer: &Layer| layers.iter().filter(|other| *other == layer).count() == 1;
+    let can_be = matches!(system, System::Kernel(_)) || layers.is_empty();
+    (can_be && layers.iter().all(is_once)).then_some((system, layers))
 }
 
 impl FromStr for Target {
@@ -135,12 +184,17 @@ impl FromStr for Target {
                 return Err(refused());
             }
             let system = System::Dir(path.into());
-            return Ok(Self { system, mount: String::new(), mkfs: String::new() });
+            return Ok(Self {
+                system,
+                layers: Vec::new(),
+                mount: String::new(),
+                mkfs: String::new(),
+            });
         }
         let mut parts = text.splitn(3, ':');
-        let system = parts.next().and_then(System::named).ok_or_else(refused)?;
+        let (system, layers) = parts.next().and_then(stack).ok_or_else(refused)?;
         let mut part = || parts.next().unwrap_or_default().trim().to_owned();
-        Ok(Self { system, mount: part(), mkfs: part() })
+        Ok(Self { system, layers, mount: part(), mkfs: part() })
     }
 }
 
@@ -164,6 +218,9 @@ impl fmt::Display for Target {
             return write!(out, "dir:{}", path.display());
         }
         out.write_str(self.system.name())?;
+        for layer in &self.layers {
+            write!(out, "+{}", layer.name())?;
+        }
         if !self.mount.is_empty() || !self.mkfs.is_empty() {
             write!(out, ":{}", self.mount)?;
         }
@@ -187,6 +244,10 @@ mod tests {
             "engine:a,b:-I 256 -O x",
             "xfs::-s size=4096",
             "dir:/a:b",
+            "jfs",
+            "zfs-fuse:noatime",
+            "ext4+linear",
+            "xfs+linear+crypt-xts:noatime:-i size=512",
         ] {
             assert_eq!(text.parse::<Target>().expect("a target").to_string(), text);
         }
@@ -216,7 +277,17 @@ mod tests {
 
     #[test]
     fn what_is_no_target_is_named() {
-        for text in ["ext5", "", "dir:", "jfs:noatime", "engine@tape"] {
+        for text in [
+            "ext5",
+            "",
+            "dir:",
+            "engine@tape",
+            "ext4+",
+            "ext4+raid",
+            "engine+linear",
+            "engine@hdd7200+linear",
+            "ext4+crypt+crypt",
+        ] {
             let error = text.parse::<Target>().expect_err("no target").to_string();
             assert!(error.starts_with(&format!("{text:?} is no target")), "{error}");
         }

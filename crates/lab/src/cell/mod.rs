@@ -8,11 +8,13 @@ mod check_time;
 mod copy_remove;
 mod engine;
 mod hard_links;
+mod layers;
 mod low_memory;
 mod place;
 mod recorder;
 mod sequential_write;
 mod tool;
+mod zfs;
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use extant::{Direct, FileSystem, open_device};
 
+use super::layers::Mapped;
 use super::tool::{complaint, finish, run};
+use super::zfs::Pool;
 use super::{Cell, CellError, Trying, engine};
 use crate::charged::Charged;
 use crate::clock::Clock;
@@ -24,10 +26,12 @@ const LOOK: Duration = Duration::from_millis(2);
 /// A target's volume.
 pub(super) struct Place<'c> {
     cell: &'c Cell,
-    /// The image, or the device that was given; with the simulated drive that it is on.
+    /// The image, or the device that was given, or what is mapped over it; with the simulated drive that it is on.
     image: PathBuf,
     /// The image's file.
     file: PathBuf,
+    /// What is mapped over the device: it goes with this.
+    _mapped: Option<Mapped>,
     /// Where it is mounted.
     point: PathBuf,
 }
@@ -47,6 +51,7 @@ pub(super) struct Live {
 enum End {
     Engine(FileSystem),
     Mount(MountGuard),
+    Pool(Pool),
     Nothing,
 }
 
@@ -55,15 +60,30 @@ impl<'c> Place<'c> {
     pub(super) fn new(cell: &'c Cell) -> Result<Self, CellError> {
         let point = cell.scratch.join("mount");
         fs::create_dir_all(&point).trying(point.display())?;
-        let file = cell.settings.device.clone().unwrap_or_else(|| cell.scratch.join("image"));
+        let layers = &cell.target.layers;
+        let device = cell.settings.device.as_deref();
+        let mapped = match (layers.is_empty(), device) {
+            (true, _) => None,
+            (false, Some(device)) => Some(Mapped::over(device, layers)?),
+            (false, None) => {
+                return Err(CellError::new(
+                    "layers are put on a device only: --device, or `extant lab vm run`",
+                ));
+            }
+        };
+        let file = match (&mapped, device) {
+            (Some(mapped), _) => mapped.top().to_owned(),
+            (None, Some(device)) => device.to_owned(),
+            (None, None) => cell.scratch.join("image"),
+        };
         let image = match cell.target.system.drive() {
-            Some(_) if cell.settings.device.is_some() => {
+            Some(_) if device.is_some() => {
                 return Err(CellError::new("a simulated drive stands on no device"));
             }
             Some(drive) => on_drive(cell, drive, &file),
             None => file.clone(),
         };
-        Ok(Self { cell, image, file, point })
+        Ok(Self { cell, image, file, _mapped: mapped, point })
     }
 
     fn system(&self) -> &System {
@@ -103,6 +123,9 @@ impl<'c> Place<'c> {
             System::Kernel(name @ ("xfs" | "btrfs")) => {
                 make(&format!("mkfs.{name}"), &["-f", "-q"])
             }
+            System::Kernel("jfs") => make("jfs_mkfs", &["-q"]),
+            System::Kernel("nilfs2") => make("mkfs.nilfs2", &["-f", "-q"]),
+            System::ZfsFuse => Pool::format(&self.image, &self.point, words),
             System::Kernel(name) => make("mke2fs", &["-F", "-q", "-t", name]),
             System::Fuse2fs => make("mke2fs", &["-F", "-q", "-t", "ext4"]),
             System::Dir(_) => Ok(()),
@@ -149,6 +172,12 @@ impl<'c> Place<'c> {
                 return Err(CellError::new(
                     "mounting needs root, or user namespaces for everybody and unshare(1)",
                 ));
+            }
+            System::ZfsFuse => {
+                let pool = Pool::import(&self.image, &self.point, options)?;
+                let root = self.point.clone();
+                let (files, clock) = (Box::new(Mounted), Clock::default());
+                return Ok(Live { files, root, clock, end: End::Pool(pool) });
             }
             System::Extant => {
                 let options = match options.split(',').any(|option| option.starts_with("memory=")) {
@@ -230,7 +259,11 @@ impl<'c> Place<'c> {
             command
         };
         match self.system() {
-            System::Dir(_) => Vec::new(),
+            // Nobody checks nilfs2, and zfs-fuse checks itself.
+            System::Dir(_) | System::ZfsFuse | System::Kernel("nilfs2") => Vec::new(),
+            System::Kernel("jfs") => {
+                vec![("jfs_fsck", command(Path::new("jfs_fsck"), &["-n"]))]
+            }
             System::Kernel("xfs") => {
                 let file = if self.cell.settings.device.is_none() { "-nf" } else { "-n" };
                 vec![("xfs_repair", command(Path::new("xfs_repair"), &[file]))]
@@ -334,6 +367,7 @@ impl Live {
         match self.end {
             End::Engine(fs) => fs.close().trying("engine: close"),
             End::Mount(guard) => guard.unmount(),
+            End::Pool(pool) => pool.export(),
             End::Nothing => Ok(()),
         }
     }

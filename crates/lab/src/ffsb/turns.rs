@@ -132,17 +132,19 @@ mod tests {
         assert_eq!(counts.written_bytes, counts.operations * 10 * 1024);
         assert_eq!(counts.transactions, counts.operations * 3);
         let files = std::fs::read_dir(dir.path().join("data")).expect("a directory");
-        let sizes: Vec<u64> =
-            files.map(|file| file.and_then(|file| file.metadata()).expect("a file").len()).collect();
+        let sizes: Vec<u64> = files
+            .map(|file| file.and_then(|file| file.metadata()).expect("a file").len())
+            .collect();
         assert_eq!(sizes, vec![10 * 1024; counts.operations as usize]);
     }
 
     #[test]
     fn a_profile_that_does_more_is_refused() {
         let dir = tempfile::tempdir().expect("a place for the test");
-        for group in
-            ["create_weight=1\nread_weight=1\nread_size=4k\nread_blocksize=4k", "create_fsync_weight=1"]
-        {
+        for group in [
+            "create_weight=1\nread_weight=1\nread_size=4k\nread_blocksize=4k",
+            "create_fsync_weight=1",
+        ] {
             let profile = profile(dir.path(), group);
             let error = run_in_turns(&profile, &Mounted, &Clock::default()).expect_err("refused");
             assert!(error.to_string().contains("makes files and does nothing else"), "{error}");

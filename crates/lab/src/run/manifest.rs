@@ -31,6 +31,24 @@ pub struct Manifest {
     pub started: u64,
     /// What measuring one phase costs by itself, in seconds: it is inside every phase's figure.
     pub overhead_seconds: f64,
+    /// The guest that it was done in, if it was; `environment` is its host's then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestMachine>,
+}
+
+/// A virtual machine that cells run in.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct GuestMachine {
+    /// What it is, seen from inside.
+    pub environment: Environment,
+    /// What runs its processors: `KVM`, or `emulation (TCG)`.
+    pub accelerator: String,
+    /// Where its times come from.
+    pub clock: String,
+    /// What its disk is on the host.
+    pub disk: String,
+    /// What measuring one phase costs in there, in seconds.
+    pub overhead_seconds: f64,
 }
 
 impl Manifest {
@@ -65,7 +83,11 @@ impl Manifest {
             command: plan.command.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_secs()),
-            overhead_seconds: overhead(),
+            overhead_seconds: match &plan.guest {
+                Some(guest) => guest.overhead_seconds,
+                None => overhead(),
+            },
+            guest: plan.guest.clone(),
         };
         let mut text = serde_json::to_vec_pretty(&manifest).expect("plain data");
         text.push(b'\n');
@@ -74,7 +96,7 @@ impl Manifest {
 }
 
 /// What taking the time and the processors' counters of an empty phase costs.
-fn overhead() -> f64 {
+pub(crate) fn overhead() -> f64 {
     const TIMES: u32 = 50;
     let start = Instant::now();
     for _ in 0..TIMES {

@@ -15,7 +15,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-pub use manifest::{MANIFEST, Manifest};
+pub(crate) use manifest::overhead;
+pub use manifest::{GuestMachine, MANIFEST, Manifest};
 
 use crate::cell::{Cell, Message};
 use crate::cpu::Cpu;
@@ -44,6 +45,8 @@ pub struct Plan {
     pub program: PathBuf,
     /// The command line, for the report.
     pub command: Vec<String>,
+    /// The guest that cells run in, if they do.
+    pub guest: Option<GuestMachine>,
 }
 
 /// Whoever watches a run.
@@ -88,7 +91,7 @@ fn failed<'w>(what: impl std::fmt::Display + 'w) -> impl FnOnce(io::Error) -> Ru
 
 impl Plan {
     /// All cells in their order; run 0 warms up.
-    fn cells(&self, isolation: Isolation) -> Vec<Cell> {
+    fn cells(&self, isolated: bool) -> Vec<Cell> {
         let mut cells = Vec::new();
         for experiment in &self.experiments {
             let runs = self.settings.runs.unwrap_or(experiment.runs);
@@ -101,7 +104,7 @@ impl Plan {
                     run,
                     scratch: self.scratch(),
                     program: self.program.clone(),
-                    isolated: isolation != Isolation::None,
+                    isolated,
                     joins: None,
                 }));
             }
@@ -126,12 +129,23 @@ impl Plan {
 /// # Errors
 /// Results cannot be kept, the directory holds results of other settings, or the run was interrupted.
 pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
+    run_with(plan, &mut Here::found(), watch)
+}
+
+/// The same, with cells run by somebody else.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    plan: &Plan,
+    executor: &mut dyn Executor,
+    watch: &mut dyn Watch,
+) -> Result<(), RunError> {
     fs::create_dir_all(&plan.out).map_err(failed(plan.out.display()))?;
     clear(&plan.scratch()).map_err(failed(plan.scratch().display()))?;
     Manifest::keep(plan)?;
     let mut store = Store::open(&plan.out).map_err(failed(plan.out.display()))?;
-    let isolation = Isolation::found();
-    let cells = plan.cells(isolation);
+    let cells = plan.cells(executor.is_isolated());
     let mut given_up: BTreeSet<(String, String)> = BTreeSet::new();
     for (number, cell) in (1..).zip(&cells) {
         let name = (cell.experiment.name.clone(), cell.target.to_string());
@@ -141,7 +155,7 @@ pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
         watch.begins(number, cells.len(), cell, left(&store, &cells[number - 1..]));
         let load = other_load();
         let start = Instant::now();
-        let ended = one(cell, isolation, watch);
+        let ended = executor.one(cell, watch);
         clean(cell);
         let seconds = start.elapsed().as_secs_f64();
         let ended = ended?;
@@ -218,7 +232,41 @@ fn other_load() -> Option<f64> {
 }
 
 /// What a cell came to: its samples, or why it has none.
-type Ended = Result<Vec<Sample>, String>;
+pub type Ended = Result<Vec<Sample>, String>;
+
+/// Whoever runs cells.
+pub trait Executor {
+    /// Whether mounts end with a cell.
+    fn is_isolated(&self) -> bool;
+    /// Runs one.
+    ///
+    /// # Errors
+    /// No cell can be run any more, or [`Watch::is_interrupted`].
+    fn one(&mut self, cell: &Cell, watch: &mut dyn Watch) -> Result<Ended, RunError>;
+}
+
+/// This machine: a process for each cell.
+#[derive(Debug)]
+pub struct Here {
+    isolation: Isolation,
+}
+
+impl Here {
+    /// With the best isolation that works.
+    pub fn found() -> Self {
+        Self { isolation: Isolation::found() }
+    }
+}
+
+impl Executor for Here {
+    fn is_isolated(&self) -> bool {
+        self.isolation != Isolation::None
+    }
+
+    fn one(&mut self, cell: &Cell, watch: &mut dyn Watch) -> Result<Ended, RunError> {
+        one(cell, self.isolation, watch)
+    }
+}
 
 /// Runs a cell in its process.
 fn one(cell: &Cell, isolation: Isolation, watch: &mut dyn Watch) -> Result<Ended, RunError> {
@@ -287,8 +335,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// What a cell leaves on the disk.
-fn clean(cell: &Cell) {
+/// Takes away what a cell leaves on the disk.
+pub(crate) fn clean(cell: &Cell) {
     if let System::Dir(path) = &cell.target.system {
         let _ = fs::remove_dir_all(crate::cell::work_dir(path));
     }

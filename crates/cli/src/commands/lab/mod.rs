@@ -9,6 +9,7 @@ mod report;
 mod run;
 mod scaled;
 mod summary;
+mod vm;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -30,6 +31,10 @@ enum Command {
     Summary(summary::Args),
     Compare(compare::Args),
     Ffsb(ffsb::Args),
+    Vm(vm::Args),
+    /// A guest's side of `lab vm run`: cells come from standard input
+    #[command(hide = true)]
+    Guest,
     /// One run of one target, for `lab run`: what to do comes from standard input
     #[command(hide = true)]
     Cell,
@@ -46,6 +51,8 @@ impl Args {
             Command::Summary(args) => args.run(session),
             Command::Compare(args) => args.run(session),
             Command::Ffsb(args) => args.run(session),
+            Command::Vm(args) => args.run(session),
+            Command::Guest => extant_lab::vm::serve().map_err(Failure::new),
             Command::Cell => extant_lab::cell::serve().map_err(Failure::new),
         }
     }

@@ -24,8 +24,9 @@ pub(super) const OUT: &str = "lab-results";
 
 /// Run experiments; a run that was interrupted goes on where it stopped
 ///
-/// TARGET is engine (the library in process), extant (our mount), ext2, ext3, ext4, xfs, btrfs (the kernel's), fuse2fs or dir:PATH, each
-/// but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`.
+/// TARGET is engine (the library in process), extant (our mount), ext2, ext3, ext4, xfs, btrfs, jfs, nilfs2 (the kernel's), zfs-fuse,
+/// fuse2fs or dir:PATH, each but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`. On
+/// a --device the kernel's can have +linear, +crypt, +crypt-xts behind their names: `ext4+linear+crypt`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where results go: samples.jsonl, run.json
@@ -152,17 +153,32 @@ pub(crate) fn perform(
     settings: Settings,
     out: &Path,
 ) -> Result<(), Failure> {
+    let plan = plan(experiments, settings, out)?;
+    let mut display = Display::new()?;
+    let outcome = run::run(&plan, &mut display);
+    display.bar.finish_and_clear();
+    ended(outcome)
+}
+
+/// What is to be done, with results in a directory that is made.
+pub(super) fn plan(
+    experiments: Vec<Experiment>,
+    settings: Settings,
+    out: &Path,
+) -> Result<Plan, Failure> {
     std::fs::create_dir_all(out).at(out)?;
-    let plan = Plan {
+    Ok(Plan {
         experiments,
         settings,
         out: out.canonicalize().at(out)?,
         program: std::env::current_exe().map_err(Failure::new)?,
         command: command_line(),
-    };
-    let mut display = Display::new()?;
-    let outcome = run::run(&plan, &mut display);
-    display.bar.finish_and_clear();
+        guest: None,
+    })
+}
+
+/// What a run came to.
+pub(super) fn ended(outcome: Result<(), RunError>) -> Result<(), Failure> {
     match outcome {
         Ok(()) => Ok(()),
         Err(error @ RunError::Interrupted) => Err(Failure::new(error).with_code(INTERRUPTED)),
@@ -177,14 +193,14 @@ fn command_line() -> Vec<String> {
 }
 
 /// What runs, what remains, how long that takes: on a terminal as a bar, and a line for each cell that has ended.
-struct Display {
-    bar: ProgressBar,
+pub(super) struct Display {
+    pub(super) bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
     name: String,
 }
 
 impl Display {
-    fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, Failure> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let flag = interrupted.clone();

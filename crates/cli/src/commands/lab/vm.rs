@@ -1,0 +1,170 @@
+//! `extant lab vm`: experiments in a guest, for file systems that this machine's kernel does not have.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use extant_lab::experiment::Bytes;
+use extant_lab::run::{Watch, run_with};
+use extant_lab::target::Target;
+use extant_lab::vm::{Acceleration, Guest, Image, Options};
+
+use super::run::{Changes, Display, chosen, ended, plan};
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// What is measured unless something else is asked for: document 002's.
+const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatime,btrfs:noatime,\
+     xfs:noatime,jfs:noatime,nilfs2:noatime,zfs-fuse:noatime";
+
+/// Memory of a guest's that goes to its kernel and its first file system.
+const LEAST_MEMORY: u64 = 512 << 20;
+
+/// Run experiments in a QEMU guest made of Debian's packages: nilfs2, jfs, zfs-fuse, ext4 over the device mapper
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Prepare(PrepareArgs),
+    Run(RunArgs),
+}
+
+/// Fetch the packages by apt and make the guest of them; nothing is installed
+#[derive(Debug, clap::Args)]
+struct PrepareArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where a guest is kept.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// Where the guest's kernel and files are kept [default: extant/vm in the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+}
+
+/// Run experiments in the guest, which is prepared first where it is not; samples and report are as those of `lab run`
+///
+/// Without --targets it measures those of document 002: ext4, also over dm-linear and over dm-linear and dm-crypt, btrfs, xfs, jfs, nilfs2
+/// and zfs-fuse. What cannot run says why in the samples.
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Where results go: samples.jsonl, run.json
+    #[arg(long, value_name = "DIR", default_value = super::run::OUT)]
+    out: PathBuf,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    changes: Changes,
+    /// The guest's memory
+    #[arg(long, value_name = "SIZE", default_value = "2G")]
+    guest_memory: Bytes,
+    /// The guest's processors
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: u32,
+    /// What runs them: kvm, emulation, or auto, which tries them in this order
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    accel: Acceleration,
+    /// The guest's disk, a sparse file in --out; volumes are as large as it is
+    #[arg(long, value_name = "SIZE", default_value = "16G")]
+    disk: Bytes,
+    /// How long one run of one target may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+    /// Names of experiments, or all
+    #[arg(value_name = "EXPERIMENT", required = true)]
+    names: Vec<String>,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        match self.command {
+            Command::Prepare(args) => args.run(session),
+            Command::Run(args) => args.run(session),
+        }
+    }
+}
+
+impl Place {
+    /// The user's own: nobody else may put a kernel there.
+    fn dir(&self) -> Result<PathBuf, Failure> {
+        let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let cache = || {
+            let home = || var("HOME").map(|home| Path::new(&home).join(".cache"));
+            var("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)
+        };
+        match &self.cache {
+            Some(dir) => Ok(dir.clone()),
+            None => cache()
+                .map(|dir| dir.join("extant/vm"))
+                .ok_or_else(|| Failure::usage("there is no HOME: give --cache")),
+        }
+    }
+}
+
+impl PrepareArgs {
+    fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let dir = self.place.dir()?;
+        let mut said = Ok(());
+        let image = Image::prepare(&dir, &mut |what| {
+            if said.is_ok() {
+                said = session.remark(format_args!("{what}"));
+            }
+        });
+        said?;
+        let image = image.map_err(Failure::new)?;
+        for (name, why) in image.missing() {
+            session.remark(format_args!("without {name}: {why}"))?;
+        }
+        if !extant_lab::vm::is_there(extant_lab::vm::QEMU) {
+            session.remark(format_args!("{} is still missing", extant_lab::vm::QEMU))?;
+        }
+        crate::say!(session, "{}: {}", dir.display(), image.kernel_package())
+    }
+}
+
+impl RunArgs {
+    fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let experiments = chosen(&self.changes.experiments()?, &self.names)?;
+        let mut settings = self.changes.settings()?;
+        if settings.device.is_some() {
+            return Err(Failure::usage(
+                "--device is not for guests: they have a disk of their own",
+            ));
+        }
+        if self.guest_memory.0 < LEAST_MEMORY {
+            return Err(Failure::usage("--guest-memory: at least 512M"));
+        }
+        if settings.targets.is_empty() {
+            settings.targets = Target::list(TARGETS).map_err(Failure::usage)?;
+        }
+        let cache = self.place.dir()?;
+        let mut plan = plan(experiments, settings, &self.out)?;
+        let mut display = Display::new()?;
+        let image = match Image::kept(&cache) {
+            Some(image) => Ok(image),
+            None => Image::prepare(&cache, &mut |what| display.bar.set_message(what.to_owned())),
+        };
+        display.bar.set_message("starting the guest");
+        let options = Options {
+            memory: self.guest_memory.0,
+            processors: self.cpus,
+            acceleration: self.accel,
+            disk: self.disk.0,
+            patience: Duration::from_secs(self.timeout),
+            scratch: plan.out.join("guest"),
+            program: plan.program.clone(),
+        };
+        let mut guest = Guest::start(image, options, &|| display.is_interrupted());
+        plan.guest = guest.described();
+        let outcome = run_with(&plan, &mut guest, &mut display);
+        drop(guest);
+        display.bar.finish_and_clear();
+        ended(outcome)?;
+        session.remark(format_args!("samples are in {}", self.out.display()))
+    }
+}
