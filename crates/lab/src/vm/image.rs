@@ -63,6 +63,7 @@ const MODULE_DIRS: [&str; 8] = [
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/bin
 b=/bin/busybox
+$b hostname localhost
 $b mount -t proc proc /proc
 $b mount -t sysfs sysfs /sys
 $b mount -t devtmpfs dev /dev
@@ -362,7 +363,7 @@ fn furnish(
     root: &Path,
     modules: &BTreeMap<String, Vec<String>>,
 ) -> io::Result<()> {
-    for dir in ["proc", "sys", "dev", "run", "tmp", "mnt", "var/lib", "etc/zfs", "root"] {
+    for dir in ["proc", "sys", "dev", "run", "tmp", "mnt", "var/lib", "var/lock", "root"] {
         archive.directory(dir)?;
     }
     for (path, to) in [
@@ -385,6 +386,7 @@ fn furnish(
     }
     archive.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n")?;
     archive.file("etc/group", b"root:x:0:\n")?;
+    archive.file("etc/hosts", b"127.0.0.1 localhost\n")?;
     let mut first: Vec<&String> = Vec::new();
     for name in modules::OF_THE_GUEST.iter().filter_map(|name| modules.get(*name)).flatten() {
         if !first.contains(&name) {
