@@ -109,13 +109,7 @@ impl Finding {
     pub fn judge(&self, results: &Results, pair: &Pair) -> Option<Judged> {
         let figure = |target: &str, phase: &str, at: Option<f64>| {
             let of = Of { experiment: &self.experiment, target, phase, metric: &pair.metric };
-            match at {
-                None => results.summary(&of),
-                Some(at) => {
-                    let places = results.by_place(&of);
-                    places.into_iter().find(|(place, _)| *place == at).map(|(_, summary)| summary)
-                }
-            }
+            results.summary_at(&of, at)
         };
         let before = figure(&pair.before, &pair.phase, pair.at)?;
         let phase = pair.after_phase.as_ref().unwrap_or(&pair.phase);

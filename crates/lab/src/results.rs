@@ -48,6 +48,13 @@ impl Results {
         Summary::of(&self.values(of))
     }
 
+    /// The same at a place of a curve, where one is given.
+    pub fn summary_at(&self, of: &Of<'_>, at: Option<f64>) -> Option<Summary> {
+        let Some(at) = at else { return self.summary(of) };
+        let mut places = self.by_place(of).into_iter();
+        places.find(|(place, _)| *place == at).map(|(_, summary)| summary)
+    }
+
     /// The figures of a metric by their place, in ascending order.
     pub fn by_place(&self, of: &Of<'_>) -> Vec<(f64, Summary)> {
         let mut places: BTreeMap<u64, (f64, Vec<f64>)> = BTreeMap::new();

@@ -57,13 +57,7 @@ fn measured(
 ) -> Vec<Vec<Option<Summary>>> {
     let figure = |target: &str, at: Option<f64>, phase: &str, metric: &str| {
         let of = Of { experiment: &experiment.name, target, phase, metric };
-        match at {
-            None => results.summary(&of),
-            Some(at) => {
-                let places = results.by_place(&of);
-                places.into_iter().find(|(place, _)| *place == at).map(|(_, summary)| summary)
-            }
-        }
+        results.summary_at(&of, at)
     };
     let row = |number: usize| {
         let target = series.targets.get(number).or(series.targets.first());
