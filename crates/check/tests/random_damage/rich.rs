@@ -131,7 +131,7 @@ fn attributes(root: &Path) -> std::io::Result<()> {
             set("user.shared", &[b's'; 500]);
         } else if at % 3 == 1 {
             set("user.own", &vec![at as u8; 300 + at]);
-            set("trusted.own", &vec![at as u8; 200]);
+            set("trusted.own", &[at as u8; 200]);
         } else {
             set("user.large", &vec![b'l'; 3000 + at / 6]);
             set("user.larger", &vec![at as u8; 5000]);
