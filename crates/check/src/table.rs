@@ -85,8 +85,8 @@ findings! {
     JournalDeleted: 0, Note, "*** journal has been deleted ***", "", true;
     /// A group's bitmaps or inode table lie off the volume; a backup knows better.
     GroupDescInvalid: 0, Damage, "Group descriptor {group} looks bad ({detail}), trying backup blocks...", "Fix", true;
-    /// One of a group's tables lies off the volume, and there is no backup.
-    GroupTablePlace: 0, Safe, "Group {group}'s {detail} at {block} is off the volume; it belongs at {expected}.", "Relocate", true;
+    /// One of a group's tables lies off the volume, or without flex_bg outside of its group, and there is no backup.
+    GroupTablePlace: 0, Safe, "Group {group}'s {detail} cannot lie at {block}; it belongs at {expected}.", "Relocate", true;
     /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it, or where makers put it.
     GroupTableMoved: 0, Damage, "Group {group}'s {detail} is not at {block}; it is at {expected}.", "Fix", true;
     /// A group's descriptor checksum does not match.

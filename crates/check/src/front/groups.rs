@@ -6,17 +6,29 @@ use crate::store::CheckError;
 use extant_layout::RunSet;
 use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
-use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures};
 
-/// Which of a group's places lie off the volume. Block 0 is no place either: the superblock is there, or the boot sector.
-pub(super) fn bad_places(desc: &GroupDesc, geometry: &Geometry) -> Vec<&'static str> {
+/// Which of a group's places lie off the volume, or without flex_bg outside of the group. Block 0 is no place either: the
+/// superblock is there, or the boot sector.
+pub(super) fn bad_places(
+    group: GroupNo,
+    desc: &GroupDesc,
+    geometry: &Geometry,
+) -> Vec<&'static str> {
+    let is_bound = !geometry.has_incompat(IncompatFeatures::FLEX_BG);
+    let is_outside = |block: BlockNo| is_bound && geometry.group_of(block) != Some(group);
     [
         ("block bitmap", desc.block_bitmap, 1),
         ("inode bitmap", desc.inode_bitmap, 1),
         ("inode table", desc.inode_table, u64::from(geometry.itable_blocks())),
     ]
     .into_iter()
-    .filter(|(_, block, count)| block.0 == 0 || !geometry.contains(*block, *count))
+    .filter(|(_, block, count)| {
+        block.0 == 0
+            || !geometry.contains(*block, *count)
+            || is_outside(*block)
+            || is_outside(BlockNo(block.0 + count - 1))
+    })
     .map(|(name, _, _)| name)
     .collect()
 }
@@ -53,7 +65,7 @@ impl Front<'_> {
         let mut checksums = Vec::new();
         for group in (0..geometry.groups_count).map(GroupNo) {
             let verdict = self.verify_desc(group);
-            let bad = bad_places(&self.desc(group), &geometry);
+            let bad = bad_places(group, &self.desc(group), &geometry);
             if bad.is_empty() {
                 if let Err(FormatError::Corrupt {
                     flaw: Flaw::Checksum { found, computed }, ..
@@ -120,7 +132,7 @@ impl Front<'_> {
             }
             let Ok(raw) = RawGroupDesc::from_bytes(stored, group, &geometry) else { continue };
             let desc = GroupDesc::unchecked(&raw);
-            if desc.check_places(group, &geometry).is_ok() {
+            if bad_places(group, &desc, &geometry).is_empty() {
                 return Ok(Some(desc));
             }
         }

@@ -179,7 +179,7 @@ pub fn open(
     let geometry = front.volume.geometry();
     let is_found = geometry
         .inode_place(journal)
-        .map(|(group, _)| groups::bad_places(&front.desc(group), geometry))
+        .map(|(group, _)| groups::bad_places(group, &front.desc(group), geometry))
         .is_some_and(|bad| !bad.contains(&"inode table"));
     if journal.0 != 0 && !is_found {
         front.check_groups()?;

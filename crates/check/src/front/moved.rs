@@ -52,7 +52,7 @@ impl Front<'_> {
                 None => sound_desc(&table, group, &geometry),
             };
             let Some(copy) = copy else { continue };
-            if !bad_places(&desc, &geometry).is_empty() {
+            if !bad_places(group, &desc, &geometry).is_empty() {
                 continue; // judged with the descriptors
             }
             for name in TABLES {
@@ -221,7 +221,7 @@ fn sound_desc(table: &[u8], group: GroupNo, geometry: &Geometry) -> Option<Group
     let stored = table.get(start..start + usize::from(geometry.desc_size))?;
     let raw = RawGroupDesc::from_bytes(stored, group, geometry).ok()?;
     let desc = GroupDesc::unchecked(&raw);
-    let is_sound = bad_places(&desc, geometry).is_empty()
+    let is_sound = bad_places(group, &desc, geometry).is_empty()
         && group_desc::verify(stored, group, geometry).is_ok();
     is_sound.then_some(desc)
 }

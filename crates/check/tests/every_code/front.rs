@@ -3,13 +3,13 @@
 use extant_check::Code;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
+use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, InodeNo};
 use zerocopy::FromBytes;
 
 use super::damages::{Damage, compat, incompat, on, with};
 use super::hand::{
-    EXT4, FULL_WITHOUT_JOURNAL, Hand, LOGGED, LOGGED_PLAIN, MMP, MOVED, NO_JOURNAL, ORPHAN_FILE,
-    ORPHAN_PLAIN, PLAIN, SINGLE, SMALL_GROUPS, put16, put32,
+    EXT2, EXT4, FULL_WITHOUT_JOURNAL, Hand, LOGGED, LOGGED_PLAIN, MMP, MOVED, NO_JOURNAL,
+    ORPHAN_FILE, ORPHAN_PLAIN, PLAIN, SINGLE, SMALL_GROUPS, put16, put32,
 };
 
 /// Where the journal superblock keeps `s_errno`; big-endian, as all of the journal.
@@ -117,6 +117,12 @@ pub(crate) const DAMAGES: &[Damage] = &[
         &[Code::GroupDescChecksum, Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong],
         |hand| hand.block(2, |bytes| bytes[..64].fill(0)),
     ),
+    // Each group's tables in the other group, on a volume that has them inside.
+    with(Code::GroupDescInvalid, EXT2, &[Code::GroupFreeBlocksWrong], |hand| {
+        let [first, second] = [0, 1].map(|group| hand.volume.desc(GroupNo(group)));
+        hand.desc(0, |desc| *desc = second);
+        hand.desc(1, |desc| *desc = first);
+    }),
     on(Code::GroupDescChecksum, EXT4, |hand| hand.block(2, |bytes| bytes[0x1e] ^= 0x55)),
     on(Code::GroupUnusedImpossible, EXT4, |hand| {
         hand.desc(0, |desc| desc.itable_unused = desc.free_inodes + 1);
