@@ -172,6 +172,50 @@ fn a_run_is_kept_reported_and_compared() {
     assert!(text(&output.stdout).contains("+0.00%"), "{output:?}");
 }
 
+/// On a simulated drive what is measured is what the world's clock says: the same figures in every run of the same seed.
+#[test]
+fn experiments_on_a_simulated_drive_repeat_to_the_last_digit() {
+    if tool("tune2fs").is_none() {
+        return skipped("no e2fsprogs here");
+    }
+    let scratch = Scratch::new();
+    let run = |name: &str, experiment: &str, sizes: &str, counts: &str| {
+        let out = scratch.join(name);
+        let scale = ["--sizes", sizes, "--counts", counts, "--runs", "1"];
+        let out_name = out.to_str().unwrap();
+        let words = ["lab", "run", experiment, "--out", out_name, "--targets", "engine@hdd7200"];
+        let output = extant(words.into_iter().chain(scale));
+        assert!(output.status.success(), "{output:?}");
+        let mut found = samples(&out);
+        assert_eq!(of(&found, "skipped"), Vec::<&Value>::new());
+        // What this machine's clock says.
+        found.retain(|it| it["metric"] != "cell_seconds");
+        found.retain(|it| !it["phase"].as_str().unwrap().starts_with("e2fsck"));
+        found
+    };
+    for (experiment, sizes, counts) in [
+        ("copy-remove", "0.0005", "0.0005"),
+        ("hard-links", "0.000001", "0.0001"),
+        ("sequential-write", "0.002", "0.03"),
+        ("check-time", "1", "0.0001"),
+    ] {
+        let first = run(&format!("{experiment}-1"), experiment, sizes, counts);
+        assert!(first.len() > 5, "{experiment}: {first:?}");
+        assert_eq!(first, run(&format!("{experiment}-2"), experiment, sizes, counts));
+        if experiment == "check-time" {
+            let of_use = |percent: f64| {
+                let mut found = first.iter().filter(|it| {
+                    it["phase"] == "extant fsck use"
+                        && it["metric"] == "check_seconds"
+                        && it["at"] == percent
+                });
+                found.next().unwrap()["value"].as_f64().unwrap()
+            };
+            assert!(of_use(0.0) < of_use(40.0) && of_use(40.0) < of_use(98.0), "{first:?}");
+        }
+    }
+}
+
 /// Words of a run of two targets that mount, twice each.
 fn mounting(out: &std::path::Path) -> Option<Vec<String>> {
     if !extant_testkit::is_root() || tool("mke2fs").is_none() || tool("unshare").is_none() {

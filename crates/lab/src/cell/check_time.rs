@@ -118,8 +118,8 @@ fn on_drive(
         name: "e2fsck on this machine",
         check: Path::new("e2fsck"),
         check_words: &[],
-        tune: Path::new("tune2fs"),
-        tune_words: &[],
+        tune: &cell.program,
+        tune_words: &["tune"],
     };
     for percent in &work.steps {
         recorder.announce(&format!("filling to {percent}%"));
@@ -128,7 +128,9 @@ fn on_drive(
         let device = device.trying("filling")?;
         // The volume's own inodes are in use from the start.
         let wanted = ((inodes as f64 * percent / 100.0) as u64).saturating_sub(OWN_INODES);
-        let words = words.iter().copied().chain(cell.target.mkfs_words());
+        let own = place.words_of_drive();
+        let words = own.iter().map(String::as_str).chain(words.iter().copied());
+        let words = words.chain(cell.target.mkfs_words());
         extant::format_filled(&*device, words, wanted, work.files_per_directory)
             .trying("filling")?;
         drop(device);
@@ -147,7 +149,8 @@ fn on_drive(
         let is_there = || Command::new(e2fsck.check).arg("-V").output().is_ok();
         if REAL_STEPS.contains(percent) && is_there() {
             for which in USES {
-                e2fsck.switch_for(which, place.file().as_os_str())?;
+                // By ours on the drive, which keeps zeroed tables as holes: tune2fs would write them out, tens of gigabytes.
+                ours.switch_for(which, place.image().as_os_str())?;
                 place.drop_caches();
                 e2fsck.measure(which, place.file(), *percent, recorder)?;
             }

@@ -108,7 +108,9 @@ impl<'c> Place<'c> {
         if self.cell.settings.device.is_none() {
             self.make_image(bytes)?;
         }
-        let words = words.iter().copied().chain(self.cell.target.mkfs_words());
+        let own = self.words_of_drive();
+        let own = own.iter().map(String::as_str);
+        let words = own.chain(words.iter().copied()).chain(self.cell.target.mkfs_words());
         let make = |program: &str, first: &[&str]| {
             let mut all: Vec<String> = first.iter().map(|word| (*word).to_owned()).collect();
             all.extend(words.clone().map(str::to_owned));
@@ -130,6 +132,16 @@ impl<'c> Place<'c> {
             System::Fuse2fs => make("mke2fs", &["-F", "-q", "-t", "ext4"]),
             System::Dir(_) => Ok(()),
         }
+    }
+
+    /// What mkfs is told on a simulated drive: nothing by chance, so that directories are listed alike each time.
+    pub(super) fn words_of_drive(&self) -> Vec<String> {
+        if self.system().drive().is_none() {
+            return Vec::new();
+        }
+        let seed = self.cell.settings.seed;
+        let uuid = format!("{:08x}-0000-4000-8000-{:012x}", seed >> 32, seed & 0xffff_ffff);
+        vec!["-U".to_owned(), uuid.clone(), "-E".to_owned(), format!("hash_seed={uuid}")]
     }
 
     /// Makes the image anew, all hole.

@@ -1,5 +1,6 @@
 //! The guest's kernel and first file system, kept for later runs.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
@@ -315,10 +316,9 @@ impl Modules {
         let mut waiting: Vec<String> = modules::all().into_iter().map(str::to_owned).collect();
         while let Some(name) = waiting.pop() {
             let Some(bytes) = self.files.get(&name) else { continue };
-            if !found.contains_key(&name) {
-                let needed = modules::depends(bytes);
+            if let Entry::Vacant(place) = found.entry(name) {
+                let needed = place.insert(modules::depends(bytes));
                 waiting.extend(needed.clone());
-                found.insert(name, needed);
             }
         }
         found

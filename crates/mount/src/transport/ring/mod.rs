@@ -142,7 +142,7 @@ impl Inbox {
         done.push((index, slot));
         drop(done);
         // It takes a number of any size until the thread reads it.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.bell, &[1; 8]);
     }
 
     fn take(&self) -> Vec<(usize, Slot)> {
