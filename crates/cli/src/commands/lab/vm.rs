@@ -29,7 +29,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Prepare(PrepareArgs),
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 }
 
 /// Fetch the packages by apt and make the guest of them; nothing is installed
