@@ -112,7 +112,7 @@ pub struct MountOptions {
     pub memory: Option<u64>,
     /// Event loops.
     pub threads: Option<usize>,
-    /// Requests come by io_uring where the kernel offers that.
+    /// Requests come by io_uring where the kernel offers that; else they are read.
     pub io_uring: bool,
     /// Only the flags of a mount that is there are changed.
     pub remount: bool,
@@ -153,7 +153,7 @@ impl Default for MountOptions {
             discard: false,
             memory: None,
             threads: None,
-            io_uring: true,
+            io_uring: false,
             remount: false,
             said_rw: false,
         }

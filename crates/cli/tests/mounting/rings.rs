@@ -63,10 +63,10 @@ fn requests_that_come_by_rings_are_answered_as_those_that_are_read() {
     };
     let scratch = Scratch::new();
     let image = image(&scratch, &["-t", "ext4"], "128M");
-    let mount = Mount::new(&scratch, &image, &["-o", "noio_uring"]);
+    let mount = Mount::new(&scratch, &image, &[]);
     assert_eq!(threads(&mount.server(), "fuse-ring"), 0);
     mount.unmount();
-    let mount = Mount::new(&scratch, &image, &[]);
+    let mount = Mount::new(&scratch, &image, &["-o", "io_uring"]);
     if threads(&mount.server(), "fuse-ring") == 0 {
         skip!("no rings can be made here");
     }
