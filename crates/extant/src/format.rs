@@ -36,7 +36,7 @@ where
 /// directory, and by the directories. For experiments; no tree of them is held in memory.
 ///
 /// # Errors
-/// As [`format`]; the volume is too small.
+/// As [`format()`]; the volume is too small.
 pub fn format_filled<I>(
     device: &dyn Device,
     options: I,
