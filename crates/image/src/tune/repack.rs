@@ -1,5 +1,7 @@
 //! A directory packed anew: with or without an index, with or without room for checksums.
 
+use std::collections::BTreeSet;
+
 use extant_journal::offline::{FileMap, MapError, Offline, OfflineError};
 use extant_layout::pack::{DirItem, DirectoryPacker};
 use extant_ondisk::casefold::Casefold;
@@ -174,11 +176,20 @@ fn resize(
     let nodes = (map.nodes.len() - left.len()) as u64;
     gone.extend(left.iter().map(|block| block.0..block.0 + 1));
     let ratio = u64::from(geometry.blocks_per_cluster);
-    // Clusters that are still in use are not given back.
     if ratio == 1 {
         volume.free_blocks_of(gone)?;
         volume.set_space(inode, space + blocks + nodes - had - had_nodes);
+        return Ok(());
     }
+    // A cluster goes when nothing of the file lies in it any more.
+    let cluster = |block: u64| block / ratio;
+    let mut gone: BTreeSet<u64> = gone.into_iter().flatten().map(cluster).collect();
+    let nodes = map.nodes.iter().filter(|node| !left.contains(node)).copied();
+    for block in map.blocks().map(|(_, block)| block).chain(nodes) {
+        gone.remove(&cluster(block.0));
+    }
+    volume.free_blocks_of(gone.iter().map(|gone| gone * ratio..(gone + 1) * ratio))?;
+    volume.set_space(inode, space - gone.len() as u64 * ratio);
     Ok(())
 }
 
