@@ -47,6 +47,13 @@ impl Used {
     }
 }
 
+/// Whether others wait for memory too.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Waits {
+    Alone,
+    WithOthers,
+}
+
 /// Bytes that somebody may delay. What is left of them is given back when it goes.
 #[derive(Debug)]
 pub(crate) struct Admission<'m> {
@@ -97,22 +104,30 @@ impl DelayedMemory {
         self.limit.store(left.clamp(self.all / 8, self.all / 2), Ordering::Relaxed);
     }
 
-    /// Whether data should be written: half of what is allowed is delayed, or somebody waits.
+    /// Whether data should be written: a quarter of what is allowed is delayed, or somebody waits. Where little is allowed the disk
+    /// would rest until half of it is there.
     pub(crate) fn is_short(&self) -> bool {
         let used = self.used.lock();
-        used.waiting > 0 || used.bytes > self.limit.load(Ordering::Relaxed) / 2
+        used.waiting > 0 || used.bytes > self.limit.load(Ordering::Relaxed) / 4
     }
 
-    /// Waits until so many bytes may be delayed. No lock is held; `help` writes some data meanwhile, unless enough others do, and
-    /// calls for the background writer.
-    pub(crate) fn admit(&self, env: &Env, bytes: u64, help: impl Fn() -> bool) -> Admission<'_> {
+    /// Waits until so many bytes may be delayed. No lock is held; `help` calls for the background writer, and for all but the first of
+    /// those who wait writes some data meanwhile, unless enough others do. The first goes on as soon as there is memory: it would
+    /// fill none while it writes, and with no other the disk would rest then.
+    pub(crate) fn admit(
+        &self,
+        env: &Env,
+        bytes: u64,
+        help: impl Fn(Waits) -> bool,
+    ) -> Admission<'_> {
         let is_over =
             |used: &Used| used.bytes > 0 && used.bytes + bytes > self.limit.load(Ordering::Relaxed);
         let mut used = self.used.lock();
         while is_over(&used) {
             used.waiting += 1;
+            let waits = if used.waiting == 1 { Waits::Alone } else { Waits::WithOthers };
             drop(used);
-            let has_helped = help();
+            let has_helped = help(waits);
             used = self.used.lock();
             if !has_helped {
                 env.wait_while(&self.given_back, &mut used, |used| is_over(used));

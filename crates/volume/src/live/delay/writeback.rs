@@ -7,6 +7,7 @@
 
 use super::Delayed;
 use super::dirty::Slice;
+use super::memory::Waits;
 use crate::alloc::Budget;
 use crate::cache::BlockCache;
 use crate::error::Error;
@@ -256,11 +257,14 @@ impl Volume {
         }
     }
 
-    /// Who waits for memory writes the oldest data that nobody else writes, so that the device has several requests at once. False
-    /// where enough others do.
-    pub(crate) fn help_to_write(&self, live: &Live) -> bool {
+    /// Who waits for memory with others writes the oldest data that nobody else writes, so that the device has several requests at
+    /// once. False where enough others do.
+    pub(crate) fn help_to_write(&self, live: &Live, waits: Waits) -> bool {
         live.delays.wake_writer();
         live.allocator.trim_buddies(live.delays.memory.least_buddies());
+        if waits == Waits::Alone {
+            return false;
+        }
         let Some(shared) = live.delays.take_part() else { return false };
         self.write_back_in_turns(live, &shared);
         live.delays.end_part(&shared);

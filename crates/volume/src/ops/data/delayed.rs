@@ -42,7 +42,7 @@ impl Volume {
         let is_delayed = live.delays.is_on && bytes > 0 && bytes <= memory.largest();
         is_delayed.then(|| {
             let wanted = bytes + beyond(self.geometry());
-            memory.admit(&live.env, wanted, || self.help_to_write(live))
+            memory.admit(&live.env, wanted, |waits| self.help_to_write(live, waits))
         })
     }
 
