@@ -11,6 +11,7 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, pointers};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BLOCKS};
+use std::collections::BTreeSet;
 
 /// Targets of fewer bytes lie in the inode.
 pub(crate) const FAST_TARGET: u64 = 60;
@@ -102,6 +103,8 @@ impl Check<'_> {
         if !has_map(inode) && ino != InodeNo::BAD_BLOCKS {
             return Ok(map);
         }
+        // Nodes so far: each is read once, whatever leads to it.
+        let mut met = BTreeSet::new();
         if inode.is_extent_mapped() {
             let mut next = 0;
             self.read_extents(
@@ -110,6 +113,7 @@ impl Check<'_> {
                 None,
                 &mut next,
                 &mut map,
+                &mut met,
             )?;
         } else {
             let arithmetic = IndirectMap::new(self.geometry.block_size);
@@ -117,7 +121,7 @@ impl Check<'_> {
                 let Some(block) = pointer(&inode.i_block, slot) else { break };
                 let levels = slot.saturating_sub(11);
                 let first = arithmetic.slot_start(slot).0;
-                self.read_indirect(block, levels, first, &arithmetic, &mut map)?;
+                self.read_indirect(block, levels, first, &arithmetic, &mut map, &mut met)?;
             }
             map.join();
         }
@@ -131,6 +135,7 @@ impl Check<'_> {
         depth: Option<u16>,
         next: &mut u64,
         map: &mut FileMap,
+        met: &mut BTreeSet<BlockNo>,
     ) -> Result<(), CheckError> {
         let Some(node) = self.usable_node(bytes, depth) else { return Ok(()) };
         match node {
@@ -150,16 +155,17 @@ impl Check<'_> {
                 for index in indexes.iter().map(extant_ondisk::extent::RawExtentIndex::decode) {
                     let is_possible = self.geometry.contains(index.leaf, 1)
                         && !self.blocks.is_system(self.blocks.cluster_of(index.leaf));
-                    if !is_possible || map.nodes.contains(&index.leaf) {
+                    if !is_possible || met.contains(&index.leaf) {
                         continue;
                     }
                     let child = self.store.read(index.leaf)?;
                     if self.usable_node(&child, Some(below)).is_none() {
                         continue;
                     }
+                    met.insert(index.leaf);
                     map.nodes.push(index.leaf);
                     let owner = NodeOwner { block: Some(index.leaf), ..owner };
-                    self.read_extents(&child, owner, Some(below), next, map)?;
+                    self.read_extents(&child, owner, Some(below), next, map, met)?;
                 }
             }
         }
@@ -194,6 +200,7 @@ impl Check<'_> {
         first: u64,
         arithmetic: &IndirectMap,
         map: &mut FileMap,
+        met: &mut BTreeSet<BlockNo>,
     ) -> Result<(), CheckError> {
         if block.0 == 0 || !self.geometry.contains(block, 1) || first >= MAX_FILE_BLOCKS {
             return Ok(());
@@ -207,12 +214,16 @@ impl Check<'_> {
             }
             return Ok(());
         }
+        if self.blocks.is_system(self.blocks.cluster_of(block)) || !met.insert(block) {
+            return Ok(());
+        }
         map.nodes.push(block);
         let bytes = self.store.read(block)?;
         let step = if levels == 1 { 1 } else { arithmetic.covered_by(levels - 1) };
         for (at, pointer) in pointers(&bytes).enumerate() {
             if pointer.0 != 0 {
-                self.read_indirect(pointer, levels - 1, first + at as u64 * step, arithmetic, map)?;
+                let first = first + at as u64 * step;
+                self.read_indirect(pointer, levels - 1, first, arithmetic, map, met)?;
             }
         }
         Ok(())

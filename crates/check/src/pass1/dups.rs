@@ -191,6 +191,9 @@ impl Check<'_> {
         for extent in &map.extents {
             let first = self.blocks.cluster_of(extent.start).0;
             let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0;
+            if clusters.len() as u64 > self.geometry.clusters_count() {
+                break; // there is no room for so many copies anyway
+            }
             for cluster in first..=end {
                 // A cluster may hold several extents of one file, one behind the other.
                 let is_same = self.geometry.blocks_per_cluster > 1 && last == Some(cluster);

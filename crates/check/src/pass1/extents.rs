@@ -11,6 +11,7 @@ use extant_ondisk::extent::{
     self, Extent, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentIndex, capacity,
 };
 use extant_ondisk::{BlockNo, InodeNo, MAX_FILE_BLOCKS};
+use std::collections::BTreeSet;
 
 /// Directories end here: the kernel keeps their size in 31 bits, with large_dir in more.
 pub(super) const MAX_DIR_BYTES: u64 = 1 << 31;
@@ -28,6 +29,10 @@ struct Walk {
     nodes: u64,
     /// Blocks of the largest directory.
     dir_limit: u64,
+    /// Blocks of extents so far.
+    taken: u64,
+    /// Nodes so far: one that the tree names again would be walked again, and what lies below it once more for each.
+    met: BTreeSet<BlockNo>,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
 }
@@ -49,6 +54,8 @@ impl Check<'_> {
             extents: 0,
             nodes: 0,
             dir_limit: self.dir_limit(),
+            taken: 0,
+            met: BTreeSet::new(),
             is_cut: false,
         };
         let Some(node) = self.usable_node(&root, None) else {
@@ -148,6 +155,10 @@ impl Check<'_> {
             walk.figures.rebuild |= is_cut;
             return Ok(());
         }
+        if !walk.met.insert(index.leaf) {
+            walk.figures.rebuild |= self.ask(invalid)?;
+            return Ok(());
+        }
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
         self.store.read_into(index.leaf, &mut bytes)?;
@@ -217,7 +228,10 @@ impl Check<'_> {
             || extent.end().0 > MAX_FILE_BLOCKS
         {
             Some(Code::ExtentInvalidLength)
-        } else if walk.is_dir && extent.end().0 > walk.dir_limit {
+        } else if walk.is_dir
+            && (extent.end().0 > walk.dir_limit
+                || walk.taken + u64::from(extent.len) > geometry.blocks_count)
+        {
             Some(Code::DirectoryTooBig)
         } else if extent.block.0 < limits.blocks.start
             || extent.end().0 > limits.blocks.end.saturating_add(1)
@@ -251,6 +265,7 @@ impl Check<'_> {
             }
         }
         self.claim_extent(&extent, walk, local)?;
+        walk.taken += u64::from(extent.len);
         if walk.is_dir {
             for at in 0..extent.len {
                 local.dir_blocks.push(DirBlock {

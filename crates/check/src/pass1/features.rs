@@ -87,7 +87,7 @@ impl Check<'_> {
                 self.drop_flags(visit, InodeFlags::INDEX, finding)?;
             }
         }
-        Ok(())
+        self.check_lost_extents_flag(visit)
     }
 
     /// Takes flags away, if that is accepted.
@@ -136,7 +136,7 @@ impl Check<'_> {
             || inode.is_inline()
             || inode.i_block[..2] != extant_ondisk::extent::EXTENT_MAGIC.to_le_bytes()
             || !self.has_extents()
-            || !matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory))
+            || !crate::map::has_map(inode)
             || !self.looks_like_extents(visit.ino, &inode.i_block)
         {
             return Ok(());

@@ -10,6 +10,7 @@ use crate::tables::{DirBlock, Kind};
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
 use extant_ondisk::inode::FileType;
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
+use std::collections::BTreeSet;
 
 /// So many illegal pointers and more are no map any longer.
 const TOO_MANY: u32 = 12;
@@ -31,6 +32,8 @@ struct Walk {
     /// The block after the last one, data or indirect; 0 before the first.
     next: u64,
     nodes: [u64; 3],
+    /// Indirect blocks so far: what lies below one is walked once.
+    met: BTreeSet<BlockNo>,
 }
 
 impl Check<'_> {
@@ -52,6 +55,7 @@ impl Check<'_> {
             run: (0, 0),
             next: 0,
             nodes: [0; 3],
+            met: BTreeSet::new(),
         };
         let mut i_block = visit.inode.i_block;
         for slot in 0..SLOTS {
@@ -142,6 +146,11 @@ impl Check<'_> {
             return Ok(false);
         }
         self.end_run(walk);
+        if !walk.met.insert(block) {
+            walk.figures.is_unsure = true;
+            let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
+            return self.ask(finding(visit, code));
+        }
         self.step(visit, block, JumpTo::Indirect(levels as u8), walk, local); // at most three
         walk.figures.clusters += 1;
         walk.nodes[levels - 1] += 1;

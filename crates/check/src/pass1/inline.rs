@@ -10,13 +10,13 @@ use crate::tables::{DirBlock, DirFlags, DirInfo, NO_BLOCK};
 use extant_ondisk::extent::{OwnedNode, ROOT_SIZE};
 use extant_ondisk::inode::{self, FileType, InodeFlags};
 use extant_ondisk::xattr::{self, ValueRef};
-use extant_ondisk::{IncompatFeatures, InodeNo};
+use extant_ondisk::{FileBlock, IncompatFeatures, InodeNo};
 
 /// Bytes of inline data in `i_block`.
 const FIRST_PART: u64 = 60;
 
-/// Holes of one directory that are told at once.
-const MAX_MISSING: u32 = 1 << 16;
+/// Holes of one directory that are filled; with more, what follows moves up.
+const MAX_MISSING: u64 = 256;
 
 /// The two parts of inline data: `i_block`, and the attribute's value.
 pub(crate) type InlineContent = ([u8; 60], Vec<u8>);
@@ -105,20 +105,30 @@ impl Check<'_> {
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
         } else if !inode.is_extent_mapped() {
             // The blocks just pushed ascend; what is between them is missing.
-            if (present as u64) < figures.end {
-                let start = local.dir_blocks.len() - present;
+            let start = local.dir_blocks.len() - present;
+            let missing = figures.end.saturating_sub(present as u64);
+            if missing > MAX_MISSING {
+                let blocks = &mut local.dir_blocks[start..];
+                let displaced = (0_u32..).zip(&*blocks).find(|(at, block)| block.at != *at);
+                let (at, block) = displaced.map_or((0, 0), |(at, block)| (at, block.at));
+                let finding = visit
+                    .finding(Code::DirectoryHole)
+                    .found(u64::from(block))
+                    .file_block(FileBlock(u64::from(at)));
+                if self.ask(finding)? {
+                    self.late.lock().close_holes.push(visit.ino);
+                    for (at, block) in (0..).zip(blocks) {
+                        block.at = at;
+                    }
+                }
+            } else if missing > 0 {
                 let mut known: Vec<u32> =
                     local.dir_blocks[start..].iter().map(|block| block.at).collect();
                 known.sort_unstable();
                 let mut known = known.into_iter().peekable();
                 let end = u32::try_from(figures.end).unwrap_or(u32::MAX);
-                let mut missing = 0;
                 for at in 0..end {
-                    if missing == MAX_MISSING {
-                        break; // the next round goes on
-                    }
                     if known.next_if_eq(&at).is_none() {
-                        missing += 1;
                         local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at });
                     }
                 }

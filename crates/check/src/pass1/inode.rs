@@ -66,7 +66,7 @@ impl Check<'_> {
                 return Ok(());
             }
             let dtime = raw.i_dtime.get();
-            if dtime != 0 && dtime < self.geometry.inodes_count {
+            if self.is_orphan_number(dtime) {
                 // Its place in an orphan list that nothing leads to.
                 if self.ask(Finding::new(Code::OrphanListLeftover).inode(ino))? {
                     let now = self.now();
@@ -278,15 +278,23 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Whether a time of deletion is the number of an inode, left over from an orphan list. Where the volume was made or used by a
+    /// clock that had just started, it may be a time all the same.
+    fn is_orphan_number(&self, dtime: u32) -> bool {
+        let numbers = 1..u64::from(self.geometry.inodes_count);
+        let superblock = &self.superblock;
+        let times = [superblock.mkfs_time, superblock.mount_time, superblock.write_time];
+        numbers.contains(&u64::from(dtime)) && !times.iter().any(|time| numbers.contains(time))
+    }
+
     fn check_dtime(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        if visit.inode.dtime == 0
-            || visit.inode.links == 0 && visit.inode.dtime >= self.geometry.inodes_count
-        {
+        let is_orphan_number = self.is_orphan_number(visit.inode.dtime);
+        if visit.inode.dtime == 0 || visit.inode.links == 0 && !is_orphan_number {
             return Ok(());
         }
         let code = if visit.ino == InodeNo::ROOT {
             Code::RootHasDtime
-        } else if visit.inode.dtime < self.geometry.inodes_count {
+        } else if is_orphan_number {
             Code::OrphanListLeftover
         } else {
             Code::InUseWithDtime

@@ -1,8 +1,8 @@
 //! What a repair keeps: the names and contents behind the damage, not only the volume's soundness.
 
-use super::damages::Wish;
+use super::damages::{FREE, Wish};
 use super::hand::{
-    EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, put16, put32,
+    EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16, put32,
 };
 use extant_check::{Answers, Code, Outcome};
 use extant_ondisk::GroupNo;
@@ -148,4 +148,125 @@ fn a_file_keeps_the_blocks_beside_a_part_of_its_map_that_lies_on_metadata() {
     assert!(repair(&image).contains(&Code::MapOnMetadata));
     let hand = Hand::on(&image.path());
     assert_eq!(hand.blocks(hand.find("long")), before);
+}
+
+/// A flag that is lost beside others, on files, directories and links: the magic number says what the map is.
+#[test]
+fn a_map_of_extents_without_its_flag_is_read_as_one() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = EXT4.make();
+    for (path, flags) in [("long", 0x80), ("dir", 0x1000), ("slow", 0x10), ("slow", 0)] {
+        let image = copied(&healthy.path()).expect("a copy");
+        let hand = Hand::on(&image.path());
+        let number = hand.find(path);
+        let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        let blocks = hand.blocks(number);
+        hand.file(path, |record| put32(record, 0x20, flags));
+        drop(hand);
+        let done = repair(&image);
+        assert!(done.contains(&Code::ExtentsFlagMissing), "{path}, {flags:#x}: {done:?}");
+        let hand = Hand::on(&image.path());
+        let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        assert_eq!((after, hand.blocks(number)), (before, blocks), "{path}, {flags:#x}");
+    }
+}
+
+/// A machine whose clock starts in 1970 deletes files at times that are below the number of inodes.
+#[test]
+fn times_of_deletion_by_a_clock_that_had_just_started_are_no_orphans() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = PLAIN.make();
+    let mut hand = Hand::on(&image.path());
+    hand.inode(FREE, |record| {
+        put16(record, 0, 0o100_644);
+        put32(record, 0x14, 600);
+    });
+    drop(hand);
+    let look_now = || look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    assert_eq!(look_now(), [Code::OrphanListLeftover]);
+    hand = Hand::on(&image.path());
+    hand.superblock(|raw| raw.s_mkfs_time.set(500));
+    drop(hand);
+    assert_eq!(look_now(), []);
+    e2fsck_fn(&image.path()).expect("nothing to find");
+}
+
+/// The numbers of free blocks.
+fn free(hand: &mut Hand, count: usize) -> Vec<u64> {
+    hand.free_blocks().iter().flatten().take(count).collect()
+}
+
+/// Trees in which each node leads to the next one with all that it has: walked at every mention they would never end.
+#[test]
+fn what_lies_below_a_node_is_walked_once() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT2.make();
+    let mut hand = Hand::on(&image.path());
+    let data = hand.blocks(hand.find("file"))[0];
+    let nodes = free(&mut hand, 3);
+    for (node, below) in nodes.iter().zip(nodes[1..].iter().chain([&data])) {
+        hand.block(*node, |bytes| {
+            for at in (0..bytes.len()).step_by(4) {
+                put32(bytes, at, *below as u32);
+            }
+        });
+    }
+    hand.file("long", |record| put32(record, 0x28 + 4 * 14, nodes[0] as u32));
+    drop(hand);
+    assert!(repair(&image).contains(&Code::IllegalBlock));
+
+    let image = EXT4.make();
+    let mut hand = Hand::on(&image.path());
+    let nodes = free(&mut hand, 5);
+    let fill = |bytes: &mut [u8], depth: u16, most: u16, below: u64| {
+        let entries = if depth == 0 { 1 } else { most };
+        for (at, value) in [(0, 0xf30a), (2, entries), (4, most), (6, depth)] {
+            put16(bytes, at, value);
+        }
+        for at in 0..usize::from(entries) {
+            // A logical block and a node, or an extent of one block.
+            put32(bytes, 12 + 12 * at, at as u32);
+            put32(bytes, 16 + 12 * at, if depth == 0 { 1 } else { below as u32 });
+            put32(bytes, 20 + 12 * at, if depth == 0 { below as u32 } else { 0 });
+        }
+    };
+    hand.file("long", |record| fill(&mut record[0x28..], 5, 4, nodes[0]));
+    for (depth, node) in (0..5_u16).rev().zip(&nodes) {
+        let below = nodes.get(5 - usize::from(depth)).copied().unwrap_or(nodes[4] + 1);
+        hand.block(*node, |bytes| fill(bytes, depth, 84, below));
+    }
+    drop(hand);
+    assert!(repair(&image).contains(&Code::ExtentNodeInvalid));
+}
+
+/// Thousands of blocks are missing before the last one: it moves up, and nobody fills the hole.
+#[test]
+fn a_wide_hole_of_a_directory_is_closed() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT2.make();
+    let mut hand = Hand::on(&image.path());
+    let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    let blocks = free(&mut hand, 3);
+    for (at, place) in [(0, 200), (1, 10)] {
+        hand.block(blocks[at], |bytes| put32(bytes, place * 4, blocks[at + 1] as u32));
+    }
+    hand.block(blocks[2], |bytes| {
+        let length = bytes.len() as u16;
+        put16(bytes, 4, length);
+    });
+    hand.file("dir", |record| put32(record, 0x28 + 4 * 13, blocks[0] as u32));
+    drop(hand);
+    let done = repair(&image);
+    assert!(done.contains(&Code::DirectoryHole), "{done:?}");
+    let hand = Hand::on(&image.path());
+    let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    assert_eq!(after, before);
 }
