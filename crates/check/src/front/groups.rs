@@ -1,9 +1,11 @@
 //! Group descriptors: whether they can be, and what to put in the place of those that cannot.
 
 use super::Front;
+use super::moved::{TABLES, table_blocks};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::RunSet;
+use extant_layout::groups::leading;
 use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures};
@@ -62,6 +64,7 @@ impl Front<'_> {
         let geometry = self.volume.geometry().clone();
         // Computed only where something is wrong.
         let mut guess: Option<Option<Vec<GroupTables>>> = None;
+        let mut taken: Option<RunSet> = None;
         let mut checksums = Vec::new();
         for group in (0..geometry.groups_count).map(GroupNo) {
             let verdict = self.verify_desc(group);
@@ -80,6 +83,12 @@ impl Front<'_> {
                 let finding = Finding::new(Code::GroupDescInvalid)
                     .group(group)
                     .detail(format!("bad block for {}", bad.join(" and ")));
+                if let Some(taken) = &mut taken {
+                    for table in TABLES {
+                        let start = place(&backup, table).0;
+                        taken.insert(start..start + table_blocks(table, &geometry));
+                    }
+                }
                 let is_accepted = self.ask(finding)?;
                 self.settle(group, is_accepted, |desc| {
                     // Its counts are old, but nearer to the truth than those of a broken one.
@@ -93,8 +102,9 @@ impl Front<'_> {
                 place_tables(&geometry, rules, &RunSet::new()).ok().map(|it| it.groups)
             });
             let tables = tables.as_ref().and_then(|all| all.get(group.0 as usize)).copied();
+            let taken = taken.get_or_insert_with(|| self.tables_in_place());
             for name in &bad {
-                self.replace_place(group, name, tables.as_ref())?;
+                self.replace_place(group, name, tables.as_ref(), taken)?;
             }
         }
         for (group, found, computed) in checksums {
@@ -139,6 +149,22 @@ impl Front<'_> {
         Ok(None)
     }
 
+    /// What the volume has at places where it can be.
+    fn tables_in_place(&self) -> RunSet {
+        let geometry = self.volume.geometry();
+        let mut taken = RunSet::new();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            taken.insert(leading(geometry, group).blocks());
+            let desc = self.desc(group);
+            let bad = bad_places(group, &desc, geometry);
+            for table in TABLES.iter().filter(|table| !bad.contains(table)) {
+                let start = place(&desc, table).0;
+                taken.insert(start..start + table_blocks(table, geometry));
+            }
+        }
+        taken
+    }
+
     /// Without a backup: where the maker of the volume would have put it, if nothing else lies there; for a bitmap, whose
     /// contents can be made anew, else the first block of the group that no table takes.
     fn replace_place(
@@ -146,10 +172,10 @@ impl Front<'_> {
         group: GroupNo,
         name: &str,
         guess: Option<&GroupTables>,
+        taken: &mut RunSet,
     ) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
-        let taken = self.tables_of_others(group, name);
-        let length = if name == "inode table" { u64::from(geometry.itable_blocks()) } else { 1 };
+        let length = table_blocks(name, &geometry);
         let guessed = guess.map(|tables| match name {
             "block bitmap" => tables.block_bitmap,
             "inode bitmap" => tables.inode_bitmap,
@@ -164,6 +190,7 @@ impl Front<'_> {
         let new = guessed.filter(fits).or_else(|| if length == 1 { free() } else { None });
         // Where nothing fits, pass 1 makes a new table: it knows what is free.
         let Some(new) = new else { return Ok(()) };
+        taken.insert(new.0..new.0 + length);
         let finding = Finding::new(Code::GroupTablePlace)
             .group(group)
             .block(place(&self.desc(group), name))

@@ -98,7 +98,7 @@ impl Front<'_> {
     }
 
     /// What the volume has beside one table of one group.
-    pub(super) fn tables_of_others(&self, group: GroupNo, name: &str) -> RunSet {
+    fn tables_of_others(&self, group: GroupNo, name: &str) -> RunSet {
         let geometry = self.volume.geometry();
         let mut taken = RunSet::new();
         for other in (0..geometry.groups_count).map(GroupNo) {
@@ -199,7 +199,7 @@ impl Front<'_> {
     }
 }
 
-fn table_blocks(name: &str, geometry: &Geometry) -> u64 {
+pub(super) fn table_blocks(name: &str, geometry: &Geometry) -> u64 {
     if name == "inode table" { u64::from(geometry.itable_blocks()) } else { 1 }
 }
 

@@ -152,11 +152,15 @@ impl Check<'_> {
                 Some(_) => later.push(name),
             }
         }
+        // Numbers below are taken: a name may stand there a hundred thousand times.
+        let mut free: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         for mut name in later {
-            let other = (0..u32::MAX)
-                .map(|number| mutated(&name.bytes, number))
-                .find(|other| !known.contains_key(&key(other)));
-            let Some(other) = other else { continue };
+            let first = free.entry(key(&mutated(&name.bytes, 0))).or_default();
+            let other = (*first..u32::MAX)
+                .map(|number| (number, mutated(&name.bytes, number)))
+                .find(|(_, other)| !known.contains_key(&key(other)));
+            let Some((number, other)) = other else { continue };
+            *first = number;
             let finding = Finding::new(Code::NameNotUnique)
                 .dir(dir.inode)
                 .inode(name.inode)
