@@ -270,6 +270,7 @@ impl<'a> Check<'a> {
         if self.must_restart() {
             return Ok(());
         }
+        self.fetch_first_bitmaps();
         self.timed(2, Self::pass2)?;
         if self.must_restart() {
             return Ok(());

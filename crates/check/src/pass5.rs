@@ -10,6 +10,7 @@ use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, GroupNo};
 use std::fmt::Write;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Groups that a worker takes at once.
@@ -35,6 +36,7 @@ impl Check<'_> {
         let next = AtomicU32::new(window.start);
         let failed = Mutex::new(None);
         let whole = u64::from(window.end - window.start);
+        let ahead = this.groups_ahead();
         let sums = this.in_parallel(this.shares_of(window), || {
             let mut sums = Sums::default();
             let mut buffers =
@@ -44,6 +46,8 @@ impl Check<'_> {
                 if start >= groups || failed.lock().is_some() {
                     return Ok(sums);
                 }
+                let later = start.saturating_add(ahead);
+                this.fetch_bitmaps(later..groups.min(later.saturating_add(UNIT)));
                 for group in start..groups.min(start.saturating_add(UNIT)) {
                     if let Err(error) = this.check_group(GroupNo(group), &mut sums, &mut buffers) {
                         failed.lock().get_or_insert(error);
@@ -73,8 +77,49 @@ impl Check<'_> {
         self.check_totals(sum)
     }
 
+    /// Groups whose bitmaps are fetched before they are compared: whole units, so that each is asked for once.
+    fn groups_ahead(&self) -> u32 {
+        let bitmaps = self.options.read_ahead / u64::from(self.geometry.block_size);
+        u32::try_from(bitmaps / 2).unwrap_or(u32::MAX) / UNIT * UNIT
+    }
+
+    /// Lets the system fetch the first bitmaps while passes 2 to 4 are at work.
+    pub(crate) fn fetch_first_bitmaps(&self) {
+        let Range { start, end } = self.window.groups;
+        self.fetch_bitmaps(start..end.min(start.saturating_add(self.groups_ahead())));
+    }
+
+    /// Lets the system fetch the bitmaps of some groups, neighbours in one request. A repair reads few of them.
+    fn fetch_bitmaps(&self, groups: Range<u32>) {
+        if self.options.read_ahead == 0 || self.is_repair() || groups.is_empty() {
+            return;
+        }
+        let descs = self.descs.get(groups.start as usize..groups.end as usize).unwrap_or_default();
+        let has_marks = self.geometry.has_uninit_groups();
+        let mut blocks: Vec<u64> = descs
+            .iter()
+            .flat_map(|desc| {
+                [
+                    (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
+                    (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
+                ]
+                .into_iter()
+                .filter(|(_, uninit)| !has_marks || !desc.flags.contains(*uninit))
+                .map(|(block, _)| block)
+            })
+            .filter(|block| self.geometry.contains(*block, 1))
+            .map(|block| block.0)
+            .collect();
+        blocks.sort_unstable();
+        for run in blocks.chunk_by(|one, next| next - one <= 1) {
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
+                self.store.will_need(*first..last + 1);
+            }
+        }
+    }
+
     /// How many threads have enough to do.
-    fn shares_of(&self, window: std::ops::Range<u32>) -> usize {
+    fn shares_of(&self, window: Range<u32>) -> usize {
         let descs = &self.descs[window.start as usize..window.end as usize];
         let is_unused = |desc: &&GroupDesc| desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let unused = descs.iter().filter(is_unused).count();

@@ -83,6 +83,9 @@ impl Check<'_> {
         let this: &Self = self;
         // Pieces that are fetched ahead of the one that is checked.
         let ahead = usize::try_from(self.options.read_ahead / PIECE as u64).unwrap_or(usize::MAX);
+        for piece in pieces.iter().take(ahead) {
+            this.store.will_need(this.blocks_of_piece(piece));
+        }
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let shares = usize::try_from(whole.div_ceil(SHARE)).unwrap_or(usize::MAX);

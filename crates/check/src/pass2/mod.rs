@@ -97,6 +97,7 @@ impl Check<'_> {
         // Whole units, so that each block is asked for once.
         let ahead = self.options.read_ahead / u64::from(self.geometry.block_size) / UNIT as u64;
         let ahead = usize::try_from(ahead).unwrap_or(0).min(MOST_AHEAD) * UNIT;
+        this.fetch_ahead(&blocks, 0..ahead);
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let whole = blocks.len() as u64;
