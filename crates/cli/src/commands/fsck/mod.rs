@@ -312,9 +312,11 @@ impl Run<'_> {
             console.rename(label);
         }
         if self.extended.journal_only {
-            ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
+            let outcomes =
+                ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
             finish_undo(&opened)?;
-            return Ok(0);
+            let summary = Summary { code: 0, ..Summary::of_clean(&superblock, &outcomes) };
+            return self.finish_clean(&console, &summary);
         }
         let now = env.now().seconds.max(0).cast_unsigned();
         let reason = needs_check(&superblock, now);
