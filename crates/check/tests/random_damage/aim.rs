@@ -21,7 +21,7 @@ use super::common::open;
 
 /// A structure, and what its checksum needs to know.
 #[derive(Clone, Copy, Debug)]
-enum Structure {
+pub(super) enum Structure {
     Superblock,
     Desc(GroupNo),
     BlockBitmap(GroupNo),
@@ -41,15 +41,15 @@ enum Structure {
 /// A structure and where it lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    structure: Structure,
-    offset: u64,
-    length: usize,
+    pub(super) structure: Structure,
+    pub(super) offset: u64,
+    pub(super) length: usize,
 }
 
 /// All structures of a healthy volume, each kind by itself, so that rare ones are met as often as others.
 pub(crate) struct Targets {
-    geometry: Geometry,
-    kinds: Vec<Vec<Target>>,
+    pub(super) geometry: Geometry,
+    pub(super) kinds: Vec<Vec<Target>>,
 }
 
 impl Targets {
@@ -256,7 +256,7 @@ pub(crate) fn displace(image: &Path, targets: &Targets, seed: u64) -> String {
 }
 
 impl Target {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self.structure {
             Structure::Inode(number) => format!("inode {number}"),
             Structure::Desc(group) => format!("descriptor {group}"),
@@ -265,7 +265,7 @@ impl Target {
     }
 }
 
-fn seal(bytes: &mut [u8], target: &Target, geometry: &Geometry, device: &dyn Device) {
+pub(super) fn seal(bytes: &mut [u8], target: &Target, geometry: &Geometry, device: &dyn Device) {
     match target.structure {
         Structure::Superblock => {
             if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(bytes) {

@@ -7,6 +7,7 @@
 mod aim;
 #[path = "../common/mod.rs"]
 mod common;
+mod cross;
 mod rich;
 
 use common::{Walker, findings, fsck, open};
@@ -380,4 +381,12 @@ fn structures_in_the_place_of_others_are_repaired() {
         skip!("EXTANT_SLOW=1 tries them");
     }
     rounds(aim::displace);
+}
+
+#[test]
+fn damage_that_looks_sound_is_repaired() {
+    if !is_asked_for() {
+        skip!("EXTANT_SLOW=1 tries it");
+    }
+    rounds(cross::damage);
 }
