@@ -13,6 +13,7 @@ use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
+use std::collections::BTreeSet;
 
 /// Blocks of an inode table that are looked at: inodes are handed out from its front.
 const LOOKED_AT: u64 = 64;
@@ -40,6 +41,15 @@ impl Front<'_> {
             None => place_tables(&geometry, TableRules::default(), &RunSet::new())
                 .map_or_else(|_| Vec::new(), |placed| placed.groups),
         };
+        // A block of the table with a descriptor that cannot be may hold nothing that is one.
+        let mut broken = BTreeSet::new();
+        if backup.is_some() {
+            for group in (0..geometry.groups_count).map(GroupNo) {
+                if !bad_places(group, &self.desc(group), &geometry).is_empty() {
+                    broken.insert(geometry.desc_place(group).0);
+                }
+            }
+        }
         for group in (0..geometry.groups_count).map(GroupNo) {
             let desc = self.desc(group);
             let copy = match guess.get(group.0 as usize) {
@@ -54,6 +64,19 @@ impl Front<'_> {
             let Some(copy) = copy else { continue };
             if !bad_places(group, &desc, &geometry).is_empty() {
                 continue; // judged with the descriptors
+            }
+            let is_other = TABLES.iter().any(|name| place(&desc, name) != place(&copy, name));
+            let is_witnessed = geometry.has_uninit_groups() && self.verify_desc(group).is_ok();
+            if is_other && !is_witnessed && broken.contains(&geometry.desc_place(group).0) {
+                self.facts.needs_passes = true;
+                let detail = "beside another, and not as in the backup".to_owned();
+                let finding = Finding::new(Code::GroupDescInvalid).group(group).detail(detail);
+                let is_accepted = self.ask(finding)?;
+                self.settle(group, is_accepted, |desc| {
+                    *desc = copy;
+                    distrust(desc);
+                });
+                continue;
             }
             for name in TABLES {
                 let (here, there) = (place(&desc, name), place(&copy, name));
