@@ -95,6 +95,8 @@ impl Code {
                 | Self::HurdFiletype
                 | Self::ChecksumFeaturesBoth
                 | Self::ChecksumSeedNeedless
+                | Self::ReservedGdtNeedless
+                | Self::ResizeInodeNotInUse
                 | Self::SpecialImmutable
                 | Self::TimeBeyond
                 | Self::FileTypeMissing

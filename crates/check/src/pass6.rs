@@ -165,6 +165,8 @@ impl Check<'_> {
         let needed = bytes.len().div_ceil(block_len) as u64;
         let old = self.read_map(ino, &inode)?;
         let mut new = old.clone();
+        // What lies behind the end is nobody's, which the next round finds.
+        new.truncate(needed);
         for extent in &mut new.extents {
             extent.is_unwritten = false;
         }

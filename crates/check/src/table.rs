@@ -19,6 +19,8 @@ findings! {
     ChecksumFeaturesBoth: 0, Safe, "metadata_csum supersedes uninit_bg; both feature bits cannot be set simultaneously.", "Fix", true;
     /// Descriptors cannot be reserved at the start and lie in their groups.
     ResizeInodeWithMetaBg: 0, Damage, "Resize_inode and meta_bg features are enabled. Those features are not compatible. Resize inode should be disabled.", "Fix", true;
+    /// Blocks are reserved for descriptors, and no inode owns them.
+    ReservedGdtNeedless: 0, Damage, "Filesystem does not have resize_inode enabled, but s_reserved_gdt_blocks is {found}; should be zero.", "Fix", true;
     /// The Hurd reads no types in entries.
     HurdFiletype: 0, Damage, "The Hurd does not support the filetype feature.", "Clear", true;
     /// The volume is older than UUIDs.
@@ -113,6 +115,8 @@ findings! {
     RootHasDtime: 1, Safe, "Root inode has dtime set (probably due to old mke2fs).", "Fix", true;
     /// A reserved inode is of a type that it cannot be.
     ReservedInodeMode: 1, Damage, "Reserved inode {inode} has invalid mode.", "Clear", true;
+    /// The resize inode has content, and the volume has no such feature.
+    ResizeInodeNotInUse: 1, Damage, "Resize_inode not enabled, but the resize inode is non-zero.", "Clear", true;
     /// A deleted inode has no time of deletion.
     DeletedWithoutDtime: 1, Safe, "Deleted inode {inode} has zero dtime.", "Fix", true;
     /// An inode in use has a time of deletion.
@@ -200,6 +204,8 @@ findings! {
     ExtentNodeInvalid: 1, Damage, "Inode {inode} has an invalid extent node (blk {block}, lblk {file_block}).", "Clear", true;
     /// A node of an extent tree is sound but for its checksum.
     ExtentNodeChecksum: 1, Safe, "Inode {inode} extent block passes checks, but checksum does not match extent (block {block}).", "Fix", true;
+    /// A header of an extent tree says room for fewer entries than there is.
+    ExtentHeaderLimit: 1, Damage, "Inode {inode} has an extent header for {found} entries where {expected} have room.", "Fix", true;
     /// An extent leads off the volume.
     ExtentInvalidStart: 1, Damage, "Inode {inode} has an invalid extent (logical block {file_block}, invalid physical block {block}, len {found}).", "Clear", true;
     /// An extent ends off the volume or past the largest file.

@@ -93,6 +93,12 @@ impl Front<'_> {
                 raw.s_reserved_gdt_blocks.set(0);
             })?;
         }
+        let raw = &self.volume.raw;
+        let reserved = raw.s_reserved_gdt_blocks.get();
+        if reserved != 0 && !raw.features().compat.contains(CompatFeatures::RESIZE_INODE) {
+            let finding = Finding::new(Code::ReservedGdtNeedless).found(u64::from(reserved));
+            self.change(finding, |raw| raw.s_reserved_gdt_blocks.set(0))?;
+        }
         if self.volume.raw.s_creator_os.get() == HURD
             && incompat.contains(IncompatFeatures::FILETYPE)
         {

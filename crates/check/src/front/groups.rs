@@ -208,13 +208,17 @@ impl Front<'_> {
     fn check_no_uninit(&mut self, geometry: &Geometry) -> Result<(), CheckError> {
         let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
         for group in (0..geometry.groups_count).map(GroupNo) {
-            if !self.desc(group).flags.intersects(uninit) {
+            let desc = self.desc(group);
+            if !desc.flags.intersects(uninit) && desc.itable_unused == 0 {
                 continue;
             }
             let is_accepted =
                 self.ask(Finding::new(Code::GroupUninitWithoutFeature).group(group))?;
             self.facts.needs_passes = true;
-            self.settle(group, is_accepted, |desc| desc.flags -= uninit);
+            self.settle(group, is_accepted, |desc| {
+                desc.flags -= uninit;
+                desc.itable_unused = 0;
+            });
         }
         Ok(())
     }

@@ -225,7 +225,17 @@ impl Front<'_> {
     fn check_journal_superblock(&mut self, found: &Place) -> Result<(), OpenError> {
         let device = self.volume.device().clone();
         let log = Log { device: &*device, place: &found.place };
-        match log.superblock() {
+        let read = log.superblock();
+        if read.as_ref().is_ok_and(|(_, superblock)| superblock.users.len() > 1)
+            && let Some(cleared) = self.without_users(found)?
+        {
+            if self.ask(Finding::new(Code::JournalV1Fields))? {
+                self.write_journal_superblock(found, &cleared)?;
+                return self.check_journal_superblock(found);
+            }
+            return Ok(());
+        }
+        match read {
             Ok((raw, superblock)) => {
                 if !superblock.is_v2
                     && raw.as_bytes()[V2_FIELDS_AT..].iter().any(|byte| *byte != 0)

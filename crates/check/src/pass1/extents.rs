@@ -8,10 +8,12 @@ use crate::report::JumpTo;
 use crate::store::CheckError;
 use crate::tables::{DirBlock, Kind};
 use extant_ondisk::extent::{
-    self, Extent, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentIndex, capacity,
+    self, Extent, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentHeader, RawExtentIndex,
+    capacity,
 };
 use extant_ondisk::{BlockNo, InodeNo, MAX_FILE_BLOCKS};
 use std::collections::BTreeSet;
+use zerocopy::FromBytes;
 
 /// Directories end here: the kernel keeps their size in 31 bits, with large_dir in more.
 pub(super) const MAX_DIR_BYTES: u64 = 1 << 31;
@@ -65,6 +67,7 @@ impl Check<'_> {
             return Ok(MapFigures { is_unsure: true, ..MapFigures::default() });
         };
         walk.figures.depth = node.depth();
+        walk.figures.rebuild |= self.has_narrow_header(&root, &walk)?;
         self.walk_node(node, &NodeLimits::ROOT, &mut walk, local)?;
         if walk.is_cut && walk.extents == 0 {
             // Nothing is left of the file.
@@ -79,6 +82,22 @@ impl Check<'_> {
             visit.dirty = true;
         }
         Ok(figures)
+    }
+
+    /// Whether a header says that a node has room for fewer entries than any writer makes it for, and that is accepted as a flaw.
+    fn has_narrow_header(&self, node: &[u8], walk: &Walk) -> Result<bool, CheckError> {
+        // Some have left room for a checksum or two.
+        const SPARE: u16 = 2;
+        let room = capacity(node.len());
+        let limit = match RawExtentHeader::ref_from_prefix(node) {
+            Ok((header, _)) => header.eh_max.get(),
+            Err(_) => return Ok(false),
+        };
+        if limit.saturating_add(SPARE) >= room {
+            return Ok(false);
+        }
+        let finding = Finding::new(Code::ExtentHeaderLimit).inode(walk.owner.inode);
+        self.ask(finding.found(u64::from(limit)).expected(u64::from(room)))
     }
 
     /// Logical blocks of the largest directory.
@@ -189,6 +208,7 @@ impl Check<'_> {
                 .expected(first);
             walk.figures.rebuild |= self.ask(finding)?;
         }
+        walk.figures.rebuild |= self.has_narrow_header(&bytes, walk)?;
         let before = walk.figures.rebuild;
         self.walk_node(node, &below_limits, walk, local)?;
         if sum_is_wrong && before == walk.figures.rebuild {

@@ -157,8 +157,10 @@ impl Check<'_> {
         if !self.has_resize_inode() {
             let has_content =
                 inode.links > 0 || inode.blocks > 0 || inode.i_block.iter().any(|byte| *byte != 0);
-            if has_content && self.ask(visit.finding(Code::ReservedInodeMode))? {
+            if has_content && self.ask(visit.finding(Code::ResizeInodeNotInUse))? {
                 self.zero_inode(visit)?;
+            } else if has_content {
+                self.claim_resize_blocks(inode)?;
             }
             return Ok(true);
         }
@@ -168,6 +170,18 @@ impl Check<'_> {
             self.blocks.claim(cluster..cluster + 1, &self.budget);
         }
         Ok(true)
+    }
+
+    /// As long as it stands, what it maps is in use.
+    fn claim_resize_blocks(&self, inode: &Inode) -> Result<(), CheckError> {
+        let map = self.read_map(InodeNo::RESIZE, inode)?;
+        for block in map.nodes.iter().copied().chain(map.blocks().map(|(_, block)| block)) {
+            let cluster = self.blocks.cluster_of(block);
+            if !self.blocks.is_system(cluster) {
+                self.blocks.claim(cluster.0..cluster.0 + 1, &self.budget);
+            }
+        }
+        Ok(())
     }
 
     /// The reserved descriptor blocks of group 0, and for each those of the backups.

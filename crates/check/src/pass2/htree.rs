@@ -22,6 +22,9 @@ const SHARE: usize = 4096;
 
 /// `reserved_zero` of an index's root: behind the records of `.` and `..`.
 const ROOT_RESERVED: std::ops::Range<usize> = 24..28;
+/// `unused_flags` of an index's root, and the flag of what no reader knows.
+const ROOT_FLAGS: usize = 31;
+const UNKNOWN_FORM: u8 = 1;
 
 /// The entries of an index block: hash, whether it continues the one before, logical block below.
 type Entries = Vec<(u32, bool, u32)>;
@@ -143,6 +146,9 @@ impl Check<'_> {
                     }
                     if bytes.get(ROOT_RESERVED).is_some_and(|field| field != [0; 4]) {
                         index.flaw = Some((Code::HtreeInvalid, "the root has a reserved field"));
+                    }
+                    if bytes.get(ROOT_FLAGS).is_some_and(|flags| flags & UNKNOWN_FORM != 0) {
+                        index.flaw = Some((Code::HtreeInvalid, "the root has an unknown flag"));
                     }
                     if sum_is_wrong {
                         index.flaw = Some((Code::HtreeRootChecksum, ""));

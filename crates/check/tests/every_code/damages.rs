@@ -5,7 +5,9 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures};
 
-use super::hand::{Base, EXT2, EXT4, Hand, MARKS, MMP, PLAIN, PROJECT, QUOTA, flag, put16, put32};
+use super::hand::{
+    BIGALLOC, Base, EXT2, EXT4, Hand, MARKS, MMP, PLAIN, PROJECT, QUOTA, flag, put16, put32,
+};
 
 pub(crate) struct Damage {
     pub(crate) code: Code,
@@ -75,6 +77,15 @@ pub(crate) const DAMAGES: &[Damage] = &[
     }),
     on(Code::ReservedBlocksTooMany, EXT4, |hand| {
         hand.superblock(|raw| raw.s_r_blocks_count_lo.set(16_000));
+    }),
+    on(Code::ReservedGdtNeedless, BIGALLOC, |hand| {
+        hand.superblock(|raw| raw.s_reserved_gdt_blocks.set(1));
+    }),
+    with(Code::ResizeInodeNotInUse, EXT4, &[Code::ReservedGdtNeedless], |hand| {
+        hand.superblock(|raw| compat(raw, CompatFeatures::RESIZE_INODE, false));
+    }),
+    on(Code::ExtentHeaderLimit, EXT4, |hand| {
+        hand.file("long", |record| put16(record, 0x2c, 1));
     }),
     on(Code::UuidMissing, PLAIN, |hand| hand.superblock(|raw| raw.s_uuid = [0; 16])),
     on(Code::QuotaInodeBad, EXT4, |hand| hand.superblock(|raw| raw.s_usr_quota_inum.set(14))),

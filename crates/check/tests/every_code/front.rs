@@ -94,22 +94,12 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::MmpMagic, MMP, |hand| {
         hand.block(hand.volume.raw.s_mmp_block.get(), |bytes| bytes[0] ^= 0xff);
     }),
-    with(
-        Code::ResizeInodeWithMetaBg,
-        EXT4,
-        &[
-            Code::ReservedInodeMode,
-            Code::BlockBitmapWrong,
-            Code::GroupFreeBlocksWrong,
-            Code::FreeBlocksTotalWrong,
-        ],
-        |hand| {
-            hand.superblock(|raw| {
-                incompat(raw, IncompatFeatures::META_BG, true);
-                raw.s_first_meta_bg.set(1);
-            });
-        },
-    ),
+    with(Code::ResizeInodeWithMetaBg, EXT4, &[Code::ResizeInodeNotInUse], |hand| {
+        hand.superblock(|raw| {
+            incompat(raw, IncompatFeatures::META_BG, true);
+            raw.s_first_meta_bg.set(1);
+        });
+    }),
     on(Code::HurdFiletype, PLAIN, |hand| hand.superblock(|raw| raw.s_creator_os.set(1))),
     with(
         Code::GroupDescInvalid,

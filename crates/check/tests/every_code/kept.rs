@@ -1,6 +1,6 @@
 //! What a repair keeps: the names and contents behind the damage, not only the volume's soundness.
 
-use super::damages::{FREE, Wish};
+use super::damages::{FREE, Wish, ro_compat};
 use super::hand::{
     EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16, put32,
 };
@@ -266,6 +266,43 @@ fn a_wide_hole_of_a_directory_is_closed() {
     drop(hand);
     let done = repair(&image);
     assert!(done.contains(&Code::DirectoryHole), "{done:?}");
+    let hand = Hand::on(&image.path());
+    let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    assert_eq!(after, before);
+}
+
+/// A directory that once had more subdirectories than can be counted, on a volume that lost the feature for that.
+#[test]
+fn a_count_of_links_that_was_given_up_is_sound() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let mut hand = Hand::on(&image.path());
+    hand.superblock(|raw| ro_compat(raw, extant_ondisk::RoCompatFeatures::DIR_NLINK, false));
+    hand.file("dir", |record| put16(record, 0x1a, 1));
+    drop(hand);
+    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    e2fsck_fn(&image.path()).expect("nothing to find");
+}
+
+/// Another block lies on the descriptors, and some of what it holds could be places: without checksums all come from the backup.
+#[test]
+fn descriptors_beside_one_that_cannot_be_come_from_the_backup() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = PLAIN.make();
+    let mut hand = Hand::on(&image.path());
+    let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+    hand.desc(0, |desc| desc.inode_table.0 = 0);
+    hand.desc(1, |desc| {
+        desc.inode_table.0 -= 1;
+        desc.block_bitmap.0 = 20;
+    });
+    drop(hand);
+    let done = repair(&image);
+    assert!(!done.contains(&Code::GroupTableMoved), "{done:?}");
     let hand = Hand::on(&image.path());
     let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
     assert_eq!(after, before);

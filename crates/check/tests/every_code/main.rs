@@ -20,6 +20,7 @@ use hand::{Base, Hand, device, fsck, look};
 const SILENT: &[Code] = &[
     Code::ChecksumFeaturesBoth,
     Code::ChecksumSeedNeedless,
+    Code::ResizeInodeNotInUse,
     Code::UuidMissing,
     Code::ExtraIsizeBad,
     Code::TimeInFuture,
