@@ -189,7 +189,26 @@ fn fields_of_the_superblock_are_those_of_tune2fs() {
             "-U 11111111-2222-3333-4444-555555555555",
             "-U clear",
             "-U bogus",
+            "-U 11111111222233334444555555555555",
             "-j",
+            // C's bases, the limits of counts, letters of either case.
+            "-c 0x10 -C 010 -i 0x10",
+            "-i 010d",
+            "-c 16000 -C 16000",
+            "-c 16001",
+            "-C 16001",
+            "-c 65535",
+            "-o ACL,^USER_XATTR",
+            "-o -acl",
+            "-i -1",
+            "-m -1",
+            "-r -1",
+            "-r 0x10",
+            "-T 2020010203",
+            "-T 20200102030405",
+            "-E stride=0x10,stripe-width=64",
+            "-E ^test_fs",
+            "-M /mnt -L 0123456789abcdefXYZ",
         ],
     );
 }
@@ -257,6 +276,52 @@ fn features_of_an_ext2_volume_change_as_with_tune2fs() {
             "-Q bogus",
         ],
     );
+}
+
+/// One option says how another is done.
+#[test]
+fn options_that_go_together_do_what_tune2fs_does() {
+    if let Some(why) = needed() {
+        return skipped(why);
+    }
+    let plain = base("ext4", &DEFAULT).expect("mke2fs makes it");
+    compare(
+        &plain,
+        &[
+            "-O ^has_journal -j",
+            "-O ^has_journal -J size=8",
+            "-O project,quota -Q prjquota",
+            "-O quota -Q usrquota",
+            "-O quota -Q ^usrquota",
+            "-Q usrquota,^usrquota",
+            "-Q usrquota -O ^quota",
+            "-E encoding=utf8,encoding_flags=strict -L folded",
+        ],
+    );
+    let stable = base("stable", &["-t", "ext4", "-O", "orphan_file,stable_inodes"]);
+    compare(
+        &stable.expect("mke2fs makes it"),
+        &[
+            "-E orphan_file_size=64",
+            "-O orphan_file -E orphan_file_size=8",
+            "-E orphan_file_size=x",
+            "-O ^metadata_csum -U random",
+        ],
+    );
+    let small = base("small", &["-t", "ext2", "-b", "1024", "-I", "128"]);
+    compare(&small.expect("mke2fs makes it"), &["-Q usrquota,grpquota,prjquota", "-O project"]);
+}
+
+/// What is refused in the end was not begun: an encoding that is there already stays.
+#[test]
+fn an_encoding_is_set_once() {
+    let Ok(image) = TempImage::by_mke2fs(64 << 20, &DEFAULT) else { return skipped("mke2fs") };
+    let (is_done, said) = tuned(&image.path(), &["-E", "encoding=utf8"]);
+    assert!(is_done, "{said}");
+    let before = std::fs::read(image.path()).expect("readable");
+    let (is_done, said) = tuned(&image.path(), &["-E", "encoding=utf8,encoding_flags=strict"]);
+    assert!(!is_done && said.contains("encoding"), "{said}");
+    assert_eq!(std::fs::read(image.path()).expect("readable"), before);
 }
 
 /// Every feature that tune2fs(8) names, and those that it refuses.

@@ -30,64 +30,64 @@ pub(crate) struct Args {
     #[arg(short = 'C', value_name = "COUNT", allow_hyphen_values = true)]
     mount_count: Option<OsString>,
     /// What the kernel does on an error: continue, remount-ro, panic
-    #[arg(short = 'e', value_name = "BEHAVIOR")]
+    #[arg(short = 'e', value_name = "BEHAVIOR", allow_hyphen_values = true)]
     errors: Option<OsString>,
     /// Extended options, separated by commas
-    #[arg(short = 'E', value_name = "OPTIONS")]
+    #[arg(short = 'E', value_name = "OPTIONS", allow_hyphen_values = true)]
     extended: Vec<OsString>,
     /// Even so; twice: without replaying the journal
     #[arg(short, action = clap::ArgAction::Count)]
     force: u8,
     /// The group that may use the reserved blocks
-    #[arg(short = 'g', value_name = "GROUP")]
+    #[arg(short = 'g', value_name = "GROUP", allow_hyphen_values = true)]
     reserved_gid: Option<OsString>,
     /// Time between checks: days, or with d, w, m
-    #[arg(short = 'i', value_name = "INTERVAL")]
+    #[arg(short = 'i', value_name = "INTERVAL", allow_hyphen_values = true)]
     interval: Option<OsString>,
     /// Another inode size: refused, inode tables do not grow in place
-    #[arg(short = 'I', value_name = "BYTES")]
+    #[arg(short = 'I', value_name = "BYTES", allow_hyphen_values = true)]
     inode_size: Option<OsString>,
     /// Add a journal
     #[arg(short = 'j')]
     journal: bool,
     /// The journal: size=MiB, fast_commit_size=KiB, location=BLOCK
-    #[arg(short = 'J', value_name = "OPTIONS")]
+    #[arg(short = 'J', value_name = "OPTIONS", allow_hyphen_values = true)]
     journal_options: Vec<OsString>,
     /// Show the superblock
     #[arg(short)]
     list: bool,
     /// The volume's label
-    #[arg(short = 'L', value_name = "LABEL")]
+    #[arg(short = 'L', value_name = "LABEL", allow_hyphen_values = true)]
     label: Option<OsString>,
     /// Per cent of the blocks reserved for root
-    #[arg(short = 'm', value_name = "PER CENT")]
+    #[arg(short = 'm', value_name = "PER CENT", allow_hyphen_values = true)]
     reserved_ratio: Option<OsString>,
     /// Where it was last mounted
-    #[arg(short = 'M', value_name = "DIR")]
+    #[arg(short = 'M', value_name = "DIR", allow_hyphen_values = true)]
     last_mounted: Option<OsString>,
     /// Mount options on, or with ^ off, separated by commas
-    #[arg(short = 'o', value_name = "OPTIONS")]
+    #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     mount_options: Vec<OsString>,
     /// Features on, or with ^ off, separated by commas
-    #[arg(short = 'O', value_name = "FEATURES")]
+    #[arg(short = 'O', value_name = "FEATURES", allow_hyphen_values = true)]
     features: Vec<OsString>,
     /// Quota files on, or with ^ off: usrquota, grpquota, prjquota
-    #[arg(short = 'Q', value_name = "QUOTAS")]
+    #[arg(short = 'Q', value_name = "QUOTAS", allow_hyphen_values = true)]
     quota: Vec<OsString>,
     /// Blocks reserved for root
-    #[arg(short = 'r', value_name = "BLOCKS")]
+    #[arg(short = 'r', value_name = "BLOCKS", allow_hyphen_values = true)]
     reserved_blocks: Option<OsString>,
     /// The old way to ask for sparse_super
     #[arg(short = 's', value_name = "0|1", hide = true)]
     sparse_super: Option<OsString>,
     /// When it was last checked: now, or YYYYMMDD in UTC, with HH, HHMM or HHMMSS behind it
-    #[arg(short = 'T', value_name = "TIME")]
+    #[arg(short = 'T', value_name = "TIME", allow_hyphen_values = true)]
     last_check: Option<OsString>,
     /// The user who may use the reserved blocks
-    #[arg(short = 'u', value_name = "USER")]
+    #[arg(short = 'u', value_name = "USER", allow_hyphen_values = true)]
     reserved_uid: Option<OsString>,
     /// The volume's UUID, or random, time, clear
-    #[arg(short = 'U', value_name = "UUID")]
+    #[arg(short = 'U', value_name = "UUID", allow_hyphen_values = true)]
     uuid: Option<OsString>,
     /// The version
     #[arg(short = 'V')]

@@ -101,9 +101,10 @@ impl UuidChoice {
             "random" => Ok(Self::Random),
             "time" => Ok(Self::Time),
             "clear" | "null" => Ok(Self::Clear),
+            // In one form only: other forms name the same UUID, but not to other programs.
             text => match uuid::Uuid::try_parse(text) {
-                Ok(uuid) => Ok(Self::Given(uuid)),
-                Err(_) => Err(invalid(format!("could not parse UUID: {text}"))),
+                Ok(uuid) if text.len() == uuid::fmt::Hyphenated::LENGTH => Ok(Self::Given(uuid)),
+                _ => Err(invalid(format!("could not parse UUID: {text}"))),
             },
         }
     }

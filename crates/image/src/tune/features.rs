@@ -70,6 +70,10 @@ fn clearable() -> Features {
 struct Wanted {
     features: Features,
     cleared: Features,
+    /// The journal goes, and another one comes.
+    new_journal: bool,
+    /// The same of the orphan file.
+    new_orphan_file: bool,
 }
 
 fn compat(feature: CompatFeatures) -> Features {
@@ -94,7 +98,12 @@ fn refuse(verb: &str, feature: Features) -> TuneError {
 impl Tune<'_> {
     fn wanted(&self) -> Result<Wanted, TuneError> {
         let now = self.features();
-        let mut wanted = Wanted { features: now, cleared: Features::default() };
+        let mut wanted = Wanted {
+            features: now,
+            cleared: Features::default(),
+            new_journal: false,
+            new_orphan_file: false,
+        };
         for edit in edits(self.request.features.as_deref().unwrap_or_default())? {
             match edit {
                 Edit::Set(feature) if settable().contains(feature) => {
@@ -124,15 +133,25 @@ impl Tune<'_> {
             }
         }
         if self.request.journal.wanted {
-            if now.compat.contains(CompatFeatures::HAS_JOURNAL) {
+            let has_journal = now.compat.contains(CompatFeatures::HAS_JOURNAL);
+            wanted.new_journal =
+                has_journal && wanted.cleared.compat.contains(CompatFeatures::HAS_JOURNAL);
+            if has_journal && !wanted.new_journal {
                 return Err(TuneError::invalid("The filesystem already has a journal."));
             }
             wanted.features = wanted.features.union(compat(CompatFeatures::HAS_JOURNAL));
         }
         if self.request.extended.encoding.is_some() {
+            if now.incompat.contains(IncompatFeatures::CASEFOLD) {
+                return Err(TuneError::invalid(
+                    "Cannot alter existing encoding: the casefold feature is set already.",
+                ));
+            }
             wanted.features = wanted.features.union(incompat(IncompatFeatures::CASEFOLD));
         }
         if self.request.extended.orphan_file_size.is_some() {
+            wanted.new_orphan_file = now.compat.contains(CompatFeatures::ORPHAN_FILE)
+                && !wanted.cleared.compat.contains(CompatFeatures::ORPHAN_FILE);
             wanted.features = wanted.features.union(compat(CompatFeatures::ORPHAN_FILE));
         }
         Ok(wanted)
@@ -142,11 +161,21 @@ impl Tune<'_> {
     pub(super) fn edit_features(&mut self) -> Result<(), TuneError> {
         let wanted = self.wanted()?;
         let now = self.features();
-        if wanted.features == now {
+        let (mut on, mut off) = (wanted.features.difference(now), now.difference(wanted.features));
+        self.check_before(&on, &off)?;
+        if wanted.features == now && !wanted.new_journal && !wanted.new_orphan_file {
             return Ok(());
         }
-        let (on, off) = (wanted.features.difference(now), now.difference(wanted.features));
-        self.check_before(&on, &off)?;
+        if wanted.new_orphan_file {
+            off.compat |= CompatFeatures::ORPHAN_FILE;
+            on.compat |= CompatFeatures::ORPHAN_FILE;
+        }
+        if wanted.new_journal {
+            off.compat |= CompatFeatures::HAS_JOURNAL;
+            // The orphan file goes with the journal that it rests on.
+            let both = CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
+            on.compat |= wanted.features.compat & both;
+        }
         if on != Features::default() {
             self.upgrade_revision()?;
         }
@@ -156,6 +185,10 @@ impl Tune<'_> {
     }
 
     fn check_before(&self, on: &Features, off: &Features) -> Result<(), TuneError> {
+        self.orphan_file_size()?;
+        if self.request.uuid.is_some() {
+            self.need_free_uuid()?;
+        }
         let has_csum_after = self.features().ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
             && !off.ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
             || on.ro_compat.contains(RoCompatFeatures::METADATA_CSUM);
@@ -168,7 +201,8 @@ impl Tune<'_> {
         if off.incompat.contains(IncompatFeatures::FLEX_BG) {
             self.need_own_tables()?;
         }
-        if on.ro_compat.contains(RoCompatFeatures::PROJECT)
+        let is_for_projects = self.quota_words()?.contains(&(QuotaKind::Project, true));
+        if (on.ro_compat.contains(RoCompatFeatures::PROJECT) || is_for_projects)
             && self.volume.geometry().inode_size <= 128
         {
             return Err(TuneError::invalid("Cannot enable project feature; inode size too small."));
@@ -327,13 +361,15 @@ impl Tune<'_> {
         if on.incompat.contains(IncompatFeatures::MMP) {
             self.add_mmp()?;
         }
-        if on.ro_compat.contains(RoCompatFeatures::QUOTA) {
+        // Where -Q says which quotas there are, the feature comes with them.
+        let is_said = self.request.quota.is_some();
+        if on.ro_compat.contains(RoCompatFeatures::QUOTA) && !is_said {
             self.add_quota(QuotaKind::User)?;
             self.add_quota(QuotaKind::Group)?;
         }
         let has_project = self.features().ro_compat.contains(RoCompatFeatures::PROJECT);
         if on.ro_compat.contains(RoCompatFeatures::PROJECT)
-            || (on.ro_compat.contains(RoCompatFeatures::QUOTA) && has_project)
+            || (on.ro_compat.contains(RoCompatFeatures::QUOTA) && has_project && !is_said)
         {
             self.add_quota(QuotaKind::Project)?;
         }

@@ -144,7 +144,7 @@ impl Tune<'_> {
                 Some(name) => (name, true),
                 None => (word.strip_prefix('+').unwrap_or(word), false),
             };
-            let flag = mount_option(name)
+            let flag = mount_option(&name.to_ascii_lowercase())
                 .ok_or_else(|| TuneError::invalid(format!("Invalid mount option set: {list}")))?;
             if modes.contains(flag) {
                 options -= modes;
@@ -192,16 +192,22 @@ impl Tune<'_> {
         Ok(())
     }
 
-    /// `-U`: where checksums start from the UUID, all of them are written anew.
-    pub(super) fn set_uuid(&mut self) -> Result<(), TuneError> {
-        let Some(choice) = self.request.uuid else { return Ok(()) };
-        let features = self.features();
-        if features.compat.contains(extant_ondisk::CompatFeatures::STABLE_INODES) {
+    /// Where inodes are stable, so is the UUID.
+    pub(super) fn need_free_uuid(&self) -> Result<(), TuneError> {
+        if self.features().compat.contains(extant_ondisk::CompatFeatures::STABLE_INODES) {
             return Err(TuneError::invalid(
                 "Cannot change the UUID of this filesystem because it has the stable_inodes \
                  feature flag.",
             ));
         }
+        Ok(())
+    }
+
+    /// `-U`: where checksums start from the UUID, all of them are written anew.
+    pub(super) fn set_uuid(&mut self) -> Result<(), TuneError> {
+        let Some(choice) = self.request.uuid else { return Ok(()) };
+        let features = self.features();
+        self.need_free_uuid()?;
         let uuid = match choice {
             UuidChoice::Random => random_uuid()?,
             UuidChoice::Time => time_uuid()?,

@@ -121,6 +121,17 @@ impl Tune<'_> {
         Ok(self.volume.write(first, &bytes)?)
     }
 
+    /// Blocks that are asked for.
+    pub(super) fn orphan_file_size(&self) -> Result<Option<u64>, TuneError> {
+        let text = self.request.extended.orphan_file_size.as_deref();
+        let size = text.map(|text| {
+            numbers::size(text, self.volume.geometry().block_size)
+                .filter(|blocks| *blocks > 0)
+                .ok_or_else(|| TuneError::invalid(format!("Invalid size of orphan file {text}")))
+        });
+        size.transpose()
+    }
+
     pub(super) fn add_orphan_file(&mut self) -> Result<(), TuneError> {
         if !self.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
             return Err(TuneError::invalid(
@@ -129,12 +140,7 @@ impl Tune<'_> {
         }
         self.need_sound_volume("adding an orphan file")?;
         let geometry = self.volume.geometry().clone();
-        let asked = self.request.extended.orphan_file_size.as_deref().map(|text| {
-            numbers::size(text, geometry.block_size)
-                .filter(|blocks| *blocks > 0)
-                .ok_or_else(|| TuneError::invalid(format!("Invalid size of orphan file {text}")))
-        });
-        let blocks = journal::orphan_file_blocks(asked.transpose()?, geometry.blocks_count);
+        let blocks = journal::orphan_file_blocks(self.orphan_file_size()?, geometry.blocks_count);
         let size = u64::from(blocks) * u64::from(geometry.block_size);
         let number = self.volume.take_inode()?;
         let goal = geometry.first_data_block;
@@ -179,7 +185,20 @@ impl Tune<'_> {
 
     /// `-Q`: files made and removed; the feature follows them.
     pub(super) fn edit_quotas(&mut self) -> Result<(), TuneError> {
-        let Some(list) = &self.request.quota else { return Ok(()) };
+        for (kind, is_on) in self.quota_words()? {
+            if is_on {
+                self.add_quota(kind)?;
+            } else {
+                self.remove_quota(kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `-Q` says: each quota, and whether it is to be.
+    pub(super) fn quota_words(&self) -> Result<Vec<(QuotaKind, bool)>, TuneError> {
+        let list = self.request.quota.as_deref().unwrap_or_default();
+        let mut words = Vec::new();
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let (name, clear) = match word.strip_prefix('^') {
                 Some(name) => (name, true),
@@ -196,13 +215,9 @@ impl Tune<'_> {
                     )));
                 }
             };
-            if clear {
-                self.remove_quota(kind)?;
-            } else {
-                self.add_quota(kind)?;
-            }
+            words.push((kind, !clear));
         }
-        Ok(())
+        Ok(words)
     }
 
     fn quota_inode(&self, kind: QuotaKind) -> Option<InodeNo> {

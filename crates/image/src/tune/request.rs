@@ -127,11 +127,8 @@ impl Request {
     fn set_text(&mut self, letter: char, text: &str, now: u64) -> Result<(), TuneError> {
         match letter {
             'c' => self.max_mounts = Some(max_mounts(text)?),
-            'C' => match text.parse::<i32>() {
-                // As the field has it: -1 is 65,535.
-                Ok(count @ -1..=65_535) => self.mount_count = Some(count as u16),
-                _ => return bad("mounts count", text),
-            },
+            // As the field has it: -1 is 65,535.
+            'C' => self.mount_count = Some(count(text)? as u16),
             'e' => match error_policy(text) {
                 Some(policy) => self.errors = Some(policy),
                 None => return bad("error behavior", text),
@@ -212,8 +209,16 @@ fn max_mounts(text: &str) -> Result<MaxMounts, TuneError> {
     if text == "random" {
         return Ok(MaxMounts::Random);
     }
-    match text.parse() {
-        Ok(count @ -1..=65_535) => Ok(MaxMounts::Count(count)),
+    count(text).map(MaxMounts::Count)
+}
+
+/// Mounts, in C's bases, as far as tune2fs counts; -1 for none.
+fn count(text: &str) -> Result<i32, TuneError> {
+    const MOST: u64 = 16_000;
+    match numbers::number(text) {
+        _ if text == "-1" => Ok(-1),
+        // Below 2^14.
+        Some(count @ 0..=MOST) => Ok(count as i32),
         _ => bad("mounts count", text),
     }
 }
@@ -221,7 +226,9 @@ fn max_mounts(text: &str) -> Result<MaxMounts, TuneError> {
 /// Days, or a number with a unit: d, w, m (of 30 days), and as old versions took them, s.
 fn interval(text: &str) -> Result<u32, TuneError> {
     const DAY: u64 = 86_400;
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    // The letters of a hexadecimal number are digits.
+    let is_letter = |letter: char| letter.is_ascii_alphabetic();
+    let digits = if text.starts_with("0x") { text } else { text.trim_end_matches(is_letter) };
     let unit = match &text[digits.len()..] {
         "s" => 1,
         "" | "d" => DAY,
@@ -229,7 +236,7 @@ fn interval(text: &str) -> Result<u32, TuneError> {
         "m" => 30 * DAY,
         _ => return bad("interval", text),
     };
-    let seconds = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(unit));
+    let seconds = numbers::number(digits).and_then(|count| count.checked_mul(unit));
     match seconds.and_then(|seconds| u32::try_from(seconds).ok()) {
         Some(seconds) => Ok(seconds),
         None => bad("interval", text),
