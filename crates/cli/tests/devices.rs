@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use common::extant;
 use extant_testkit::{Scratch, Tool, e2fsck_fn, skip, tool};
@@ -118,6 +119,38 @@ fn a_luks_container_is_used_like_any_image() {
         e2fsck_fn(&luks.deciphered()).unwrap();
         assert_eq!(fs::metadata(&luks.image).unwrap().len(), size, "it keeps its size");
     }
+}
+
+/// What comes through a pipe comes once, as what somebody types should.
+#[test]
+fn a_key_is_asked_for_once() {
+    let luks = match Luks::new("") {
+        Ok(luks) => luks,
+        Err(why) => skip!("{why}"),
+    };
+    let tree = source(&luks.scratch).display().to_string();
+    let url = format!("crypt:{}?key-fd=0", luks.image.display());
+    let given = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+        command.args(words.split(' ').map(|word| word.replace('@', &url)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&fs::read(&luks.key).unwrap()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for words in ["mkfs -q @", "mkfs -q -F -d # @", "build -q -o @ --size 16M #"] {
+        let (code, said) = given(&words.replace('#', &tree));
+        assert_eq!(code, Some(0), "{words}: {said}");
+        e2fsck_fn(&luks.deciphered()).unwrap();
+    }
+    assert_eq!(done("cat @:/file", &luks.url()).as_bytes(), TEXT);
+    for words in ["mkfs -q @", "mkfs -q -d # @"] {
+        let (code, said) = given(&words.replace('#', &tree));
+        assert_eq!(code, Some(1), "{words}");
+        assert!(said.contains("an ext4 file system"), "{said}");
+    }
+    assert_eq!(done("cat @:/file", &luks.url()).as_bytes(), TEXT, "nothing was overwritten");
 }
 
 #[test]
@@ -240,6 +273,8 @@ fn a_simulated_drive_is_used_as_any_and_tells_its_own_times() {
     if tool("e2fsck").is_some() {
         e2fsck_fn(&path).unwrap();
     }
+    assert!(refused("mkfs -q @", &image).contains("an ext4 file system"));
+    assert!(!scratch.join("disk.img.words").exists(), "nothing is left beside it");
     let refusal = refused("fsck -fn @", &format!("model:tape:{plain}"));
     assert!(refusal.contains("needs the name of a drive: hdd7200,"), "{refusal}");
     let point = scratch.join("point");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use extant_device::url::{Access, DeviceUrl, look, open};
-use extant_device::{FileDevice, OpenOptions};
+use extant_device::{Direct, FileDevice, OpenOptions};
 use extant_image::build::{BuildOptions, Progress, Report, Size, build};
 use extant_image::mkfs::{
     Options,
@@ -124,6 +124,7 @@ impl Args {
                 size => given(size.to_owned(), &format),
             },
             format,
+            device: None,
             epoch,
             threads: self.threads.map(usize::from),
         })
@@ -212,9 +213,16 @@ pub(crate) fn populate(
         (None, None) if is_part(&output) => Size::Device,
         (None, _) => Size::Auto,
     };
-    if (there.is_some() || is_part(&output)) && format.force == 0 {
-        let device = open(&output, Access::ReadOnly, &OpenOptions::new()).map_err(Failure::new)?;
-        if let Some(found) = probe(&device, 0).map_err(Failure::new)? {
+    // Opened once: its key may be typed.
+    let to_write = OpenOptions::new().direct(Direct::WherePossible);
+    let part = is_part(&output).then(|| open(&output, Access::ReadWrite, &to_write));
+    let device = part.transpose().map_err(Failure::new)?;
+    if (there.is_some() || device.is_some()) && format.force == 0 {
+        let looked_at = match &device {
+            Some(device) => device.clone(),
+            None => open(&output, Access::ReadOnly, &OpenOptions::new()).map_err(Failure::new)?,
+        };
+        if let Some(found) = probe(&looked_at, 0).map_err(Failure::new)? {
             let output = output.display();
             return Err(Failure::new(format_args!("{output} contains {found}; -F overwrites it")));
         }
@@ -231,7 +239,8 @@ pub(crate) fn populate(
     };
     let source = Source::of(source.as_os_str()).map_err(Failure::new)?;
     let tree = read_sources(&[source], &reading).map_err(Failure::new)?;
-    let options = BuildOptions { output: output.clone(), format, size, epoch, threads: None };
+    let options =
+        BuildOptions { output: output.clone(), format, size, device, epoch, threads: None };
     let report = build(&options, &tree, &|_| ()).map_err(Failure::new)?;
     for warning in &report.warnings {
         session.remark(format_args!("warning: {warning}"))?;

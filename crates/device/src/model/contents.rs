@@ -31,6 +31,7 @@ const HEAD: &str = "extant words 1";
 pub struct Words {
     file: File,
     path: PathBuf,
+    is_written: bool,
 }
 
 /// Why the words of an image cannot be had.
@@ -87,7 +88,7 @@ impl Words {
         if own.len() > 0 && changed(&of_image) > changed(&own) {
             return Err(WordsError::Stale { path });
         }
-        Ok(Some(Self { file, path }))
+        Ok(Some(Self { file, path, is_written: write }))
     }
 
     fn failed(&self) -> impl FnOnce(io::Error) -> WordsError + '_ {
@@ -120,7 +121,7 @@ impl Words {
         Ok(words)
     }
 
-    /// Writes what is kept as words. A file without any is removed where that may be done.
+    /// Writes what is kept as words.
     fn store(&self, words: &RangeMap<u64, u64>) -> io::Result<()> {
         let mut text = String::new();
         for (run, word) in words.iter() {
@@ -129,11 +130,17 @@ impl Words {
         let mut file = &self.file;
         file.set_len(0)?;
         file.seek(SeekFrom::Start(0))?;
-        if text.is_empty() {
-            let _ = std::fs::remove_file(&self.path);
-            return Ok(());
+        match text.is_empty() {
+            true => Ok(()),
+            false => file.write_all(format!("{HEAD}\n{text}").as_bytes()),
         }
-        file.write_all(format!("{HEAD}\n{text}").as_bytes())
+    }
+
+    /// Removes a file without any words where that may be done.
+    fn remove_if_empty(&self) {
+        if self.is_written && self.file.metadata().is_ok_and(|found| found.len() == 0) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -147,6 +154,15 @@ pub(super) struct Contents {
     limit: usize,
     /// Whether anything was changed.
     is_changed: bool,
+}
+
+impl Drop for Contents {
+    /// The image is still had alone: nobody else uses the file beside it.
+    fn drop(&mut self) {
+        if let Some(beside) = &self.beside {
+            beside.remove_if_empty();
+        }
+    }
 }
 
 /// The word that all of a block's bytes repeat.

@@ -19,6 +19,7 @@ mod space;
 mod write;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_device::{Device, DeviceError};
@@ -57,6 +58,8 @@ pub struct BuildOptions {
     pub format: Options,
     /// How large it is.
     pub size: Size,
+    /// What the output's name means, where that is a device that was opened already: it is written where it is and keeps its size.
+    pub device: Option<Arc<dyn Device>>,
     /// SOURCE_DATE_EPOCH: the volume's own times. Without it the newest time of the tree.
     pub epoch: Option<i64>,
     /// Threads that read and write; the image does not depend on it.
@@ -112,7 +115,10 @@ pub fn build(
     tree: &Tree,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report, BuildError> {
-    let place = output::place(&options.output)?;
+    let place = match &options.device {
+        Some(device) => output::Place::There(device.clone()),
+        None => output::place(&options.output)?,
+    };
     let device_size = match &place {
         output::Place::There(device) => Some(device.size()),
         output::Place::File => None,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_device::undo::{self, UndoDevice};
-use extant_device::url::{DeviceUrl, Keys, look};
+use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -92,7 +92,7 @@ where
     }
     refuse_what_is_missing(&options)?;
     let config = Config::load(environment.config.as_deref())?;
-    let existing = Existing::find(&options.device)?;
+    let existing = Existing::find(&options)?;
     let facts = device_facts(&options.device, &existing, environment)?;
     let figures = figures(program, &options, &config, &facts)?;
     for warning in &figures.warnings {
@@ -150,7 +150,7 @@ fn device_facts(
         physical_sector: 512,
         first_meta_bg: environment.first_meta_bg,
     };
-    if let Existing::Part { device, .. } = existing {
+    if let Existing::Part { device } = existing {
         facts.size = Some(device.size());
         facts.logical_sector = device.sector_size();
     }
@@ -180,23 +180,26 @@ enum Existing {
     Whole,
     /// A partition, a slice, or what layers show: it keeps its size.
     Part {
-        url: DeviceUrl,
-        keys: Keys,
-        /// Opened for reading.
+        /// Opened once, so that a key is asked for once: to be written, unless nothing is.
         device: Arc<dyn Device>,
     },
 }
 
 impl Existing {
-    fn find(name: &Path) -> Result<Self, MkfsError> {
-        let url = DeviceUrl::parse(name.as_os_str(), look)?;
+    fn find(options: &Options) -> Result<Self, MkfsError> {
+        let url = DeviceUrl::parse(options.device.as_os_str(), look)?;
         if !url.is_part() {
             return Ok(Self::Whole);
         }
-        let keys = url.keys()?;
-        let device = url.device(&url.open_files(&OpenOptions::new())?, &keys)?;
-        Ok(Self::Part { url, keys, device })
+        let access = if options.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+        Ok(Self::Part { device: url.open(access, &to_write(options))? })
     }
+}
+
+/// How the device is opened to be written.
+fn to_write(options: &Options) -> OpenOptions {
+    let direct = if options.direct_io { Direct::WherePossible } else { Direct::Off };
+    OpenOptions::new().write(true).direct(direct).force(options.force > 0)
 }
 
 struct Command {
@@ -272,7 +275,7 @@ impl Command {
             return Ok(());
         }
         let device: Arc<dyn Device> = match &self.existing {
-            Existing::Part { device, .. } => device.clone(),
+            Existing::Part { device } => device.clone(),
             Existing::Whole => Arc::new(FileDevice::open(&self.options.device)?),
         };
         let Some(found) = probe::probe(&device, self.offset())? else { return Ok(()) };
@@ -290,12 +293,10 @@ impl Command {
     /// The device, had exclusively; a file is made or grown to the volume's end.
     fn open(&self) -> Result<Target, MkfsError> {
         let end = self.end()?;
-        let direct = if self.options.direct_io { Direct::WherePossible } else { Direct::Off };
-        let options = OpenOptions::new().write(true).direct(direct).force(self.options.force > 0);
         let file: Arc<dyn Device> = match &self.existing {
-            Existing::Part { url, keys, .. } => url.device(&url.open_files(&options)?, keys)?,
+            Existing::Part { device } => device.clone(),
             Existing::Whole => {
-                let options = options.create(self.facts.size.is_none());
+                let options = to_write(&self.options).create(self.facts.size.is_none());
                 let device = options.open(&self.options.device)?;
                 if !device.is_block_device() && device.size() < end {
                     device.set_len(end)?;
