@@ -86,8 +86,9 @@ pub const PRESETS: [Preset; 4] = [
     Preset {
         name: "hdd7200",
         drive: "Seagate Barracuda 7200.11, 1.5 TB (ST31500341AS)",
-        source: "Seagate, Barracuda 7200.11 data sheet (2008): 7200 rpm, 32 MB, 120 MB/s at most; seeks and the ratio of \
-                 inner to outer zone as in Hitachi's manuals of 7K500 and 7K1000.C",
+        source: "Seagate, Barracuda 7200.11 data sheet (2008): 7200 rpm, 32 MB, 120 MB/s at most; the average seeks of \
+                 Hitachi's 7K1000.C (8.5 ms, 9.5 for writing) and the ratio of inner to outer zone of its 7K500; the shortest and \
+                 longest seek are assumptions",
         capacity: 1_500_301_910_016,
         interface: 300 * MB,
         overhead: 300 * US,
@@ -111,7 +112,7 @@ pub const PRESETS: [Preset; 4] = [
         drive: "Hitachi Deskstar 7K500, 500 GB",
         source: "Hitachi, Deskstar 7K500 specification, 4.4.4 and 4.4.5: 64.8 MB/s in zone 0, 31.0 in zone 29, 16 MiB in \
                  0.29 and 0.59 s, 4096 random reads in 55.5 s, from which 8.2 ms of seek and 0.5 ms a command come; the shortest and \
-                 longest seek as in the manual of 7K1000.C",
+                 longest seek are assumptions",
         capacity: 500_107_862_016,
         interface: 300 * MB,
         overhead: 500 * US,
@@ -133,8 +134,8 @@ pub const PRESETS: [Preset; 4] = [
     Preset {
         name: "ssd-sata",
         drive: "Samsung 860 EVO, 1 TB",
-        source: "Samsung, SSD 860 EVO data sheet (2018): 550 and 520 MB/s, 10,000 and 42,000 requests of 4 KiB a second one \
-                 after the other, 98,000 and 90,000 with 32 at once; the flush is an assumption",
+        source: "Samsung, SSD 860 EVO data sheet (2018): 550 and 520 MB/s, 98,000 and 90,000 requests of 4 KiB a second with \
+                 32 at once; 10,000 and 42,000 one after the other, and the flush, are assumptions",
         capacity: 1_000_204_886_016,
         interface: 600 * MB,
         overhead: 0,
