@@ -172,6 +172,31 @@ fn a_run_is_kept_reported_and_compared() {
     assert!(text(&output.stdout).contains("+0.00%"), "{output:?}");
 }
 
+/// A tree that is made up is the same on every target and every machine.
+#[test]
+fn a_made_tree_is_copied_where_there_is_no_other() {
+    let scratch = Scratch::new();
+    let (out, place) = (scratch.join("out"), scratch.join("place"));
+    std::fs::create_dir(&place).unwrap();
+    let file = scratch.join("own.toml");
+    let text = "[[experiment]]\nname = \"made\"\ntitle = \"t\"\ndocument = \"d\"\nruns = 1\ntargets = [\"engine\"]\n\
+         [experiment.copy-remove]\nmade = { files = 100, bytes = \"2M\" }\n";
+    std::fs::write(&file, text).unwrap();
+    let targets = format!("engine,engine@nvme,dir:{}", place.display());
+    let words = ["lab", "run", "made", "--targets", &targets, "--experiments"];
+    let places = [file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let output = extant(words.into_iter().chain(places));
+    assert!(output.status.success(), "{output:?}");
+    let found = samples(&out);
+    let values = |metric: &str| {
+        of(&found, metric).iter().map(|it| it["value"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let (bytes, files) = (values("io_bytes"), values("files"));
+    assert_eq!((bytes.len(), files.len()), (3, 3), "{found:?}");
+    assert!(bytes.iter().all(|count| *count == bytes[0]) && (2e6..2.2e6).contains(&bytes[0]));
+    assert!(files.iter().all(|count| *count == files[0]) && files[0] > 108.0, "{files:?}");
+}
+
 /// On a simulated drive what is measured is what the world's clock says: the same figures in every run of the same seed.
 #[test]
 fn experiments_on_a_simulated_drive_repeat_to_the_last_digit() {

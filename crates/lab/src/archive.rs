@@ -249,12 +249,13 @@ mod tests {
         let mut archive = tar::Archive::new(&bytes[..]);
         let (mut pool, mut empty) = (Vec::new(), 0);
         let mut links: BTreeMap<String, u32> = BTreeMap::new();
+        let mut in_directory: BTreeMap<(Option<String>, String), u32> = BTreeMap::new();
         let mut dirs = std::collections::BTreeSet::new();
         for entry in archive.entries().expect("tar") {
             let entry = entry.expect("an entry");
             let path = entry.path().expect("a path").to_string_lossy().into_owned();
             let parent = path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
-            assert!(parent.is_none_or(|parent| dirs.contains(&parent)), "{path}");
+            assert!(parent.as_ref().is_none_or(|parent| dirs.contains(parent)), "{path}");
             match entry.header().entry_type() {
                 EntryType::Directory => assert!(dirs.insert(path.clone()), "{path} twice"),
                 EntryType::Regular if path.starts_with(POOL) => {
@@ -267,7 +268,9 @@ mod tests {
                 }
                 _ => {
                     let target = entry.link_name().expect("a name").expect("a target");
-                    *links.entry(target.to_string_lossy().into_owned()).or_default() += 1;
+                    let target = target.to_string_lossy().into_owned();
+                    *in_directory.entry((parent, target.clone())).or_default() += 1;
+                    *links.entry(target).or_default() += 1;
                 }
             }
         }
@@ -280,6 +283,7 @@ mod tests {
             Some(&319),
             "up to the limit, the pool's own name counted"
         );
+        assert!(in_directory.values().any(|count| *count > 1), "several in one directory");
         let few = links.values().filter(|count| **count < 23).count();
         assert!(few > 300, "most have less than the mean: {few}");
     }

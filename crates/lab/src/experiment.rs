@@ -62,11 +62,35 @@ pub struct Experiment {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CopyRemove {
     /// Directories that are copied.
+    #[serde(default)]
     pub trees: Vec<PathBuf>,
     /// So much of them at most.
+    #[serde(default = "no_limit_of_bytes")]
     pub bytes: Bytes,
     /// So many of their files at most.
+    #[serde(default = "no_limit")]
     pub files: u64,
+    /// What is copied in place of them to simulated drives, and to all where there are none.
+    pub made: Option<MadeTree>,
+}
+
+/// As many as a number in TOML can say.
+fn no_limit() -> u64 {
+    i64::MAX as u64
+}
+
+fn no_limit_of_bytes() -> Bytes {
+    Bytes(no_limit())
+}
+
+/// A tree that is made up by a seed.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MadeTree {
+    /// Regular files.
+    pub files: u64,
+    /// Bytes of all of them.
+    pub bytes: Bytes,
 }
 
 /// Files are written and removed, few large ones and many smaller ones.
@@ -285,7 +309,9 @@ impl Experiment {
             return wrong(format!("it needs one of the sections {SECTIONS}"));
         }
         match &works[0] {
-            Work::CopyRemove(work) if work.trees.is_empty() => wrong("trees: none".to_owned()),
+            Work::CopyRemove(work) if work.trees.is_empty() && work.made.is_none() => {
+                wrong("trees: none, and no made".to_owned())
+            }
             Work::LowMemory(work) if work.block.0 == 0 || work.block.0 > MOST_BLOCK => {
                 wrong("block: 1 to 64M".to_owned())
             }
@@ -345,6 +371,17 @@ mod tests {
             let text = toml::to_string(&experiment).expect("TOML");
             assert_eq!(Experiment::parse(&text).expect("the same"), experiment);
         }
+    }
+
+    #[test]
+    fn a_made_tree_needs_no_other() {
+        let head = "name = \"n\"\ntitle = \"t\"\ndocument = \"d\"\nruns = 1\ntargets = [\"engine\"]\n[copy-remove]\n";
+        let text = format!("{head}made = {{ files = 5, bytes = \"1M\" }}");
+        let experiment = Experiment::parse(&text).expect("it is good");
+        let again = toml::to_string(&experiment).expect("TOML");
+        assert_eq!(Experiment::parse(&again).expect("the same"), experiment);
+        let error = Experiment::parse(&format!("{head}bytes = \"1M\"")).expect_err("nothing");
+        assert!(error.to_string().contains("trees: none, and no made"), "{error}");
     }
 
     #[test]

@@ -21,4 +21,5 @@ pub mod run;
 pub mod sample;
 pub mod stats;
 pub mod target;
+pub mod tree;
 pub mod vm;

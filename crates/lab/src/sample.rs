@@ -54,7 +54,9 @@ impl Sample {
 
 /// Unit of a metric, by how its name ends.
 pub fn unit_of(metric: &str) -> &'static str {
-    const UNITS: [(&str, &str); 5] = [
+    const UNITS: [(&str, &str); 7] = [
+        ("io_bytes", "B"),
+        ("iops", "1/s"),
         ("_bytes_per_second", "B/s"),
         ("_seconds_per_gigabyte", "s/GB"),
         ("_seconds", "s"),
@@ -209,6 +211,7 @@ mod tests {
         assert_eq!(unit_of("throughput_bytes_per_second"), "B/s");
         assert_eq!(unit_of("stall_seconds_max"), "s");
         assert_eq!(unit_of("cpu_percent"), "%");
+        assert_eq!((unit_of("io_bytes"), unit_of("iops")), ("B", "1/s"));
         assert_eq!(unit_of("cpu_seconds_per_gigabyte"), "s/GB");
         assert_eq!(unit_of("extents_per_file"), "count");
     }

@@ -1,4 +1,4 @@
-//! Document 000: a real tree is copied, the volume mounted anew, the copy removed.
+//! Document 000: a real tree is copied, or one that stands for it, the volume mounted anew, the copy removed.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,6 +9,7 @@ use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
 use crate::experiment::CopyRemove;
 use crate::files::{Access, Intent};
+use crate::tree::{self, Made};
 
 /// Room on the volume, in multiples of what is copied.
 const ROOM: u64 = 2;
@@ -28,7 +29,6 @@ struct Tree {
 }
 
 struct Entry {
-    from: PathBuf,
     /// Below the copy.
     to: PathBuf,
     kind: Kind,
@@ -36,7 +36,10 @@ struct Entry {
 
 enum Kind {
     Dir,
-    File,
+    /// A file of this machine.
+    File(PathBuf),
+    /// One of so many zeroes.
+    Zeroes(u64),
     Symlink(PathBuf),
 }
 
@@ -46,8 +49,14 @@ pub(super) fn run(
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
     recorder.announce("looking at the tree");
-    let most = cell.settings.size(work.bytes.0);
-    let tree = Tree::of(&work.trees, most, cell.settings.count(work.files))?;
+    let stands_alone = work.trees.is_empty() || cell.target.system.drive().is_some();
+    let tree = match work.made.filter(|_| stands_alone) {
+        Some(made) => Tree::made(tree::made(&made, &cell.settings)),
+        None => {
+            let most = cell.settings.size(work.bytes.0);
+            Tree::of(&work.trees, most, cell.settings.count(work.files))?
+        }
+    };
     let place = Place::new(cell)?;
     let room = tree.bytes * ROOM + tree.entries.len() as u64 * FILE_ROOM;
     recorder.announce("mkfs");
@@ -57,7 +66,7 @@ pub(super) fn run(
     recorder.follow(&live.clock);
     recorder.timed("cp", || tree.copy(&live))?;
     recorder.record("cp", "files", tree.entries.len() as f64);
-    recorder.record("cp", "written_bytes", tree.bytes as f64);
+    recorder.record("cp", "io_bytes", tree.bytes as f64);
     recorder.timed("umount after cp", || live.close())?;
 
     let live = place.mount()?;
@@ -85,9 +94,24 @@ impl Tree {
         Ok(tree)
     }
 
+    /// A tree that was made up.
+    fn made(tree: Vec<Made>) -> Self {
+        let mut bytes = 0;
+        let entry = |made| match made {
+            Made::Dir(to) => Entry { to, kind: Kind::Dir },
+            Made::Symlink(to, target) => Entry { to, kind: Kind::Symlink(target) },
+            Made::File(to, size) => {
+                bytes += size;
+                Entry { to, kind: Kind::Zeroes(size) }
+            }
+        };
+        let entries = tree.into_iter().map(entry).collect();
+        Self { entries, bytes }
+    }
+
     fn add(&mut self, from: &Path, to: &Path, most_bytes: u64, most_files: u64) {
         let Ok(names) = fs::read_dir(from) else { return };
-        self.entries.push(Entry { from: from.to_owned(), to: to.to_owned(), kind: Kind::Dir });
+        self.entries.push(Entry { to: to.to_owned(), kind: Kind::Dir });
         let mut names: Vec<_> = names.flatten().collect();
         names.sort_by_key(fs::DirEntry::file_name);
         for entry in names {
@@ -101,13 +125,13 @@ impl Tree {
                 continue;
             } else if found.is_file() && File::open(&from).is_ok() {
                 self.bytes += found.len();
-                Kind::File
+                Kind::File(from)
             } else if let Ok(target) = fs::read_link(&from) {
                 Kind::Symlink(target)
             } else {
                 continue;
             };
-            self.entries.push(Entry { from, to, kind });
+            self.entries.push(Entry { to, kind });
         }
     }
 
@@ -121,16 +145,18 @@ impl Tree {
             let copied = match &entry.kind {
                 Kind::Dir => live.files.create_dir(&to),
                 Kind::Symlink(target) => live.files.symlink(target, &to),
-                Kind::File => copy_file(&entry.from, live, &to, &mut buffer),
+                Kind::File(from) => {
+                    File::open(from).and_then(|from| copy_file(from, live, &to, &mut buffer))
+                }
+                Kind::Zeroes(size) => copy_file(io::repeat(0).take(*size), live, &to, &mut buffer),
             };
-            copied.trying(format_args!("cp {}", entry.from.display()))?;
+            copied.trying(format_args!("cp {}", entry.to.display()))?;
         }
         Ok(())
     }
 }
 
-fn copy_file(from: &Path, live: &Live, to: &Path, buffer: &mut [u8]) -> io::Result<()> {
-    let mut source = File::open(from)?;
+fn copy_file(mut source: impl Read, live: &Live, to: &Path, buffer: &mut [u8]) -> io::Result<()> {
     let copy = live.files.open(to, Access { intent: Intent::Create, direct: false })?;
     let mut at = 0;
     loop {

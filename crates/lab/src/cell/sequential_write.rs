@@ -89,9 +89,13 @@ fn write(
     let outcome = outcome.map_err(CellError::new)?;
     let measured = outcome.measured.ok_or_else(|| CellError::new("the profile has no time"))?;
     let counts = measured.groups.iter().flat_map(|group| group.operations.values());
-    let bytes: u64 = counts.map(|counts| counts.written_bytes).sum();
+    let (mut bytes, mut calls) = (0, 0);
+    for counts in counts {
+        (bytes, calls) = (bytes + counts.written_bytes, calls + counts.transactions);
+    }
     recorder.times("write", measured.elapsed_seconds, measured.cpu);
-    recorder.record("write", "written_bytes", bytes as f64);
+    recorder.record("write", "io_bytes", bytes as f64);
+    recorder.record("write", "iops", calls as f64 / measured.elapsed_seconds);
     let throughput = bytes as f64 / measured.elapsed_seconds;
     recorder.record("write", "throughput_bytes_per_second", throughput);
     if let Some(busy) = measured.cpu.machine_seconds {

@@ -97,7 +97,10 @@ impl Plan {
             let runs = self.settings.runs.unwrap_or(experiment.runs);
             let warm_ups = (0..experiment.warm_up).map(|_| 0);
             for run in warm_ups.chain(1..=runs) {
-                cells.extend(self.targets(experiment).iter().map(|target| Cell {
+                let targets = self.targets(experiment).iter();
+                // A simulated drive is as cold in every run.
+                let targets = targets.filter(|it| run > 0 || it.system.drive().is_none());
+                cells.extend(targets.map(|target| Cell {
                     experiment: experiment.clone(),
                     settings: self.settings.clone(),
                     target: target.clone(),
