@@ -1,19 +1,25 @@
 //! The documents' tables once more, with our figures beside theirs, cell by cell.
 
-use super::table::{PUBLISHED, Series, Table, with_interval};
+use super::own::{STATISTICS, difference_text, scaled};
+use super::table::{Across, Column, PUBLISHED, Series, Table, with_interval};
 use crate::experiment::Experiment;
 use crate::results::{Of, Results};
-use crate::stats::Summary;
+use crate::stats::{Difference, Summary};
+use crate::target::{System, Target};
 
-use super::own::scaled;
+/// Our figures as texts: rows, columns.
+type Figures = Vec<Vec<Option<String>>>;
 
 /// A published table beside ours; `None` where nothing of it was measured.
 pub(super) fn beside(results: &Results, experiment: &Experiment, table: &Table) -> Option<Table> {
-    let series: Vec<Vec<Vec<Option<Summary>>>> =
-        table.beside.iter().map(|series| measured(results, experiment, table, series)).collect();
+    let measured = Measured { results, experiment, targets: results.targets(experiment) };
+    let columns = table.head.len() - table.labels;
+    let all: Vec<Series> =
+        table.beside.iter().flat_map(|series| measured.with_drives(series)).collect();
+    let series: Vec<Figures> =
+        all.iter().map(|series| measured.figures(series, table.rows.len(), columns)).collect();
     // Series, and columns of them, that have no figure say nothing.
     let has = |of: usize, column: usize| series[of].iter().any(|row| row[column].is_some());
-    let columns = table.head.len() - table.labels;
     let shown: Vec<(usize, usize)> = (0..columns)
         .flat_map(|column| (0..series.len()).map(move |of| (column, of)))
         .filter(|(column, of)| has(*of, *column))
@@ -27,47 +33,257 @@ pub(super) fn beside(results: &Results, experiment: &Experiment, table: &Table) 
     for column in 0..columns {
         let title = &table.head[table.labels + column];
         head.push(format!("{title}{PUBLISHED}"));
-        head.extend(ours(column).map(|of| format!("{title}: {}", table.beside[of].name)));
+        head.extend(ours(column).map(|of| format!("{title}: {}", all[of].name)));
     }
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     let caption = format!("Published and measured here: {}", table.caption);
-    let mut all = Table::ours(&experiment.name, &caption, &head);
-    all.labels = table.labels;
-    all.hardware.clone_from(&table.hardware);
+    let mut whole = Table::ours(&experiment.name, &caption, &head);
+    whole.labels = table.labels;
+    whole.hardware.clone_from(&table.hardware);
     for (number, published) in table.rows.iter().enumerate() {
         let mut row = published[..table.labels].to_vec();
         for column in 0..columns {
             let theirs = &published[table.labels + column];
             row.push(if theirs.is_empty() { "–".to_owned() } else { theirs.clone() });
-            row.extend(ours(column).map(|of| {
-                series[of][number][column].as_ref().map_or("–".to_owned(), with_interval)
-            }));
+            row.extend(
+                ours(column)
+                    .map(|of| series[of][number][column].clone().unwrap_or_else(|| "–".to_owned())),
+            );
         }
-        all.rows.push(row);
+        whole.rows.push(row);
     }
-    Some(all)
+    Some(whole)
 }
 
-/// Our figures: rows, columns.
-fn measured(
-    results: &Results,
-    experiment: &Experiment,
-    table: &Table,
-    series: &Series,
-) -> Vec<Vec<Option<Summary>>> {
-    let figure = |target: &str, at: Option<f64>, phase: &str, metric: &str| {
-        let of = Of { experiment: &experiment.name, target, phase, metric };
-        results.summary_at(&of, at)
-    };
-    let row = |number: usize| {
-        let target = series.targets.get(number).or(series.targets.first());
-        let target = target.map(String::as_str).unwrap_or_default();
+/// What was measured of an experiment.
+struct Measured<'r> {
+    results: &'r Results,
+    experiment: &'r Experiment,
+    targets: Vec<String>,
+}
+
+impl Measured<'_> {
+    /// A series, and the same of each simulated drive that the engine was measured on.
+    fn with_drives(&self, series: &Series) -> Vec<Series> {
+        let mut all = vec![series.clone()];
+        // No other checker lives in a drive's world.
+        if series.name == "e2fsck" {
+            return all;
+        }
+        let parsed = self.targets.iter().filter_map(|text| text.parse::<Target>().ok());
+        let mut drives: Vec<System> =
+            parsed.map(|target| target.system).filter(|system| system.drive().is_some()).collect();
+        drives.dedup();
+        for drive in drives {
+            let mut of_drive = series.clone();
+            of_drive.name = match series.name.as_str() {
+                "engine" => drive.name().to_owned(),
+                name => format!("{name}, {}", drive.name()),
+            };
+            let is_any = of_drive.move_to(&drive);
+            if is_any && all.iter().all(|other| other.name != of_drive.name) {
+                all.push(of_drive);
+            }
+        }
+        all
+    }
+
+    fn figures(&self, series: &Series, rows: usize, columns: usize) -> Figures {
+        let row = |number: usize| match &series.across {
+            Some(across) => self.across(across, number),
+            None => self.along(series, number),
+        };
+        let mut figures: Figures = (0..rows).map(row).collect();
+        figures.iter_mut().for_each(|row| row.resize(columns, None));
+        figures
+    }
+
+    /// A row of one target.
+    fn along(&self, series: &Series, number: usize) -> Vec<Option<String>> {
+        let wanted = series.targets.get(number).or(series.targets.first());
+        let target = wanted.and_then(|wanted| self.name_of(wanted));
         let at = series.at.get(number).copied();
         let cell = |(phases, metric, unit): &(Vec<String>, String, f64)| {
-            let found = phases.iter().find_map(|phase| figure(target, at, phase, metric));
-            found.map(|summary| scaled(&summary, *unit))
+            let of = |phase: &String| {
+                let of = Of { experiment: &self.experiment.name, target: target?, phase, metric };
+                self.results.summary_at(&of, at)
+            };
+            phases.iter().find_map(of).map(|summary| with_interval(&scaled(&summary, *unit)))
         };
         series.figures.iter().map(cell).collect()
-    };
-    (0..table.rows.len()).map(row).collect()
+    }
+
+    /// A row whose columns have targets of their own.
+    fn across(&self, across: &Across, number: usize) -> Vec<Option<String>> {
+        let Some(row) = across.rows.get(number) else { return Vec::new() };
+        let statistic = STATISTICS.iter().find(|(title, _)| **title == row.figure);
+        let metric = if statistic.is_some() { "elapsed_seconds" } else { row.figure.as_str() };
+        let cell = |column: &Column| {
+            let phases = if column.phases.is_empty() { &row.phases } else { &column.phases };
+            // All that was done so: document 002 tells its two orders of removal not apart.
+            let summary = |target: &String| {
+                let target = self.name_of(target)?;
+                let of = |phase: &String| {
+                    let name = &self.experiment.name;
+                    self.results.values(&Of { experiment: name, target, phase, metric })
+                };
+                Summary::of(&phases.iter().flat_map(of).collect::<Vec<_>>())
+            };
+            match (&column.targets[..], statistic) {
+                ([one], Some((_, text))) => summary(one).map(|summary| text(&summary)),
+                ([one], None) => summary(one).map(|summary| with_interval(&summary)),
+                ([before, after], _) => {
+                    let (before, after) = (summary(before)?, summary(after)?);
+                    Difference::between(&before, &after).map(difference_text)
+                }
+                _ => None,
+            }
+        };
+        across.columns.iter().map(cell).collect()
+    }
+
+    /// The target as it was measured: the same; for a simulated drive without options, the first one on it.
+    fn name_of(&self, wanted: &str) -> Option<&str> {
+        let same = self.targets.iter().find(|text| *text == wanted);
+        let on_drive = || {
+            let wanted: Target = wanted.parse().ok()?;
+            wanted.system.drive().filter(|_| wanted.mount.is_empty() && wanted.mkfs.is_empty())?;
+            let is_on =
+                |text: &&String| text.parse().is_ok_and(|it: Target| it.system == wanted.system);
+            self.targets.iter().find(is_on)
+        };
+        same.or_else(on_drive).map(String::as_str)
+    }
+}
+
+impl Series {
+    /// Makes it the engine's on a simulated drive; whether anything in it was the engine's.
+    fn move_to(&mut self, drive: &System) -> bool {
+        let mut is_any = false;
+        let mut moved = |text: &mut String| match text.parse::<Target>() {
+            Ok(target) if target.system == System::Engine => {
+                is_any = true;
+                *text = Target { system: drive.clone(), ..target }.to_string();
+            }
+            _ => text.clear(),
+        };
+        self.targets.iter_mut().for_each(&mut moved);
+        if let Some(across) = &mut self.across {
+            for column in &mut across.columns {
+                column.targets.iter_mut().for_each(&mut moved);
+            }
+        }
+        for (phases, _, _) in &mut self.figures {
+            phases.iter_mut().for_each(|phase| *phase = phase.replace("e2fsck", "extant fsck"));
+        }
+        is_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::published;
+    use super::*;
+    use crate::environment::Environment;
+    use crate::experiment::Settings;
+    use crate::run::Manifest;
+    use crate::sample::Sample;
+
+    fn results(experiment: &str, targets: &str, figures: &[(&str, &str, &str, f64)]) -> Results {
+        let all = Experiment::built_in().into_iter();
+        let chosen: Vec<Experiment> = all.filter(|one| one.name == experiment).collect();
+        let targets = Target::list(targets).expect("targets");
+        let sample = |(number, figure): (usize, &(&str, &str, &str, f64))| Sample {
+            experiment: experiment.to_owned(),
+            target: figure.0.to_owned(),
+            run: number as u32 + 1,
+            phase: figure.1.to_owned(),
+            metric: figure.2.to_owned(),
+            value: figure.3,
+            unit: "s".to_owned(),
+            at: None,
+            why: None,
+        };
+        Results {
+            manifest: Manifest {
+                experiments: chosen,
+                settings: Settings { targets, ..Settings::default() },
+                environment: Environment {
+                    kernel: String::new(),
+                    processor: String::new(),
+                    processors: 2,
+                    memory: 1 << 30,
+                    disk: String::new(),
+                    tools: Vec::new(),
+                    is_root: true,
+                },
+                command: Vec::new(),
+                version: String::new(),
+                started: 0,
+                overhead_seconds: 0.0,
+                guest: None,
+            },
+            samples: figures.iter().enumerate().map(sample).collect(),
+        }
+    }
+
+    /// The first published table of an experiment that has figures of ours.
+    fn table(results: &Results) -> Table {
+        let experiment = &results.manifest.experiments[0];
+        let of = published().into_iter().filter(|table| table.experiment == experiment.name);
+        of.filter_map(|table| beside(results, experiment, &table)).next().expect("a table")
+    }
+
+    fn cell<'t>(table: &'t Table, row: &str, column: &str) -> &'t str {
+        let column = table.head.iter().position(|title| title == column);
+        let column = column.unwrap_or_else(|| panic!("{:?}", table.head));
+        let row = table.rows.iter().find(|cells| cells[0] == row).expect("a row");
+        &row[column]
+    }
+
+    #[test]
+    fn before_and_after_stand_beside_the_documents() {
+        let (before, after) = ("engine::-O ^64bit", "engine::-O 64bit");
+        let figures =
+            [(before, "cp", "elapsed_seconds", 2.0), (after, "cp", "elapsed_seconds", 3.0)];
+        let found = results("copy-remove", &format!("{before},{after}"), &figures);
+        let table = table(&found);
+        assert_eq!(cell(&table, "elapsed", "cp before: published"), "126.70");
+        assert_eq!(cell(&table, "elapsed", "cp before: engine"), "2.00");
+        assert_eq!(cell(&table, "elapsed", "difference: engine"), "+50.00%");
+        assert_eq!(cell(&table, "user", "cp before: engine"), "–");
+        assert!(table.is_theirs(&1) && !table.is_theirs(&2) && table.is_mixed());
+    }
+
+    #[test]
+    fn both_orders_of_removal_are_one_figure_in_the_documents_statistics() {
+        let figures = [
+            ("ext4:noatime", "rm, pool first", "elapsed_seconds", 10.0),
+            ("ext4:noatime", "rm, links first", "elapsed_seconds", 20.0),
+        ];
+        let table = table(&results("hard-links", "ext4:noatime", &figures));
+        assert_eq!(cell(&table, "average", "ext4 rm: published"), "17518.11");
+        assert_eq!(cell(&table, "average", "ext4 rm: kernel"), "15.00");
+        assert_eq!(cell(&table, "samples", "ext4 rm: kernel"), "2");
+        assert_eq!(cell(&table, "max", "ext4 rm: kernel"), "20.00");
+    }
+
+    #[test]
+    fn the_engine_on_a_drive_has_columns_of_its_own() {
+        let target = "engine@hdd7200:data=writeback,nodelalloc,nomballoc:-t ext3";
+        let figures = [(target, "write large files", "elapsed_seconds", 5.0)];
+        let found = table(&results("low-memory", target, &figures));
+        let title = "write large files: engine@hdd7200";
+        assert_eq!(cell(&found, "data=writeback", title), "5.00");
+        assert_eq!(cell(&found, "data=ordered", title), "–");
+        // One without options of its own takes what was measured with some.
+        let mut found = results(
+            "check-time",
+            "engine@hdd7200::-I 128",
+            &[("engine@hdd7200::-I 128", "extant fsck use", "check_seconds", 7.0)],
+        );
+        found.samples[0].at = Some(40.0);
+        let found = table(&found);
+        assert_eq!(cell(&found, "40", "use: extant fsck, engine@hdd7200"), "7.00");
+    }
 }

@@ -36,6 +36,8 @@ struct Page<'r> {
     command: String,
     overhead: String,
     memory: u64,
+    /// Whether something was measured on a simulated drive.
+    is_simulated: bool,
     sections: Vec<Section<'r>>,
 }
 
@@ -87,6 +89,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
         command: results.manifest.command.join(" "),
         overhead: format!("{:.0}", results.manifest.overhead_seconds * 1e6),
         memory: results.manifest.environment.memory >> 20,
+        is_simulated: results.samples.iter().any(|sample| sample.target.starts_with("engine@")),
         manifest: &results.manifest,
         sections,
     };

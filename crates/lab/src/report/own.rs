@@ -6,6 +6,7 @@ use crate::compare::{Compared, compared};
 use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
 use crate::stats::{Difference, Summary};
+use crate::target::{System, Target};
 
 /// A column of a table that has a row for each target: title, phase, metric, what the figure is divided by.
 type Column = (&'static str, &'static str, &'static str, f64);
@@ -42,6 +43,8 @@ const LINKS: [&str; 6] = [
 ];
 /// With fewer runs their extremes say more than an interval, which Student's t makes many times as wide.
 const FEW: usize = 3;
+const CHECKERS: [&str; 5] =
+    ["e2fsck", "extant fsck", "e2fsck on this machine", "xfs_repair", "btrfs check"];
 const USES: [&str; 3] = ["establish", "use", "remove"];
 
 /// Tables and figures of an experiment.
@@ -241,7 +244,7 @@ impl Own<'_> {
         let (mut tables, mut figures) = (Vec::new(), Vec::new());
         for target in &self.targets {
             let mut lines = Vec::new();
-            for checker in ["e2fsck", "extant fsck", "xfs_repair", "btrfs check"] {
+            for checker in CHECKERS {
                 let phases: Vec<String> =
                     USES.iter().map(|which| format!("{checker} {which}")).collect();
                 let curve = |phase: &String, metric: &str| {
@@ -305,7 +308,7 @@ impl Own<'_> {
     fn copies(&self) -> Vec<Table> {
         let head =
             ["", "cp before", "cp after", "difference", "rm before", "rm after", "difference"];
-        let pair = |[before, after]: &[crate::target::Target; 2]| {
+        let pair = |[before, after]: &[Target; 2]| {
             let [before, after] = [before, after].map(ToString::to_string);
             let mut table =
                 self.table(&format!("Seconds. Before: {before}. After: {after}"), &head);
@@ -327,13 +330,28 @@ impl Own<'_> {
             }
             Some(table)
         };
-        self.experiment.compare.iter().filter_map(pair).collect()
+        self.compared().iter().filter_map(pair).collect()
+    }
+
+    /// The experiment's pairs, and those of the engine's on each simulated drive that was measured.
+    fn compared(&self) -> Vec<[Target; 2]> {
+        let mut pairs = self.experiment.compare.clone();
+        let measured = self.targets.iter().filter_map(|text| text.parse::<Target>().ok());
+        for drive in measured.map(|target| target.system).filter(|it| it.drive().is_some()) {
+            let of_engine = |pair: &&[Target; 2]| pair.iter().all(|it| it.system == System::Engine);
+            let on = |target: &Target| Target { system: drive.clone(), ..target.clone() };
+            let moved = self.experiment.compare.iter().filter(of_engine);
+            let moved: Vec<[Target; 2]> = moved.map(|[a, b]| [on(a), on(b)]).collect();
+            pairs
+                .extend(moved.into_iter().filter(|pair| !pairs.contains(pair)).collect::<Vec<_>>());
+        }
+        pairs
     }
 
     /// All that was measured of both: before, after, difference.
     fn pairs(&self) -> Vec<Table> {
         let results = self.results;
-        let pair = |[before, after]: &[crate::target::Target; 2]| {
+        let pair = |[before, after]: &[Target; 2]| {
             let (before, after) = (before.to_string(), after.to_string());
             let rows = compared((results, &before), (results, &after), &self.experiment.name);
             if rows.is_empty() {
@@ -345,7 +363,7 @@ impl Own<'_> {
             table.rows = rows.iter().map(difference_row).collect();
             Some(table)
         };
-        self.experiment.compare.iter().filter_map(pair).collect()
+        self.compared().iter().filter_map(pair).collect()
     }
 }
 
@@ -364,7 +382,7 @@ fn difference_row(row: &Compared) -> Vec<String> {
 type Statistic = (&'static str, fn(&Summary) -> String);
 
 /// Its tables' rows; the interval as it should be, and as it has it.
-const STATISTICS: [Statistic; 10] = [
+pub(super) const STATISTICS: [Statistic; 10] = [
     ("samples", |summary| summary.count.to_string()),
     ("average", |summary| number(summary.mean)),
     ("min", |summary| number(summary.min)),

@@ -35,12 +35,45 @@ pub(super) struct Series {
     /// Whose they are.
     pub(super) name: String,
     /// The target of each row, or one for all; "" where there is none.
+    #[serde(default)]
     pub(super) targets: Vec<String>,
     /// Of each column: phases (the first with figures is taken), metric, what it is divided by.
+    #[serde(default)]
     pub(super) figures: Vec<(Vec<String>, String, f64)>,
+    /// In place of both, where a row has no target.
+    pub(super) across: Option<Across>,
     /// The place on a curve of each row.
     #[serde(default)]
     pub(super) at: Vec<f64>,
+}
+
+/// Our figures for a table whose columns have targets, and whose rows have figures.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Across {
+    pub(super) rows: Vec<Row>,
+    pub(super) columns: Vec<Column>,
+}
+
+/// What a row tells of each column's target.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    /// A metric; or one of document 002's statistics, of elapsed seconds.
+    pub(super) figure: String,
+    /// In these phases, where the column has none: all of them together.
+    #[serde(default)]
+    pub(super) phases: Vec<String>,
+}
+
+/// Whose figures a column has.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Column {
+    /// One target; two, of which the difference is told; none: nothing.
+    pub(super) targets: Vec<String>,
+    #[serde(default)]
+    pub(super) phases: Vec<String>,
 }
 
 impl Table {
@@ -61,10 +94,14 @@ impl Table {
         !self.hardware.is_empty()
     }
 
+    /// Whether some columns are a document's, and the others ours.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.head.iter().any(|title| title.ends_with(PUBLISHED))
+    }
+
     /// Whether a document published a column.
     pub(super) fn is_theirs(&self, column: &usize) -> bool {
-        let is_mixed = self.head.iter().any(|title| title.ends_with(PUBLISHED));
-        match is_mixed {
+        match self.is_mixed() {
             true => self.head[*column].ends_with(PUBLISHED),
             false => self.is_published(),
         }
@@ -117,6 +154,15 @@ mod tests {
             assert!(table.is_published());
             for series in &table.beside {
                 let rows = table.rows.len();
+                assert_eq!(series.targets.is_empty(), series.across.is_some(), "{}", series.name);
+                if let Some(across) = &series.across {
+                    assert_eq!(across.rows.len(), rows, "{}", table.caption);
+                    assert_eq!(across.columns.len(), table.head.len() - table.labels);
+                    for target in across.columns.iter().flat_map(|column| &column.targets) {
+                        target.parse::<crate::target::Target>().expect("a target");
+                    }
+                    continue;
+                }
                 assert!([1, rows].contains(&series.targets.len()), "{}", series.name);
                 assert!([0, rows].contains(&series.at.len()), "{}", series.name);
                 assert_eq!(
