@@ -3,6 +3,8 @@
 mod common;
 
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{extant, text};
 use extant_testkit::{Scratch, skipped, tool};
@@ -29,7 +31,7 @@ fn what_a_guest_does_not_have_is_refused_by_name() {
 fn without_a_guest_every_target_says_why() {
     let scratch = Scratch::new();
     let out = scratch.join("out");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_extant"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
     command.args(["lab", "vm", "run", "hard-links", "--targets", "nilfs2,ext4+linear", "--cache"]);
     command.arg(scratch.join("cache")).arg("--out").arg(&out);
     let output = command.env("PATH", scratch.join("nothing")).output().unwrap();
@@ -45,7 +47,8 @@ fn without_a_guest_every_target_says_why() {
     assert!(!out.join("guest/disk").exists());
 }
 
-/// A guest is made, boots, and brings the figures of one small run of systems that this kernel does not have.
+/// A guest is made, boots, and brings the figures of one small run of systems that this kernel does not have. It is killed between
+/// the two, and goes on with the second.
 #[test]
 fn a_guest_measures_what_this_kernel_lacks() {
     for needed in ["qemu-system-x86_64", "apt-get", "dpkg-deb", "ldd"] {
@@ -64,7 +67,7 @@ fn a_guest_measures_what_this_kernel_lacks() {
     let scratch = Scratch::new();
     let out = scratch.join("out");
     let out_name = out.to_str().unwrap();
-    let output = extant([
+    let words = [
         "lab",
         "vm",
         "run",
@@ -87,9 +90,12 @@ fn a_guest_measures_what_this_kernel_lacks() {
         "200",
         "--targets",
         "nilfs2:noatime,ext4+linear+crypt:noatime",
-    ]);
+    ];
+    let before = killed_after_a_cell(&words, &out);
+    let output = extant(words);
     assert!(output.status.success(), "{output:?}");
     let found = samples(&out);
+    assert_eq!(found[..before.len()], before, "what was measured before stays");
     for target in ["nilfs2:noatime", "ext4+linear+crypt:noatime"] {
         let of = |metric: &str| {
             let fits = |it: &&Value| it["target"] == target && it["metric"] == metric;
@@ -109,6 +115,39 @@ fn a_guest_measures_what_this_kernel_lacks() {
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("Run in a guest") && page.contains("ext4+linear+crypt:noatime: seconds"));
     assert!(!out.join("guest/disk").exists() && !out.join("guest/initrd").exists());
+}
+
+/// Starts a run, kills it when its first cell has ended, and waits until its guest has gone; what it has measured.
+fn killed_after_a_cell(words: &[&str], out: &Path) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+    let mut child = command.args(words).stderr(Stdio::null()).spawn().unwrap();
+    // Written at once, whole lines.
+    let is_whole = || {
+        let text = std::fs::read_to_string(out.join("samples.jsonl")).unwrap_or_default();
+        text.ends_with('\n') && text.contains("cell_seconds")
+    };
+    while !is_whole() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    let status = child.wait().unwrap();
+    let before = samples(out);
+    assert!(!status.success(), "it was killed: {before:?}");
+    let disk = out.join("guest/disk");
+    let has_guest = || {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines =
+            all.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
+        let disk = format!("file={}", disk.display());
+        lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(&disk))
+    };
+    for _ in 0..500 {
+        if !has_guest() {
+            return before;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the guest outlives the run");
 }
 
 fn samples(out: &Path) -> Vec<Value> {

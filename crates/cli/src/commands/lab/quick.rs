@@ -30,7 +30,12 @@ const SCALES: [(&str, f64, f64, &[&str]); 5] = [
             "engine:data=ordered,delalloc,mballoc:-t ext3 -O extent",
         ],
     ),
-    ("hard-links", 0.000_001, 0.001, &["ext4:noatime", "xfs:noatime", "btrfs:noatime"]),
+    (
+        "hard-links",
+        0.000_001,
+        0.001,
+        &["ext4:noatime", "xfs:noatime", "btrfs:noatime", "engine@hdd7200"],
+    ),
     (
         "sequential-write",
         0.03,

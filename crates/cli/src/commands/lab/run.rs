@@ -24,9 +24,10 @@ pub(super) const OUT: &str = "lab-results";
 
 /// Run experiments; a run that was interrupted goes on where it stopped
 ///
-/// TARGET is engine (the library in process), extant (our mount), ext2, ext3, ext4, xfs, btrfs, jfs, nilfs2 (the kernel's), zfs-fuse,
-/// fuse2fs or dir:PATH, each but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`. On
-/// a --device the kernel's can have +linear, +crypt, +crypt-xts behind their names: `ext4+linear+crypt`.
+/// TARGET is engine (the library in process), engine@DRIVE (the same on a simulated drive: hdd7200, hdd7200-2005, ssd-sata, nvme), extant
+/// (our mount), ext2, ext3, ext4, xfs, btrfs, jfs, nilfs2 (the kernel's), zfs-fuse, fuse2fs or dir:PATH, each but the last with
+/// :MOUNT-OPTIONS and :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`. On a --device the kernel's can have +linear,
+/// +crypt, +crypt-xts behind their names: `ext4+linear+crypt`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where results go: samples.jsonl, run.json
