@@ -1,12 +1,17 @@
 //! Attributes, lists, flags and projects of files on a live volume: held to a map in memory, to e2fsck, and to the kernel.
 
+use extant_device::Device;
 use extant_device::env::Env;
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::{Acl, AclEntry, Subject};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::quota::{QuotaKind, QuotaRecord};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
-use extant_volume::{AclKind, Creator, Error, LiveOptions, OpenOptions, Volume, XattrSet};
+use extant_volume::testing::ScratchEdit;
+use extant_volume::write::quota;
+use extant_volume::{
+    AclKind, Creator, Error, LiveOptions, OpenOptions, SetAttributes, Volume, XattrSet,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -201,7 +206,7 @@ fn what_a_file_uses_moves_to_its_new_project() {
     let image = TempImage::by_mke2fs(16 << 20, &options).unwrap();
     let volume = open_live(&image.path());
     let used = |project| {
-        let record = extant_volume::write::quota::record(&volume, QuotaKind::Project, project);
+        let record = quota::record(&volume, QuotaKind::Project, project);
         let record: Option<QuotaRecord> = record.unwrap();
         record.map_or((0, 0), |record| (record.inodes, record.space))
     };
@@ -218,6 +223,36 @@ fn what_a_file_uses_moves_to_its_new_project() {
     assert_eq!(used(77), (2, dir.space(volume.geometry()) + block));
     volume.set_project(file.number, 0, false).unwrap();
     assert_eq!(used(77), (1, dir.space(volume.geometry())));
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// chown by root is not bound by limits; that of an owner to another group of his is.
+#[test]
+fn a_file_is_not_given_to_a_group_beyond_its_limits() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota"]).unwrap();
+    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device: Arc<dyn Device> = Arc::new(device);
+    let mut edit = ScratchEdit::new(Volume::open(device.clone()).unwrap());
+    let limits = QuotaRecord { id: 55, inode_hard: 1, ..QuotaRecord::default() };
+    quota::set_limits(&mut edit, QuotaKind::Group, &limits).unwrap();
+    edit.write_out(device.as_ref()).unwrap();
+    drop((edit, device));
+    let volume = open_live(&image.path());
+    let files =
+        [b"one", b"two"].map(|name| volume.create(InodeNo::ROOT, name, 0o644, &BY).unwrap().number);
+    let give = |file, limits_bind| {
+        let set = SetAttributes { gid: Some(55), limits_bind, ..SetAttributes::default() };
+        volume.set_attributes(file, &set).map(|inode| inode.gid)
+    };
+    assert_eq!(give(files[0], true).unwrap(), 55);
+    assert_eq!(give(files[0], true).unwrap(), 55, "it has it already");
+    assert!(matches!(give(files[1], true), Err(Error::QuotaExceeded)));
+    assert_eq!(volume.inode(files[1]).unwrap().gid, 0);
+    assert_eq!(give(files[1], false).unwrap(), 55);
     volume.close().unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }

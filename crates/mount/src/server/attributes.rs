@@ -77,8 +77,11 @@ impl Server {
                 mtime: change.mtime,
                 ctime: change.ctime,
                 times_of_use: false,
+                limits_bind: !self.is_privileged(by),
             };
-            let inode = if set == SetAttributes::default() {
+            let unchanged =
+                SetAttributes { limits_bind: set.limits_bind, ..SetAttributes::default() };
+            let inode = if set == unchanged {
                 volume.inode(file)?
             } else {
                 let set = SetAttributes { times_of_use: !change.sets_time, ..set };

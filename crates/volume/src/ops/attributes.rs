@@ -35,6 +35,8 @@ pub struct SetAttributes {
     pub ctime: Option<Timestamp>,
     /// The times are those of reads and writes that were allowed before: that the file is append-only does not bar them.
     pub times_of_use: bool,
+    /// Who gives the file away is bound by the limits of quotas, as all but root are.
+    pub limits_bind: bool,
 }
 
 impl Volume {
@@ -42,7 +44,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Invalid`] for the owner 4294967295; [`Error::NotPermitted`] for immutable files, and for append-only ones but for
-    /// times of use; [`Error::FreeInode`],
+    /// times of use; [`Error::QuotaExceeded`] where limits bind; [`Error::FreeInode`],
     /// [`Error::ReadOnly`], something broken on the way, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         if [set.uid, set.gid].contains(&Some(NOBODY)) {
@@ -67,8 +69,7 @@ impl Volume {
                 self.drop_capabilities(&file, &mut inode)?;
             }
             let credits = credits::INODE + 2 * credits::XATTR_BLOCK + 2 * credits::quotas(self);
-            // Who changes owners is one whom limits do not bind.
-            let mut edit = self.edit(credits)?.privileged(true);
+            let mut edit = self.edit(credits)?.privileged(!set.limits_bind);
             let mut changed = inode.clone();
             let to = Owners {
                 uid: set.uid.unwrap_or(changed.uid),
@@ -82,7 +83,7 @@ impl Volume {
                 let from = Owners::of(&inode.inode);
                 changed.inode.uid = to.uid;
                 changed.inode.gid = to.gid;
-                edit.transfer(&changed, from)?;
+                edit.privileged(true).transfer(&changed, from)?;
                 return Err(error);
             }
             changed.inode.uid = to.uid;
