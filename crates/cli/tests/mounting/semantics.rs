@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
 use extant_testkit::{LoopMount, Scratch, debugfs, e2fsck_fn, skip, tool};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, StatxFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::{Mount, can_mount, image};
@@ -159,6 +159,89 @@ fn immutable_and_append_only_files_are_kept_so() {
     assert_eq!(flags(kernel.path()), here);
     assert_eq!(fs::read(kernel.path().join("log")).expect("read"), b"one two");
     assert_eq!(fs::read(kernel.path().join("late")).expect("read"), b"written before");
+}
+
+/// What overlayfs asks for: the kernel's ext4 shows the same afterwards.
+#[test]
+fn a_whiteout_takes_the_name_of_what_is_moved_away() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let at = |name: &str| mount.path().join(name);
+    fs::create_dir(at("dir")).expect("mkdir");
+    fs::create_dir(at("moved")).expect("mkdir");
+    for name in ["one", "two", "dir/old"] {
+        fs::write(at(name), name).expect("write");
+    }
+    let rename =
+        |from: &str, to: &str, flags| rustix::fs::renameat_with(CWD, at(from), CWD, at(to), flags);
+    rename("one", "dir/one", RenameFlags::WHITEOUT).expect("moved");
+    rename("two", "dir/old", RenameFlags::WHITEOUT).expect("moved over another");
+    rename("moved", "dir/moved", RenameFlags::WHITEOUT).expect("a directory moved");
+    let exclusive = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    assert_eq!(rename("dir/one", "dir/old", exclusive), Err(Errno::INVAL));
+    let check = |root: &Path| {
+        for name in ["one", "two", "moved"] {
+            let stat = fs::symlink_metadata(root.join(name)).expect("stat");
+            assert!(stat.file_type().is_char_device(), "{name}");
+            assert_eq!((stat.rdev(), stat.mode() & 0o7777, stat.nlink()), (0, 0, 1), "{name}");
+        }
+        assert_eq!(fs::read(root.join("dir/one")).expect("read"), b"one");
+        assert_eq!(fs::read(root.join("dir/old")).expect("read"), b"two");
+        assert!(root.join("dir/moved").is_dir());
+    };
+    check(mount.path());
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+    check(LoopMount::new(&image, "ro").expect("the kernel mounts it").path());
+}
+
+/// Changes a file through a shared mapping.
+const MAPPED: &str = "import mmap, sys
+with open(sys.argv[1], 'r+b') as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[0:3] = b'map'
+    mapped.flush()";
+
+/// chattr's S and D: what a call has changed is there after it, without fsync.
+#[test]
+fn what_is_synchronous_is_there_when_its_call_returns() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let at = |name: &str| scratch.join("mount").join(name);
+    for dir in ["names", "files"] {
+        fs::create_dir(at(dir)).expect("mkdir");
+    }
+    ran("chattr", &["+D"], &[&at("names")]);
+    ran("chattr", &["+S"], &[&at("files")]);
+    fs::write(at("names/one"), b"").expect("create");
+    fs::rename(at("names/one"), at("names/two")).expect("rename");
+    // It inherits the flag.
+    let file = fs::File::create_new(at("files/file")).expect("create");
+    file.write_all_at(&[7; 10_000], 5).expect("write");
+    let read = || fs::read(at("files/file")).expect("read");
+    assert!(read() == [&[0; 5][..], &[7; 10_000]].concat());
+    file.write_all_at(b"after", 0).expect("write");
+    assert!(read() == [&b"after"[..], &[7; 10_000]].concat());
+    mount.kill_server();
+    drop(file);
+    let mount = Mount::new(&scratch, &image, &[]);
+    assert!(at("names/two").exists() && !at("names/one").exists());
+    assert!(read() == [&b"after"[..], &[7; 10_000]].concat());
+    if let Some(python) = tool("python3") {
+        let output = python.command().args(["-c", MAPPED]).arg(at("files/file")).output();
+        let output = output.expect("python runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(read()[..5], *b"maper");
+    }
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Server {
     ///
     /// # Errors
     /// EPERM if not; ENOKEY for encrypted contents; as [`Volume::truncate`].
-    pub fn open(&self, file: InodeNo, flags: OpenFor, by: Caller) -> Result<(), Errno> {
+    pub fn open(&self, file: InodeNo, flags: OpenFor, by: Caller) -> Result<Cached, Errno> {
         self.with(|volume| {
             let inode = volume.inode(file)?;
             if inode.is_encrypted() && !inode.is_dir() {
@@ -112,8 +112,14 @@ impl Server {
             if flags.truncates {
                 volume.truncate_by(file, 0, &self.writer(by, flags.drops_set_ids))?;
             }
-            Ok(())
+            Ok(Cached::of(inode.flags, flags.writes))
         })
+    }
+
+    /// What becomes of the contents of a file that was just made in the kernel's cache. One that cannot be looked at is cached.
+    pub(crate) fn cached(&self, file: InodeNo) -> Cached {
+        let flags = self.with(|volume| Ok(volume.inode(file)?.flags));
+        Cached::of(flags.unwrap_or(InodeFlags::empty()), true)
     }
 
     /// A file was read: the time of that is kept as the mount's options say. What fails changes nothing for the reader.
@@ -152,6 +158,21 @@ fn without_set_ids(mode: u16) -> u16 {
 /// Whether the last read was not after a change.
 fn is_older(read: Timestamp, changed: Timestamp) -> bool {
     (read.seconds, read.nanoseconds) <= (changed.seconds, changed.nanoseconds)
+}
+
+/// What the kernel's cache does with an open file's contents.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cached {
+    /// It keeps them.
+    Kept,
+    /// What is written is here when the call returns (chattr's S).
+    GoneAround,
+}
+
+impl Cached {
+    fn of(flags: InodeFlags, writes: bool) -> Self {
+        if writes && flags.contains(InodeFlags::SYNC) { Self::GoneAround } else { Self::Kept }
+    }
 }
 
 /// What a file is opened for.

@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use extant_device::env::Env;
+use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{Flaw, InodeNo, Place};
 use extant_volume::{Creator, Error, LoadedInode, StatFs, Volume};
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use crate::attr::Attributes;
 use crate::errno::errno;
 use crate::options::{Atime, MountOptions};
 
-pub use attributes::{Change, OpenFor};
+pub use attributes::{Cached, Change, OpenFor};
 pub use data::WriteBy;
 pub use dirs::Listed;
 
@@ -141,12 +142,24 @@ impl Server {
         })
     }
 
-    /// As [`Self::with`], for what changes names.
-    fn with_names<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
+    /// As [`Self::with`], for what changes names of these directories.
+    fn with_names<T>(
+        &self,
+        dirs: &[InodeNo],
+        work: impl FnOnce(&Volume) -> Result<T, Fail>,
+    ) -> Result<T, Errno> {
         self.with(|volume| {
             let done = work(volume)?;
             if self.rules.sync_names {
                 volume.sync()?;
+                return Ok(done);
+            }
+            for dir in dirs {
+                // chattr's S and D.
+                let flags = volume.inode(*dir)?.flags;
+                if flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC) {
+                    volume.fsync(*dir)?;
+                }
             }
             Ok(done)
         })

@@ -45,7 +45,7 @@ impl Server {
         // Sixteen bits are a mode.
         let mode = (mode & 0xffff) as u16;
         let device = DeviceNumber { major: device.0, minor: device.1 };
-        self.with_names(|volume| {
+        self.with_names(&[dir], |volume| {
             let made = match FileType::of_mode(mode) {
                 Some(FileType::Regular) => {
                     volume.create(dir, name, mode & PERMISSION_MASK, &creator)
@@ -89,7 +89,7 @@ impl Server {
         by: Caller,
     ) -> Result<Held, Errno> {
         let creator = self.creator(by, 0);
-        self.with_names(|volume| {
+        self.with_names(&[dir], |volume| {
             let made = volume.symlink(dir, name, target, &creator)?;
             Self::hold(volume, made.number)
         })
@@ -100,7 +100,7 @@ impl Server {
     /// # Errors
     /// As [`Volume::link`](extant_volume::Volume::link).
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Held, Errno> {
-        self.with_names(|volume| {
+        self.with_names(&[dir], |volume| {
             let linked = volume.link(file, dir, name)?;
             Self::hold(volume, linked.number)
         })
@@ -111,7 +111,7 @@ impl Server {
     /// # Errors
     /// As [`Volume::unlink`](extant_volume::Volume::unlink).
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
-        self.with_names(|volume| Ok(volume.unlink(dir, name)?))
+        self.with_names(&[dir], |volume| Ok(volume.unlink(dir, name)?))
     }
 
     /// Takes an empty directory away.
@@ -119,10 +119,10 @@ impl Server {
     /// # Errors
     /// As [`Volume::rmdir`](extant_volume::Volume::rmdir).
     pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
-        self.with_names(|volume| Ok(volume.rmdir(dir, name)?))
+        self.with_names(&[dir], |volume| Ok(volume.rmdir(dir, name)?))
     }
 
-    /// Gives a file a name in place of another. `flags` are those of `renameat2`.
+    /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns what it leaves behind.
     ///
     /// # Errors
     /// EINVAL for flags that are not known, and as [`Volume::rename`](extant_volume::Volume::rename).
@@ -130,10 +130,13 @@ impl Server {
         &self,
         (dir, name): (InodeNo, &[u8]),
         (to_dir, to_name): (InodeNo, &[u8]),
-        flags: u32,
+        (flags, by): (u32, Caller),
     ) -> Result<(), Errno> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        self.with_names(|volume| Ok(volume.rename(dir, name, to_dir, to_name, flags)?))
+        let creator = self.creator(by, 0);
+        self.with_names(&[dir, to_dir], |volume| {
+            Ok(volume.rename_by((dir, name), (to_dir, to_name), flags, &creator)?)
+        })
     }
 
     /// The target of a symbolic link.
@@ -141,6 +144,10 @@ impl Server {
     /// # Errors
     /// As [`Volume::read_link`](extant_volume::Volume::read_link).
     pub fn read_link(&self, link: InodeNo) -> Result<Vec<u8>, Errno> {
-        self.with(|volume| Ok(volume.read_link(link)?))
+        self.with(|volume| {
+            let target = volume.read_link(link)?;
+            self.touch(volume, &volume.inode(link)?);
+            Ok(target)
+        })
     }
 }

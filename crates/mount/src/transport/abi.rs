@@ -75,6 +75,7 @@ pub(super) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -94,6 +95,8 @@ pub(super) mod fattr {
 
 /// OPEN: the file loses setuid and setgid when it is emptied.
 pub(super) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+/// The answer to OPEN: the kernel's cache is gone around, by writes too.
+pub(super) const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// The answer to OPEN: what the kernel's cache holds of the file stays.
 pub(super) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// WRITE: from the kernel's cache, not from a program's call.

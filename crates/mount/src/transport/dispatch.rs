@@ -15,7 +15,7 @@ use super::message::{Reply, Request, node};
 use super::seek::Writers;
 use crate::attr::{decode_device, inode_of};
 use crate::mountpoint::MAX_REQUEST;
-use crate::server::{Change, Held, OpenFor, Server, WriteBy};
+use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy};
 
 /// SEEK_DATA and SEEK_HOLE of lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -224,7 +224,8 @@ impl Dispatcher {
             (given.newdir, given.flags)
         };
         let from = (request.inode()?, arguments.name()?);
-        self.server.rename(from, (node(to_dir)?, arguments.name()?), flags)
+        let to = (node(to_dir)?, arguments.name()?);
+        self.server.rename(from, to, (flags, request.caller()))
     }
 
     fn open(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -237,11 +238,11 @@ impl Dispatcher {
             drops_set_ids: given.open_flags & abi::OPEN_KILL_SUIDGID != 0,
         };
         let file = request.inode()?;
-        self.server.open(file, wanted, request.caller())?;
+        let cached = self.server.open(file, wanted, request.caller())?;
         if wanted.writes {
             self.writers.enter(file);
         }
-        to.put(&abi::OpenOut { open_flags: abi::FOPEN_KEEP_CACHE, ..abi::OpenOut::default() })
+        to.put(&opened(cached))
     }
 
     fn create(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -255,11 +256,12 @@ impl Dispatcher {
         } else {
             self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?
         };
+        let file = held.attributes.inode;
         if writes(given.flags) {
-            self.writers.enter(held.attributes.inode);
+            self.writers.enter(file);
         }
         give(to, held)?;
-        to.put(&abi::OpenOut { open_flags: abi::FOPEN_KEEP_CACHE, ..abi::OpenOut::default() })
+        to.put(&opened(self.server.cached(file)))
     }
 
     fn read(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -430,6 +432,15 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
     }
 }
 
+/// The answer to who opens a file.
+fn opened(cached: Cached) -> abi::OpenOut {
+    let open_flags = match cached {
+        Cached::Kept => abi::FOPEN_KEEP_CACHE,
+        Cached::GoneAround => abi::FOPEN_DIRECT_IO,
+    };
+    abi::OpenOut { open_flags, ..abi::OpenOut::default() }
+}
+
 /// An entry of which the kernel has a hold now.
 fn give(to: &mut Reply<'_>, held: Held) -> Result<(), Errno> {
     to.put(&entry_out(&held.attributes))?;
@@ -495,6 +506,7 @@ pub(super) fn agree(
         | init::NO_OPENDIR_SUPPORT
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
+        | init::DIRECT_IO_ALLOW_MMAP
         | init::INIT_EXT;
     if server.has_acls() {
         wanted |= init::POSIX_ACL;

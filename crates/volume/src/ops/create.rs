@@ -4,13 +4,14 @@ use super::namespace::{check_name, check_takes_names, entry_type, one_more_subdi
 use super::{Creator, credits};
 use crate::alloc::InodeRequest;
 use crate::edit::{
-    AllocationRequest, Edit, EditInodes, Limits, Purpose, Usage, write_loaded, write_new_inode,
+    AllocationRequest, Edit, EditInodes, Limits, Purpose, Usage, clear_inode, write_loaded,
+    write_new_inode,
 };
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
 use crate::read::dir::Found;
-use crate::read::inode::LoadedInode;
+use crate::read::inode::{LoadedInode, load};
 use crate::read::mapping::has_blocks;
 use crate::read::xattr::{self, AclKind};
 use crate::volume::Volume;
@@ -26,6 +27,9 @@ use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
 
 /// Bytes of a symbolic link's target, with the zero byte behind it, as on Linux.
 const MAX_TARGET: usize = 4096;
+
+/// What a new file counts for its owners before it has blocks.
+const ONE_INODE: Usage = Usage { space: 0, inodes: 1 };
 
 /// What a new file starts with.
 #[derive(Clone, Copy)]
@@ -178,6 +182,40 @@ impl Volume {
         })
     }
 
+    /// Makes what stands for a name that was moved away (RENAME_WHITEOUT): a character device of the number 0:0 without permissions,
+    /// one link and no name yet. A failed call has given back what it took.
+    pub(super) fn make_whiteout(
+        &self,
+        edit: &mut LiveEdit<'_>,
+        dir: &LoadedInode,
+        by: &Creator,
+    ) -> Result<Found, Error> {
+        let request = InodeRequest { parent: dir.number, is_dir: false, is_top: false };
+        let number = edit.allocate_inode_for(request)?;
+        let kind = (FileType::CharDevice, 0);
+        let made = self.new_inode(edit, number, &dir.inode, kind, by).and_then(|new| {
+            edit.charge(&new, ONE_INODE, Limits::Judged)?;
+            write_loaded(edit, &new)
+        });
+        if let Err(error) = made {
+            edit.free_inode(number, FileType::CharDevice)?;
+            return Err(error);
+        }
+        Ok(Found { inode: number, file_type: entry_type(FileType::CharDevice) })
+    }
+
+    /// Takes one back that got no name.
+    pub(super) fn drop_whiteout(
+        &self,
+        edit: &mut LiveEdit<'_>,
+        whiteout: Found,
+    ) -> Result<(), Error> {
+        let loaded = load(edit, whiteout.inode)?;
+        edit.charge(&loaded, ONE_INODE.reversed(), Limits::Ignored)?;
+        clear_inode(edit, whiteout.inode)?;
+        edit.free_inode(whiteout.inode, FileType::CharDevice)
+    }
+
     fn make(
         &self,
         dir: InodeNo,
@@ -229,8 +267,7 @@ impl Volume {
         new: &mut LoadedInode,
         (inherited, content): (&Inherited, Content<'_>),
     ) -> Result<(), Error> {
-        let usage = Usage { space: 0, inodes: 1 };
-        edit.charge(new, usage, Limits::Judged)?;
+        edit.charge(new, ONE_INODE, Limits::Judged)?;
         // Whoever knows the number of a file that was there before finds none until this one is written whole.
         let links = std::mem::take(&mut new.inode.links);
         let filled = self.fill_new(edit, parent.number, new, inherited, content).and_then(|()| {
@@ -245,7 +282,7 @@ impl Volume {
                 mapping::remove_step(edit, new, all, 1)?;
             }
             release_all(edit, new)?;
-            edit.charge(new, usage.reversed(), Limits::Ignored)?;
+            edit.charge(new, ONE_INODE.reversed(), Limits::Ignored)?;
             return filled;
         }
         new.inode.links = links;
@@ -328,11 +365,10 @@ fn put_nameless(
     new: &mut LoadedInode,
     inherited: &Inherited,
 ) -> Result<(), Error> {
-    let usage = Usage { space: 0, inodes: 1 };
-    edit.charge(new, usage, Limits::Judged)?;
+    edit.charge(new, ONE_INODE, Limits::Judged)?;
     let given = give(edit, new, inherited);
     if given.is_err() {
-        edit.charge(new, usage.reversed(), Limits::Ignored)?;
+        edit.charge(new, ONE_INODE.reversed(), Limits::Ignored)?;
         return given;
     }
     inline::start(edit, new)?;

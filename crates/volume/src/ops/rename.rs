@@ -4,11 +4,11 @@
 //! so that the directories can be locked from the top down and no directory is moved below itself. Other files need no such
 //! care: their two directories are locked without waiting for one while the other is held.
 
-use super::credits;
 use super::namespace::{
     check_gives_names, check_loses_name, check_own_name, check_project, check_takes_names,
     one_more_subdir, one_subdir_less, touch,
 };
+use super::{Creator, credits};
 use crate::edit::{Edit, write_loaded};
 use crate::error::Error;
 use crate::live::Live;
@@ -32,6 +32,8 @@ bitflags::bitflags! {
         const NOREPLACE = 0x1;
         /// The two files exchange their names.
         const EXCHANGE = 0x2;
+        /// A character device of the number 0:0 takes the old name: overlayfs knows by it that the name is gone.
+        const WHITEOUT = 0x4;
     }
 }
 
@@ -124,14 +126,34 @@ impl Volume {
         to_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Error> {
-        if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
-            return Err(Error::Invalid("a rename that must not replace and exchanges"));
-        }
-        let (from, to) = (Name { dir, name }, Name { dir: to_dir, name: to_name });
-        self.with_space(|| self.rename_once(from, to, flags))
+        self.rename_by((dir, name), (to_dir, to_name), flags, &Creator::ROOT)
     }
 
-    fn rename_once(&self, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<(), Error> {
+    /// As [`Self::rename`]; `by` owns what stands for the old name.
+    ///
+    /// # Errors
+    /// As [`Self::rename`].
+    pub fn rename_by(
+        &self,
+        (dir, name): (InodeNo, &[u8]),
+        (to_dir, to_name): (InodeNo, &[u8]),
+        flags: RenameFlags,
+        by: &Creator,
+    ) -> Result<(), Error> {
+        let excludes = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
+        if flags.contains(RenameFlags::EXCHANGE) && flags.intersects(excludes) {
+            return Err(Error::Invalid("an exchange that must not replace or leaves a whiteout"));
+        }
+        let (from, to) = (Name { dir, name }, Name { dir: to_dir, name: to_name });
+        self.with_space(|| self.rename_once(from, to, (flags, by)))
+    }
+
+    fn rename_once(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        flags: (RenameFlags, &Creator),
+    ) -> Result<(), Error> {
         let live = self.live()?;
         let (from_dir, to_dir) = (live.inodes.get(from.dir), live.inodes.get(to.dir));
         if from.dir == to.dir {
@@ -157,7 +179,7 @@ impl Volume {
         from: Name<'_>,
         to: Name<'_>,
         kinship: Option<&Kinship>,
-        flags: RenameFlags,
+        (flags, by): (RenameFlags, &Creator),
     ) -> Result<Renames, Error> {
         dirs.from.as_dir()?;
         dirs.to().as_dir()?;
@@ -186,11 +208,12 @@ impl Volume {
                 return Err(flaw.at(Place::Inode(renamed.found.inode)).into());
             }
         }
+        let whiteout = flags.contains(RenameFlags::WHITEOUT).then_some(by);
         let Some(target) = target else {
             let (as_what, _) = source.key();
             let inode = source.file.write(self, as_what)?;
             source.check(&inode)?;
-            self.move_to(dirs, from, to, places, (&source, inode), None)?;
+            self.move_to(dirs, from, to, (places, whiteout), (&source, inode), None)?;
             return Ok(Renames::Done);
         };
         let (source_key, target_key) = (source.key(), target.key());
@@ -208,7 +231,8 @@ impl Volume {
         if flags.contains(RenameFlags::EXCHANGE) {
             self.exchange(dirs, from, to, (&source, inode), (&target, other))?;
         } else {
-            self.move_to(dirs, from, to, places, (&source, inode), Some((&target, other)))?;
+            let replaced = Some((&target, other));
+            self.move_to(dirs, from, to, (places, whiteout), (&source, inode), replaced)?;
         }
         Ok(Renames::Done)
     }
@@ -348,7 +372,7 @@ impl Volume {
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        places: Places,
+        (places, whiteout): (Places, Option<&Creator>),
         (source, mut inode): (&Renamed, InodeWrite<'_>),
         replaced: Option<(&Renamed, InodeWrite<'_>)>,
     ) -> Result<(), Error> {
@@ -376,9 +400,27 @@ impl Volume {
             + 2 * credits::REMOVE_NAME
             + 2 * credits::INODE
             + 1
-            + replaced.as_ref().map_or(0, |(_, other)| self.delete_credits(other));
+            + replaced.as_ref().map_or(0, |(_, other)| self.delete_credits(other))
+            + whiteout.map_or(0, |_| credits::INODE_NUMBER + credits::quotas(self));
         let mut edit = self.edit(credits)?;
-        self.change_names(&mut edit, &mut dirs, from, to, places, replaced.is_some())?;
+        let whiteout = match whiteout {
+            Some(by) => {
+                edit = edit.privileged(by.is_privileged);
+                Some(self.make_whiteout(&mut edit, &dirs.from, by)?)
+            }
+            None => None,
+        };
+        let changed = self.change_names(
+            &mut edit,
+            &mut dirs,
+            from,
+            to,
+            (places, whiteout, replaced.is_some()),
+        );
+        if let (Err(_), Some(whiteout)) = (&changed, whiteout) {
+            self.drop_whiteout(&mut edit, whiteout)?;
+        }
+        changed?;
         if replaced.as_ref().is_some_and(|(target, _)| target.is_dir) {
             dirs.to().inode.links = one_subdir_less(dirs.to().links);
         }
@@ -408,13 +450,16 @@ impl Volume {
         dirs: &mut Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        places: Places,
-        replaces: bool,
+        (places, whiteout, replaces): (Places, Option<Found>, bool),
     ) -> Result<(), Error> {
         let source = places.old.found;
         if replaces {
             let before = dir::replace(edit, dirs.to(), to.name, source)?;
-            if let Err(error) = dir::remove(edit, &mut dirs.from, from.name) {
+            let removed = match whiteout {
+                Some(whiteout) => dir::replace(edit, &mut dirs.from, from.name, whiteout),
+                None => dir::remove(edit, &mut dirs.from, from.name),
+            };
+            if let Err(error) = removed {
                 dir::replace(edit, dirs.to(), to.name, before)?;
                 return Err(error);
             }
@@ -436,9 +481,12 @@ impl Volume {
             return Err(error);
         }
         // Where room had to be made for the new name, the old one may have moved.
-        let removed = match dirs.to.is_some() || places.new.is_some() {
-            true => dir::remove_located(edit, &mut dirs.from, places.old),
-            false => dir::remove(edit, &mut dirs.from, from.name),
+        let removed = match whiteout {
+            Some(whiteout) => dir::replace(edit, &mut dirs.from, from.name, whiteout),
+            None if dirs.to.is_some() || places.new.is_some() => {
+                dir::remove_located(edit, &mut dirs.from, places.old)
+            }
+            None => dir::remove(edit, &mut dirs.from, from.name),
         };
         if let Err(error) = removed {
             dir::remove(edit, dirs.to(), to.name)?;
