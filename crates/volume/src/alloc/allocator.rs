@@ -311,7 +311,10 @@ impl Allocator {
         let pieces = merged(edit.geometry(), runs)?;
         let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
         for pieces in by_group() {
+            // The descriptor has the bitmap's checksum: both are read while nobody changes them.
+            let slot = self.lock(pieces[0].group)?;
             group::check_in_use(edit, pieces[0].group, pieces)?;
+            drop(slot);
         }
         for pieces in by_group() {
             let no = pieces[0].group;

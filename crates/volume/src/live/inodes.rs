@@ -2,7 +2,8 @@
 //!
 //! What an operation changes it writes to the inode's record in the same handle, so a cached inode is never newer than its
 //! record, and may be given up whenever nobody has it. Delayed data are the exception: the file's times are stored when they are
-//! written, and the inode stays until then ([`Delayed`]).
+//! written, and the inode stays until then ([`Delayed`]). Of one that is given up while it is held the number of holds stays: a
+//! kernel holds as many files as it likes.
 
 use super::delay::Delayed;
 use super::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
@@ -416,11 +417,23 @@ impl LiveInode {
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Acquire) > 0
     }
+
+    /// How often it is held, if all else that those who hold it rely on is in its record.
+    fn holds_alone(&mut self) -> Option<u64> {
+        let holds = self.holds.load(Ordering::Acquire);
+        let is_replaced = self.is_replaced();
+        let is_lost = self.lost.get_mut().is_some();
+        // One without links is no longer what its number says.
+        let has_links = self.state.get_mut().as_ref().is_some_and(|state| state.inode.links > 0);
+        (holds == 0 || has_links && !is_replaced && !is_lost).then_some(holds)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
+    /// Holds of those that are not in memory.
+    absent: HashMap<u32, u64, ByWord>,
     /// Those that were asked for once, in the order in which they came.
     newcomers: VecDeque<u32>,
     /// The others, in the order in which they are thought of being given up.
@@ -439,14 +452,19 @@ impl Shard {
                 false => break,
             };
             let Some(oldest) = oldest else { break };
-            let Some(inode) = self.inodes.get(&oldest) else { continue };
-            // Counted under the shard's lock: nobody can take it meanwhile.
-            let is_idle = Arc::strong_count(inode) == 1 && !inode.is_held();
-            if is_idle && !inode.is_referenced.swap(false, Ordering::Relaxed) {
-                gone = self.inodes.remove(&oldest);
-            } else {
+            let Some(inode) = self.inodes.get_mut(&oldest) else { continue };
+            // Nobody has it, and under the shard's lock nobody can take it meanwhile.
+            let holds = Arc::get_mut(inode)
+                .filter(|inode| !inode.is_referenced.swap(false, Ordering::Relaxed))
+                .and_then(LiveInode::holds_alone);
+            let Some(holds) = holds else {
                 self.queue.push_back(oldest);
+                continue;
+            };
+            if holds > 0 {
+                self.absent.insert(oldest, holds);
             }
+            gone = self.inodes.remove(&oldest);
         }
         gone
     }
@@ -482,7 +500,10 @@ impl InodeCache {
             }
             return known.clone();
         }
-        let new = LiveInode::new(number);
+        let mut new = LiveInode::new(number);
+        if let Some(holds) = shard.absent.remove(&number.0) {
+            new.holds = AtomicU64::new(holds);
+        }
         let new = match shard.make_room(self.shard_limit) {
             Some(mut old) => match Arc::get_mut(&mut old) {
                 Some(place) => {
@@ -498,9 +519,26 @@ impl InodeCache {
         new
     }
 
+    /// Gives holds of an inode back that is not in memory, and says whether none is left; `None` where it is in memory.
+    pub(crate) fn let_go_of_absent(&self, number: InodeNo, count: u64) -> Option<bool> {
+        let mut shard = self.shard(number);
+        if shard.inodes.contains_key(&number.0) {
+            return None;
+        }
+        let Some(holds) = shard.absent.get_mut(&number.0) else { return Some(false) };
+        *holds = holds.saturating_sub(count);
+        let is_last = *holds == 0;
+        if is_last {
+            shard.absent.remove(&number.0);
+        }
+        Some(is_last)
+    }
+
     /// Whether somebody holds an inode.
     pub(crate) fn is_held(&self, number: InodeNo) -> bool {
-        self.shard(number).inodes.get(&number.0).is_some_and(|inode| inode.is_held())
+        let shard = self.shard(number);
+        let is_held = |inode: &Arc<LiveInode>| inode.is_held();
+        shard.inodes.get(&number.0).is_some_and(is_held) || shard.absent.contains_key(&number.0)
     }
 
     /// The numbers of all inodes that somebody holds.
@@ -511,8 +549,88 @@ impl InodeCache {
             held.extend(
                 shard.inodes.values().filter(|inode| inode.is_held()).map(|inode| inode.number),
             );
+            held.extend(shard.absent.keys().map(|number| InodeNo(*number)));
         }
         held.sort_unstable();
         held
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use extant_ondisk::BlockNo;
+    use extant_ondisk::inode::{Inode, InodeFlags};
+    use extant_ondisk::time::Timestamp;
+
+    /// A file of so many links, and of nothing else.
+    pub(crate) fn loaded(number: InodeNo, links: u16) -> LoadedInode {
+        let now = Timestamp::new(0, 0);
+        let inode = Inode {
+            mode: 0o100_644,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: now,
+            ctime: now,
+            mtime: now,
+            crtime: None,
+            dtime: 0,
+            links,
+            blocks: 0,
+            flags: InodeFlags::empty(),
+            version: 0,
+            i_block: [0; 60],
+            generation: 0,
+            file_acl: BlockNo(0),
+            extra_isize: 0,
+            project: None,
+        };
+        LoadedInode { number, inode, xattr_space: Box::default() }
+    }
+
+    fn in_memory(cache: &InodeCache) -> usize {
+        cache.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+    }
+
+    /// Takes hold of an inode with so many links.
+    fn hold(cache: &InodeCache, number: u32, links: u16) {
+        let file = cache.get(InodeNo(number));
+        file.write_with(LockAs::File, || Ok(loaded(InodeNo(number), links))).unwrap();
+        file.hold_new();
+    }
+
+    #[test]
+    fn inodes_that_are_held_go_too_and_their_holds_stay() {
+        let cache = InodeCache::new(0);
+        for number in 100..20_100 {
+            hold(&cache, number, 1);
+        }
+        assert!(
+            in_memory(&cache) <= SHARDS as usize * (MIN_SHARD + NEWCOMERS),
+            "{}",
+            in_memory(&cache)
+        );
+        assert_eq!(cache.held().len(), 20_000);
+        // Back in memory, it is held as before.
+        let back = cache.get(InodeNo(100));
+        assert!(back.is_held() && cache.is_held(InodeNo(100)));
+        assert_eq!(cache.let_go_of_absent(InodeNo(100), 1), None);
+        assert!(back.let_go(1) && !cache.is_held(InodeNo(100)));
+        // One that is not in memory.
+        assert_eq!(cache.let_go_of_absent(InodeNo(101), 1), Some(true));
+        assert!(!cache.is_held(InodeNo(101)));
+        assert_eq!(cache.let_go_of_absent(InodeNo(101), 1), Some(false));
+    }
+
+    #[test]
+    fn an_inode_without_links_stays_while_it_is_held() {
+        let cache = InodeCache::new(0);
+        hold(&cache, 64, 0);
+        let held = Arc::downgrade(&cache.get(InodeNo(64)));
+        for number in 2..2_000 {
+            hold(&cache, 64 * number, 1);
+        }
+        assert!(held.upgrade().is_some_and(|file| file.is_held()));
     }
 }

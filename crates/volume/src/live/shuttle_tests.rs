@@ -1,16 +1,14 @@
 //! The cache of inodes, and files made and deleted by several threads, under shuttle's scheduler.
 
+use super::inodes::tests::loaded;
 use super::inodes::{InodeCache, LockAs};
 use crate::error::Error;
-use crate::read::inode::LoadedInode;
 use crate::{Creator, LiveOptions, OpenOptions, Volume};
 use extant_device::env::Env;
 use extant_device::sync::{Arc, Mutex, thread};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::bitmap::BitmapKind;
-use extant_ondisk::inode::Inode;
-use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, skip};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
@@ -31,31 +29,6 @@ fn numbered(at: u32) -> InodeNo {
     InodeNo(64 * (at + 1))
 }
 
-fn inode(number: InodeNo, links: u16) -> LoadedInode {
-    let now = Timestamp::new(0, 0);
-    let inode = Inode {
-        mode: 0o100_644,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime: now,
-        ctime: now,
-        mtime: now,
-        crtime: None,
-        dtime: 0,
-        links,
-        blocks: 0,
-        flags: extant_ondisk::inode::InodeFlags::empty(),
-        version: 0,
-        i_block: [0; 60],
-        generation: 0,
-        file_acl: BlockNo(0),
-        extra_isize: 0,
-        project: None,
-    };
-    LoadedInode { number, inode, xattr_space: Box::default() }
-}
-
 /// Threads count in inodes, and store each count in a record, as operations do, while inodes push each other out: no count is
 /// lost, and whoever has an inode has the same as everybody else.
 fn threads_count_in_inodes(rounds: u32) {
@@ -70,7 +43,7 @@ fn threads_count_in_inodes(rounds: u32) {
                     let ours = cache.get(number);
                     let load = || {
                         let stored = records.lock().get(&number).copied().unwrap_or(1);
-                        Ok::<_, Error>(inode(number, stored))
+                        Ok::<_, Error>(loaded(number, stored))
                     };
                     let mut locked = ours.write_with(LockAs::File, load).unwrap();
                     locked.inode.links += 1;
@@ -245,4 +218,38 @@ fn data_on_their_way_are_kept_in_random_schedules() {
     };
     let base = std::fs::read(image.path()).unwrap();
     run(RandomScheduler::new(60), move || threads_change_data_on_their_way(&base));
+}
+
+/// Threads delete files whose blocks lie in one group of a volume of which nothing is in memory yet: what they read of the group fits
+/// together, whatever the other one changes meanwhile.
+fn threads_delete_on_a_cold_volume(base: &[u8]) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
+    let volume = opened(&device);
+    let names = [b"one", b"two"];
+    for name in names {
+        let made = volume.create(InodeNo::ROOT, name, 0o644, &Creator::ROOT).unwrap();
+        volume.write(made.number, 0, &[7; PIECE]).unwrap();
+    }
+    volume.close().unwrap();
+    let volume = Arc::new(opened(&device));
+    let workers = names.map(|name| {
+        let volume = volume.clone();
+        thread::spawn(move || volume.unlink(InodeNo::ROOT, name).unwrap())
+    });
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    let Some(volume) = Arc::into_inner(volume) else { panic!("everybody has ended") };
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_group_that_others_change_is_read_whole_where_threads_are_switched_at_few_places() {
+    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
+    let image = match TempImage::by_mke2fs(4 << 20, &options) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let base = std::fs::read(image.path()).unwrap();
+    run(PctScheduler::new(3, 1000), move || threads_delete_on_a_cold_volume(&base));
 }

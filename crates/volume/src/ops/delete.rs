@@ -33,6 +33,13 @@ impl Volume {
     /// The file could not be deleted.
     pub fn release(&self, inode: InodeNo, count: u64) -> Result<(), Error> {
         let Source::Live(live) = &self.source else { return Ok(()) };
+        if let Some(was_last) = live.inodes.let_go_of_absent(inode, count) {
+            // It has links.
+            if was_last {
+                live.allocator.discard_window(inode);
+            }
+            return Ok(());
+        }
         let file = live.inodes.get(inode);
         if !file.let_go(count) {
             return Ok(());
