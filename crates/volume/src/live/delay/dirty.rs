@@ -2,13 +2,14 @@
 
 use crate::live::ranks::SpareLock;
 use extant_device::AlignedBuffer;
+use extant_device::sync::atomic::{AtomicUsize, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_ondisk::Geometry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Bytes of the largest piece that grows from smaller writes; a write's own piece may be longer.
+/// Bytes of the largest piece: buffers of one size can take each other's place, whoever made them.
 const PIECE: usize = 256 << 10;
 /// Direct requests want addresses that are multiples of this at most.
 const ALIGNMENT: usize = 4096;
@@ -41,19 +42,31 @@ pub(crate) struct Delayed {
     pub(super) due: Option<Duration>,
 }
 
-/// Buffers of grown pieces that are kept for the next ones: to copy into memory that is new to the process costs twice as much.
+/// Buffers of the largest pieces that are kept for the next ones: to copy into memory that is new to the process costs twice as much,
+/// and what one thread gives back to the allocator another may not find there.
 #[derive(Debug)]
 pub(crate) struct Spares {
     /// They hold anything.
     buffers: Mutex<Vec<Arc<AlignedBuffer>>, SpareLock>,
-    most: usize,
+    most: AtomicUsize,
 }
 
 impl Spares {
     /// None yet; at most so many bytes of them.
     pub(super) fn new(bytes: u64) -> Self {
-        let most = usize::try_from(bytes).unwrap_or(usize::MAX) / PIECE;
-        Self { buffers: Mutex::default(), most }
+        Self { buffers: Mutex::default(), most: AtomicUsize::new(pieces_of(bytes)) }
+    }
+
+    /// Gives up those beyond so many bytes.
+    pub(super) fn keep_at_most(&self, bytes: u64) {
+        let most = pieces_of(bytes);
+        self.most.store(most, Ordering::Relaxed);
+        let mut buffers = self.buffers.lock();
+        let kept = buffers.len().min(most);
+        let gone = buffers.split_off(kept);
+        drop(buffers);
+        // Dropped without the lock.
+        drop(gone);
     }
 
     /// Gives all of them up.
@@ -63,21 +76,28 @@ impl Spares {
         drop(gone);
     }
 
-    /// A buffer for a piece, of any content.
+    /// A buffer for a piece, of any content. A small one costs a spare, so that both together take no more than data may.
     fn take(&self, capacity: usize) -> Arc<AlignedBuffer> {
-        let spare = if capacity == PIECE { self.buffers.lock().pop() } else { None };
-        spare.unwrap_or_else(|| Arc::new(new_buffer(capacity)))
+        let spare = self.buffers.lock().pop();
+        spare
+            .filter(|buffer| buffer.len() == capacity)
+            .unwrap_or_else(|| Arc::new(new_buffer(capacity)))
     }
 
     /// A piece is gone.
     fn give(&self, mut buffer: Arc<AlignedBuffer>) {
         if buffer.len() == PIECE && Arc::get_mut(&mut buffer).is_some() {
             let mut buffers = self.buffers.lock();
-            if buffers.len() < self.most {
+            if buffers.len() < self.most.load(Ordering::Relaxed) {
                 buffers.push(buffer);
             }
         }
     }
+}
+
+/// How many of the largest pieces take so many bytes.
+fn pieces_of(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX) / PIECE
 }
 
 /// A buffer of any content for direct requests.
@@ -336,17 +356,21 @@ impl Delayed {
                 piece.grow(taken as usize * block_len, start << geometry.block_bits(), written);
                 start += taken;
             }
-            room = (piece.buffer.len() * 2).min(PIECE);
+            room = piece.buffer.len() * 2;
         }
-        if start < blocks.end {
-            let len = (blocks.end - start) as usize * block_len;
+        while start < blocks.end {
+            let left = (blocks.end - start) as usize * block_len;
             // A file that is written from its start on gets ever longer pieces.
             let free = self.pieces.range(start..).next().map_or(u64::MAX, |(next, _)| next - start);
             let free = usize::try_from(free).unwrap_or(usize::MAX).saturating_mul(block_len);
-            let mut piece = Piece::new(len.max(room.min(free)), spares);
+            let capacity = left.max(room.min(free)).min(PIECE);
+            let len = left.min(capacity);
+            let mut piece = Piece::new(capacity, spares);
             piece.grow(len, start << geometry.block_bits(), written);
             self.memory += piece.memory();
             self.pieces.insert(start, piece);
+            start += (len / block_len) as u64;
+            room = capacity * 2;
         }
     }
 

@@ -104,11 +104,16 @@ impl DelayedMemory {
         self.limit.store(left.clamp(self.all / 8, self.all / 2), Ordering::Relaxed);
     }
 
+    /// Bytes that delayed data may take now.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     /// Whether data should be written: a quarter of what is allowed is delayed, or somebody waits. Where little is allowed the disk
     /// would rest until half of it is there.
     pub(crate) fn is_short(&self) -> bool {
         let used = self.used.lock();
-        used.waiting > 0 || used.bytes > self.limit.load(Ordering::Relaxed) / 4
+        used.waiting > 0 || used.bytes > self.limit() / 4
     }
 
     /// Waits until so many bytes may be delayed. No lock is held; `help` calls for the background writer, and for all but the first of
@@ -120,8 +125,7 @@ impl DelayedMemory {
         bytes: u64,
         help: impl Fn(Waits) -> bool,
     ) -> Admission<'_> {
-        let is_over =
-            |used: &Used| used.bytes > 0 && used.bytes + bytes > self.limit.load(Ordering::Relaxed);
+        let is_over = |used: &Used| used.bytes > 0 && used.bytes + bytes > self.limit();
         let mut used = self.used.lock();
         while is_over(&used) {
             used.waiting += 1;
@@ -135,7 +139,7 @@ impl DelayedMemory {
             used.waiting -= 1;
         }
         used.bytes += bytes;
-        let wakes_next = used.wakes_one(bytes, self.limit.load(Ordering::Relaxed));
+        let wakes_next = used.wakes_one(bytes, self.limit());
         drop(used);
         if wakes_next {
             self.given_back.notify_one();
@@ -151,7 +155,7 @@ impl DelayedMemory {
         let mut used = self.used.lock();
         debug_assert!(used.bytes >= bytes, "{bytes} bytes given back of {}", used.bytes);
         used.bytes = used.bytes.saturating_sub(bytes);
-        let wakes_one = used.wakes_one(bytes, self.limit.load(Ordering::Relaxed));
+        let wakes_one = used.wakes_one(bytes, self.limit());
         drop(used);
         if wakes_one {
             self.given_back.notify_one();

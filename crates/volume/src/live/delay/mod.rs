@@ -51,10 +51,11 @@ pub(crate) struct Delays {
 impl Delays {
     /// No data yet; delayed ones take their part of `memory` bytes.
     pub(crate) fn new(is_on: bool, memory: u64) -> Self {
+        let memory = DelayedMemory::new(memory);
         Self {
             is_on,
-            memory: DelayedMemory::new(memory),
-            spares: Spares::new(memory / 16),
+            spares: Spares::new(memory.limit()),
+            memory,
             files: Mutex::default(),
             lost: Mutex::default(),
             waker: Mutex::default(),

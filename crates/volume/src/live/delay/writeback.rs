@@ -275,6 +275,7 @@ impl Volume {
     fn write_back_old(&self, live: &Live) -> Next {
         let frames = live.journal.frames_count() as u64 * u64::from(self.geometry().block_size);
         live.delays.memory.set_others(frames + live.allocator.buddy_bytes());
+        live.delays.spares.keep_at_most(live.delays.memory.limit());
         while let Some(due) = live.delays.first_due() {
             let left = due.saturating_sub(live.env.elapsed());
             if !left.is_zero() && !live.delays.memory.is_short() {
