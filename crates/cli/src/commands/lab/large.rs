@@ -55,10 +55,10 @@ fn scales() -> Vec<Scale> {
     let whole = Target::list(WHOLE).expect("targets of ours");
     vec![
         scale("copy-remove", 1.0, 1.0, 4),
-        scale("low-memory", 0.05, 1.0, 2),
+        scale("low-memory", 0.025, 1.0, 4),
         scale("hard-links", 0.000_001, 0.025, 4),
         Scale { dir: "hard-links-whole", targets: whole, ..scale("hard-links", 0.000_001, 1.0, 1) },
-        Scale { time: Some(5.0), ..scale("sequential-write", 0.03, 1.0, 2) },
+        Scale { time: Some(3.0), ..scale("sequential-write", 0.01, 1.0, 4) },
         scale("check-time", 1.0, 0.003, 2),
     ]
 }
