@@ -45,19 +45,24 @@ impl Environment {
         let system = rustix::system::uname();
         let shown = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
         let kernel = format!("{} {}", shown(system.sysname()), shown(system.release()));
-        let memory = field(&text("/proc/meminfo"), "MemTotal")
-            .and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
         Self {
             kernel,
             processor: field(&text("/proc/cpuinfo"), "model name")
                 .unwrap_or_else(|| shown(system.machine())),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: memory.map_or(0, |kib| kib << 10),
+            memory: machine_memory().unwrap_or(0),
             disk: disk(dir),
             tools: TOOLS.map(|(name, option)| (name.to_owned(), version(name, option))).to_vec(),
             is_root: rustix::process::geteuid().is_root(),
         }
     }
+}
+
+/// Bytes of memory that the machine has.
+pub(crate) fn machine_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib: u64 = field(&text, "MemTotal")?.split(' ').next()?.parse().ok()?;
+    kib.checked_mul(1 << 10)
 }
 
 /// A line `name : value` of a file in /proc.

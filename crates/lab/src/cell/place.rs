@@ -15,6 +15,7 @@ use super::zfs::Pool;
 use super::{Cell, CellError, Trying, engine};
 use crate::charged::Charged;
 use crate::clock::Clock;
+use crate::environment::machine_memory;
 use crate::files::{Files, Mounted};
 use crate::target::System;
 
@@ -222,10 +223,15 @@ impl<'c> Place<'c> {
         Ok(Live { files, root: self.point.clone(), clock, end: End::Mount(end) })
     }
 
-    /// What our own engine may use of the memory: half, where it is limited, as it is not alone in there.
+    /// What our own engine may use of the memory: half, where it is limited, as it is not alone in there; else a quarter of the
+    /// machine's, since the kernel's caches would take all of it. On simulated drives it is the same on every machine.
     fn memory(&self) -> u64 {
         const USUAL: u64 = 256 << 20;
-        self.cell.memory().map_or(USUAL, |limit| limit / 2)
+        match self.cell.memory() {
+            Some(limit) => limit / 2,
+            None if self.system().drive().is_some() => USUAL,
+            None => machine_memory().map_or(USUAL, |all| (all / 4).max(USUAL)),
+        }
     }
 
     /// The loop device's own requests go past the page cache then, as the engine's do: what is cached is cached once. Where the
