@@ -223,3 +223,55 @@ fn an_unlinked_file_that_is_held_is_read_and_written_and_goes_in_the_end() {
         e2fsck_fn(&stored(&*device).1).unwrap_or_else(|said| panic!("{options:?}: {said}"));
     }
 }
+
+/// More files are held than are kept in memory: each one is what it was when its turn comes, and goes with its last name and hold,
+/// whichever comes last.
+#[test]
+fn files_that_are_held_outlast_their_inodes_in_memory() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    const FILES: u32 = 6000;
+    let device: Arc<dyn Device> = Arc::new(base(&["-t", "ext4", "-b", "1024", "-N", "8192"], SIZE));
+    let options = LiveOptions { memory: 16 << 20, ..LiveOptions::default() };
+    let volume = OpenOptions::default().open_live(device.clone(), &Env::threads(), &options);
+    let volume = volume.unwrap();
+    let before = volume.stat_fs().unwrap();
+    let name = |index: u32| format!("f{index}").into_bytes();
+    let files: Vec<InodeNo> = (0..FILES)
+        .map(|index| {
+            let file = volume.create(ROOT, &name(index), 0o644, &Creator::ROOT).unwrap().number;
+            volume.acquire(file).unwrap();
+            file
+        })
+        .collect();
+    // Of three each, one loses its name first and one its hold; the third is held until the volume is closed.
+    for (index, file) in (0..).zip(&files) {
+        let unlink = || volume.unlink(ROOT, &name(index)).unwrap();
+        match index % 3 {
+            0 => {
+                unlink();
+                assert_eq!(volume.write(*file, 0, b"still there").unwrap(), 11);
+                volume.release(*file, 1).unwrap();
+            }
+            1 => {
+                volume.release(*file, 1).unwrap();
+                unlink();
+            }
+            _ => {
+                unlink();
+                continue;
+            }
+        }
+        let gone = volume.inode(*file).unwrap_err();
+        assert!(matches!(gone, Error::FreeInode(_)), "{index}: {gone}");
+    }
+    assert_eq!(volume.nameless_count(), FILES as usize / 3);
+    volume.close().unwrap();
+    let volume = open_live(device.clone(), None).unwrap();
+    let after = volume.stat_fs().unwrap();
+    // The directory keeps the blocks that it has grown by.
+    assert_eq!(after.free_inodes, before.free_inodes);
+    volume.close().unwrap();
+    e2fsck_fn(&stored(&*device).1).unwrap_or_else(|said| panic!("{said}"));
+}
