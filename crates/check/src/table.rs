@@ -7,6 +7,8 @@ findings! {
     SuperblockChecksum: 0, Damage, "Superblock checksum does not match superblock.", "Fix", true;
     /// The count of inodes is not that of the groups.
     InodesCountWrong: 0, Damage, "inode count in superblock is {found}, should be {expected}.", "Fix", true;
+    /// Groups cannot have so many inodes, and the count of all says how many they have.
+    InodesPerGroupWrong: 0, Damage, "inodes per group in superblock is {found}, should be {expected}.", "Fix", true;
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
     /// The format knows no such revision.

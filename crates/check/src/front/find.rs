@@ -4,6 +4,7 @@
 //! tried with the usual group sizes, then with what a broken primary says, and last the start of the device is searched: a
 //! backup knows its group, and lies where that group starts or is none.
 
+use crate::finding::{Code, Finding};
 use extant_device::{Device, DeviceError, data_runs};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
 use extant_ondisk::{
@@ -36,8 +37,8 @@ pub(super) struct Found {
     pub(super) primary_flaw: Option<FormatError>,
     /// Of the primary one: only its checksum is wrong.
     pub(super) is_checksum_wrong: bool,
-    /// Of the primary one: the count of inodes that it had, where another one was computed.
-    pub(super) wrong_inodes_count: Option<u32>,
+    /// Of the primary one: which of its two counts of inodes was computed from the other.
+    pub(super) counted: Option<Finding>,
 }
 
 /// Why nothing was found.
@@ -127,10 +128,14 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
         return Err(NotFound::Format(nothing()));
     };
     let flaw = match primary(&raw, wanted.block_size) {
-        Ok(found) if found.wrong_inodes_count.is_none() => return Ok(found),
+        Ok(found) if found.counted.is_none() => return Ok(found),
         // The count is wrong, or the inodes of a group that it was compared with: a backup knows.
         Ok(found) => match any_backup(device, &raw, wanted.block_size)? {
-            Some((backup, ..)) if backup.s_inodes_per_group != raw.s_inodes_per_group => {
+            Some((backup, ..))
+                if [found.raw.s_inodes_per_group, backup.s_inodes_per_group]
+                    .iter()
+                    .any(|known| *known != raw.s_inodes_per_group) =>
+            {
                 Flaw::bad_value("s_inodes_per_group", raw.s_inodes_per_group.get())
                     .at(Place::Superblock(GroupNo(0)))
             }
@@ -152,7 +157,7 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
             group,
             primary_flaw: Some(flaw),
             is_checksum_wrong: false,
-            wrong_inodes_count: None,
+            counted: None,
         });
     }
     // Without a backup the primary one is taken if it makes sense but for its checksum.
@@ -165,7 +170,7 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
             group: GroupNo(0),
             primary_flaw: Some(flaw),
             is_checksum_wrong: true,
-            wrong_inodes_count: None,
+            counted: None,
         });
     }
     Err(NotFound::Format(flaw))
@@ -192,7 +197,7 @@ pub(super) fn fitting(
         group,
         primary_flaw: Some(flaw.at(Place::Superblock(GroupNo(0)))),
         is_checksum_wrong: false,
-        wrong_inodes_count: None,
+        counted: None,
     }))
 }
 
@@ -207,7 +212,7 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
         group: GroupNo(0),
         primary_flaw: None,
         is_checksum_wrong: false,
-        wrong_inodes_count: None,
+        counted: None,
     };
     if let Some(size) = block_size.filter(|size| *size != found.geometry.block_size) {
         let flaw =
@@ -222,21 +227,45 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     Ok(found)
 }
 
-/// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to distrust the rest.
+/// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to distrust the rest. Where it is
+/// the inodes of a group that cannot be, they follow from the count.
 fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found, FormatError> {
-    let FormatError::Corrupt { flaw: Flaw::BadValue { field: "s_inodes_count", .. }, .. } = &error
-    else {
-        return Err(error);
+    let is_beyond_limits = match &error {
+        FormatError::Corrupt { flaw: Flaw::BadValue { field: "s_inodes_count", .. }, .. } => false,
+        FormatError::Corrupt {
+            flaw:
+                Flaw::AboveLimit { field: "s_inodes_per_group", .. }
+                | Flaw::BelowLimit { field: "s_inodes_per_group", .. },
+            ..
+        } => true,
+        _ => return Err(error),
     };
     let blocks = extant_ondisk::superblock::Superblock::decode(raw).blocks_count;
     let groups = blocks
         .checked_sub(u64::from(raw.s_first_data_block.get()))
         .map(|blocks| blocks.div_ceil(u64::from(raw.s_blocks_per_group.get()).max(1)));
-    let count =
-        groups.and_then(|groups| groups.checked_mul(u64::from(raw.s_inodes_per_group.get())));
-    let Some(count) = count.and_then(|count| u32::try_from(count).ok()) else { return Err(error) };
+    let Some(groups) = groups.and_then(|groups| u32::try_from(groups).ok()) else {
+        return Err(error);
+    };
+    let (count, per_group) = (raw.s_inodes_count.get(), raw.s_inodes_per_group.get());
     let mut fixed = *raw;
-    fixed.s_inodes_count.set(count);
+    let finding = match count.checked_div(groups) {
+        Some(each)
+            if each * groups == count
+                && can_have_inodes(raw, groups, each)
+                && (is_beyond_limits || !can_have_inodes(raw, groups, per_group)) =>
+        {
+            fixed.s_inodes_per_group.set(each);
+            let finding = Finding::new(Code::InodesPerGroupWrong);
+            finding.found(u64::from(per_group)).expected(u64::from(each))
+        }
+        _ => {
+            let Some(right) = groups.checked_mul(per_group) else { return Err(error) };
+            fixed.s_inodes_count.set(right);
+            let finding = Finding::new(Code::InodesCountWrong);
+            finding.found(u64::from(count)).expected(u64::from(right))
+        }
+    };
     fixed.seal();
     let Ok(geometry) = Geometry::new(&fixed) else { return Err(error) };
     Ok(Found {
@@ -245,8 +274,15 @@ fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found,
         group: GroupNo(0),
         primary_flaw: None,
         is_checksum_wrong: false,
-        wrong_inodes_count: Some(raw.s_inodes_count.get()),
+        counted: Some(finding),
     })
+}
+
+/// Whether groups of so many inodes can be those of the volume: their bitmaps are whole bytes, and no more inodes are free than
+/// there are.
+fn can_have_inodes(raw: &RawSuperblock, groups: u32, each: u32) -> bool {
+    let all = u64::from(groups) * u64::from(each);
+    each > 0 && each.is_multiple_of(8) && all >= u64::from(raw.s_free_inodes_count.get())
 }
 
 /// The superblock in the block that the user names.
@@ -271,7 +307,7 @@ fn named(device: &dyn Device, block: u64, block_size: Option<u32>) -> Result<Fou
                 group,
                 primary_flaw: primary_flaw(device)?,
                 is_checksum_wrong: false,
-                wrong_inodes_count: None,
+                counted: None,
             });
         }
         if let Some(raw) = read(device, offset)? {

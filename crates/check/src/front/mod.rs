@@ -293,10 +293,7 @@ impl<'a> Front<'a> {
             let detail = format!("{flaw}; the backup of group {} is taken", found.group);
             Some(Finding::new(Code::SuperblockInvalid).detail(detail))
         } else {
-            found.wrong_inodes_count.map(|count| {
-                let right = u64::from(front.volume.geometry().inodes_count);
-                Finding::new(Code::InodesCountWrong).found(u64::from(count)).expected(right)
-            })
+            found.counted
         };
         // A backup that the user asked for beside a sound primary one is no finding; it is written all the same.
         if let Some(finding) = finding {

@@ -45,6 +45,16 @@ fn lose_journal(hand: &mut Hand) {
     hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
 }
 
+/// Changes the inodes of a group in a superblock of a block of 4 KiB, and seals it.
+fn inodes_per_group(hand: &Hand, change: fn(u32) -> u32) {
+    hand.block(0, |bytes| {
+        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut bytes[1024..]) {
+            raw.s_inodes_per_group.set(change(raw.s_inodes_per_group.get()));
+            raw.seal();
+        }
+    });
+}
+
 pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::SuperblockInvalid,
@@ -79,6 +89,10 @@ pub(crate) const DAMAGES: &[Damage] = &[
             });
         },
     ),
+    // Inodes of a group that cannot be, where there is no backup: the count of all tells how many there are.
+    on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |before| before + 1)),
+    on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 0)),
+    on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 16)),
     on(Code::SuperblockChecksum, SINGLE, |hand| {
         hand.block(0, |bytes| bytes[1024 + 0x78] ^= 1);
     }),
