@@ -12,6 +12,7 @@ mod journal;
 mod mmp;
 mod moved;
 mod orphans;
+mod places;
 
 pub use close::{Closing, needs_check};
 pub use find::Wanted;
@@ -156,6 +157,9 @@ struct Front<'a> {
     /// Descriptors that the passes are to see and that nobody agreed to write.
     patches: BTreeMap<u32, GroupDesc>,
     facts: Facts,
+    /// How often a descriptor was looked at: what grows with the square of the groups is seen here.
+    #[cfg(test)]
+    looks: std::cell::Cell<usize>,
 }
 
 /// Finds a volume on `device` and brings it to where the passes can look at it. With a judge that repairs nothing, nothing
@@ -286,6 +290,8 @@ impl<'a> Front<'a> {
             outcomes: Vec::new(),
             patches: BTreeMap::new(),
             facts: Facts { from_backup: is_backup, ..Facts::default() },
+            #[cfg(test)]
+            looks: std::cell::Cell::new(0),
         };
         let finding = if found.is_checksum_wrong {
             Some(Finding::new(Code::SuperblockChecksum))
@@ -346,6 +352,8 @@ impl<'a> Front<'a> {
 
     /// A group's descriptor as the passes will see it.
     fn desc(&self, group: GroupNo) -> GroupDesc {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
         self.patches.get(&group.0).cloned().unwrap_or_else(|| self.volume.desc(group))
     }
 

@@ -3,11 +3,11 @@
 //! makers put a table stands in for the backup's.
 
 use super::groups::{bad_places, distrust, place, set_place};
+use super::places::Places;
 use super::{Front, backup_table};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::RunSet;
-use extant_layout::groups::leading;
 use extant_layout::tables::{TableRules, place_tables};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
@@ -50,6 +50,8 @@ impl Front<'_> {
                 }
             }
         }
+        // Made where something lies elsewhere.
+        let mut places: Option<Places> = None;
         for group in (0..geometry.groups_count).map(GroupNo) {
             let desc = self.desc(group);
             let copy = match guess.get(group.0 as usize) {
@@ -62,8 +64,10 @@ impl Front<'_> {
                 None => sound_desc(&table, group, &geometry),
             };
             let Some(copy) = copy else { continue };
-            if !bad_places(group, &desc, &geometry).is_empty() {
-                continue; // judged with the descriptors
+            // Judged with the descriptors; without a backup the other places of such a descriptor are no better.
+            let bad = bad_places(group, &desc, &geometry);
+            if !bad.is_empty() && backup.is_some() {
+                continue;
             }
             let is_other = TABLES.iter().any(|name| place(&desc, name) != place(&copy, name));
             let is_witnessed = geometry.has_uninit_groups() && self.verify_desc(group).is_ok();
@@ -76,11 +80,19 @@ impl Front<'_> {
                     *desc = copy;
                     distrust(desc);
                 });
+                if let Some(places) = &mut places {
+                    places.update(self, group, &desc);
+                }
                 continue;
             }
-            for name in TABLES {
-                let (here, there) = (place(&desc, name), place(&copy, name));
-                if here == there || !self.is_nearer(group, name, &copy, backup.is_some())? {
+            for name in TABLES.into_iter().filter(|name| !bad.contains(name)) {
+                let before = self.desc(group);
+                let (here, there) = (place(&before, name), place(&copy, name));
+                if here == there {
+                    continue;
+                }
+                let places = places.get_or_insert_with(|| Places::of(self));
+                if !self.is_nearer(group, name, &copy, backup.is_some(), places)? {
                     continue;
                 }
                 self.facts.needs_passes = true;
@@ -97,6 +109,7 @@ impl Front<'_> {
                         distrust(desc);
                     }
                 });
+                places.update(self, group, &before);
             }
         }
         // What is looked at from here on is as it would be repaired.
@@ -111,30 +124,13 @@ impl Front<'_> {
         name: &str,
         copy: &GroupDesc,
         is_witness: bool,
+        places: &Places,
     ) -> Result<bool, CheckError> {
         let desc = self.desc(group);
-        let others = self.tables_of_others(group, name);
-        let here = self.score(group, &desc, name, place(&desc, name), &others)?;
-        let there = self.score(group, &desc, name, place(copy, name), &others)?;
+        let here = self.score(group, &desc, name, place(&desc, name), places)?;
+        let there = self.score(group, &desc, name, place(copy, name), places)?;
         // Contents of bitmaps can be made anew anywhere; where a table holds nothing, the copy is one witness more.
         Ok(there > here || is_witness && there == here && name == "inode table")
-    }
-
-    /// What the volume has beside one table of one group.
-    fn tables_of_others(&self, group: GroupNo, name: &str) -> RunSet {
-        let geometry = self.volume.geometry();
-        let mut taken = RunSet::new();
-        for other in (0..geometry.groups_count).map(GroupNo) {
-            taken.insert(leading(geometry, other).blocks());
-            let desc = self.desc(other);
-            for table in TABLES.iter().filter(|table| (other, **table) != (group, name)) {
-                let (start, count) = (place(&desc, table), table_blocks(table, geometry));
-                if geometry.contains(start, count) {
-                    taken.insert(start.0..start.0 + count);
-                }
-            }
-        }
-        taken
     }
 
     /// Room that nothing else of the volume's own takes, contents that make sense, blocks that are in use.
@@ -144,11 +140,11 @@ impl Front<'_> {
         desc: &GroupDesc,
         name: &str,
         start: BlockNo,
-        others: &RunSet,
+        places: &Places,
     ) -> Result<Score, CheckError> {
-        let geometry = self.volume.geometry();
-        let count = table_blocks(name, geometry);
-        let room = i64::from(others.is_free(start.0..start.0 + count));
+        let count = table_blocks(name, self.volume.geometry());
+        let range = start.0..start.0 + count;
+        let room = i64::from(places.is_free_but_for(self, range, group, name));
         let contents = match name {
             "block bitmap" => self.bitmap_score(BitmapKind::Block, group, desc, start)?,
             "inode bitmap" => self.bitmap_score(BitmapKind::Inode, group, desc, start)?,
@@ -247,4 +243,73 @@ fn sound_desc(table: &[u8], group: GroupNo, geometry: &Geometry) -> Option<Group
     let is_sound = bad_places(group, &desc, geometry).is_empty()
         && group_desc::verify(stored, group, geometry).is_ok();
     is_sound.then_some(desc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::OpenOptions;
+    use crate::judge::Answers;
+    use crate::report::Outcome;
+    use extant_device::{Device, FileDevice};
+    use extant_testkit::{TempImage, skip, tool};
+    use std::sync::Arc;
+
+    const GROUPS: u32 = 2048;
+    /// Looks at descriptors that a group may cost, however many groups there are.
+    const LOOKS: usize = 16;
+    /// Where a descriptor says the inode table's place.
+    const INODE_TABLE_AT: u64 = 8;
+
+    /// Backups that are stale for all groups but three; of those it is the table in use that is wrong.
+    #[test]
+    fn tables_that_moved_are_found_beside_stale_backups_in_a_few_steps_a_group() {
+        if tool("mke2fs").is_none() {
+            skip!("mke2fs is not installed");
+        }
+        let features =
+            "^has_journal,^resize_inode,^flex_bg,^64bit,^metadata_csum,^uninit_bg,sparse_super";
+        let options = ["-t", "ext4", "-b", "1024", "-g", "256", "-N", "32768", "-O", features];
+        let image = TempImage::by_mke2fs(u64::from(GROUPS) << 18, &options).expect("it is made");
+        let device: FileDevice =
+            extant_device::OpenOptions::new().write(true).open(image.path()).expect("it opens");
+        let device: Arc<dyn Device> = Arc::new(device);
+        let options = OpenOptions::default();
+        let found = Front::find(device.clone(), &options, &Answers::No).expect("it is sound");
+        let geometry = found.volume.geometry().clone();
+        assert_eq!(geometry.groups_count, GROUPS);
+        let shift = |block: BlockNo, at: usize, by: u32| {
+            let place = geometry.byte_of(block) + at as u64 + INODE_TABLE_AT;
+            let mut stored = [0; 4];
+            device.read_at(place, &mut stored).expect("reads");
+            let moved = u32::from_le_bytes(stored) + by;
+            device.write_at(place, &moved.to_le_bytes()).expect("writes");
+            u64::from(moved)
+        };
+        let mut expected = Vec::new();
+        for group in (0..GROUPS).map(GroupNo) {
+            let (index, at) = geometry.desc_place(group);
+            if [3, 700, 2040].contains(&group.0) {
+                let here = shift(geometry.desc_block(index), at, 50);
+                expected.push((Code::GroupTableMoved, group, BlockNo(here), here - 50));
+            } else {
+                let backup = geometry.desc_block_backup(index, GroupNo(1)).expect("it has one");
+                shift(backup, at, 1);
+            }
+        }
+
+        let mut front = Front::find(device.clone(), &options, &Answers::No).expect("it is sound");
+        front.check_moved_tables().expect("reads");
+
+        let found: Vec<_> = front
+            .outcomes
+            .iter()
+            .filter_map(|Outcome { finding: Finding { code, subject }, .. }| {
+                Some((*code, subject.group?, subject.block?, subject.expected?))
+            })
+            .collect();
+        assert_eq!((front.outcomes.len(), found), (expected.len(), expected));
+        let looks = front.looks.get() / GROUPS as usize;
+        assert!(looks <= LOOKS, "{looks} looks at descriptors for each group");
+    }
 }

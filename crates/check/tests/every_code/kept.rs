@@ -2,7 +2,8 @@
 
 use super::damages::{FREE, Wish, ro_compat};
 use super::hand::{
-    EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16, put32,
+    Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16,
+    put32,
 };
 use extant_check::{Answers, Code, Outcome};
 use extant_ondisk::GroupNo;
@@ -306,4 +307,33 @@ fn descriptors_beside_one_that_cannot_be_come_from_the_backup() {
     let hand = Hand::on(&image.path());
     let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
     assert_eq!(after, before);
+}
+
+/// The same where there is no backup: all come from where makers put the tables.
+#[test]
+fn places_beside_one_that_cannot_be_are_where_makers_put_them() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let options = &["-t", "ext3", "-b", "4096", "-I", "256"];
+    let healthy = Base { name: "single plain", mke2fs: options, ..SINGLE }.make();
+    let before: Vec<_> = {
+        let hand = Hand::on(&healthy.path());
+        paths().iter().map(|path| hand.find(path)).collect()
+    };
+    // The first words of a directory's block, and of a block of attributes.
+    for words in [[300, 0x0201_000c, 46], [0xea02_0000, 1, 1]] {
+        let image = copied(&healthy.path()).expect("a copy");
+        Hand::on(&image.path()).block(1, |bytes| {
+            bytes[..32].fill(0x2e);
+            for (at, word) in words.into_iter().enumerate() {
+                put32(bytes, at * 4, word);
+            }
+        });
+        let done = repair(&image);
+        assert!(done.contains(&Code::GroupTableMoved), "{done:?}");
+        let hand = Hand::on(&image.path());
+        let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        assert_eq!(after, before, "{words:?}");
+    }
 }

@@ -1,0 +1,71 @@
+//! Where all tables of the volume lie: what else takes the room of one of them is answered in a few steps, however many groups
+//! there are.
+
+use super::Front;
+use super::groups::place;
+use super::moved::{TABLES, table_blocks};
+use extant_layout::RunSet;
+use extant_layout::groups::leading;
+use extant_ondisk::GroupNo;
+use extant_ondisk::group_desc::GroupDesc;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// The places of all tables, kept up to date while descriptors change.
+pub(super) struct Places {
+    /// Superblocks, descriptors, and what is reserved for more of them.
+    leading: RunSet,
+    /// Of each of [`TABLES`]: first block and group. Those of one kind have one length, so that it is known how far before a
+    /// range one can start that reaches into it.
+    starts: [BTreeSet<(u64, u32)>; TABLES.len()],
+}
+
+impl Places {
+    /// As the descriptors say; what they say off the volume takes no room.
+    pub(super) fn of(front: &Front<'_>) -> Self {
+        let geometry = front.volume.geometry();
+        let mut places = Self { leading: RunSet::new(), starts: Default::default() };
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            places.leading.insert(leading(geometry, group).blocks());
+            places.add(front, group);
+        }
+        places
+    }
+
+    fn add(&mut self, front: &Front<'_>, group: GroupNo) {
+        let (geometry, desc) = (front.volume.geometry(), front.desc(group));
+        for (name, starts) in TABLES.iter().zip(&mut self.starts) {
+            let start = place(&desc, name);
+            if geometry.contains(start, table_blocks(name, geometry)) {
+                starts.insert((start.0, group.0));
+            }
+        }
+    }
+
+    /// A group's descriptor was `before`, and is another one now.
+    pub(super) fn update(&mut self, front: &Front<'_>, group: GroupNo, before: &GroupDesc) {
+        for (name, starts) in TABLES.iter().zip(&mut self.starts) {
+            starts.remove(&(place(before, name).0, group.0));
+        }
+        self.add(front, group);
+    }
+
+    /// Whether nothing but the table `name` of the group takes any of these blocks.
+    pub(super) fn is_free_but_for(
+        &self,
+        front: &Front<'_>,
+        range: Range<u64>,
+        group: GroupNo,
+        name: &str,
+    ) -> bool {
+        let is_taken = TABLES.iter().zip(&self.starts).any(|(table, starts)| {
+            let before = table_blocks(table, front.volume.geometry()).saturating_sub(1);
+            let first = range.start.saturating_sub(before);
+            // The table itself is one of them at most: two steps at most.
+            starts
+                .range((first, 0)..(range.end.max(first), 0))
+                .any(|(_, of)| (*of, *table) != (group.0, name))
+        });
+        !is_taken && self.leading.is_free(range)
+    }
+}
