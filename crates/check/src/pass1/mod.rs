@@ -68,6 +68,40 @@ struct Piece {
     of_group: u32,
 }
 
+/// The part of a group's inode table that was ever used.
+struct UsedTable {
+    group: GroupNo,
+    /// First block of the table.
+    table: BlockNo,
+    /// Inodes up to the high-water mark.
+    inodes: u32,
+    /// The number of its first piece.
+    first_piece: usize,
+}
+
+/// The parts of all inode tables that were ever used, as pieces: computed when one is asked for, so that nothing is kept for each.
+struct Pieces {
+    tables: Vec<UsedTable>,
+    /// Inodes of a piece, in whole blocks; the last piece of a table may have fewer.
+    each: u32,
+}
+
+impl Pieces {
+    fn get(&self, number: usize) -> Option<Piece> {
+        let after = self.tables.partition_point(|table| table.first_piece <= number);
+        let table = self.tables.get(after.checked_sub(1)?)?;
+        let first = u32::try_from(number - table.first_piece).ok()?.checked_mul(self.each)?;
+        let count = self.each.min(table.inodes.checked_sub(first)?);
+        let UsedTable { group, table, inodes, .. } = *table;
+        (count > 0).then_some(Piece { group, table, first, count, of_group: inodes })
+    }
+
+    /// Inodes of all pieces.
+    fn inodes(&self) -> u64 {
+        self.tables.iter().map(|table| u64::from(table.inodes)).sum()
+    }
+}
+
 /// Inodes that are worth the start of a thread.
 const SHARE: u64 = 1024;
 
@@ -79,12 +113,12 @@ impl Check<'_> {
             return Ok(());
         }
         let pieces = self.pieces();
-        let whole: u64 = pieces.iter().map(|piece| u64::from(piece.count)).sum();
+        let whole = pieces.inodes();
         let this: &Self = self;
         // Pieces that are fetched ahead of the one that is checked.
         let ahead = usize::try_from(self.options.read_ahead / PIECE as u64).unwrap_or(usize::MAX);
-        for piece in pieces.iter().take(ahead) {
-            this.store.will_need(this.blocks_of_piece(piece));
+        for piece in (0..ahead).map_while(|at| pieces.get(at)) {
+            this.store.will_need(this.blocks_of_piece(&piece));
         }
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
@@ -97,12 +131,12 @@ impl Check<'_> {
                 let at = next.fetch_add(1, Relaxed);
                 let Some(piece) = pieces.get(at) else { break };
                 if let Some(later) = pieces.get(at.saturating_add(ahead)).filter(|_| ahead > 0) {
-                    this.store.will_need(this.blocks_of_piece(later));
+                    this.store.will_need(this.blocks_of_piece(&later));
                 }
                 if failed.lock().is_some() {
                     break;
                 }
-                let checked = this.check_piece(piece, &mut buffer, &mut local);
+                let checked = this.check_piece(&piece, &mut buffer, &mut local);
                 let bytes = local.bytes();
                 this.budget.take(bytes.saturating_sub(counted));
                 counted = bytes;
@@ -163,23 +197,18 @@ impl Check<'_> {
         self.dirs = DirTable::new(dirs);
     }
 
-    /// The parts of inode tables that were ever used.
-    fn pieces(&self) -> Vec<Piece> {
-        let per_piece = (PIECE / usize::from(self.geometry.inode_size)) as u32
-            / self.geometry.inodes_per_block()
-            * self.geometry.inodes_per_block();
-        let per_piece = per_piece.max(self.geometry.inodes_per_block());
-        let mut pieces = Vec::new();
+    fn pieces(&self) -> Pieces {
+        let per_block = self.geometry.inodes_per_block();
+        let each = (PIECE / usize::from(self.geometry.inode_size)) as u32 / per_block * per_block;
+        let mut pieces = Pieces { tables: Vec::new(), each: each.max(per_block) };
+        let mut first_piece = 0;
         for (group, desc) in self.descs.iter().enumerate() {
             let group = GroupNo(group as u32);
-            let used = self.table_used(group);
+            let (inodes, table) = (self.table_used(group), desc.inode_table);
             let table_blocks = u64::from(self.geometry.itable_blocks());
-            if used == 0 || !self.geometry.contains(desc.inode_table, table_blocks) {
-                continue;
-            }
-            for first in (0..used).step_by(per_piece as usize) {
-                let count = per_piece.min(used - first);
-                pieces.push(Piece { group, table: desc.inode_table, first, count, of_group: used });
+            if inodes > 0 && self.geometry.contains(table, table_blocks) {
+                pieces.tables.push(UsedTable { group, table, inodes, first_piece });
+                first_piece += inodes.div_ceil(pieces.each) as usize;
             }
         }
         pieces
@@ -242,6 +271,8 @@ fn join<T>(all: &mut Vec<T>, mut more: Vec<T>) {
     if all.is_empty() {
         *all = more;
     } else {
+        // No more than what the workers' lists were counted as.
+        all.reserve_exact(more.len());
         all.append(&mut more);
     }
 }
