@@ -1,4 +1,4 @@
-//! Looks at a volume and tells what each pass cost: `look IMAGE [THREADS]`.
+//! Looks at a volume and tells what each pass cost: `look IMAGE [THREADS [MEMORY]]`, with memory in bytes.
 
 use extant_check::{Options, Store};
 use extant_device::FileDevice;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let image = args.next().ok_or("look IMAGE [THREADS]")?;
+    let image = args.next().ok_or("look IMAGE [THREADS [MEMORY]]")?;
     let threads = args.next().map_or(Ok(0), |threads| threads.parse())?;
-    let options = Options { threads, ..Options::default() };
+    let memory = args.next().map(|memory| memory.parse()).transpose()?;
+    let options = Options { threads, memory, ..Options::default() };
     let start = options.env.elapsed();
     let store = Store::open(Arc::new(FileDevice::open(image)?))?;
     let report = extant_check::look(&store, &options)?;

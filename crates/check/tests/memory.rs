@@ -4,9 +4,15 @@ mod common;
 
 use common::{findings, open};
 use extant_check::{Answers, Options, Report, Store};
+use extant_device::sync::Mutex;
+use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_testkit::{Scratch, TempImage, e2fsck_fn, skip, tool};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A volume of sixteen groups with files and directories in all of them, and inodes that were never used.
 fn healthy() -> TempImage {
@@ -146,4 +152,63 @@ fn a_limit_below_what_must_be_kept_is_an_error_that_names_it() {
     let options = Options { memory: Some(1000), ..Options::default() };
     let error = extant_check::look(&store, &options).expect_err("directories alone take more");
     assert_eq!(error.to_string(), "the check needs more than 1000 bytes of memory");
+}
+
+/// A device that notes what it is asked to fetch ahead.
+#[derive(Debug)]
+struct Asked {
+    inner: Arc<dyn Device>,
+    ranges: Mutex<Vec<Range<u64>>>,
+}
+
+impl Device for Asked {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        self.inner.submit(batch)
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        self.inner.next_data(range)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn will_need(&self, range: Range<u64>) {
+        self.ranges.lock().push(range);
+    }
+}
+
+/// An inode table of 8 MiB without a mark, of which only the front was ever written.
+#[test]
+fn holes_of_inode_tables_are_not_fetched_ahead() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let options = ["-t", "ext4", "-b", "4096", "-N", "32768", "-O", "^metadata_csum,^uninit_bg"];
+    let made = TempImage::by_mke2fs(64 << 20, &options).expect("mke2fs makes it");
+    let bytes = std::fs::read(made.path()).expect("it is there");
+    let image = TempImage::of_size(bytes.len() as u64).expect("a sparse file");
+    let file = File::options().write(true).open(image.path()).expect("it opens");
+    for (at, block) in bytes.chunks(4096).enumerate() {
+        if block.iter().any(|byte| *byte != 0) {
+            file.write_all_at(block, at as u64 * 4096).expect("written");
+        }
+    }
+
+    let inner = open(&image.path(), false);
+    let asked = Arc::new(Asked { inner: inner.clone(), ranges: Mutex::default() });
+    let store = Store::open(asked.clone()).expect("it opens");
+    let report = extant_check::look(&store, &Options::default()).expect("it ends");
+    assert!(report.outcomes.is_empty(), "{}", findings(&report));
+    let asked = asked.ranges.lock();
+    assert!(!asked.is_empty());
+    for range in asked.iter() {
+        let data = inner.next_data(range.clone()).expect("it can tell");
+        assert_eq!(data.map(|run| run.start), Some(range.start), "{range:?}");
+    }
 }

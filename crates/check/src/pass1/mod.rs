@@ -118,7 +118,7 @@ impl Check<'_> {
         // Pieces that are fetched ahead of the one that is checked.
         let ahead = usize::try_from(self.options.read_ahead / PIECE as u64).unwrap_or(usize::MAX);
         for piece in (0..ahead).map_while(|at| pieces.get(at)) {
-            this.store.will_need(this.blocks_of_piece(&piece));
+            this.fetch(&piece);
         }
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
@@ -131,7 +131,7 @@ impl Check<'_> {
                 let at = next.fetch_add(1, Relaxed);
                 let Some(piece) = pieces.get(at) else { break };
                 if let Some(later) = pieces.get(at.saturating_add(ahead)).filter(|_| ahead > 0) {
-                    this.store.will_need(this.blocks_of_piece(&later));
+                    this.fetch(&later);
                 }
                 if failed.lock().is_some() {
                     break;
@@ -232,6 +232,15 @@ impl Check<'_> {
         let per_block = self.geometry.inodes_per_block();
         let first = piece.table.0 + u64::from(piece.first / per_block);
         first..first + u64::from(piece.count.div_ceil(per_block))
+    }
+
+    /// Lets the system fetch a piece from its first data on: asked for a hole, it fills memory with zeros.
+    fn fetch(&self, piece: &Piece) {
+        let blocks = self.blocks_of_piece(piece);
+        // What cannot be asked for cannot be read either, and is told then.
+        if let Ok(Some(data)) = self.store.next_data(blocks.clone()) {
+            self.store.will_need(data.start..blocks.end);
+        }
     }
 
     fn check_piece(
