@@ -56,4 +56,14 @@ impl BlockCache {
         self.blocks.insert(block, Checked { kind, bytes: bytes.clone() });
         Ok(bytes)
     }
+
+    /// Whether a block is in memory.
+    pub(crate) fn holds(&self, block: BlockNo) -> bool {
+        self.blocks.contains_key(&block)
+    }
+
+    /// Keeps a block that was read beside another; it is what `kind` says, whatever its bytes are.
+    pub(crate) fn keep(&self, block: BlockNo, kind: BlockKind, bytes: Arc<[u8]>) {
+        self.blocks.insert(block, Checked { kind, bytes });
+    }
 }

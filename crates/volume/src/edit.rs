@@ -90,7 +90,7 @@ pub trait Edit: MetadataRead {
     {
         let place = inode::place(self, number)?;
         let geometry = self.geometry().clone();
-        self.modify(place.block, BlockKind::InodeTable, |table| {
+        self.modify(place.block, place.kind(), |table| {
             let record = &mut table[place.bytes(&geometry)];
             let result = change(record, &geometry);
             extant_ondisk::inode::seal(record, number, &geometry);
@@ -218,7 +218,7 @@ impl BlockKind {
     pub fn seal(&self, bytes: &mut [u8], block: BlockNo, geometry: &Geometry) {
         match *self {
             Self::Descriptors
-            | Self::InodeTable
+            | Self::InodeTable { .. }
             | Self::Bitmap { .. }
             | Self::Contents
             | Self::Indirect { .. } => {}

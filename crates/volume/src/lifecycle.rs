@@ -14,7 +14,7 @@ use crate::live::written::CountedDevice;
 use crate::live::{Hooks, Live};
 use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
 use crate::read::ahead::ReadAhead;
-use crate::read::group;
+use crate::read::{group, tables};
 use crate::source::Facts;
 use crate::torn;
 use crate::volume::{Source, Volume};
@@ -240,6 +240,12 @@ impl OpenOptions {
             is_frozen: AtomicBool::new(false),
             generations: AtomicU64::new(first_generation),
         };
+        // Frames have half of the memory at most.
+        let table_run = tables::longest_run(
+            self.inode_readahead_blks,
+            options.memory / 2,
+            facts.geometry.block_size,
+        );
         let mut volume = Volume {
             writer: None,
             mmp: None,
@@ -252,6 +258,7 @@ impl OpenOptions {
             recovered,
             on_broken_index: self.on_broken_index,
             ahead: ReadAhead::default(),
+            table_run,
         };
         let orphans = Orphans::load(&volume, |error| drop(volume.noted(Err::<(), _>(error))))?;
         *volume.live()?.orphans.lock() = orphans;

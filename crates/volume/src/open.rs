@@ -3,6 +3,7 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::read::ahead::ReadAhead;
+use crate::read::tables;
 use crate::source::Facts;
 use crate::torn;
 use crate::volume::{Source, Volume};
@@ -16,6 +17,9 @@ use zerocopy::IntoBytes;
 
 /// Bytes of metadata blocks kept in memory, unless other is asked for.
 const DEFAULT_CACHE: u64 = 64 << 20;
+
+/// Blocks of an inode table that are read at once: the kernel's default.
+const DEFAULT_TABLE_RUN: u32 = 32;
 
 /// Memory of a live volume, unless other is asked for.
 const DEFAULT_MEMORY: u64 = 256 << 20;
@@ -73,6 +77,9 @@ pub struct OpenOptions {
     pub on_broken_index: BrokenIndex,
     /// Bytes of metadata blocks kept in memory.
     pub cache_size: u64,
+    /// Blocks of an inode table that are read at once at most, where one of them is not in memory (`inode_readahead_blks=`); 0
+    /// or 1: only that one. Of a volume opened for changes too. Fewer where memory is short.
+    pub inode_readahead_blks: u32,
 }
 
 impl Default for OpenOptions {
@@ -82,6 +89,7 @@ impl Default for OpenOptions {
             journal: Journal::default(),
             on_broken_index: BrokenIndex::default(),
             cache_size: DEFAULT_CACHE,
+            inode_readahead_blks: DEFAULT_TABLE_RUN,
         }
     }
 }
@@ -192,6 +200,11 @@ impl OpenOptions {
         let superblock = Superblock::decode(&opened.raw);
         let facts = Facts::new(opened.geometry, &superblock)?;
         let cache = BlockCache::new(self.cache_size, facts.geometry.block_size);
+        let table_run = tables::longest_run(
+            self.inode_readahead_blks,
+            self.cache_size,
+            facts.geometry.block_size,
+        );
         Ok(Volume {
             writer: None,
             mmp: None,
@@ -204,6 +217,7 @@ impl OpenOptions {
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
             ahead: ReadAhead::default(),
+            table_run,
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::hash::WordHasher;
 use crate::read::group;
+use crate::read::inode::RecordPlace;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::DirFormat;
@@ -84,7 +85,10 @@ pub enum BlockKind {
     /// Part of the descriptor table. Its descriptors are checked one by one when they are used.
     Descriptors,
     /// Part of an inode table. Its inodes are checked one by one when they are used.
-    InodeTable,
+    InodeTable {
+        /// The group.
+        group: GroupNo,
+    },
     /// A block or inode bitmap that is stored.
     Bitmap {
         /// The group.
@@ -185,7 +189,7 @@ impl BlockKind {
         geometry: &Geometry,
     ) -> Result<(), FormatError> {
         match *self {
-            Self::Descriptors | Self::InodeTable | Self::Contents => Ok(()),
+            Self::Descriptors | Self::InodeTable { .. } | Self::Contents => Ok(()),
             Self::Bitmap { group, kind, checksum } => {
                 bitmap::verify_stored(bytes, kind, group, checksum, geometry)
             }
@@ -322,12 +326,12 @@ pub trait MetadataRead {
         Ok(group::descriptor(self, group)?.inode_table)
     }
 
-    /// A block of an inode table for its record `index`; whether that record has no checksum yet, since this program wrote it.
+    /// The block of an inode table that a record lies in; whether that record has no checksum yet, since this program wrote it.
     ///
     /// # Errors
     /// As [`Self::metadata`].
-    fn inode_block(&self, block: BlockNo, _index: u32) -> Result<(Self::Block, bool), Error> {
-        Ok((self.metadata(block, BlockKind::InodeTable)?, false))
+    fn inode_block(&self, place: &RecordPlace) -> Result<(Self::Block, bool), Error> {
+        Ok((self.metadata(place.block, place.kind())?, false))
     }
 
     /// Sizes and counts.

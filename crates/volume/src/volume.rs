@@ -9,7 +9,7 @@ use crate::live::mmp::MmpMark;
 use crate::open::{BrokenIndex, OpenOptions};
 use crate::read::ahead::ReadAhead;
 use crate::read::dir::{self, Found};
-use crate::read::inode::{self, LoadedInode};
+use crate::read::inode::{self, LoadedInode, RecordPlace};
 use crate::read::mapping::{self, Extents, Mapping};
 use crate::read::path::{self, Follow};
 use crate::read::xattr::{self, AclKind, XattrInfo};
@@ -60,6 +60,8 @@ pub struct Volume {
     pub(crate) on_broken_index: BrokenIndex,
     /// Who reads in sequence.
     pub(crate) ahead: ReadAhead,
+    /// Blocks of an inode table that are read at once.
+    pub(crate) table_run: u32,
 }
 
 /// Where metadata blocks come from.
@@ -129,7 +131,7 @@ impl MetadataRead for Volume {
         let geometry = &self.facts.geometry;
         let cache = match &self.source {
             Source::Cached(cache) => cache,
-            Source::Live(live) => return Ok(live.frame(&self.facts, block, kind)?.snapshot()),
+            Source::Live(live) => return Ok(live.frame(self, block, kind)?.snapshot()),
         };
         cache.get(
             block,
@@ -138,6 +140,11 @@ impl MetadataRead for Volume {
                 if !geometry.contains(block, 1) {
                     let flaw = Flaw::Rule("a block past the volume's end was asked for");
                     return Err(flaw.at(Place::Block(block)).into());
+                }
+                if let BlockKind::InodeTable { group } = kind
+                    && let Some(bytes) = self.read_table(cache, block, group)
+                {
+                    return Ok(bytes);
                 }
                 let mut bytes = vec![0; geometry.block_len()];
                 self.device.read_at(geometry.byte_of(block), &mut bytes)?;
@@ -171,13 +178,13 @@ impl MetadataRead for Volume {
         }
     }
 
-    fn inode_block(&self, block: BlockNo, index: u32) -> Result<(Arc<[u8]>, bool), Error> {
+    fn inode_block(&self, place: &RecordPlace) -> Result<(Arc<[u8]>, bool), Error> {
         let Source::Live(live) = &self.source else {
-            return Ok((self.metadata(block, BlockKind::InodeTable)?, false));
+            return Ok((self.metadata(place.block, place.kind())?, false));
         };
-        let frame = live.frame(&self.facts, block, BlockKind::InodeTable)?;
+        let frame = live.frame(self, place.block, place.kind())?;
         let (bytes, unsealed) = frame.snapshot_and_unsealed();
-        let part = inode::part_of_block(&self.facts.geometry, index);
+        let part = inode::part_of_block(&self.facts.geometry, place.index);
         Ok((bytes, part.is_some_and(|part| unsealed & part != 0)))
     }
 
@@ -274,6 +281,7 @@ impl Volume {
             recovered: None,
             on_broken_index: self.on_broken_index,
             ahead: ReadAhead::default(),
+            table_run: self.table_run,
         }
     }
 

@@ -2,14 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io::IoSliceMut;
+use std::ops::Range;
 
 use extant_device::sync::{Arc, Mutex, MutexGuard};
-use extant_device::{Device, Request};
+use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{BlockNo, Flaw, Place};
 
 use super::frame::{Content, Frame};
 use super::ranks::{CacheLock, FrameLock};
 use crate::JournalError;
+use crate::home::MAX_BUFFERS;
 
 /// Shards; neighbouring blocks lie in different ones.
 const SHARDS: u64 = 64;
@@ -17,6 +20,9 @@ const SHARDS: u64 = 64;
 const MIN_SHARD: usize = 8;
 /// Frames that one insertion looks at for room.
 const LOOKS: usize = 8;
+/// The same for a frame that nobody asked for yet, which is not made where there is none: where all were looked at lately, more are
+/// looked at until one comes around again.
+const LOOKS_AHEAD: usize = 64;
 
 /// Spreads block numbers: multiplication by an odd constant (the golden ratio), as Knuth has it.
 #[derive(Default)]
@@ -44,6 +50,29 @@ struct Shard {
     frames: HashMap<u64, Frame, ByBlock>,
     /// The frames in the order in which they are thought of being given up.
     queue: VecDeque<u64>,
+}
+
+impl Shard {
+    /// Gives frames up that nobody uses, where there are too many; whether there is room for another.
+    fn make_room(&mut self, limit: usize, looks: usize) -> bool {
+        for _ in 0..looks {
+            if self.frames.len() < limit {
+                break;
+            }
+            let Some(oldest) = self.queue.pop_front() else { break };
+            if self.frames.get(&oldest).is_some_and(Frame::is_idle) {
+                self.frames.remove(&oldest);
+            } else {
+                self.queue.push_back(oldest);
+            }
+        }
+        self.frames.len() < limit
+    }
+
+    fn insert(&mut self, frame: &Frame) {
+        self.frames.insert(frame.block().0, frame.clone());
+        self.queue.push_back(frame.block().0);
+    }
 }
 
 pub(super) struct Cache {
@@ -82,21 +111,25 @@ impl Cache {
             frame.reference();
             return Ok(frame.clone());
         }
-        for _ in 0..LOOKS {
-            if shard.frames.len() < self.shard_limit {
-                break;
-            }
-            let Some(oldest) = shard.queue.pop_front() else { break };
-            if shard.frames.get(&oldest).is_some_and(Frame::is_idle) {
-                shard.frames.remove(&oldest);
-            } else {
-                shard.queue.push_back(oldest);
-            }
+        shard.make_room(self.shard_limit, LOOKS);
+        let frame = Frame::new(block);
+        frame.reference();
+        shard.insert(&frame);
+        Ok(frame)
+    }
+
+    /// A frame for a block that has none, where there is room for it without giving up what is in use. Nobody asked for it yet.
+    fn new_frame(&self, block: BlockNo) -> Option<Frame> {
+        let mut shard = self.shard(block);
+        if block.0 >= self.blocks_count
+            || shard.frames.contains_key(&block.0)
+            || !shard.make_room(self.shard_limit, LOOKS_AHEAD)
+        {
+            return None;
         }
         let frame = Frame::new(block);
-        shard.frames.insert(block.0, frame.clone());
-        shard.queue.push_back(block.0);
-        Ok(frame)
+        shard.insert(&frame);
+        Some(frame)
     }
 
     /// The frame of a block, if there is one.
@@ -118,6 +151,29 @@ impl Cache {
         Ok(frame)
     }
 
+    /// As [`Self::read`]; where the block must be read, those of `run` that have no frame yet are read with it. What there is in
+    /// memory of others stays as it is, and a failure of theirs is nobody's.
+    pub(super) fn read_with(
+        &self,
+        block: BlockNo,
+        run: impl FnOnce() -> Range<u64>,
+    ) -> Result<Frame, JournalError> {
+        let frame = self.frame(block)?;
+        if frame.is_loaded() {
+            return Ok(frame);
+        }
+        let run = run();
+        let before = (run.start..run.end.min(block.0)).map(BlockNo);
+        let behind = (run.start.max(block.0 + 1)..run.end).map(BlockNo);
+        let mut frames: Vec<Frame> = before.filter_map(|block| self.new_frame(block)).collect();
+        frames.push(frame.clone());
+        frames.extend(behind.filter_map(|block| self.new_frame(block)));
+        if frames.len() > 1 && self.load(&frames.iter().collect::<Vec<_>>()).is_ok() {
+            return Ok(frame);
+        }
+        self.read(block)
+    }
+
     /// The frames of several blocks; those that must be read are read as one batch.
     pub(super) fn read_many(&self, blocks: &[BlockNo]) -> Result<Vec<Frame>, JournalError> {
         let frames =
@@ -125,25 +181,39 @@ impl Cache {
         let mut missing: Vec<&Frame> = frames.iter().filter(|frame| !frame.is_loaded()).collect();
         missing.sort_unstable_by_key(|frame| frame.block());
         missing.dedup_by_key(|frame| frame.block());
+        self.load(&missing)?;
+        Ok(frames)
+    }
+
+    /// Reads what frames still lack, neighbours as one request. They come with rising numbers.
+    fn load(&self, missing: &[&Frame]) -> Result<(), DeviceError> {
         // In the order of their locks; another reader may have been faster.
         let mut locked: Vec<(&Frame, MutexGuard<'_, Content, FrameLock>)> =
-            missing.into_iter().map(|frame| (frame, frame.lock())).collect();
+            missing.iter().map(|frame| (*frame, frame.lock())).collect();
         locked.retain(|(frame, _)| !frame.is_loaded());
         if locked.is_empty() {
-            drop(locked);
-            return Ok(frames);
+            return Ok(());
         }
         let mut data: Vec<_> = locked.iter().map(|_| self.empty()).collect();
-        let requests = locked
-            .iter()
-            .zip(&mut data)
-            .map(|((frame, _), data)| Request::read(self.byte_of(frame.block()), own(data)));
-        self.device.submit(&mut requests.collect::<Vec<_>>())?;
+        let mut requests: Vec<Request<'_>> = Vec::new();
+        let mut left = locked.iter().map(|(frame, _)| frame.block()).zip(&mut data).peekable();
+        while let Some((first, data)) = left.next() {
+            let mut buffers = vec![IoSliceMut::new(own(data))];
+            let mut end = first.0 + 1;
+            while let Some((_, data)) =
+                left.next_if(|(block, _)| block.0 == end && buffers.len() < MAX_BUFFERS)
+            {
+                buffers.push(IoSliceMut::new(own(data)));
+                end += 1;
+            }
+            requests.push(Request::read_vectored(self.byte_of(first), buffers));
+        }
+        self.device.submit(&mut requests)?;
+        drop(requests);
         for ((frame, content), data) in locked.iter_mut().zip(data) {
             frame.set_loaded(content, data);
         }
-        drop(locked);
-        Ok(frames)
+        Ok(())
     }
 
     /// A block of zeros.

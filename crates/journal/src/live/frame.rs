@@ -100,7 +100,7 @@ impl Frame {
     pub(super) fn new(block: BlockNo) -> Self {
         Self(Arc::new(Inner {
             block,
-            is_referenced: AtomicBool::new(true),
+            is_referenced: AtomicBool::new(false),
             verified_as: AtomicU64::new(0),
             is_loaded: AtomicBool::new(false),
             content: Mutex::ranked(Content {

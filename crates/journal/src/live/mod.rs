@@ -17,6 +17,7 @@ mod shuttle_tests;
 mod transaction;
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use extant_device::env::{Env, Next, Worker};
@@ -169,6 +170,19 @@ impl Journal {
     /// The block is not on the volume, or the device failed.
     pub fn read(&self, block: BlockNo) -> Result<Frame, JournalError> {
         self.core.cache.read(block)
+    }
+
+    /// The frame of a block; where it must be read, those of `run` that are not in memory are read with it, as far as there is
+    /// room. `run` are blocks that are never forgotten, and is asked for only then.
+    ///
+    /// # Errors
+    /// As [`Journal::read`], for the block alone.
+    pub fn read_with(
+        &self,
+        block: BlockNo,
+        run: impl FnOnce() -> Range<u64>,
+    ) -> Result<Frame, JournalError> {
+        self.core.cache.read_with(block, run)
     }
 
     /// The frames of several blocks, read as one batch.

@@ -197,6 +197,7 @@ pub(crate) fn take_inode<E: Edit>(
 
     let per_block = geometry.inodes_per_block();
     let block = BlockNo(desc.inode_table.0 + u64::from(index / per_block));
+    let kind = BlockKind::InodeTable { group: no };
     let first_of_block = index - index % per_block;
     let clear = |table: &mut [u8]| {
         let size = usize::from(geometry.inode_size);
@@ -204,9 +205,9 @@ pub(crate) fn take_inode<E: Edit>(
         table[at..at + size].fill(0);
     };
     if geometry.has_uninit_groups() && first_of_block >= used {
-        edit.create(block, BlockKind::InodeTable, |_| {})?;
+        edit.create(block, kind, |_| {})?;
     } else {
-        edit.modify(block, BlockKind::InodeTable, clear)?;
+        edit.modify(block, kind, clear)?;
     }
     if geometry.has_uninit_groups() {
         desc.itable_unused = geometry.inodes_per_group - used.max(index + 1);

@@ -5,7 +5,7 @@ use crate::alloc::{Budget, InodeRequest};
 use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
 use crate::open::DataMode;
-use crate::read::inode::{self, LoadedInode};
+use crate::read::inode::{self, LoadedInode, RecordPlace};
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
 use crate::write::quota::{self, Owners, Promised};
@@ -140,7 +140,7 @@ impl<'v> LiveEdit<'v> {
                 let geometry = self.live.geometry.clone();
                 Box::new(move |bytes, _| kind.seal(bytes, block, &geometry))
             });
-        } else if !matches!(kind, BlockKind::InodeTable) {
+        } else if !matches!(kind, BlockKind::InodeTable { .. }) {
             bytes.set_sealed();
             kind.seal(bytes, block, self.geometry());
         }
@@ -176,8 +176,8 @@ impl MetadataRead for LiveEdit<'_> {
         self.volume.inode_table(group)
     }
 
-    fn inode_block(&self, block: BlockNo, index: u32) -> Result<(Arc<[u8]>, bool), Error> {
-        self.volume.inode_block(block, index)
+    fn inode_block(&self, place: &RecordPlace) -> Result<(Arc<[u8]>, bool), Error> {
+        self.volume.inode_block(place)
     }
 }
 
@@ -188,7 +188,7 @@ impl Edit for LiveEdit<'_> {
         kind: BlockKind,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error> {
-        let frame = self.live.frame(self.volume.facts(), block, kind)?;
+        let frame = self.live.frame(self.volume, block, kind)?;
         let mut bytes = self.spend()?.write(&frame)?;
         let result = change(&mut bytes);
         self.seal(&mut bytes, block, kind);
@@ -202,13 +202,13 @@ impl Edit for LiveEdit<'_> {
     ) -> Result<R, Error> {
         let place = inode::place(self, number)?;
         let geometry = &self.live.geometry;
-        let frame = self.live.frame(self.volume.facts(), place.block, BlockKind::InodeTable)?;
+        let frame = self.live.frame(self.volume, place.block, place.kind())?;
         let mut bytes = self.spend()?.write(&frame)?;
         let record = &mut bytes[place.bytes(geometry)];
         let result = change(record, geometry);
         match inode::part_of_block(geometry, place.index) {
             // Only the records that were changed: others may be broken, and stay so.
-            Some(part) => bytes.seal_later(BlockKind::InodeTable.number(), part, || {
+            Some(part) => bytes.seal_later(place.kind().number(), part, || {
                 let geometry = geometry.clone();
                 let first = InodeNo(number.0 - place.index);
                 Box::new(move |bytes, parts| inode::seal_parts(bytes, parts, first, &geometry))

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::live::inodes::InodeCache;
 use crate::live::ranks::{OrphanLock, QuotaLock, RenameLock};
 use crate::open::{DataMode, LiveOptions};
-use crate::source::{BlockKind, Facts};
+use crate::source::BlockKind;
 use crate::volume::Volume;
 use crate::write::orphans::Orphans;
 use crate::write::quota::Promised;
@@ -106,16 +106,22 @@ impl Live {
     /// A block's frame, checked as `kind`.
     pub(crate) fn frame(
         &self,
-        facts: &Facts,
+        volume: &Volume,
         block: BlockNo,
         kind: BlockKind,
     ) -> Result<Frame, Error> {
-        if !facts.geometry.contains(block, 1) {
+        let geometry = volume.geometry();
+        if !geometry.contains(block, 1) {
             let flaw = Flaw::Rule("a block past the volume's end was asked for");
             return Err(flaw.at(Place::Block(block)).into());
         }
-        let frame = self.journal.read(block)?;
-        frame.verify_once(kind.number(), |bytes| kind.check(bytes, block, &facts.geometry))?;
+        let frame = match kind {
+            BlockKind::InodeTable { group } => {
+                self.journal.read_with(block, || volume.run_of_table(block, group))?
+            }
+            _ => self.journal.read(block)?,
+        };
+        frame.verify_once(kind.number(), |bytes| kind.check(bytes, block, geometry))?;
         Ok(frame)
     }
 

@@ -1,10 +1,10 @@
 //! Inodes by number.
 
 use crate::error::Error;
-use crate::source::MetadataRead;
+use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::XATTR_MAGIC;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Place};
 use std::ops::{Deref, Range};
 
 /// An inode with its number and its own space for extended attributes.
@@ -58,9 +58,16 @@ pub struct RecordPlace {
     pub block: BlockNo,
     /// The number of the record in the block.
     pub index: u32,
+    /// The group whose table it is.
+    pub group: GroupNo,
 }
 
 impl RecordPlace {
+    /// What its block is read as.
+    pub fn kind(&self) -> BlockKind {
+        BlockKind::InodeTable { group: self.group }
+    }
+
     /// The record's bytes in the block.
     pub fn bytes(&self, geometry: &Geometry) -> Range<usize> {
         let size = usize::from(geometry.inode_size);
@@ -80,7 +87,7 @@ pub fn place<S: MetadataRead>(source: &S, number: InodeNo) -> Result<RecordPlace
     let per_block = geometry.inodes_per_block();
     // The table lies on the volume, as the descriptor was checked for.
     let block = BlockNo(table.0 + u64::from(index / per_block));
-    Ok(RecordPlace { block, index: index % per_block })
+    Ok(RecordPlace { block, index: index % per_block, group })
 }
 
 /// The part of its block that a record is, as journal frames number them: a bit each. `None` where a block has more records.
@@ -121,7 +128,7 @@ pub fn load<S: MetadataRead>(source: &S, number: InodeNo) -> Result<LoadedInode,
 pub fn load_any<S: MetadataRead>(source: &S, number: InodeNo) -> Result<LoadedInode, Error> {
     let geometry = source.geometry();
     let place = place(source, number)?;
-    let (table, is_unsealed) = source.inode_block(place.block, place.index)?;
+    let (table, is_unsealed) = source.inode_block(&place)?;
     let record = table.get(place.bytes(geometry)).unwrap_or_default();
     if record.iter().all(|byte| *byte == 0) {
         return Err(Error::FreeInode(number));

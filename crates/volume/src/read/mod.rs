@@ -13,4 +13,5 @@ pub mod mapping;
 pub mod nokey;
 pub mod path;
 pub mod symlink;
+pub(crate) mod tables;
 pub mod xattr;
