@@ -108,6 +108,8 @@ pub struct MountOptions {
     pub stripe: Option<u32>,
     /// The device is told of blocks that were freed (`discard`).
     pub discard: bool,
+    /// Blocks of an inode table that are read at once (`inode_readahead_blks=`). `None`: as many as the kernel does.
+    pub inode_readahead_blks: Option<u32>,
     /// Bytes of memory for metadata and delayed data; then the image is opened around the page cache.
     pub memory: Option<u64>,
     /// Event loops.
@@ -151,6 +153,7 @@ impl Default for MountOptions {
             allocator: AllocatorKind::default(),
             stripe: None,
             discard: false,
+            inode_readahead_blks: None,
             memory: None,
             threads: None,
             io_uring: false,
@@ -177,7 +180,6 @@ const NOT_BUILT: &[&str] = &[
     "i_version",
     "init_itable",
     "inlinecrypt",
-    "inode_readahead_blks",
     "iversion",
     "journal_dev",
     "journal_ioprio",
@@ -308,8 +310,16 @@ impl MountOptions {
             "nodiscard" => self.discard = false,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
-            "data" | "commit" | "errors" | "journal_path" | "resuid" | "resgid" | "stripe"
-            | "threads" | "memory" => {
+            "data"
+            | "commit"
+            | "errors"
+            | "journal_path"
+            | "resuid"
+            | "resgid"
+            | "stripe"
+            | "inode_readahead_blks"
+            | "threads"
+            | "memory" => {
                 return Err(bad_value(name, "needs a value"));
             }
             _ => return Err(OptionError::Unknown(name.to_owned())),
@@ -344,6 +354,12 @@ impl MountOptions {
             ("resuid", _) => self.resuid = Some(number()?),
             ("resgid", _) => self.resgid = Some(number()?),
             ("stripe", _) => self.stripe = Some(number()?),
+            ("inode_readahead_blks", _) => match number()? {
+                blocks if blocks == 0 || blocks.is_power_of_two() => {
+                    self.inode_readahead_blks = Some(blocks);
+                }
+                _ => return Err(bad_value(option, "0 or a power of two")),
+            },
             ("memory", _) => match size(value) {
                 Some(bytes) if bytes >= LEAST_MEMORY => self.memory = Some(bytes),
                 Some(_) => return Err(bad_value(option, "at least 16M")),
@@ -450,6 +466,17 @@ mod tests {
         };
         assert_eq!(options, Ok(expected));
         assert_eq!(parsed("nomballoc,discard,mballoc,nodiscard"), Ok(MountOptions::default()));
+    }
+
+    #[test]
+    fn inode_tables_are_read_by_powers_of_two() {
+        let blocks = |list| parsed(list).map(|all| all.inode_readahead_blks);
+        assert_eq!(blocks("inode_readahead_blks=64"), Ok(Some(64)));
+        assert_eq!(blocks("inode_readahead_blks=0"), Ok(Some(0)));
+        let option = "inode_readahead_blks=48";
+        assert_eq!(blocks(option), Err(bad_value(option, "0 or a power of two")));
+        let name = "inode_readahead_blks";
+        assert_eq!(blocks(name), Err(bad_value(name, "needs a value")));
     }
 
     #[test]

@@ -171,7 +171,13 @@ fn open_volume(
 ) -> Result<Volume, extant_volume::Error> {
     let journal = journal.map(|journal| journal as Arc<dyn Device>);
     // As the kernel does: a broken index costs time, not files.
-    let open = OpenOptions { on_broken_index: BrokenIndex::Scan, ..OpenOptions::default() };
+    let usual = OpenOptions::default();
+    let open = OpenOptions {
+        on_broken_index: BrokenIndex::Scan,
+        cache_size: options.memory.unwrap_or(usual.cache_size),
+        inode_readahead_blks: options.inode_readahead_blks.unwrap_or(usual.inode_readahead_blks),
+        ..usual
+    };
     if options.read_only {
         let journal = match journal {
             _ if options.norecovery => Journal::Ignore,

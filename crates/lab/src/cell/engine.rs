@@ -17,15 +17,16 @@ pub(super) fn open(
     options: &str,
     memory: u64,
 ) -> Result<(FileSystem, Option<Env>), CellError> {
-    let live = live_options(options, memory)?;
+    let (open, live) = volume_options(options, memory)?;
     let device = open_device(image, true, Direct::WherePossible).trying("engine")?;
     let world = device.env();
-    let volume = VolumeOptions::default().open_live(device.clone(), &Env::of(&device), &live);
+    let volume = open.open_live(device.clone(), &Env::of(&device), &live);
     Ok((FileSystem::of_volume(volume.trying("engine: open")?), world))
 }
 
 /// The options of experiments, as `extant mount` names them. Others are refused.
-fn live_options(text: &str, memory: u64) -> Result<LiveOptions, CellError> {
+fn volume_options(text: &str, memory: u64) -> Result<(VolumeOptions, LiveOptions), CellError> {
+    let mut open = VolumeOptions::default();
     let mut live = LiveOptions { memory, ..LiveOptions::default() };
     for option in text.split(',').filter(|option| !option.is_empty()) {
         let (name, value) = match option.split_once('=') {
@@ -53,6 +54,9 @@ fn live_options(text: &str, memory: u64) -> Result<LiveOptions, CellError> {
             // Reading a file in process does not touch its times.
             ("noatime", None) => {}
             ("stripe", Some(value)) => live.stripe = Some(value.parse().map_err(|_| refused())?),
+            ("inode_readahead_blks", Some(value)) => {
+                open.inode_readahead_blks = value.parse().map_err(|_| refused())?;
+            }
             ("commit", Some(value)) => {
                 let seconds: u32 = value.parse().map_err(|_| refused())?;
                 live.commit_interval = Duration::from_secs(u64::from(seconds.max(1)));
@@ -64,7 +68,7 @@ fn live_options(text: &str, memory: u64) -> Result<LiveOptions, CellError> {
             _ => return Err(refused()),
         }
     }
-    Ok(live)
+    Ok((open, live))
 }
 
 #[cfg(test)]
@@ -73,13 +77,15 @@ mod tests {
 
     #[test]
     fn options_are_taken_or_refused_by_name() {
-        let text = "data=writeback,nodelalloc,nomballoc,commit=9,memory=64M,noatime";
-        let live = live_options(text, 1 << 30).expect("options");
+        let text = "data=writeback,nodelalloc,nomballoc,commit=9,memory=64M,noatime,\
+                    inode_readahead_blks=8";
+        let (open, live) = volume_options(text, 1 << 30).expect("options");
+        assert_eq!(open.inode_readahead_blks, 8);
         assert_eq!(live.data, Some(DataMode::Writeback));
         assert_eq!((live.delalloc, live.allocator), (Some(false), AllocatorKind::Plain));
         assert_eq!((live.commit_interval, live.memory), (Duration::from_secs(9), 64 << 20));
         for option in ["data=other", "usrquota", "delalloc=1", "commit=x", "memory=1X"] {
-            let error = live_options(option, 1 << 30).expect_err(option).0;
+            let error = volume_options(option, 1 << 30).expect_err(option).0;
             assert!(error.contains(&format!("option {option}: not one")), "{error}");
         }
     }
