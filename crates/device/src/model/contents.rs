@@ -277,10 +277,14 @@ impl Contents {
                         self.put_word(run, word);
                     }
                 }
-                (None, _) => {
-                    self.words.remove(block..block + 1);
-                    self.blocks.insert(block, bytes.into());
-                }
+                (None, _) => match self.blocks.get_mut(&block) {
+                    // No word lies there.
+                    Some(held) => held.copy_from_slice(bytes),
+                    None => {
+                        self.words.remove(block..block + 1);
+                        self.blocks.insert(block, bytes.into());
+                    }
+                },
             }
             at = until;
         }

@@ -122,6 +122,23 @@ impl Disk {
         }
     }
 
+    /// Which of these requests are done, and when; they are forgotten. About the others nothing is decided before the moment that comes
+    /// with them. Many may wait, and few are done at a time: these are looked at.
+    pub(super) fn done_of(
+        &mut self,
+        now: u64,
+        tickets: &BTreeSet<Ticket>,
+    ) -> (Vec<(Ticket, u64)>, u64) {
+        self.serve(now);
+        let is_asked = |(ticket, _): &(&Ticket, &u64)| tickets.contains(ticket);
+        let done: Vec<(Ticket, u64)> =
+            self.done.iter().filter(is_asked).map(|(ticket, at)| (*ticket, *at)).collect();
+        for (ticket, _) in &done {
+            self.done.remove(ticket);
+        }
+        (done, self.free.max(now + 1))
+    }
+
     /// Decides all that is to be decided by now.
     fn serve(&mut self, now: u64) {
         loop {

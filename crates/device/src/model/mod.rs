@@ -16,6 +16,7 @@ mod flash;
 mod geometry;
 mod preset;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -210,23 +211,19 @@ impl ModelDevice {
             }
         }
         let mut last = now;
-        while !open.is_empty() {
-            let now = self.now();
-            let mut until = u64::MAX;
-            {
-                let mut drive = self.drive.lock();
-                open.retain(|fetch| match drive.standing(now, *fetch) {
-                    Standing::Done(at) => {
-                        last = last.max(at);
-                        false
-                    }
-                    Standing::Until(moment) => {
-                        until = until.min(moment);
-                        true
-                    }
-                });
+        let mut tickets = BTreeSet::new();
+        for fetch in open {
+            match fetch {
+                Fetch::Queued(ticket) => {
+                    tickets.insert(ticket);
+                }
+                Fetch::Done(at) => last = last.max(at),
             }
-            if !open.is_empty() {
+        }
+        while !tickets.is_empty() {
+            let now = self.now();
+            let until = self.drive.lock().settle(now, &mut tickets, &mut last);
+            if !tickets.is_empty() {
                 self.env.sleep_until(Duration::from_nanos(until));
             }
         }
@@ -334,11 +331,31 @@ impl Drive {
             (Fetch::Queued(_), State::Flash(_)) => Standing::Done(now),
         };
         if let Standing::Done(at) = standing {
-            // The drive forgets what it has told once.
-            let same = self.fetched.iter_mut().filter(|(_, held)| *held == fetch);
-            same.for_each(|(_, held)| *held = Fetch::Done(at));
+            self.told(fetch, at);
         }
         standing
+    }
+
+    /// The drive forgets what it has told once.
+    fn told(&mut self, fetch: Fetch, at: u64) {
+        let same = self.fetched.iter_mut().filter(|(_, held)| *held == fetch);
+        same.for_each(|(_, held)| *held = Fetch::Done(at));
+    }
+
+    /// Takes out of `tickets` what is done now, the last of it at `last`. Nothing is decided about the rest before the moment that is
+    /// returned.
+    fn settle(&mut self, now: u64, tickets: &mut BTreeSet<disk::Ticket>, last: &mut u64) -> u64 {
+        let State::Rotating(disk) = &mut self.inside else {
+            tickets.clear();
+            return now;
+        };
+        let (done, until) = disk.done_of(now, tickets);
+        for (ticket, at) in done {
+            tickets.remove(&ticket);
+            *last = (*last).max(at);
+            self.told(Fetch::Queued(ticket), at);
+        }
+        until
     }
 }
 

@@ -213,3 +213,36 @@ fn the_same_requests_take_the_same_time() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn a_batch_is_done_at_the_same_moments_however_it_is_asked_about() {
+    let mut disk = disk("hdd7200");
+    // More than the write cache takes.
+    let places = random_places(5, 6_000, 4096, 1 << 38);
+    let tickets: BTreeSet<Ticket> =
+        places.into_iter().map(|place| disk.submit(0, Command::Write(place))).collect();
+    let mut asked_together = disk.clone();
+
+    let (mut now, mut singly) = (0, BTreeMap::new());
+    let mut open: Vec<Ticket> = tickets.iter().copied().collect();
+    while !open.is_empty() {
+        let mut next = u64::MAX;
+        open.retain(|ticket| match disk.standing(now, *ticket) {
+            Standing::Done(at) => singly.insert(*ticket, at).is_some(),
+            Standing::Until(moment) => {
+                next = next.min(moment);
+                true
+            }
+        });
+        now = next;
+    }
+    let (mut now, mut left, mut together) = (0, tickets, BTreeMap::new());
+    while !left.is_empty() {
+        let (done, until) = asked_together.done_of(now, &left);
+        left.retain(|ticket| done.iter().all(|(of, _)| of != ticket));
+        together.extend(done);
+        now = until;
+    }
+    assert_eq!(singly, together);
+    assert!(singly.values().any(|at| *at > SECOND), "the arm was waited for");
+}
