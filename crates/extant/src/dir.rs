@@ -4,6 +4,8 @@ use crate::error::Error;
 use crate::fs::Inner;
 use crate::metadata::Metadata;
 use extant_ondisk::InodeNo;
+use extant_ondisk::dirent::FileType as EntryType;
+use extant_ondisk::inode::FileType;
 use extant_volume::DirEntry as Found;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -55,6 +57,7 @@ impl Iterator for ReadDir {
                     inner: self.inner.clone(),
                     dir: self.path.clone(),
                     inode: found.inode,
+                    file_type: found.file_type,
                     name: OsString::from_vec(found.name),
                 }));
             }
@@ -73,6 +76,7 @@ pub struct DirEntry {
     inner: Arc<Inner>,
     dir: Arc<Path>,
     inode: InodeNo,
+    file_type: EntryType,
     name: OsString,
 }
 
@@ -90,6 +94,23 @@ impl DirEntry {
     /// Number of the inode.
     pub fn inode(&self) -> InodeNo {
         self.inode
+    }
+
+    /// What it is, as the directory says; only where it does not, the file is looked at.
+    ///
+    /// # Errors
+    /// As [`Self::metadata`].
+    pub fn file_type(&self) -> Result<FileType, Error> {
+        Ok(match self.file_type {
+            EntryType::Unknown => return self.metadata().map(|metadata| metadata.file_type()),
+            EntryType::Regular => FileType::Regular,
+            EntryType::Directory => FileType::Directory,
+            EntryType::CharDevice => FileType::CharDevice,
+            EntryType::BlockDevice => FileType::BlockDevice,
+            EntryType::Fifo => FileType::Fifo,
+            EntryType::Socket => FileType::Socket,
+            EntryType::Symlink => FileType::Symlink,
+        })
     }
 
     /// The file itself: a symbolic link is not followed.

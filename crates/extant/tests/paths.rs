@@ -41,6 +41,7 @@ fn seen(fs: &FileSystem) -> BTreeMap<PathBuf, String> {
         for entry in fs.read_dir(&dir).unwrap() {
             let entry = entry.unwrap();
             let (path, found) = (entry.path(), entry.metadata().unwrap());
+            assert_eq!(entry.file_type().unwrap(), found.file_type());
             let holds = if found.is_dir() {
                 waiting.push(path.clone());
                 format!("directory with {} links", found.links())

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use extant::FileType;
 use rustix::fs::OFlags;
 
 /// Permissions of files and directories that are made.
@@ -237,7 +238,8 @@ impl Files for extant::FileSystem {
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
         let named = |entry: Result<extant::DirEntry, extant::Error>| {
             let entry = entry?;
-            Ok((PathBuf::from(entry.file_name()), entry.metadata()?.is_dir()))
+            let is_dir = entry.file_type()? == FileType::Directory;
+            Ok((PathBuf::from(entry.file_name()), is_dir))
         };
         self.read_dir(path)?.map(named).collect()
     }
