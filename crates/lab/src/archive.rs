@@ -1,4 +1,5 @@
-//! An archive as BackupPC's hierarchy gives (document 002), streamed as tar and never stored.
+//! An archive as BackupPC's hierarchy gives (document 002), streamed as tar and never stored; where the archive is to cost nothing, its
+//! entries are handed over as they are made.
 //!
 //! First the pool, in the order of hashes: `backuppc/cpool/f/1/d/f1d2…`. Then `backuppc/pc`: one tree of directories after another, as
 //! desktops have them, in the order of their names, where each file is a link to the pool, with empty files between. The target of a
@@ -61,28 +62,37 @@ impl ArchiveSize {
     /// # Errors
     /// Nobody reads any more.
     pub fn stream(&self, seed: u64, out: impl Write) -> io::Result<()> {
-        let mut writer = Writer { tar: Builder::new(out), random: Rng::with_seed(seed), seed };
-        writer.dir("backuppc")?;
-        self.pool(&mut writer)?;
-        self.backups(&mut writer)?;
-        writer.tar.into_inner().map(drop)
+        let mut tar = Tar(Builder::new(out));
+        self.hand_over(seed, &mut tar)?;
+        tar.0.into_inner().map(drop)
     }
 
-    fn pool(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
-        writer.dir(POOL)?;
+    /// Hands the entries over, in the archive's order. The same seed gives the same entries.
+    ///
+    /// # Errors
+    /// What `to` says first.
+    pub fn hand_over<E: Entries>(&self, seed: u64, to: &mut E) -> Result<(), E::Error> {
+        let mut random = Rng::with_seed(seed);
+        to.dir("backuppc")?;
+        self.pool(seed, &mut random, to)?;
+        self.backups(seed, &mut random, to)
+    }
+
+    fn pool<E: Entries>(&self, seed: u64, random: &mut Rng, to: &mut E) -> Result<(), E::Error> {
+        to.dir(POOL)?;
         let mut above = String::new();
         for number in 0..self.pool_files {
-            let name = self.hash(writer.seed, number);
+            let name = self.hash(seed, number);
             for depth in 1..=3 {
                 let letters: Vec<&str> = (0..depth).map(|at| &name[at..=at]).collect();
                 let dir = format!("{POOL}/{}", letters.join("/"));
                 if !above.starts_with(&dir) {
-                    writer.dir(&dir)?;
+                    to.dir(&dir)?;
                     above = dir;
                 }
             }
-            let size = self.pool_size(&mut writer.random);
-            writer.file(&pool_path(&name), size)?;
+            let size = self.pool_size(random);
+            to.file(&pool_path(&name), size)?;
         }
         Ok(())
     }
@@ -101,8 +111,8 @@ impl ArchiveSize {
         format!("{first:012x}{:016x}{:012x}", random.u64(..), random.u64(..) >> 16)
     }
 
-    fn backups(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
-        writer.dir(LINKS_BEGIN)?;
+    fn backups<E: Entries>(&self, seed: u64, random: &mut Rng, to: &mut E) -> Result<(), E::Error> {
+        to.dir(LINKS_BEGIN)?;
         let mut targets = Targets::new(self);
         let files = self.links + self.empty_files;
         let mut empties = 0;
@@ -117,29 +127,29 @@ impl ArchiveSize {
                 let (host, count) = (backup % 4, backup / 4);
                 let top = format!("{LINKS_BEGIN}/desktop{host}");
                 if count == 0 {
-                    writer.dir(&top)?;
+                    to.dir(&top)?;
                 }
                 dirs = vec![format!("{top}/{count}")];
-                writer.dir(&dirs[0])?;
+                to.dir(&dirs[0])?;
             }
-            if writer.random.f64() < 1.0 / A_DIRECTORY {
-                let up = writer.random.usize(0..=dirs.len().min(3));
+            if random.f64() < 1.0 / A_DIRECTORY {
+                let up = random.usize(0..=dirs.len().min(3));
                 let keep = (dirs.len() - up).clamp(1, DEEPEST);
                 dirs.truncate(keep);
                 let parent = dirs.last().expect("the backup itself is always there");
                 let dir = format!("{parent}/fdir{dir_number}");
                 dir_number += 1;
-                writer.dir(&dir)?;
+                to.dir(&dir)?;
                 dirs.push(dir);
             }
             let parent = dirs.last().expect("the backup itself is always there");
             let name = format!("{parent}/ffile{number}");
             if is_empty {
                 empties += 1;
-                writer.file(&name, 0)?;
+                to.file(&name, 0)?;
             } else {
-                let target = targets.next(&mut writer.random);
-                writer.link(&name, &pool_path(&self.hash(writer.seed, target)))?;
+                let target = targets.next(random);
+                to.link(&name, &pool_path(&self.hash(seed, target)))?;
             }
         }
         Ok(())
@@ -188,26 +198,37 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-struct Writer<W: Write> {
-    tar: Builder<W>,
-    random: Rng,
-    seed: u64,
+/// Who takes an archive's entries. Directories come before what is in them, and files before links to them.
+pub trait Entries {
+    /// Why it takes no more.
+    type Error;
+    /// A directory.
+    fn dir(&mut self, path: &str) -> Result<(), Self::Error>;
+    /// A file of so many zeroes.
+    fn file(&mut self, path: &str, size: u64) -> Result<(), Self::Error>;
+    /// One more name of a file.
+    fn link(&mut self, path: &str, target: &str) -> Result<(), Self::Error>;
 }
 
-impl<W: Write> Writer<W> {
+/// The archive as tar.
+struct Tar<W: Write>(Builder<W>);
+
+impl<W: Write> Entries for Tar<W> {
+    type Error = io::Error;
+
     fn dir(&mut self, path: &str) -> io::Result<()> {
         let mut header = header(EntryType::Directory, 0);
-        self.tar.append_data(&mut header, path, io::empty())
+        self.0.append_data(&mut header, path, io::empty())
     }
 
     fn file(&mut self, path: &str, size: u64) -> io::Result<()> {
         let mut header = header(EntryType::Regular, size);
-        self.tar.append_data(&mut header, path, io::Read::take(io::repeat(0), size))
+        self.0.append_data(&mut header, path, io::Read::take(io::repeat(0), size))
     }
 
     fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
         let mut header = header(EntryType::Link, 0);
-        self.tar.append_link(&mut header, path, target)
+        self.0.append_link(&mut header, path, target)
     }
 }
 

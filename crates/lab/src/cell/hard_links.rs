@@ -10,8 +10,9 @@ use tar::EntryType;
 use super::place::{Live, Place};
 use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
-use crate::archive::{ArchiveSize, LINKS_BEGIN, POOL};
+use crate::archive::{ArchiveSize, Entries, LINKS_BEGIN, POOL};
 use crate::clock::Clock;
+use crate::cpu::Cpu;
 use crate::experiment::HardLinks;
 use crate::files::{Access, Files, Intent};
 
@@ -48,7 +49,12 @@ pub(super) fn run(
     }
     let live = place.mount()?;
     recorder.follow(&live.clock);
-    extract(&size, cell.settings.seed, &live, recorder)?;
+    let mut extraction = Extraction::new(&size, &live, recorder);
+    match cell.target.system.drive() {
+        Some(_) => size.hand_over(cell.settings.seed, &mut extraction)?,
+        None => extract_tar(&size, cell.settings.seed, &mut extraction)?,
+    }
+    extraction.tell();
     recorder.timed("sync", || live.files.sync(&live.root).trying("sync"))?;
 
     // Both orders of removal, run by run.
@@ -134,12 +140,11 @@ fn archive_alone(size: &ArchiveSize, seed: u64) -> Result<(), CellError> {
     })
 }
 
-/// Extracts the archive while it is made: pool and links are timed apart.
-fn extract(
+/// Extracts the archive as tar while it is made.
+fn extract_tar(
     size: &ArchiveSize,
     seed: u64,
-    live: &Live,
-    recorder: &mut Recorder<'_>,
+    extraction: &mut Extraction<'_, '_, '_>,
 ) -> Result<(), CellError> {
     let (reader, writer) = io::pipe().trying("pipe")?;
     thread::scope(|scope| {
@@ -147,71 +152,105 @@ fn extract(
             // A reader that has gone says itself why.
             let _ = size.stream(seed, BufWriter::with_capacity(PIPE, writer));
         });
-        let mut extraction = Extraction::new(size, live);
-        recorder.announce("extract pool");
-        let clock = &live.clock;
-        let (start, before) = (clock.now(), clock.cpu());
-        let mut phase = (start, before);
         let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
         for entry in archive.entries().trying("tar")? {
             let mut entry = entry.trying("tar")?;
             let path = entry.path().trying("tar")?.into_owned();
-            if path == Path::new(LINKS_BEGIN) {
-                let now = (clock.now(), clock.cpu());
-                let seconds = (now.0 - phase.0).as_secs_f64();
-                recorder.times("extract pool", seconds, now.1.since(phase.1));
-                phase = now;
-                recorder.announce("extract links");
+            match entry.header().entry_type() {
+                EntryType::Directory => extraction.make_dir(&path)?,
+                EntryType::Link => {
+                    let target = entry.link_name().trying("tar")?;
+                    let target =
+                        target.ok_or_else(|| CellError::new("tar: a link without target"))?;
+                    extraction.make_link(&path, &target)?;
+                }
+                _ => extraction.make_file(&path, &mut entry)?,
             }
-            extraction.one(&mut entry, &path)?;
         }
-        let now = (clock.now(), clock.cpu());
-        recorder.times("extract links", (now.0 - phase.0).as_secs_f64(), now.1.since(phase.1));
-        let seconds = (now.0 - start).as_secs_f64();
-        recorder.times("extract", seconds, now.1.since(before));
-        recorder.record("extract", "links_failed", extraction.failed as f64);
-        extraction.progress.tell("extract", recorder);
         Ok(())
     })
 }
 
-/// Makes what the archive says.
-struct Extraction<'l> {
+/// Makes what the archive says: pool and links are timed apart.
+struct Extraction<'l, 'r, 'c> {
     live: &'l Live,
+    recorder: &'r mut Recorder<'c>,
     progress: Progress,
+    /// When it began, and when the pool or the links did.
+    start: (Duration, Cpu),
+    phase: (Duration, Cpu),
     /// Links that the file system's limits do not allow.
     failed: u64,
     buffer: Vec<u8>,
 }
 
-impl<'l> Extraction<'l> {
-    fn new(size: &ArchiveSize, live: &'l Live) -> Self {
+impl<'l, 'r, 'c> Extraction<'l, 'r, 'c> {
+    fn new(size: &ArchiveSize, live: &'l Live, recorder: &'r mut Recorder<'c>) -> Self {
         let expected = size.pool_files + size.links + size.empty_files;
         let progress = Progress::new(expected, live.clock.clone());
-        Self { live, progress, failed: 0, buffer: vec![0; 64 << 10] }
+        recorder.announce("extract pool");
+        let start = (live.clock.now(), live.clock.cpu());
+        let buffer = vec![0; 64 << 10];
+        Self { live, recorder, progress, start, phase: start, failed: 0, buffer }
     }
 
-    fn one(&mut self, entry: &mut tar::Entry<'_, impl Read>, path: &Path) -> Result<(), CellError> {
-        let files = &*self.live.files;
-        let to = self.live.root.join(path);
-        match entry.header().entry_type() {
-            EntryType::Directory => files.create_dir(&to).trying(to.display()),
-            EntryType::Link => {
-                let target = entry.link_name().trying("tar")?;
-                let target = target.ok_or_else(|| CellError::new("tar: a link without target"))?;
-                let target = self.live.root.join(target);
-                match self.progress.call(|| files.hard_link(&target, &to)) {
-                    Err(error) if is_limit(&error) => self.failed += 1,
-                    outcome => outcome.trying(to.display())?,
-                }
-                Ok(())
-            }
-            _ => {
-                let buffer = &mut self.buffer;
-                let make = || make_file(files, &to, entry, buffer);
-                self.progress.call(make).trying(to.display())
-            }
+    fn make_dir(&mut self, path: &Path) -> Result<(), CellError> {
+        if path == Path::new(LINKS_BEGIN) {
+            self.times("extract pool", self.phase);
+            self.phase = self.now();
+            self.recorder.announce("extract links");
         }
+        let to = self.live.root.join(path);
+        self.live.files.create_dir(&to).trying(to.display())
+    }
+
+    fn make_link(&mut self, path: &Path, target: &Path) -> Result<(), CellError> {
+        let (to, target) = (self.live.root.join(path), self.live.root.join(target));
+        match self.progress.call(|| self.live.files.hard_link(&target, &to)) {
+            Err(error) if is_limit(&error) => self.failed += 1,
+            outcome => outcome.trying(to.display())?,
+        }
+        Ok(())
+    }
+
+    fn make_file(&mut self, path: &Path, from: &mut impl Read) -> Result<(), CellError> {
+        let to = self.live.root.join(path);
+        let (files, buffer) = (&*self.live.files, &mut self.buffer);
+        self.progress.call(|| make_file(files, &to, from, buffer)).trying(to.display())
+    }
+
+    fn now(&self) -> (Duration, Cpu) {
+        (self.live.clock.now(), self.live.clock.cpu())
+    }
+
+    /// What was done since a moment.
+    fn times(&mut self, phase: &str, since: (Duration, Cpu)) {
+        let now = self.now();
+        self.recorder.times(phase, (now.0 - since.0).as_secs_f64(), now.1.since(since.1));
+    }
+
+    /// All has been extracted.
+    fn tell(mut self) {
+        self.times("extract links", self.phase);
+        self.times("extract", self.start);
+        self.recorder.record("extract", "links_failed", self.failed as f64);
+        self.progress.tell("extract", self.recorder);
+    }
+}
+
+impl Entries for Extraction<'_, '_, '_> {
+    type Error = CellError;
+
+    fn dir(&mut self, path: &str) -> Result<(), CellError> {
+        self.make_dir(path.as_ref())
+    }
+
+    fn file(&mut self, path: &str, size: u64) -> Result<(), CellError> {
+        self.make_file(path.as_ref(), &mut io::repeat(0).take(size))
+    }
+
+    fn link(&mut self, path: &str, target: &str) -> Result<(), CellError> {
+        self.make_link(path.as_ref(), target.as_ref())
     }
 }
 

@@ -321,9 +321,10 @@ impl<'c> Place<'c> {
     }
 }
 
-/// The URL of an image on a simulated drive. Each run has a seed of its own; where memory is limited, contents get an eighth.
+/// The URL of an image on a simulated drive. Each run has a seed of its own. Contents get an eighth where memory is limited, else a
+/// quarter of what an experiment may take: the page cache has the rest.
 fn on_drive(cell: &Cell, drive: &str, file: &Path) -> PathBuf {
-    const USUAL: u64 = 4 << 30;
+    const USUAL: u64 = 2 << 30;
     let memory = cell.memory().map_or(USUAL, |limit| limit / 8);
     let seed = cell.settings.seed.wrapping_add(u64::from(cell.run));
     format!("model:{drive}:{}?seed={seed}&memory={memory}", file.display()).into()
