@@ -1,41 +1,52 @@
 //! The mount whose requests come by io_uring.
 
-use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fs, io, thread};
 
 use extant_testkit::{LoopMount, Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, skip};
 use rustix::fs::SeekFrom;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use super::{Mount, can_mount, image};
 
 /// Whether FUSE has io_uring, a matter of the whole system.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Switches it on, and back when dropped.
-struct Switched(String);
+/// Switches it on, and back when dropped. Another test waits meanwhile.
+struct Switched {
+    before: String,
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Switched {
     fn on() -> Result<Self, String> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let before = fs::read_to_string(SWITCH).map_err(|_| "FUSE has no io_uring here")?;
         fs::write(SWITCH, "Y").map_err(|error| error.to_string())?;
-        Ok(Self(before))
+        Ok(Self { before, _alone: alone })
     }
 }
 
 impl Drop for Switched {
     fn drop(&mut self) {
-        let _ = fs::write(SWITCH, self.0.trim());
+        let _ = fs::write(SWITCH, self.before.trim());
     }
 }
 
 /// Threads of that name in a process.
-fn threads(process: &str, name: &str) -> usize {
+fn threads(process: &str, name: &str) -> Vec<Pid> {
     let tasks = fs::read_dir(Path::new("/proc").join(process).join("task")).expect("it runs");
-    let names =
-        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|comm| comm.trim_end() == name).count()
+    let is_named = |task: &fs::DirEntry| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    };
+    let number = |task: fs::DirEntry| Pid::from_raw(task.file_name().to_str()?.parse().ok()?);
+    tasks.flatten().filter(is_named).filter_map(number).collect()
 }
 
 /// Several programs at once, small files and large ones, and a volume that becomes full.
@@ -64,10 +75,10 @@ fn requests_that_come_by_rings_are_answered_as_those_that_are_read() {
     let scratch = Scratch::new();
     let image = image(&scratch, &["-t", "ext4"], "128M");
     let mount = Mount::new(&scratch, &image, &[]);
-    assert_eq!(threads(&mount.server(), "fuse-ring"), 0);
+    assert!(threads(&mount.server(), "fuse-ring").is_empty());
     mount.unmount();
     let mount = Mount::new(&scratch, &image, &["-o", "io_uring"]);
-    if threads(&mount.server(), "fuse-ring") == 0 {
+    if threads(&mount.server(), "fuse-ring").is_empty() {
         skip!("no rings can be made here");
     }
     let mut work = Command::new("timeout");
@@ -87,8 +98,83 @@ fn requests_that_come_by_rings_are_answered_as_those_that_are_read() {
     assert_same_tree(&TreeSnapshot::of_dir(kernel.path()).expect("readable"), &ours);
     drop(kernel);
     // Killed in the middle, and a signal: both end the mount.
-    Mount::new(&scratch, &image, &[]).kill_server();
-    Mount::new(&scratch, &image, &[]).terminate_server();
+    Mount::new(&scratch, &image, &["-o", "io_uring"]).kill_server();
+    Mount::new(&scratch, &image, &["-o", "io_uring"]).terminate_server();
+    e2fsck_fn(&image).expect("healthy");
+    drop(switched);
+}
+
+/// Threads that look for holes at once, several times as many as a queue has slots, and how often each does.
+const SEEKERS: usize = 64;
+const ROUNDS: usize = 10;
+/// A hole, then data, of that many bytes each.
+const PART: u64 = 64 << 10;
+
+/// Where data and the hole at the end are found in a file whose data the kernel's cache has.
+fn data_and_end(file: &fs::File) -> io::Result<(u64, u64)> {
+    file.write_all_at(&[7; PART as usize], PART)?;
+    Ok((rustix::fs::seek(file, SeekFrom::Data(0))?, rustix::fs::seek(file, SeekFrom::Hole(PART))?))
+}
+
+/// Who looks for holes waits until the kernel has written what it keeps of the file, which it does by the queue of the same processor:
+/// were all slots there taken by those who wait, nobody would go on.
+#[test]
+fn looking_for_holes_does_not_keep_the_kernels_writes_out() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let switched = match Switched::on() {
+        Ok(switched) => switched,
+        Err(why) => skip!("{why}"),
+    };
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "128M");
+    let mount = Mount::new(&scratch, &image, &["-o", "io_uring"]);
+    if threads(&mount.server(), "fuse-ring").is_empty() {
+        skip!("no rings can be made here");
+    }
+    // All on one processor, and who has the kernel write there too.
+    let ours = sched_getaffinity(None).expect("ours");
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| ours.is_set(*cpu)).expect("we run on one");
+    let mut one = CpuSet::new();
+    one.set(first);
+    for thread in threads(&mount.server(), "fuse-seek") {
+        sched_setaffinity(Some(thread), &one).expect("it is there");
+    }
+    let (answers, answered) = channel();
+    let together = Arc::new(Barrier::new(SEEKERS));
+    for number in 0..SEEKERS {
+        let (answers, together) = (answers.clone(), together.clone());
+        let path = mount.path().join(number.to_string());
+        thread::spawn(move || {
+            sched_setaffinity(None, &one).expect("ours");
+            let file = fs::File::create(path).expect("create");
+            together.wait();
+            for _ in 0..ROUNDS {
+                answers.send(data_and_end(&file)).expect("somebody waits");
+            }
+        });
+    }
+    drop(answers);
+    let mut count = 0;
+    loop {
+        match answered.recv_timeout(Duration::from_secs(60)) {
+            Ok(found) => {
+                let (data, end) = found.expect("no error");
+                // Without holes, where too many looked for them.
+                assert!(data == PART || data == 0, "data at {data}");
+                assert_eq!(end, 2 * PART);
+                count += 1;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                mount.kill_server();
+                panic!("after {count} answers nobody got one any more");
+            }
+        }
+    }
+    assert_eq!(count, SEEKERS * ROUNDS);
+    mount.unmount();
     e2fsck_fn(&image).expect("healthy");
     drop(switched);
 }

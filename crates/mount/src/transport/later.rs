@@ -1,8 +1,8 @@
 //! Requests that another thread answers than the one that got them.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
+use std::sync::{Arc, Once};
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -74,6 +74,23 @@ pub(super) enum Reason {
     Space(Errno),
     /// The kernel must write what it keeps of the file before.
     Cache(SeekFrom),
+}
+
+impl Reason {
+    /// The error that is right where nothing can be waited for.
+    pub(super) fn at_once(self) -> Errno {
+        match self {
+            Self::Space(errno) => errno,
+            // The kernel does not ask for data and holes any more, and takes all that a file has for data.
+            Self::Cache(_) => {
+                static TOLD: Once = Once::new();
+                TOLD.call_once(|| {
+                    tracing::warn!("too many look for holes at once: from now on none are shown");
+                });
+                Errno::NOSYS
+            }
+        }
+    }
 }
 
 /// What becomes of a request.

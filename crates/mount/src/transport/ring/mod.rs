@@ -4,6 +4,9 @@
 //! takes it, and one system call gives the answer back and waits for the next. Nobody is woken on another processor. What takes long
 //! is done by helpers meanwhile. Forgotten files and whatever was asked before all queues were there still come by `/dev/fuse`.
 //!
+//! A request keeps its slot until it is answered, and the kernel puts its own into the same queue: the writes that a request waits for,
+//! too. So some slots of each queue are never given to requests that wait for others ([`Inbox::begins_to_wait`]).
+//!
 //! A ring is made and restricted to the two commands that are needed here before the sandbox is closed, in which no further one
 //! can be made.
 
@@ -12,6 +15,7 @@ mod slot;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -27,15 +31,17 @@ use zerocopy::IntoBytes;
 
 use super::abi::{URING_COMMIT_AND_FETCH, URING_REGISTER, UringCommand};
 use super::dispatch::{Dispatcher, is_bulk, is_long};
-use super::later::{Deputies, Later, Verdict, judge};
+use super::later::{Deputies, Later, Reason, Verdict, judge};
 use super::message::{ReplyBuffer, Request};
 use super::readers::Programs;
 use super::{spawn, spawn_loop};
 use slot::Slot;
 
-/// Requests that each queue has room for, and all queues together: each takes up to a MiB.
-const DEPTH: usize = 8;
+/// Requests that each queue has room for, and all queues together while that leaves each the least: each takes up to a MiB.
+const DEPTH: usize = 16;
 const MOST: usize = 64;
+/// One may wait for another then.
+const LEAST_DEPTH: usize = 2;
 /// Processors from which on it is not done.
 const MAX_PROCESSORS: usize = 64;
 /// Flag of an entry: its descriptor is one of the ring's own (linux/io_uring.h).
@@ -70,7 +76,7 @@ impl Rings {
         if processors == 0 || processors > MAX_PROCESSORS {
             return Err(io::Error::other("too many processors"));
         }
-        let depth = (MOST / processors).clamp(1, DEPTH);
+        let depth = (MOST / processors).clamp(LEAST_DEPTH, DEPTH);
         let ring = || Prepared::new(connection, depth);
         Ok(Self((0..processors).map(|_| ring()).collect::<io::Result<_>>()?))
     }
@@ -120,7 +126,7 @@ impl Prepared {
         ];
         ring.submitter().register_restrictions(&mut allowed)?;
         let slots = (0..depth).map(|_| Slot::new()).collect::<rustix::io::Result<_>>()?;
-        Ok(Self { ring, slots, inbox: Arc::new(Inbox::new()?) })
+        Ok(Self { ring, slots, inbox: Arc::new(Inbox::new(depth)?) })
     }
 }
 
@@ -129,12 +135,34 @@ impl Prepared {
 struct Inbox {
     done: Mutex<Vec<(usize, Slot)>>,
     bell: OwnedFd,
+    /// Slots of the queue, and how many of them hold requests that wait for others.
+    depth: usize,
+    waiting: AtomicUsize,
 }
 
 impl Inbox {
-    fn new() -> io::Result<Self> {
+    fn new(depth: usize) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { done: Mutex::default(), bell })
+        Ok(Self { done: Mutex::default(), bell, depth, waiting: AtomicUsize::new(0) })
+    }
+
+    /// Notes that one more request waits for others, where enough slots are left for those.
+    ///
+    /// One slot at least always has a request that waits for nobody: its answer brings the next from the queue, whatever that is, so
+    /// that every request is looked at in the end. Those that wait for space leave that one; those that wait for the kernel's writes,
+    /// which may wait for space in turn, leave half.
+    fn begins_to_wait(&self, reason: Reason) -> bool {
+        let most = match reason {
+            Reason::Cache(_) => self.depth / 2,
+            Reason::Space(_) => self.depth - 1,
+        };
+        let one_more = |waiting| (waiting < most).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// Takes that back: the answer is there.
+    fn has_waited(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn put(&self, index: usize, slot: Slot) {
@@ -165,10 +193,11 @@ impl RingRequest {
         self.slot.request()
     }
 
-    /// Sends an answer.
+    /// Sends an answer to one that has waited for others.
     pub(super) fn answer(mut self, outcome: Result<(), Errno>, content: &[u8]) {
         self.slot.fill(content);
         self.slot.finish(outcome, content.len());
+        self.inbox.has_waited();
         self.inbox.put(self.index, self.slot);
     }
 }
@@ -217,6 +246,12 @@ fn answer(
         (verdict, len)
     }));
     let (verdict, len) = judged.unwrap_or((Verdict::Answer(Err(Errno::IO)), 0));
+    let verdict = match verdict {
+        Verdict::Later(reason) if !inbox.begins_to_wait(reason) => {
+            Verdict::Answer(Err(reason.at_once()))
+        }
+        verdict => verdict,
+    };
     match verdict {
         Verdict::Answer(outcome) => {
             if outcome.is_err() {
@@ -399,6 +434,26 @@ impl Shared {
                 let RingRequest { index, slot, inbox } = refused.0;
                 answer(&self.dispatcher, &self.deputies, (index, slot), &inbox, buffer)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::SeekFrom;
+
+    #[test]
+    fn a_queue_of_any_depth_keeps_slots_for_what_waits_for_nobody() {
+        for depth in LEAST_DEPTH..=DEPTH {
+            let inbox = Inbox::new(depth).expect("an eventfd");
+            let (cache, space) = (Reason::Cache(SeekFrom::Data(0)), Reason::Space(Errno::NOSPC));
+            let for_cache = (0..depth).take_while(|_| inbox.begins_to_wait(cache)).count();
+            assert!(for_cache > 0 && for_cache <= depth / 2, "{for_cache} of {depth}");
+            let for_space = (0..depth).take_while(|_| inbox.begins_to_wait(space)).count();
+            assert_eq!(for_cache + for_space, depth - 1);
+            inbox.has_waited();
+            assert!(inbox.begins_to_wait(space) && !inbox.begins_to_wait(space));
         }
     }
 }
