@@ -111,6 +111,34 @@ fn a_server_that_is_killed_loses_nothing_that_was_fsynced() {
     e2fsck_fn(&image).expect("healthy");
 }
 
+/// Several threads get the kernel's writes, in any order, while earlier ones are on their way to the device.
+#[test]
+fn data_that_the_kernel_writes_in_any_order_are_all_there() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "256M");
+    let content: Vec<u8> =
+        (0..6u32 << 20).flat_map(|word| word.wrapping_add(1).to_le_bytes()).collect();
+    let mount = Mount::new(&scratch, &image, &[]);
+    for number in 0..6 {
+        let mut file = fs::File::create(mount.path().join(format!("f{number}"))).expect("create");
+        file.write_all(&content).expect("write");
+        file.sync_all().expect("fsync");
+    }
+    // What the kernel keeps goes with the mount.
+    mount.unmount();
+    let again = Mount::new(&scratch, &image, &[]);
+    for number in 0..6 {
+        let found = fs::read(again.path().join(format!("f{number}"))).expect("there");
+        let differs = found.iter().zip(&content).position(|(found, written)| found != written);
+        assert_eq!((found.len(), differs), (content.len(), None), "f{number}");
+    }
+    again.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
 #[test]
 fn a_read_only_mount_writes_nothing_not_even_to_recover() {
     if let Err(why) = can_mount() {

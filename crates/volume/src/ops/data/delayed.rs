@@ -68,10 +68,11 @@ impl Volume {
             true => Delaying::Barred,
             false => Delaying::AtOnce(count),
         };
+        // Between runs that are on their way, too: all of that range is delayed no more when they have landed.
+        if file.delayed().is_in_flight(blocks.start) {
+            return Ok(Delaying::Barred);
+        }
         if next == Some(blocks.start) {
-            if file.delayed().is_in_flight(blocks.start) {
-                return Ok(Delaying::Barred);
-            }
             self.wait_for_thaw(live)?;
             self.touch_delayed(live, file, by)?;
             shared.set_unsynced();
