@@ -156,7 +156,7 @@ impl Default for MountOptions {
             inode_readahead_blks: None,
             memory: None,
             threads: None,
-            io_uring: false,
+            io_uring: true,
             remount: false,
             said_rw: false,
         }
