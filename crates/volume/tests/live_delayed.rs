@@ -3,16 +3,19 @@
 mod common;
 
 use extant_device::env::Env;
+use extant_device::sync::atomic::{AtomicUsize, Ordering};
 use extant_device::{
-    Device, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
+    Device, DeviceError, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
+    Request, RequestKind,
 };
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, RenameFlags, Target, Volume,
+    Creator, DataMode, Error, LiveOptions, OpenOptions, RenameFlags, SetAttributes, Target, Volume,
 };
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +110,133 @@ fn long_data_are_written_in_rounds() {
     assert_eq!(volume.extents(file).unwrap().count(), 1);
     volume.close().unwrap();
     check(&*device);
+}
+
+/// An archive's files are written and then given to their owners: one by one they would be small writes.
+#[test]
+fn data_of_a_file_that_is_given_away_stay_delayed_without_quotas() {
+    for (options, writes) in [(&["-t", "ext4"][..], 0), (&["-t", "ext4", "-O", "quota"], 1)] {
+        let device = match image(16 << 20, options) {
+            Ok(device) => device,
+            Err(why) => skip!("{why}"),
+        };
+        let recorder = Arc::new(Recorder::new(device.clone()));
+        let volume = open(recorder.clone(), &Env::stepped(1), &LiveOptions::default());
+        let file = create(&volume, "file");
+        volume.write(file, 0, &[7; 3000]).unwrap();
+        let owner = |uid| SetAttributes { uid: Some(uid), gid: Some(uid), ..Default::default() };
+        volume.set_attributes(file, &owner(0)).unwrap();
+        assert_eq!(data_writes(&recorder, 7), 0, "the owner it had, {options:?}");
+        volume.set_attributes(file, &owner(1000)).unwrap();
+        assert_eq!(data_writes(&recorder, 7), writes, "{options:?}");
+        let mut bytes = [0; 4000];
+        assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 3000);
+        assert!(bytes[..3000].iter().all(|byte| *byte == 7));
+        volume.close().unwrap();
+        check(&*device);
+    }
+}
+
+/// What small files' bytes are here.
+const SMALL: u8 = 7;
+
+/// A device that knows how many small files came to it in one batch at most.
+#[derive(Debug)]
+struct Largest {
+    inner: Arc<dyn Device>,
+    files: AtomicUsize,
+}
+
+impl Device for Largest {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        let is_small = |request: &&Request<'_>| match &request.kind {
+            RequestKind::Write { buffers, .. } => {
+                let bytes = buffers.slices().iter().flat_map(|slice| slice.iter());
+                bytes.filter(|byte| **byte == SMALL).count() > 500
+            }
+            _ => false,
+        };
+        self.files.fetch_max(batch.iter().filter(is_small).count(), Ordering::Relaxed);
+        self.inner.submit(batch)
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        self.inner.next_data(range)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+}
+
+/// Small files would be small writes, one after the other.
+#[test]
+fn data_of_small_files_are_written_together() {
+    let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let largest = Arc::new(Largest { inner: device.clone(), files: AtomicUsize::new(0) });
+    let env = Env::stepped(1);
+    let volume = open(largest.clone(), &env, &LiveOptions::default());
+    let fill = |at: usize| {
+        let file = create(&volume, &format!("file{at}"));
+        volume.write(file, 0, &[SMALL; 3000]).unwrap();
+        file
+    };
+    let files: Vec<InodeNo> = (0..30).map(fill).collect();
+    env.advance(Duration::from_secs(31));
+    assert_eq!(largest.files.swap(0, Ordering::Relaxed), files.len(), "when they are old");
+    let starts: Vec<u64> = files
+        .iter()
+        .map(|file| volume.extents(*file).unwrap().next().unwrap().unwrap().physical().unwrap().0)
+        .collect();
+    assert!(starts.windows(2).all(|pair| pair[1] == pair[0] + 3), "not side by side: {starts:?}");
+    (30..50).for_each(|at| {
+        fill(at);
+    });
+    volume.sync().unwrap();
+    assert_eq!(largest.files.load(Ordering::Relaxed), 20, "when somebody waits for them");
+    assert_eq!(volume.reserved_space(), 0);
+    for file in files {
+        let mut bytes = [0; 4000];
+        assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 3000);
+        assert!(bytes[..3000].iter().all(|byte| *byte == SMALL));
+    }
+    volume.close().unwrap();
+    check(&*device);
+}
+
+#[test]
+fn of_files_that_are_written_together_only_those_that_cannot_be_written_are_lost() {
+    let base = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let inner: Arc<dyn Device> = base;
+    let faulty = Arc::new(FaultyDevice::new(inner.clone()));
+    let env = Env::stepped(1);
+    let volume = open(faulty.clone(), &env, &LiveOptions::default());
+    let files = ["one", "two", "three"].map(|name| create(&volume, name));
+    volume.sync().unwrap();
+    for file in files {
+        volume.write(file, 0, &[7; 3000]).unwrap();
+    }
+    let broken = Effect::Error(io::ErrorKind::Other);
+    faulty.inject(Fault::new(broken).on(Operation::Write).after(1).times(1));
+    env.advance(Duration::from_secs(31));
+    assert_eq!(faulty.faults_met(), 1);
+    let told = files.map(|file| volume.fsync(file).is_ok());
+    assert_eq!(told, [true, false, true]);
+    assert_eq!(files.map(|file| volume.inode(file).unwrap().size), [3000, 0, 3000]);
+    assert_eq!(volume.reserved_space(), 0);
+    assert!(volume.sync().is_err());
+    volume.close().unwrap();
+    check(&*inner);
 }
 
 #[test]

@@ -276,19 +276,38 @@ impl LiveInode {
     /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes it.
     pub(crate) fn fly<'a, T>(
         &'a self,
-        mut file: InodeWrite<'a>,
+        file: InodeWrite<'a>,
         blocks: Range<u64>,
         geometry: &Geometry,
         write: impl FnOnce() -> T,
     ) -> (InodeWrite<'a>, T) {
+        self.take_off(file, blocks, geometry);
+        let outcome = write();
+        (self.landing(), outcome)
+    }
+
+    /// A round of delayed data is on its way from now on: the lock is given up until [`Self::landing`].
+    pub(crate) fn take_off(
+        &self,
+        mut file: InodeWrite<'_>,
+        blocks: Range<u64>,
+        geometry: &Geometry,
+    ) {
         file.parts().1.take_off(blocks, geometry);
         self.flight.set_on(true);
-        drop(file);
-        let outcome = write();
+    }
+
+    /// The round was written, or could not be: the lock again.
+    pub(crate) fn landing(&self) -> InodeWrite<'_> {
         let mut file = InodeWrite(self.state.write_keyed(LockAs::File.key(self.number)));
         file.parts().1.land();
         self.flight.set_on(false);
-        (file, outcome)
+        file
+    }
+
+    /// Whether somebody waits for a round to land who goes first then.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.flight.state.lock().waiting > 0
     }
 
     /// Those who wait for the last round to land go first.

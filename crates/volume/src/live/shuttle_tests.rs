@@ -3,7 +3,7 @@
 use super::inodes::tests::loaded;
 use super::inodes::{InodeCache, LockAs};
 use crate::error::Error;
-use crate::{Creator, LiveOptions, OpenOptions, Volume};
+use crate::{Creator, LiveOptions, OpenOptions, RenameFlags, Volume};
 use extant_device::env::Env;
 use extant_device::sync::{Arc, Mutex, thread};
 use extant_device::{Device, MemoryDevice};
@@ -218,6 +218,63 @@ fn data_on_their_way_are_kept_in_random_schedules() {
     };
     let base = std::fs::read(image.path()).unwrap();
     run(RandomScheduler::new(60), move || threads_change_data_on_their_way(&base));
+}
+
+/// One thread writes the delayed data of several files together while others take two of these files at once, in either order of their
+/// names, and replace one by another: everybody gets what he waits for.
+fn threads_rename_files_on_their_way(base: &[u8]) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
+    let volume = Arc::new(opened(&device));
+    let names = [b"one", b"two", b"six"];
+    for (name, fill) in names.into_iter().zip(1..) {
+        let made = volume.create(InodeNo::ROOT, name, 0o644, &Creator::ROOT).unwrap();
+        volume.write(made.number, 0, &[fill; PIECE]).unwrap();
+    }
+    let syncer = {
+        let volume = volume.clone();
+        thread::spawn(move || volume.sync().unwrap())
+    };
+    let renamers = [(0, 1), (2, 1)].map(|(from, to)| {
+        let volume = volume.clone();
+        thread::spawn(move || {
+            let (root, flags) = (InodeNo::ROOT, RenameFlags::EXCHANGE);
+            volume.rename(root, names[from], root, names[to], flags).unwrap();
+            volume.rename(root, names[to], root, names[from], flags).unwrap();
+        })
+    });
+    for worker in renamers.into_iter().chain([syncer]) {
+        worker.join().unwrap();
+    }
+    let replacer = {
+        let volume = volume.clone();
+        thread::spawn(move || {
+            let root = InodeNo::ROOT;
+            volume.rename(root, b"one", root, b"two", RenameFlags::empty()).unwrap();
+        })
+    };
+    let six = volume.lookup(InodeNo::ROOT, b"six").unwrap().inode;
+    volume.write(six, 0, &[4; PIECE]).unwrap();
+    volume.sync().unwrap();
+    replacer.join().unwrap();
+    assert_eq!(volume.reserved_space(), 0);
+    let Some(volume) = Arc::into_inner(volume) else { panic!("everybody has ended") };
+    volume.close().unwrap();
+    let volume = Volume::open(device).unwrap();
+    let six = volume.lookup(InodeNo::ROOT, b"six").unwrap().inode;
+    let mut found = vec![0; 2 * PIECE];
+    assert_eq!(volume.read(six, 0, &mut found).unwrap(), PIECE);
+    assert_eq!(found[..PIECE], [4; PIECE]);
+}
+
+#[test]
+fn files_on_their_way_together_land_in_random_schedules() {
+    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
+    let image = match TempImage::by_mke2fs(4 << 20, &options) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let base = std::fs::read(image.path()).unwrap();
+    run(RandomScheduler::new(60), move || threads_rename_files_on_their_way(&base));
 }
 
 /// Threads delete files whose blocks lie in one group of a volume of which nothing is in memory yet: what they read of the group fits

@@ -61,7 +61,9 @@ impl Volume {
             {
                 return Err(Error::NotPermitted(inode.number));
             }
-            if set.uid.is_some() || set.gid.is_some() {
+            let changes_owners = set.uid.is_some_and(|uid| uid != inode.uid)
+                || set.gid.is_some_and(|gid| gid != inode.gid);
+            if changes_owners && self.has_quotas() {
                 // Space is promised to owners.
                 self.write_back(live, &file, &mut inode);
             }

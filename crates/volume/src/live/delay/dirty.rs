@@ -1,16 +1,17 @@
 //! Data of one file that wait for their blocks.
 
 use crate::live::ranks::SpareLock;
-use extant_device::AlignedBuffer;
 use extant_device::sync::atomic::{AtomicUsize, Ordering};
 use extant_device::sync::{Arc, Mutex};
+use extant_device::{AlignedBuffer, Request};
 use extant_ondisk::Geometry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
 use std::ops::Range;
 use std::time::Duration;
 
 /// Bytes of the largest piece: buffers of one size can take each other's place, whoever made them.
-const PIECE: usize = 256 << 10;
+pub(super) const PIECE: usize = 256 << 10;
 /// Direct requests want addresses that are multiples of this at most.
 const ALIGNMENT: usize = 4096;
 
@@ -115,6 +116,12 @@ pub(super) struct Slice {
 impl Slice {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.range.clone()]
+    }
+
+    /// The request that writes data to their place.
+    pub(super) fn request((place, slices): &(u64, Vec<Self>)) -> Request<'_> {
+        let slices = slices.iter().map(|slice| IoSlice::new(slice.bytes())).collect();
+        Request::write_vectored(*place, slices)
     }
 }
 

@@ -19,18 +19,20 @@ use crate::volume::{Source, Volume};
 use extant_device::Request;
 use extant_device::env::Next;
 use extant_device::sync::{Arc, Weak};
-use std::io::IoSlice;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Blocks that one operation gives places at most: as many as an extent has.
 const BLOCKS_OF_ROUND: u64 = 1 << 15;
 /// Bytes of these blocks at most: longer writes are no faster, and who reads the file waits for one.
 const BYTES_OF_ROUND: u64 = 16 << 20;
+/// What is due so soon goes with what is due: small files that came one after the other are one large write then.
+const ALMOST_DUE: Duration = Duration::from_secs(1);
 /// The background writer looks again after this time where all that is to be written is being written by others.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Delayed data with their places.
-struct DataFlight {
+pub(super) struct DataFlight {
     round: Round,
     /// Promised clusters that were taken for it.
     consumed: u64,
@@ -40,8 +42,24 @@ struct DataFlight {
 
 impl DataFlight {
     /// The data, to be written.
-    fn take_data(&mut self) -> Vec<(u64, Vec<Slice>)> {
+    pub(super) fn take_data(&mut self) -> Vec<(u64, Vec<Slice>)> {
         std::mem::take(&mut self.data)
+    }
+
+    /// From the first block to behind the last.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.round.range()
+    }
+
+    /// Blocks that have places.
+    pub(super) fn blocks(&self) -> u64 {
+        self.round.places().map(|(blocks, _)| blocks.end - blocks.start).sum()
+    }
+
+    /// Bytes of the data.
+    pub(super) fn bytes(&self) -> u64 {
+        let slices = self.data.iter().flat_map(|(_, slices)| slices);
+        slices.map(|slice| slice.bytes().len() as u64).sum()
     }
 }
 
@@ -98,7 +116,7 @@ impl Volume {
                 return (file, gone);
             }
         };
-        let (blocks, data) = (flight.round.range(), flight.take_data());
+        let (blocks, data) = (flight.range(), flight.take_data());
         let geometry = self.geometry();
         let (mut file, written) = shared.fly(file, blocks, geometry, || self.submit(data));
         let (inode, delayed) = file.parts();
@@ -110,7 +128,7 @@ impl Volume {
     }
 
     /// Data that could not be written are lost: whoever waits for them is told.
-    fn note_lost(&self, live: &Live, shared: &LiveInode, outcome: Result<(), Error>) {
+    pub(super) fn note_lost(&self, live: &Live, shared: &LiveInode, outcome: Result<(), Error>) {
         if let Err(error) = self.noted(outcome) {
             tracing::error!(inode = %shared.number(), %error, "delayed data are lost");
             shared.set_lost(error.clone());
@@ -120,7 +138,7 @@ impl Volume {
 
     /// Writes as many delayed data as a file has now, round by round; others get the file meanwhile. No lock is held. What the file has
     /// then came meanwhile, unless somebody wrote before the place that the rounds had reached.
-    fn write_back_in_turns(&self, live: &Live, shared: &Arc<LiveInode>) {
+    pub(super) fn write_back_in_turns(&self, live: &Live, shared: &Arc<LiveInode>) {
         let mut left = u64::MAX;
         while left > 0 {
             shared.let_pass();
@@ -131,23 +149,31 @@ impl Volume {
                 (file, gone) = self.write_back_beside(live, shared, file);
                 left = left.saturating_sub(gone);
             }
-            let (inode, delayed) = file.parts();
-            if delayed.is_empty() {
-                shared.set_replaced(false);
+            if left == 0 || file.delayed().is_empty() {
+                self.note_written(live, shared, &mut file);
                 return;
-            }
-            if left == 0
-                && let Some(due) = delayed.due.take()
-            {
-                // It is as old as what came meanwhile.
-                live.delays.remove(due, inode.number);
-                self.note_delayed(live, shared, delayed);
             }
         }
     }
 
+    /// All delayed data that a file had were written: what it has now came meanwhile, and is as old as that.
+    pub(super) fn note_written(
+        &self,
+        live: &Live,
+        shared: &Arc<LiveInode>,
+        file: &mut InodeWrite<'_>,
+    ) {
+        let (inode, delayed) = file.parts();
+        if delayed.is_empty() {
+            shared.set_replaced(false);
+        } else if let Some(due) = delayed.due.take() {
+            live.delays.remove(due, inode.number);
+            self.note_delayed(live, shared, delayed);
+        }
+    }
+
     /// Gives places to as many of a file's first delayed data as one operation maps.
-    fn plan_flight(
+    pub(super) fn plan_flight(
         &self,
         live: &Live,
         file: &LoadedInode,
@@ -176,7 +202,7 @@ impl Volume {
     }
 
     /// Maps data that were written. They are not delayed any more, written or not.
-    fn land(
+    pub(super) fn land(
         &self,
         live: &Live,
         file: &mut LoadedInode,
@@ -231,19 +257,17 @@ impl Volume {
 
     /// Writes data to their places.
     fn submit(&self, data: Vec<(u64, Vec<Slice>)>) -> Result<(), Error> {
-        let mut batch: Vec<Request<'_>> = data
-            .iter()
-            .map(|(place, slices)| {
-                let slices = slices.iter().map(|slice| IoSlice::new(slice.bytes())).collect();
-                Request::write_vectored(*place, slices)
-            })
-            .collect();
+        let mut batch: Vec<Request<'_>> = data.iter().map(Slice::request).collect();
         Ok(self.device.submit(&mut batch)?)
     }
 
     /// Writes all delayed data of the volume, as far as there are any now. No lock is held.
     pub(crate) fn write_back_all(&self, live: &Live) {
-        for shared in live.delays.all() {
+        let all = live.delays.all();
+        let mut left = all.iter().filter(|shared| shared.start_writing()).cloned();
+        while self.write_back_next(live, &mut left) {}
+        // Those that others were writing, and what came meanwhile.
+        for shared in all {
             self.write_back_file(live, &shared);
         }
     }
@@ -277,14 +301,17 @@ impl Volume {
         live.delays.memory.set_others(frames + live.allocator.buddy_bytes());
         live.delays.spares.keep_at_most(live.delays.memory.limit());
         while let Some(due) = live.delays.first_due() {
-            let left = due.saturating_sub(live.env.elapsed());
-            if !left.is_zero() && !live.delays.memory.is_short() {
-                return Next::After(left);
+            let now = live.env.elapsed();
+            let is_short = live.delays.memory.is_short();
+            if due > now && !is_short {
+                return Next::After(due - now);
             }
+            let until = if is_short { Duration::MAX } else { now.saturating_add(ALMOST_DUE) };
             // What others write already would be a few bytes that came behind it.
-            let Some(shared) = live.delays.start_first() else { break };
-            self.write_back_in_turns(live, &shared);
-            shared.end_writing();
+            let mut oldest = std::iter::from_fn(|| live.delays.start_first(until));
+            if !self.write_back_next(live, &mut oldest) {
+                break;
+            }
         }
         let Some(due) = live.delays.first_due() else {
             live.delays.spares.clear();
