@@ -63,6 +63,8 @@ pub(super) struct Disk {
     overhead: u64,
     queue: VecDeque<Waiting>,
     done: BTreeMap<Ticket, u64>,
+    /// Nobody asks how these end.
+    unwanted: BTreeSet<Ticket>,
     tickets: Ticket,
     /// When the arm is free.
     free: u64,
@@ -88,6 +90,7 @@ impl Disk {
             overhead: preset.overhead,
             queue: VecDeque::new(),
             done: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
             tickets: 0,
             free: 0,
             head: 0,
@@ -113,17 +116,36 @@ impl Disk {
         self.tickets
     }
 
-    /// How a request stands now. One that is done is forgotten.
+    /// How a request stands now.
     pub(super) fn standing(&mut self, now: u64, ticket: Ticket) -> Standing {
         self.serve(now);
-        match self.done.remove(&ticket) {
-            Some(at) => Standing::Done(at),
+        match self.done.get(&ticket) {
+            Some(at) => Standing::Done(*at),
             None => Standing::Until(self.free.max(now + 1)),
         }
     }
 
-    /// Which of these requests are done, and when; they are forgotten. About the others nothing is decided before the moment that comes
-    /// with them. Many may wait, and few are done at a time: these are looked at.
+    /// Nobody asks about a request any more, whether it is done or not.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        if self.done.remove(&ticket).is_none() {
+            self.unwanted.insert(ticket);
+        }
+    }
+
+    fn end(&mut self, ticket: Ticket, at: u64) {
+        if !self.unwanted.remove(&ticket) {
+            self.done.insert(ticket, at);
+        }
+    }
+
+    /// How many requests are remembered that are done.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Which of these requests are done, and when. About the others nothing is decided before the moment that comes with them.
+    /// Many may wait, and few are done at a time: these are looked at.
     pub(super) fn done_of(
         &mut self,
         now: u64,
@@ -131,11 +153,7 @@ impl Disk {
     ) -> (Vec<(Ticket, u64)>, u64) {
         self.serve(now);
         let is_asked = |(ticket, _): &(&Ticket, &u64)| tickets.contains(ticket);
-        let done: Vec<(Ticket, u64)> =
-            self.done.iter().filter(is_asked).map(|(ticket, at)| (*ticket, *at)).collect();
-        for (ticket, _) in &done {
-            self.done.remove(ticket);
-        }
+        let done = self.done.iter().filter(is_asked).map(|(ticket, at)| (*ticket, *at)).collect();
         (done, self.free.max(now + 1))
     }
 
@@ -173,7 +191,7 @@ impl Disk {
             };
             match done {
                 Some(at) => {
-                    self.done.insert(waiting.ticket, at);
+                    self.end(waiting.ticket, at);
                     let _ = self.queue.remove(index);
                 }
                 None => {
@@ -343,7 +361,7 @@ impl Disk {
         let limit = range.end + room;
         self.ahead = Some(Ahead { start, head: range.end, since: end, limit });
         (self.free, self.head) = (end, range.end);
-        self.done.insert(waiting.ticket, end);
+        self.end(waiting.ticket, end);
     }
 
     /// Writes a piece of the cache whose first byte is under the head at `begin`.

@@ -16,7 +16,7 @@ mod flash;
 mod geometry;
 mod preset;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -76,6 +76,8 @@ struct Drive {
     inside: State,
     /// Ranges that were asked for ahead, with what tells when they are there; the oldest first.
     fetched: Vec<(Range<u64>, Fetch)>,
+    /// Requests that several ask about, who wait for them or have fetched them ahead: how many beside the first.
+    shared: BTreeMap<disk::Ticket, usize>,
 }
 
 enum State {
@@ -126,7 +128,7 @@ impl ModelDevice {
             size,
             read_only: image.is_read_only(),
             contents: Mutex::new(Contents::new(image, words, options.memory)?),
-            drive: Mutex::new(Drive { inside, fetched: Vec::new() }),
+            drive: Mutex::new(Drive { inside, fetched: Vec::new(), shared: BTreeMap::new() }),
         })
     }
 
@@ -200,24 +202,24 @@ impl ModelDevice {
     /// Puts requests in and waits until all are done.
     fn wait(&self, commands: Vec<Command>) {
         let now = self.now();
-        let mut open: Vec<Fetch> = Vec::with_capacity(commands.len());
+        let mut last = now;
+        let mut tickets = BTreeSet::new();
         {
             let mut drive = self.drive.lock();
+            let mut open: Vec<Fetch> = Vec::with_capacity(commands.len());
             for command in commands {
                 match command {
                     Command::Read(range) => drive.read(now, range, &mut open),
                     other => drive.put(now, other, &mut open),
                 }
             }
-        }
-        let mut last = now;
-        let mut tickets = BTreeSet::new();
-        for fetch in open {
-            match fetch {
-                Fetch::Queued(ticket) => {
-                    tickets.insert(ticket);
+            for fetch in open {
+                match fetch {
+                    Fetch::Queued(ticket) if tickets.insert(ticket) => {}
+                    // Two requests of a batch wait for one piece that was fetched ahead: one asks.
+                    Fetch::Queued(_) => drive.release(fetch),
+                    Fetch::Done(at) => last = last.max(at),
                 }
-                Fetch::Done(at) => last = last.max(at),
             }
         }
         while !tickets.is_empty() {
@@ -280,12 +282,16 @@ impl Drive {
                 let (held, fetch) = self.fetched[index].clone();
                 open.push(match self.standing(now, fetch) {
                     Standing::Done(moment) => Fetch::Done(moment),
-                    Standing::Until(_) => fetch,
+                    Standing::Until(_) => {
+                        self.hold(fetch);
+                        fetch
+                    }
                 });
                 at = held.end;
                 // What was read is in the caller's hands: another read asks the drive again.
                 if held.end <= range.end {
-                    self.fetched.remove(index);
+                    let (_, fetch) = self.fetched.remove(index);
+                    self.release(fetch);
                 }
                 continue;
             }
@@ -315,13 +321,39 @@ impl Drive {
         while held > MOST_FETCHED {
             let (oldest, fetch) = self.fetched.remove(0);
             held -= oldest.end - oldest.start;
+            // The drive decides what it can before the next request comes.
             let _ = self.standing(now, fetch);
+            self.release(fetch);
         }
     }
 
-    /// What was fetched is not what is there any more.
+    /// What was fetched is not what is there any more. Who waits for it already goes on waiting.
     fn forget(&mut self, range: &Range<u64>) {
-        self.fetched.retain(|(held, _)| held.end <= range.start || held.start >= range.end);
+        let is_changed =
+            |(held, _): &(Range<u64>, Fetch)| held.start < range.end && range.start < held.end;
+        while let Some(index) = self.fetched.iter().position(is_changed) {
+            let (_, fetch) = self.fetched.remove(index);
+            self.release(fetch);
+        }
+    }
+
+    /// One more asks about a request.
+    fn hold(&mut self, fetch: Fetch) {
+        if let Fetch::Queued(ticket) = fetch {
+            *self.shared.entry(ticket).or_default() += 1;
+        }
+    }
+
+    /// One of those who ask about a request does not any more. With the last one the drive forgets it.
+    fn release(&mut self, fetch: Fetch) {
+        let (Fetch::Queued(ticket), State::Rotating(disk)) = (fetch, &mut self.inside) else {
+            return;
+        };
+        let Some(others) = self.shared.get_mut(&ticket) else { return disk.forget(ticket) };
+        *others -= 1;
+        if *others == 0 {
+            self.shared.remove(&ticket);
+        }
     }
 
     fn standing(&mut self, now: u64, fetch: Fetch) -> Standing {
@@ -336,10 +368,12 @@ impl Drive {
         standing
     }
 
-    /// The drive forgets what it has told once.
+    /// What was fetched ahead is there: nobody asks about it any more for those who will read it.
     fn told(&mut self, fetch: Fetch, at: u64) {
-        let same = self.fetched.iter_mut().filter(|(_, held)| *held == fetch);
-        same.for_each(|(_, held)| *held = Fetch::Done(at));
+        while let Some((_, held)) = self.fetched.iter_mut().find(|(_, held)| *held == fetch) {
+            *held = Fetch::Done(at);
+            self.release(fetch);
+        }
     }
 
     /// Takes out of `tickets` what is done now, the last of it at `last`. Nothing is decided about the rest before the moment that is
@@ -354,6 +388,7 @@ impl Drive {
             tickets.remove(&ticket);
             *last = (*last).max(at);
             self.told(Fetch::Queued(ticket), at);
+            self.release(Fetch::Queued(ticket));
         }
         until
     }

@@ -133,6 +133,60 @@ fn bytes_asked_for_ahead_come_while_the_caller_works() {
     device.read_at(30 << 30, &mut buffer).expect("read");
 }
 
+/// How many requests the drive and its device remember.
+fn remembered(device: &ModelDevice) -> (usize, usize) {
+    let drive = device.drive.lock();
+    match &drive.inside {
+        State::Rotating(disk) => (disk.remembered(), drive.shared.len()),
+        State::Flash(_) => (0, 0),
+    }
+}
+
+#[test]
+fn all_who_wait_for_what_is_fetched_ahead_are_told() {
+    const START: u64 = 20 << 30;
+    let (_dir, device) = drive("hdd7200", 64 << 30);
+    let device = Arc::new(device);
+    let env = device.env().expect("a world");
+    device.will_need(START..START + MIB);
+    let begins: Vec<(u64, usize)> = vec![
+        (0, 64 << 10),
+        (64 << 10, 64 << 10),
+        // Up to the end of what is fetched.
+        (128 << 10, 384 << 10),
+        (0, 1 << 20),
+        (1 << 19, 4096),
+    ];
+    let workers: Vec<_> = begins
+        .into_iter()
+        .map(|(begin, length)| {
+            let device = device.clone();
+            env.spawn("reader", move || {
+                device.read_at(START + begin, &mut vec![1; length]).expect("read");
+                Next::Done
+            })
+        })
+        .collect();
+    env.sleep_until(Duration::from_secs(1));
+    assert!(workers.iter().all(crate::env::Worker::is_done), "one was not told");
+    drop(workers);
+    // Two requests of a batch wait for one piece.
+    device.will_need(START + 8 * MIB..START + 8 * MIB + 8192);
+    let (mut one, mut two) = ([1; 4096], [1; 4096]);
+    let place = START + 8 * MIB;
+    let mut batch = [Request::read(place, &mut one), Request::read(place + 4096, &mut two)];
+    device.submit(&mut batch).expect("read");
+    // What is changed before it was there, and what is more than is kept.
+    device.will_need(START + 16 * MIB..START + 17 * MIB);
+    device.write_at(START + 16 * MIB, &[3; 8192]).expect("written");
+    device.will_need(START + 32 * MIB..START + 160 * MIB);
+    env.sleep_until(device.env.elapsed() + Duration::from_secs(10));
+    device.read_at(0, &mut [0; 512]).expect("read");
+    let (done, shared) = remembered(&device);
+    assert!(done <= (MOST_FETCHED / MOST_AT_ONCE) as usize, "{done} requests are remembered");
+    assert_eq!(shared, 0, "nobody waits any more");
+}
+
 #[test]
 fn workers_take_turns_by_virtual_time() {
     let run = |seed| {
