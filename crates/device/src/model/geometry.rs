@@ -32,9 +32,11 @@ pub(super) struct Places {
     seek: [u64; 3],
 }
 
-/// `value * times / by`, without overflow between.
+/// `value * times / by`, without overflow between. Drives of exabytes take longer than there are nanoseconds: their far end is
+/// as far as can be said.
 fn scaled(value: u64, times: u64, by: u64) -> u64 {
-    (u128::from(value) * u128::from(times) / u128::from(by.max(1))) as u64
+    let scaled = u128::from(value) * u128::from(times) / u128::from(by.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 /// The seek over a third of the cylinders with which the curve's mean over all pairs of cylinders is the drive's average: the
@@ -56,7 +58,7 @@ impl Places {
             let rate = drive.outer - scaled(drive.outer - drive.inner, zone, count - 1);
             let cylinder_bytes = scaled(rate, revolution, SECOND) * drive.heads;
             zones.push(Zone { start, time, cylinder, rate, cylinder_bytes });
-            time += scaled(end - start, SECOND, rate);
+            time = time.saturating_add(scaled(end - start, SECOND, rate));
             cylinder += (end - start).div_ceil(cylinder_bytes);
         }
         let seek = [drive.seek_track, at_a_third(drive), drive.seek_full];
@@ -70,7 +72,7 @@ impl Places {
     /// When reading everything from byte 0 on comes to a byte.
     fn time_of(&self, byte: u64) -> u64 {
         let zone = self.zone(byte);
-        zone.time + scaled(byte - zone.start, SECOND, zone.rate)
+        zone.time.saturating_add(scaled(byte - zone.start, SECOND, zone.rate))
     }
 
     /// How long the bytes between two places pass under the heads.
@@ -80,9 +82,9 @@ impl Places {
 
     /// How far reading on from a byte comes in some time.
     pub(super) fn reach(&self, from: u64, time: u64) -> u64 {
-        let end = self.time_of(from) + time;
+        let end = self.time_of(from).saturating_add(time);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.time <= end) - 1];
-        (zone.start + scaled(end - zone.time, zone.rate, SECOND)).max(from)
+        zone.start.saturating_add(scaled(end - zone.time, zone.rate, SECOND)).max(from)
     }
 
     fn cylinder(&self, byte: u64) -> u64 {

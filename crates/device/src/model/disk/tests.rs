@@ -215,6 +215,22 @@ fn the_same_requests_take_the_same_time() {
 }
 
 #[test]
+fn the_far_end_of_the_largest_file_is_read_and_written() {
+    const SIZE: u64 = i64::MAX as u64;
+    for name in ["hdd7200", "hdd7200-2005"] {
+        let (preset, figures) = figures(name);
+        let mut disk = Disk::new(preset, &figures, SIZE);
+        let mut now = 0;
+        for start in [SIZE - 4096, 0, SIZE / 3, SIZE - (1 << 20), SIZE - 8192] {
+            now = one_by_one(&mut disk, now, [Command::Read(start..start + 4096)]);
+            let write = Command::Write(start..start + 4096);
+            now = one_by_one(&mut disk, now, [write, Command::Flush]);
+        }
+        assert!(now < 10 * SECOND, "{name}: {now}");
+    }
+}
+
+#[test]
 fn a_batch_is_done_at_the_same_moments_however_it_is_asked_about() {
     let mut disk = disk("hdd7200");
     // More than the write cache takes.
