@@ -42,9 +42,14 @@ pub(crate) fn called_as(program: Option<&OsString>) -> Option<Twin> {
 }
 
 impl Twin {
+    /// Whether its exit code is made of e2fsck's.
+    pub(crate) fn is_check(self) -> bool {
+        self.command == "fsck"
+    }
+
     /// Runs our command as the twin; the exit code.
     pub(crate) fn run(self, arguments: Vec<OsString>) -> u8 {
-        if self.command == "fsck" {
+        if self.is_check() {
             return fsck::run_words(self.name, true, arguments);
         }
         let mut session = Session::new(self.name, true);

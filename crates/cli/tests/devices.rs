@@ -237,6 +237,25 @@ fn a_mount_shows_what_is_deciphered() {
     e2fsck_fn(&luks.deciphered()).unwrap();
 }
 
+/// What a drive holds goes to its image when the command has ended.
+#[test]
+fn a_simulated_drive_that_cannot_keep_what_it_holds_fails() {
+    let scratch = Scratch::new();
+    let path = scratch.join("disk.img");
+    fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    let image = format!("model:nvme:{}", path.display());
+    // Writes behind some MiB of a file fail; without the signal of that they are errors.
+    let script = "trap '' 25; ulimit -f 8192; exec \"$@\"";
+    let words = [env!("CARGO_BIN_EXE_extant"), "mkfs", "-q", "-b", "1024", &image];
+    let output = Command::new("sh").args(["-c", script, "sh"]).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("what a simulated drive holds did not reach its image: "), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    done("mkfs -q -F -b 1024 @", &image);
+    done("fsck -fn @", &path.display().to_string());
+}
+
 /// Seconds of a check by the clock of its simulated drive, and of its passes.
 fn simulated_check(image: &str) -> Vec<f64> {
     let said: serde_json::Value = serde_json::from_str(&done("fsck -fn --json @", image)).unwrap();

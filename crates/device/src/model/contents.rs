@@ -2,17 +2,15 @@
 //! a limit, then in the image's file, each at its own place. In the end everything goes there.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rangemap::RangeMap;
 
-use crate::device::Device;
-use crate::error::DeviceError;
+use super::words::{Stage, Words, WordsError};
+use crate::device::{Device, data_runs};
+use crate::error::{DeviceError, Operation};
 use crate::file::FileDevice;
 
 /// Bytes of a block.
@@ -21,148 +19,27 @@ const BLOCK: u64 = 4096;
 const LONGEST_WRITTEN: u64 = 256;
 /// Bytes that are written home at once.
 const RUN: usize = 1 << 20;
-/// What is behind an image's name in that of the file that holds its words.
-const SUFFIX: &str = ".words";
-/// The first line of that file.
-const HEAD: &str = "extant words 1";
-
-/// The file beside an image with the runs that are kept as words.
-#[derive(Debug)]
-pub struct Words {
-    file: File,
-    path: PathBuf,
-    is_written: bool,
-}
-
-/// Why the words of an image cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum WordsError {
-    /// The file beside it cannot be used.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It holds something else.
-    #[error("{}: line {line} is no run of words", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Which line, from 1 on.
-        line: usize,
-    },
-    /// The image was written by another program since.
-    #[error("{}: older than the image it belongs to; what it holds is lost when it is removed", path.display())]
-    Stale {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
-impl Words {
-    /// The file beside `image`; one that is to be written is made. To be called before the image is opened for writing, which
-    /// may change its time.
-    ///
-    /// # Errors
-    /// The system refused, or the image was changed since.
-    pub(crate) fn open(image: &Path, write: bool) -> Result<Option<Self>, WordsError> {
-        // Where there is no image, opening it tells so.
-        let Ok(of_image) = std::fs::metadata(image) else { return Ok(None) };
-        let mut name = image.as_os_str().to_owned();
-        name.push(SUFFIX);
-        let path = PathBuf::from(name);
-        let opened =
-            File::options().read(true).write(write).create(write).truncate(false).open(&path);
-        let file = match opened {
-            Ok(file) => file,
-            Err(error) if !write && error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(WordsError::Io { path, source }),
-        };
-        let own = match file.metadata() {
-            Ok(own) => own,
-            Err(source) => return Err(WordsError::Io { path, source }),
-        };
-        let changed = |found: &Metadata| (found.mtime(), found.mtime_nsec());
-        if own.len() > 0 && changed(&of_image) > changed(&own) {
-            return Err(WordsError::Stale { path });
-        }
-        Ok(Some(Self { file, path, is_written: write }))
-    }
-
-    fn failed(&self) -> impl FnOnce(io::Error) -> WordsError + '_ {
-        |source| WordsError::Io { path: self.path.clone(), source }
-    }
-
-    fn load(&self, image: &FileDevice) -> Result<RangeMap<u64, u64>, WordsError> {
-        let mut text = String::new();
-        (&self.file).read_to_string(&mut text).map_err(self.failed())?;
-        let mut words = RangeMap::new();
-        if text.is_empty() {
-            return Ok(words);
-        }
-        let blocks = image.size().div_ceil(BLOCK);
-        for (index, line) in text.lines().enumerate() {
-            let wrong = || WordsError::Line { path: self.path.clone(), line: index + 1 };
-            if index == 0 {
-                if line != HEAD {
-                    return Err(wrong());
-                }
-                continue;
-            }
-            let mut parts = line.split(' ');
-            let mut number = |radix| u64::from_str_radix(parts.next()?, radix).ok();
-            let run = (|| Some((number(10)?, number(10)?, number(16)?)))();
-            let (start, end, word) =
-                run.filter(|run| run.0 < run.1 && run.1 <= blocks).ok_or_else(wrong)?;
-            words.insert(start..end, word);
-        }
-        Ok(words)
-    }
-
-    /// Writes what is kept as words.
-    fn store(&self, words: &RangeMap<u64, u64>) -> io::Result<()> {
-        let mut text = String::new();
-        for (run, word) in words.iter() {
-            text += &format!("{} {} {word:x}\n", run.start, run.end);
-        }
-        let mut file = &self.file;
-        file.set_len(0)?;
-        file.seek(SeekFrom::Start(0))?;
-        match text.is_empty() {
-            true => Ok(()),
-            false => file.write_all(format!("{HEAD}\n{text}").as_bytes()),
-        }
-    }
-
-    /// Removes a file without any words where that may be done.
-    fn remove_if_empty(&self) {
-        if self.is_written && self.file.metadata().is_ok_and(|found| found.len() == 0) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
+/// Runs of words take some of the memory too: so many as much as a block.
+const RUNS_A_BLOCK: usize = 64;
 
 /// The bytes of a drive.
 pub(super) struct Contents {
-    image: Arc<FileDevice>,
+    /// Let go before the image, which nobody else has as long.
     beside: Option<Words>,
+    image: Arc<FileDevice>,
     words: RangeMap<u64, u64>,
+    /// What the file beside the image tells.
+    told: RangeMap<u64, u64>,
+    stage: Stage,
+    /// Whether that file tells that the image is being changed.
+    has_begun: bool,
     blocks: BTreeMap<u64, Box<[u8]>>,
     /// Blocks in memory at most.
     limit: usize,
+    /// Long runs of words, which stay when memory is short.
+    long_runs: usize,
     /// Whether anything was changed.
     is_changed: bool,
-}
-
-impl Drop for Contents {
-    /// The image is still had alone: nobody else uses the file beside it.
-    fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
-            beside.remove_if_empty();
-        }
-    }
 }
 
 /// The word that all of a block's bytes repeat.
@@ -184,20 +61,47 @@ fn fill(bytes: &mut [u8], word: u64, from: u64) {
 impl Contents {
     pub(super) fn new(
         image: Arc<FileDevice>,
-        beside: Option<Words>,
+        mut beside: Option<Words>,
         memory: u64,
     ) -> Result<Self, WordsError> {
-        let words = match &beside {
-            Some(beside) => beside.load(&image)?,
-            None => RangeMap::new(),
+        let (told, stage) = match &mut beside {
+            Some(beside) => {
+                let told = beside.load(image.size().div_ceil(BLOCK))?;
+                (told.runs, told.stage)
+            }
+            None => (RangeMap::new(), Stage::Ended),
         };
+        let mut words = told.clone();
+        if stage == Stage::Begun {
+            tracing::warn!("the last command that changed the image was killed");
+            for block in newer(&image, &told).map_err(WordsError::Image)? {
+                words.remove(block..block + 1);
+            }
+        }
         let limit = usize::try_from(memory / BLOCK).unwrap_or(usize::MAX);
-        Ok(Self { image, beside, words, blocks: BTreeMap::new(), limit, is_changed: false })
+        let long_runs = words.len();
+        Ok(Self {
+            beside,
+            image,
+            words,
+            told,
+            stage,
+            has_begun: false,
+            blocks: BTreeMap::new(),
+            limit,
+            long_runs,
+            is_changed: false,
+        })
     }
 
     /// Bytes in memory that are no words.
     pub(super) fn held(&self) -> u64 {
         self.blocks.len() as u64 * BLOCK
+    }
+
+    /// Runs of blocks that are kept as words.
+    pub(super) fn runs(&self) -> usize {
+        self.words.len()
     }
 
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), DeviceError> {
@@ -291,8 +195,9 @@ impl Contents {
         if let Some((run, word)) = same {
             self.put_word(run, word);
         }
-        if self.blocks.len() > self.limit {
-            self.write_blocks()?;
+        let short_runs = self.words.len().saturating_sub(self.long_runs);
+        if self.blocks.len().saturating_add(short_runs / RUNS_A_BLOCK) > self.limit {
+            self.spill()?;
         }
         Ok(())
     }
@@ -317,21 +222,56 @@ impl Contents {
         self.write(rest, &vec![0; (range.end - rest) as usize])
     }
 
-    /// Brings the blocks in memory to the image.
+    /// Tells beside the image that it is being changed.
+    fn begin(&mut self) -> Result<(), DeviceError> {
+        if let Some(beside) = &self.beside
+            && !self.has_begun
+        {
+            // A command was killed when the runs were told, and older bytes may still lie in their place.
+            if self.stage == Stage::Whole {
+                self.told.iter().try_for_each(|(run, _)| self.punch(run))?;
+            }
+            beside.begin().map_err(failed_beside)?;
+        }
+        self.has_begun = true;
+        Ok(())
+    }
+
+    /// Brings what is in memory to the image, aside from long runs of words.
+    fn spill(&mut self) -> Result<(), DeviceError> {
+        self.begin()?;
+        self.write_blocks()?;
+        let longest = if self.beside.is_some() { LONGEST_WRITTEN } else { u64::MAX };
+        let is_short = |(run, _): &(&Range<u64>, &u64)| run.end - run.start <= longest;
+        let short: Vec<(Range<u64>, u64)> =
+            self.words.iter().filter(is_short).map(|(run, word)| (run.clone(), *word)).collect();
+        for (run, word) in &short {
+            self.write_word(run, *word)?;
+        }
+        for (run, _) in short {
+            self.words.remove(run);
+        }
+        self.long_runs = self.words.len();
+        Ok(())
+    }
+
+    /// Brings the blocks in memory to the image. They stay there until all of them are written.
     fn write_blocks(&mut self) -> Result<(), DeviceError> {
         let mut run: Vec<u8> = Vec::with_capacity(RUN);
         let mut start = 0;
-        for (block, bytes) in std::mem::take(&mut self.blocks) {
+        for (block, bytes) in &self.blocks {
             if run.len() >= RUN || start * BLOCK + run.len() as u64 != block * BLOCK {
                 self.write_run(start, &run)?;
                 run.clear();
             }
             if run.is_empty() {
-                start = block;
+                start = *block;
             }
-            run.extend_from_slice(&bytes);
+            run.extend_from_slice(bytes);
         }
-        self.write_run(start, &run)
+        self.write_run(start, &run)?;
+        self.blocks.clear();
+        Ok(())
     }
 
     /// The last block may reach past the end of an image of another size.
@@ -341,39 +281,91 @@ impl Contents {
         self.image.write_at(start * BLOCK, &bytes[..length])
     }
 
-    /// Brings everything to the image. Runs that stay words are left out and kept beside it.
-    pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
-        if !std::mem::take(&mut self.is_changed) {
-            return Ok(());
+    fn bytes_of(&self, run: &Range<u64>) -> Range<u64> {
+        run.start * BLOCK..(run.end * BLOCK).min(self.image.size())
+    }
+
+    fn write_word(&self, run: &Range<u64>, word: u64) -> Result<(), DeviceError> {
+        if word == 0 {
+            return self.punch(run);
         }
-        self.write_blocks()?;
-        let size = self.image.size();
-        let mut kept = RangeMap::new();
-        for (run, word) in std::mem::take(&mut self.words) {
-            let bytes = run.start * BLOCK..(run.end * BLOCK).min(size);
-            let length = bytes.end - bytes.start;
-            if word != 0 && run.end - run.start <= LONGEST_WRITTEN {
-                let mut block = vec![0; length as usize];
-                fill(&mut block, word, 0);
-                self.image.write_at(bytes.start, &block)?;
-                continue;
-            }
-            // What lies there is not needed.
-            let mut rest = bytes.clone();
-            while let Some(found) = self.image.next_data(rest.clone())? {
-                rest.start = found.end;
-                self.image.write_zeroes(found)?;
-            }
-            if word != 0 {
-                kept.insert(run, word);
-            }
+        let bytes = self.bytes_of(run);
+        let mut piece = vec![0; (bytes.end - bytes.start).min(RUN as u64) as usize];
+        fill(&mut piece, word, 0);
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let length = (bytes.end - at).min(RUN as u64) as usize;
+            self.image.write_at(at, &piece[..length])?;
+            at += length as u64;
         }
-        if let Some(beside) = &self.beside {
-            beside
-                .store(&kept)
-                .map_err(|source| DeviceError::io(crate::error::Operation::Write, 0, 0, source))?;
-        }
-        self.words = kept;
         Ok(())
     }
+
+    /// What lies in the image there is not needed.
+    fn punch(&self, run: &Range<u64>) -> Result<(), DeviceError> {
+        let mut rest = self.bytes_of(run);
+        while let Some(found) = self.image.next_data(rest.clone())? {
+            rest.start = found.end;
+            self.image.write_zeroes(found)?;
+        }
+        Ok(())
+    }
+
+    /// Brings everything to the image. Runs that stay words are left out and kept beside it. They are told there before what lies in
+    /// their place goes, so that a command that is killed leaves the one or the other. After a failure all that was not brought is still
+    /// held.
+    pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
+        if !self.is_changed {
+            return Ok(());
+        }
+        self.spill()?;
+        let mut kept = self.words.clone();
+        let zeroes: Vec<Range<u64>> =
+            self.words.iter().filter(|(_, word)| **word == 0).map(|(run, _)| run.clone()).collect();
+        zeroes.into_iter().for_each(|run| kept.remove(run));
+        if let Some(beside) = &self.beside
+            && kept != self.told
+        {
+            beside.store(&kept).map_err(failed_beside)?;
+            self.told = kept.clone();
+        }
+        self.words.iter().try_for_each(|(run, _)| self.punch(run))?;
+        if let Some(beside) = &self.beside {
+            beside.end(kept.is_empty()).map_err(failed_beside)?;
+        }
+        self.stage = Stage::Ended;
+        self.has_begun = false;
+        self.long_runs = kept.len();
+        self.words = kept;
+        self.is_changed = false;
+        Ok(())
+    }
+}
+
+fn failed_beside(source: io::Error) -> DeviceError {
+    DeviceError::io(Operation::Write, 0, 0, source)
+}
+
+/// Blocks of runs that the image has bytes of: they were written after the runs were told.
+fn newer(image: &FileDevice, runs: &RangeMap<u64, u64>) -> Result<Vec<u64>, DeviceError> {
+    let mut found = Vec::new();
+    let mut bytes = vec![0; RUN];
+    for (run, _) in runs.iter() {
+        let end = (run.end * BLOCK).min(image.size());
+        for data in data_runs(image, run.start * BLOCK..end) {
+            let data = data?;
+            // In whole blocks: the run begins with one.
+            let mut at = data.start / BLOCK * BLOCK;
+            let until = data.end.next_multiple_of(BLOCK).min(end);
+            while at < until {
+                let length = (until - at).min(RUN as u64) as usize;
+                image.read_at(at, &mut bytes[..length])?;
+                let blocks = (at / BLOCK..).zip(bytes[..length].chunks(BLOCK as usize));
+                let written = blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+                found.extend(written.map(|(block, _)| block));
+                at += length as u64;
+            }
+        }
+    }
+    Ok(found)
 }

@@ -15,6 +15,7 @@ mod disk;
 mod flash;
 mod geometry;
 mod preset;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,8 +30,8 @@ use crate::error::DeviceError;
 use crate::file::FileDevice;
 use crate::sync::Mutex;
 
-pub use contents::{Words, WordsError};
 pub use preset::{Flash, Inside, PRESETS, Preset, Rotating};
+pub use words::{Words, WordsError};
 
 use contents::Contents;
 use disk::{Command, Disk, Standing};
@@ -45,12 +46,20 @@ const MOST_FETCHED: u64 = 64 << 20;
 /// of 32 bits do not end soon.
 const BEGIN: WallTime = WallTime { seconds: 2_114_380_800, nanoseconds: 0 };
 
+/// Why the last drive that was dropped did not bring all to its image.
+static LOST: Mutex<Option<String>> = Mutex::new(None);
+
+/// Whether a drive of this process was dropped and did not bring all that it held to its image: why. It is told once.
+pub fn take_lost() -> Option<String> {
+    LOST.lock().take()
+}
+
 /// How a drive is simulated.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ModelOptions {
     /// Chooses among what may happen in the world at one moment.
     pub seed: u64,
-    /// Bytes of the contents in memory at most, those aside that repeat a word.
+    /// Bytes of the contents in memory at most, aside from long runs that repeat a word.
     pub memory: u64,
     /// Processors of the world.
     pub processors: usize,
@@ -142,7 +151,12 @@ impl ModelDevice {
         self.contents.lock().held()
     }
 
-    /// Brings the contents to the image. Dropping the device does so too, and cannot tell of a failure.
+    /// Runs of blocks in memory that repeat a word each.
+    pub fn runs(&self) -> usize {
+        self.contents.lock().runs()
+    }
+
+    /// Brings the contents to the image. Dropping the device does so too; of a failure [`take_lost`] tells then.
     ///
     /// # Errors
     /// The system failed.
@@ -447,7 +461,8 @@ impl Device for ModelDevice {
 impl Drop for ModelDevice {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            tracing::error!(%error, "what a simulated drive holds did not reach its image");
+            *LOST.lock() =
+                Some(format!("what a simulated drive holds did not reach its image: {error}"));
         }
     }
 }

@@ -255,6 +255,104 @@ fn a_word_takes_no_room_and_the_rest_goes_to_the_image() {
     assert!(plain[..1 << 20] == mixed && plain[1 << 20..40 << 20].iter().all(|byte| *byte == 0));
 }
 
+/// What is left where a command is killed now.
+fn killed(dir: &tempfile::TempDir) -> tempfile::TempDir {
+    let left = tempfile::tempdir().expect("a place for the test");
+    for name in ["image.words", "image"] {
+        std::fs::copy(dir.path().join(name), left.path().join(name)).expect("a copy");
+    }
+    // The image is the newer one.
+    let image = left.path().join("image").metadata().and_then(|found| found.modified());
+    let words = std::fs::File::options().write(true).open(left.path().join("image.words"));
+    let earlier = image.expect("a time") - Duration::from_secs(1);
+    words.and_then(|words| words.set_modified(earlier)).expect("a time");
+    left
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_what_was_there_and_what_reached_the_image() {
+    let dir = tempfile::tempdir().expect("a place for the test");
+    let options = ModelOptions { memory: 64 << 10, ..ModelOptions::default() };
+    let device = reopened(&dir, "nvme", Some(64 * MIB), &options);
+    device.write_at(0, &vec![b'x'; 16 << 20]).expect("written");
+    drop(device);
+    let device = reopened(&dir, "nvme", None, &options);
+    let mixed: Vec<u8> = (0..MIB).map(|at| (at / 3) as u8).collect();
+    device.write_at(4 * MIB, &mixed).expect("written");
+    // A long run stays in memory.
+    device.write_at(8 * MIB, &vec![b'y'; 2 << 20]).expect("written");
+    let check = |device: &dyn Device, later: u8| {
+        let mut found = vec![0; 20 << 20];
+        device.read_at(0, &mut found).expect("read");
+        let is = |part: Range<usize>, byte: u8| {
+            found[part.start << 20..part.end << 20].iter().all(|found| *found == byte)
+        };
+        assert!(is(0..4, b'x') && found[4 << 20..5 << 20] == mixed && is(5..8, b'x'));
+        assert!(is(8..10, later) && is(10..16, b'x') && is(16..20, 0));
+    };
+    for _ in 0..2 {
+        let left = killed(&dir);
+        let device = reopened(&left, "hdd7200", None, &options);
+        check(&device, b'x');
+        // It goes on from there, and what is changed then holds.
+        device.write_at(8 * MIB, &vec![b'z'; 2 << 20]).expect("written");
+        drop(device);
+        check(&reopened(&left, "nvme", None, &options), b'z');
+        check(&device_read_only(&left), b'z');
+    }
+    drop(device);
+    check(&reopened(&dir, "nvme", None, &options), b'y');
+}
+
+fn device_read_only(dir: &tempfile::TempDir) -> ModelDevice {
+    let path = dir.path().join("image");
+    let words = ModelDevice::words_of(&path, false).expect("words");
+    let file = Arc::new(FileDevice::open(&path).expect("an image"));
+    let preset = Preset::named("nvme").expect("a preset");
+    ModelDevice::new(preset, file, words, &ModelOptions::default()).expect("a drive")
+}
+
+#[test]
+fn short_runs_of_words_do_not_fill_the_memory() {
+    let dir = tempfile::tempdir().expect("a place for the test");
+    let options = ModelOptions { memory: 64 << 10, ..ModelOptions::default() };
+    let device = reopened(&dir, "nvme", Some(64 * MIB), &options);
+    let mut expected = Vec::new();
+    for block in 0..4096_u64 {
+        let word = [block % 251 + 1, block >> 8];
+        expected
+            .extend(word.iter().flat_map(|half| (*half as u32).to_le_bytes()).cycle().take(4096));
+        device.write_at(block * 4096, &expected[expected.len() - 4096..]).expect("written");
+        // As many as take the place of 16 blocks.
+        assert!(device.runs() <= 16 * 64 + 64, "{} runs after {block} blocks", device.runs());
+    }
+    let check = |device: &dyn Device| {
+        let mut found = vec![1; (16 << 20) + 8192];
+        device.read_at(0, &mut found).expect("read");
+        assert!(found[..16 << 20] == expected && found[16 << 20..].iter().all(|byte| *byte == 0));
+    };
+    check(&device);
+    drop(device);
+    let plain = std::fs::read(dir.path().join("image")).expect("the image");
+    assert!(plain[..16 << 20] == expected);
+    assert!(!dir.path().join("image.words").exists());
+}
+
+#[test]
+fn a_file_of_words_that_another_command_removes_is_not_used() {
+    let dir = tempfile::tempdir().expect("a place for the test");
+    let path = dir.path().join("image");
+    let image = Arc::new(FileDevice::create_new(&path, 8 * MIB).expect("an image"));
+    let made = ModelDevice::words_of(&path, true).expect("words");
+    let found = ModelDevice::words_of(&path, true).expect("words");
+    drop(made);
+    assert!(!dir.path().join("image.words").exists(), "made for nothing");
+    let preset = Preset::named("nvme").expect("a preset");
+    let drive = ModelDevice::new(preset, image, found, &ModelOptions::default());
+    let error = drive.expect_err("removed").to_string();
+    assert!(error.contains("once more"), "{error}");
+}
+
 #[test]
 fn words_older_than_their_image_are_refused() {
     let dir = tempfile::tempdir().expect("a place for the test");
@@ -262,6 +360,10 @@ fn words_older_than_their_image_are_refused() {
     device.write_at(0, &vec![b'x'; 4 << 20]).expect("written");
     drop(device);
     let image = dir.path().join("image");
+    // Whoever had it for writing and did not write has changed nothing.
+    for _ in 0..3 {
+        drop(reopened(&dir, "nvme", None, &ModelOptions::default()));
+    }
     let file = std::fs::File::options().write(true).open(&image).expect("the image");
     let later = file.metadata().and_then(|found| found.modified()).expect("a time");
     file.set_modified(later + Duration::from_secs(1)).expect("a time");
