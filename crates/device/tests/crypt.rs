@@ -323,6 +323,24 @@ fn headers_of_cryptsetup_are_opened() {
     }
 }
 
+#[test]
+fn headers_that_are_detached_from_their_data_are_refused() {
+    let bench = match Bench::new() {
+        Ok(bench) => bench,
+        Err(why) => skip!("{why}"),
+    };
+    for (kind, version) in [("luks1", 1), ("luks2", 2)] {
+        let (header, data) = (bench.file("header", 20 << 20), bench.file("data", 1 << 20));
+        let pbkdf = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"];
+        let args = [&["--type", kind, "--header", header.to_str().unwrap()], &pbkdf[..]].concat();
+        bench.format(&data, &args);
+        assert_eq!(
+            luks(&header).unwrap_err().to_string(),
+            format!("not supported: a LUKS{version} header that is detached from its data")
+        );
+    }
+}
+
 /// The payload of a plain or LUKS2 device, behind a LUKS1 header with the same key: qemu-img reads only those.
 fn behind_luks1(bench: &Bench, key: &[u8], cipher: &str, payload: &[u8]) -> Vec<u8> {
     let key_file = bench.scratch.join("volume-key");
@@ -481,5 +499,9 @@ fn what_is_no_header_is_said_so() {
     assert_eq!(refused(&[0; 8192]), "no LUKS header; a plain device needs cipher=");
     assert_eq!(refused(b"LUKS"), "no LUKS header; a plain device needs cipher=");
     assert_eq!(refused(b"LUKS\xba\xbe\0\x03abc"), "not supported: LUKS version 3");
+    assert_eq!(
+        refused(b"LUKS\xde\xad\0\x01abc"),
+        "not supported: a LUKS1 header whose reencryption is under way"
+    );
     assert_eq!(refused(b"LUKS\xba\xbe\0\x01abc"), "LUKS1 header: cut off by the end of the device");
 }

@@ -16,6 +16,8 @@ use extant_device::{Device, MemoryDevice, PartitionTable, SliceDevice};
 use extant_testkit::Scratch;
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 
+#[path = "common/luks.rs"]
+mod luks_format;
 #[path = "common/lvm.rs"]
 mod lvm_format;
 #[path = "common/tables.rs"]
@@ -223,28 +225,10 @@ fn lvm_metadata() {
     );
 }
 
-/// A LUKS1 header with one key slot; the rounds of PBKDF2 lie at 164 and 212.
-fn luks1_header() -> Vec<u8> {
-    let mut header = vec![0; 592];
-    header[..8].copy_from_slice(b"LUKS\xba\xbe\0\x01");
-    header[8..11].copy_from_slice(b"aes");
-    header[40..51].copy_from_slice(b"xts-plain64");
-    header[72..78].copy_from_slice(b"sha256");
-    header[104..108].copy_from_slice(&8_u32.to_be_bytes());
-    header[108..112].copy_from_slice(&64_u32.to_be_bytes());
-    for slot in 0..8_usize {
-        let state: u32 = if slot == 0 { 0x00ac_71f3 } else { 0x0000_dead };
-        header[208 + slot * 48..][..4].copy_from_slice(&state.to_be_bytes());
-    }
-    header[248..252].copy_from_slice(&2_u32.to_be_bytes());
-    header[252..256].copy_from_slice(&4_u32.to_be_bytes());
-    header
-}
-
 #[test]
 fn luks1_header_and_slots() {
     bolero::check!().with_type::<Damage>().with_test_time(FUZZ_TIME).for_each(|damage| {
-        let mut header = damage.in_place(&luks1_header());
+        let mut header = damage.in_place(&luks_format::luks1_header());
         // What the rounds may be is tested elsewhere; here they would only take time.
         for at in [164].into_iter().chain((0..8).map(|slot| 212 + slot * 48)) {
             header[at..at + 4].copy_from_slice(&1_u32.to_be_bytes());
@@ -272,23 +256,13 @@ fn luks2_header_and_slots() {
     type Input = (Damage, Damage, bool);
     bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
         |(binary_damage, json_damage, is_second)| {
-            let mut header = vec![0; 0x4000];
-            let at: u64 = if *is_second { 0x4000 } else { 0 };
-            let magic: &[u8] =
-                if *is_second { b"SKUL\xba\xbe\0\x02" } else { b"LUKS\xba\xbe\0\x02" };
-            header[..8].copy_from_slice(magic);
-            header[8..16].copy_from_slice(&0x4000_u64.to_be_bytes());
-            header[72..78].copy_from_slice(b"sha256");
-            header[256..264].copy_from_slice(&at.to_be_bytes());
+            let at = if *is_second { luks_format::COPY } else { 0 };
+            let json = json_damage.in_place(LUKS2_JSON.as_bytes());
+            let mut header = luks_format::luks2_copy(at, luks_format::COPY, 1, &json);
             let binary = binary_damage.in_place(&header[..512]);
             header[..512].copy_from_slice(&binary);
-            let json = json_damage.in_place(LUKS2_JSON.as_bytes());
-            header[4096..][..json.len()].copy_from_slice(&json);
-            header[448..512].fill(0);
-            let sum = <sha2::Sha256 as sha2::Digest>::digest(&header);
-            header[448..480].copy_from_slice(&sum);
             let disk = Arc::new(MemoryDevice::new(64 << 10));
-            disk.write_at(at, &header).unwrap();
+            luks_format::write_luks2(&disk, at, header);
             if let Err(error) = CryptDevice::luks(disk, b"key") {
                 assert!(!error.to_string().is_empty());
             }

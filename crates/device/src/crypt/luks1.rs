@@ -3,12 +3,15 @@
 use zeroize::Zeroizing;
 
 use super::cipher::{BLOCK, CipherSpec, SectorCipher};
+use super::cost::{Budget, check_rounds};
 use super::digest::{Hash, Secret};
-use super::{CryptError, Mapping, damaged};
+use super::{CryptError, Mapping, damaged, detached};
 use crate::device::Device;
 
 /// How LUKS1 and LUKS2 headers begin.
 pub(super) const MAGIC: &[u8] = b"LUKS\xba\xbe";
+/// How cryptsetup-reencrypt makes a LUKS1 header unusable while it works.
+pub(super) const BEING_REENCRYPTED: &[u8] = b"LUKS\xde\xad";
 /// Bytes of the header.
 const HEADER: usize = 592;
 /// Bytes that its offsets count in.
@@ -24,8 +27,6 @@ const DIGEST: usize = 20;
 pub(super) const MAX_KEY: usize = 64;
 /// Stripes of a key slot: cryptsetup writes 4000.
 pub(super) const MAX_STRIPES: usize = 65_536;
-/// Rounds of PBKDF2 that are worth the wait: minutes, on today's processors. A forged header could ask for hours.
-pub(super) const MAX_ROUNDS: u32 = 1 << 30;
 
 fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -52,14 +53,6 @@ struct Header {
     digest_salt: [u8; SALT],
     digest_rounds: u32,
     slots: Vec<(usize, Slot)>,
-}
-
-pub(super) fn check_rounds(rounds: u32, place: &str) -> Result<(), CryptError> {
-    match rounds {
-        0 => Err(damaged(place, "no rounds of PBKDF2")),
-        1..=MAX_ROUNDS => Ok(()),
-        _ => Err(damaged(place, format!("{rounds} rounds of PBKDF2, more than {MAX_ROUNDS}"))),
-    }
 }
 
 impl Header {
@@ -93,10 +86,22 @@ impl Header {
             check_stripes(slot.stripes, &place)?;
             slots.push((index, slot));
         }
+        let payload = u64::from(be32(bytes, 104)) * SECTOR;
+        if payload == 0 {
+            return Err(detached(1));
+        }
+        // What is written to the data must not reach the header.
+        let end_of = |slot: &Slot| slot.material + (key_bytes * slot.stripes) as u64;
+        let ends = slots.iter().map(|(_, slot)| end_of(slot));
+        let end = ends.fold(HEADER as u64, u64::max);
+        if payload < end {
+            let flaw = format!("its data begins at byte {payload}, and its key slots end at {end}");
+            return Err(damaged("LUKS1 header", flaw));
+        }
         Ok(Self {
             cipher,
             hash,
-            payload: u64::from(be32(bytes, 104)) * SECTOR,
+            payload,
             key_bytes,
             digest: bytes[112..112 + DIGEST].try_into().expect("a digest's bytes"),
             digest_salt: bytes[132..132 + SALT].try_into().expect("a salt's bytes"),
@@ -141,7 +146,11 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Reads the header and opens the first slot that the passphrase fits.
-pub(super) fn open(device: &dyn Device, passphrase: &[u8]) -> Result<Mapping, CryptError> {
+pub(super) fn open(
+    device: &dyn Device,
+    passphrase: &[u8],
+    budget: &mut Budget,
+) -> Result<Mapping, CryptError> {
     let mut bytes = [0; HEADER];
     if device.size() < HEADER as u64 {
         return Err(damaged("LUKS1 header", "cut off by the end of the device"));
@@ -151,6 +160,8 @@ pub(super) fn open(device: &dyn Device, passphrase: &[u8]) -> Result<Mapping, Cr
     for (index, slot) in &header.slots {
         let place = format!("LUKS1 key slot {index}");
         let mut slot_key = Zeroizing::new(vec![0; header.key_bytes]);
+        budget.take_pbkdf2((header.hash, slot.rounds), header.key_bytes, &place)?;
+        budget.take_pbkdf2((header.hash, header.digest_rounds), DIGEST, &place)?;
         header.hash.pbkdf2(passphrase, &slot.salt, slot.rounds, &mut slot_key);
         let cipher = SectorCipher::new(header.cipher, &slot_key, SECTOR as u32, false)?;
         let sizes = (header.key_bytes, slot.stripes);

@@ -1,7 +1,7 @@
 //! The LUKS2 header: two copies of a binary part with a checksum, and of a text in JSON. The copy with the higher sequence
 //! number is meant, where both are sound.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use base64::Engine;
@@ -9,9 +9,10 @@ use serde::Deserialize;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::cipher::{CipherSpec, SectorCipher};
+use super::cost::Budget;
 use super::digest::{Hash, Secret};
-use super::luks1::{MAGIC, MAX_KEY, check_rounds, check_stripes, is_same, key_of_slot};
-use super::{CryptError, Mapping, damaged};
+use super::luks1::{MAGIC, MAX_KEY, check_stripes, is_same, key_of_slot};
+use super::{CryptError, Mapping, damaged, detached};
 use crate::device::Device;
 
 const SECOND_MAGIC: &[u8] = b"SKUL\xba\xbe";
@@ -22,10 +23,8 @@ const CHECKSUM: usize = 64;
 /// Bytes that a copy may have, the text included; the second copy follows the first.
 const HEADER_SIZES: [u64; 9] =
     [0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000];
-/// Memory for Argon2: cryptsetup's limit, 4 GiB.
-const MAX_KIB: u32 = 4 << 20;
-/// Passes times KiB: 4 TiB to be gone through, some minutes. A forged header could ask for days.
-const MAX_WORK: u64 = 4 << 30;
+/// Key slots; cryptsetup's limit.
+const MAX_SLOTS: usize = 32;
 /// Lanes of Argon2; cryptsetup writes 4 at most.
 const MAX_LANES: u32 = 64;
 
@@ -90,6 +89,9 @@ struct Segment {
     iv_tweak: Option<String>,
     sector_size: Option<u32>,
     integrity: Option<serde_json::Value>,
+    /// Of a reencryption under way.
+    #[serde(default)]
+    flags: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,6 +109,8 @@ struct Digest {
 #[derive(Debug, Deserialize)]
 struct Config {
     requirements: Option<Requirements>,
+    /// Bytes behind both copies that key slots lie in.
+    keyslots_size: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -118,6 +122,8 @@ struct Requirements {
 /// A sound copy.
 struct Copy {
     sequence: u64,
+    /// Bytes, as many as of the other copy.
+    size: u64,
     json: Vec<u8>,
 }
 
@@ -138,7 +144,8 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
         return Ok(None);
     }
     let size = be64(&binary, 8);
-    if !HEADER_SIZES.contains(&size) || !holds(size) {
+    let is_placed = at == 0 || at == size;
+    if !HEADER_SIZES.contains(&size) || !is_placed || !holds(size) {
         return Err(damaged(place(), format!("{size} bytes long")));
     }
     if be64(&binary, 256) != at {
@@ -158,25 +165,31 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
     let sequence = be64(&binary, 16);
     let end = json.iter().position(|byte| *byte == 0).unwrap_or(json.len());
     json.truncate(end);
-    Ok(Some(Copy { sequence, json }))
+    Ok(Some(Copy { sequence, size, json }))
 }
 
 /// The newest sound copy; `None` where there is no sign of a header.
 fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
     let mut flaw = None;
-    let mut best: Option<Copy> = None;
-    let places = std::iter::once((0, MAGIC)).chain(HEADER_SIZES.map(|at| (at, SECOND_MAGIC)));
-    for (at, magic) in places {
-        match copy_at(device, at, magic) {
-            Ok(Some(copy)) if best.as_ref().is_none_or(|best| copy.sequence > best.sequence) => {
-                best = Some(copy);
-            }
-            Ok(_) => {}
-            // The other copy may be sound. What the device or this code cannot do stays so.
-            Err(error @ CryptError::Damaged { .. }) => {
-                flaw.get_or_insert(error);
-            }
-            Err(error) => return Err(error),
+    // Where one cannot be read, whatever the reason, the other may be sound.
+    let mut read = |at, magic| {
+        let copy = copy_at(device, at, magic);
+        copy.unwrap_or_else(|error| {
+            flaw.get_or_insert(error);
+            None
+        })
+    };
+    let mut best = read(0, MAGIC);
+    // A sound copy says where the second one lies. Elsewhere there may be what is left of older headers.
+    let places = match &best {
+        Some(first) => vec![first.size],
+        None => HEADER_SIZES.to_vec(),
+    };
+    for at in places {
+        if let Some(copy) = read(at, SECOND_MAGIC)
+            && best.as_ref().is_none_or(|best| copy.sequence > best.sequence)
+        {
+            best = Some(copy);
         }
     }
     match (best, flaw) {
@@ -205,14 +218,20 @@ fn needed<T>(value: Option<T>, place: &str, what: &str) -> Result<T, CryptError>
 
 impl Kdf {
     /// The key that a slot's stripes are enciphered with.
-    fn derive(&self, passphrase: &[u8], length: usize, place: &str) -> Result<Secret, CryptError> {
+    fn derive(
+        &self,
+        passphrase: &[u8],
+        length: usize,
+        place: &str,
+        budget: &mut Budget,
+    ) -> Result<Secret, CryptError> {
         let salt = bytes(&self.salt, place, "the salt")?;
         let mut key = Zeroizing::new(vec![0; length]);
         let algorithm = match self.kind.as_str() {
             "pbkdf2" => {
                 let hash = Hash::parse(needed(self.hash.as_deref(), place, "hash")?)?;
                 let rounds = needed(self.iterations, place, "iterations")?;
-                check_rounds(rounds, place)?;
+                budget.take_pbkdf2((hash, rounds), length, place)?;
                 hash.pbkdf2(passphrase, &salt, rounds, &mut key);
                 return Ok(key);
             }
@@ -223,10 +242,10 @@ impl Kdf {
         let kib = needed(self.memory, place, "memory")?;
         let passes = needed(self.time, place, "time")?;
         let lanes = needed(self.cpus, place, "cpus")?;
-        if kib > MAX_KIB || lanes > MAX_LANES || u64::from(kib) * u64::from(passes) > MAX_WORK {
-            let flaw = format!("Argon2 with {kib} KiB, {passes} passes and {lanes} lanes");
-            return Err(damaged(place, flaw));
+        if lanes > MAX_LANES {
+            return Err(damaged(place, format!("Argon2 with {lanes} lanes")));
         }
+        budget.take_argon2(kib, passes, place)?;
         let wrong = |error: argon2::Error| damaged(place, format!("Argon2: {error}"));
         let params = Params::new(kib, passes, lanes, Some(length)).map_err(wrong)?;
         let mut memory: Vec<argon2::Block> = Vec::new();
@@ -252,6 +271,10 @@ impl Metadata {
         if let Some(name) = requirements.into_iter().next() {
             return Err(CryptError::Unsupported(format!("LUKS2 requirement {name:?}")));
         }
+        if read.keyslots.len() > MAX_SLOTS {
+            let flaw = format!("{} key slots, more than {MAX_SLOTS}", read.keyslots.len());
+            return Err(damaged("LUKS2 header", flaw));
+        }
         Ok(read)
     }
 
@@ -271,7 +294,26 @@ impl Metadata {
         if segment.integrity.is_some() {
             return unsupported("LUKS2 segment with integrity".to_owned());
         }
+        if let Some(flag) = segment.flags.first() {
+            return unsupported(format!("LUKS2 segment with flag {flag:?}"));
+        }
         Ok((name, segment))
+    }
+
+    /// Refuses data that lies inside the header: what is written to it must not reach that.
+    fn check_start(&self, start: u64, copy_size: u64) -> Result<(), CryptError> {
+        let slots = match &self.config.keyslots_size {
+            Some(size) => number(size, "LUKS2 header", "keyslots_size")?,
+            None => 0,
+        };
+        if start < 2 * copy_size {
+            return Err(detached(2));
+        }
+        if start < slots.saturating_add(2 * copy_size) {
+            let flaw = format!("its data begins at byte {start}, among the key slots");
+            return Err(damaged("LUKS2 header", flaw));
+        }
+        Ok(())
     }
 
     /// The key of a slot; `None` of a slot that is not tried. Whether it is the right one is for the digest to say.
@@ -280,6 +322,7 @@ impl Metadata {
         device: &dyn Device,
         name: &str,
         passphrase: &[u8],
+        budget: &mut Budget,
     ) -> Result<Option<Secret>, CryptError> {
         let place = &format!("LUKS2 key slot {:?}", name);
         let unsupported = |what: String| Err(CryptError::Unsupported(format!("{place}: {what}")));
@@ -306,7 +349,7 @@ impl Metadata {
         }
         check_stripes(af.stripes, place)?;
         let spec = CipherSpec::parse(needed(area.encryption.as_deref(), place, "encryption")?)?;
-        let slot_key = kdf.derive(passphrase, area.key_size, place)?;
+        let slot_key = kdf.derive(passphrase, area.key_size, place, budget)?;
         let cipher = SectorCipher::new(spec, &slot_key, 512, false)?;
         let material = number(&area.offset, place, "its area's offset")?;
         let (sizes, hash) = ((slot.key_size, af.stripes), Hash::parse(&af.hash)?);
@@ -315,17 +358,17 @@ impl Metadata {
 }
 
 impl Digest {
-    fn is_of(&self, key: &[u8], place: &str) -> Result<bool, CryptError> {
+    fn is_of(&self, key: &[u8], place: &str, budget: &mut Budget) -> Result<bool, CryptError> {
         if self.kind != "pbkdf2" {
             return Err(CryptError::Unsupported(format!("{place} of type {:?}", self.kind)));
         }
         let hash = Hash::parse(needed(self.hash.as_deref(), place, "hash")?)?;
         let rounds = needed(self.iterations, place, "iterations")?;
-        check_rounds(rounds, place)?;
         let stored = bytes(&self.digest, place, "the digest")?;
         if stored.is_empty() || stored.len() > hash.output_size() {
             return Err(damaged(place, format!("a digest of {} bytes", stored.len())));
         }
+        budget.take_pbkdf2((hash, rounds), stored.len(), place)?;
         let salt = bytes(&self.salt, place, "the salt")?;
         let mut digest = vec![0; stored.len()];
         hash.pbkdf2(key, &salt, rounds, &mut digest);
@@ -334,7 +377,11 @@ impl Digest {
 }
 
 /// Reads the header and opens the first slot that the passphrase fits; `None` without a header.
-pub(super) fn open(device: &dyn Device, passphrase: &[u8]) -> Result<Option<Mapping>, CryptError> {
+pub(super) fn open(
+    device: &dyn Device,
+    passphrase: &[u8],
+    budget: &mut Budget,
+) -> Result<Option<Mapping>, CryptError> {
     let Some(copy) = newest(device)? else { return Ok(None) };
     let metadata = Metadata::decode(&copy.json)?;
     let (name, segment) = metadata.segment()?;
@@ -345,6 +392,7 @@ pub(super) fn open(device: &dyn Device, passphrase: &[u8]) -> Result<Option<Mapp
         None => 0,
     };
     let start = number(&segment.offset, place, "its offset")?;
+    metadata.check_start(start, copy.size)?;
     let size = match segment.size.as_str() {
         "dynamic" => None,
         size => Some(number(size, place, "its size")?),
@@ -354,9 +402,10 @@ pub(super) fn open(device: &dyn Device, passphrase: &[u8]) -> Result<Option<Mapp
     let digest = needed(digest, place, "digest of its key")?;
     // A slot beyond us does not hide one that opens; it is told of when none does.
     let mut refused = None;
-    for slot in &digest.keyslots {
-        match metadata.key(device, slot, passphrase) {
-            Ok(Some(key)) if digest.is_of(&key, "LUKS2 digest")? => {
+    let mut tried = BTreeSet::new();
+    for slot in digest.keyslots.iter().filter(|slot| tried.insert(*slot)) {
+        match metadata.key(device, slot, passphrase, budget) {
+            Ok(Some(key)) if digest.is_of(&key, "LUKS2 digest", budget)? => {
                 let sector = segment.sector_size.unwrap_or(512);
                 let cipher = SectorCipher::new(spec, &key, sector, false)?;
                 return Ok(Some(Mapping { start, size, cipher, iv_offset }));

@@ -4,6 +4,7 @@
 //! Specification" 1.1.1, and cryptsetup(8). Keys live in memory that is wiped when they are dropped.
 
 mod cipher;
+mod cost;
 mod digest;
 mod key;
 mod luks1;
@@ -20,8 +21,10 @@ use crate::device::{Device, Outcome, Request, RequestKind, check_batch, check_ra
 use crate::env::Env;
 use crate::error::DeviceError;
 use crate::sync::Mutex;
+use cost::Budget;
 
 pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
+pub use cost::Limits;
 pub use digest::{Hash, Secret};
 pub use key::{KeyError, KeySource};
 
@@ -72,6 +75,16 @@ pub enum CryptError {
         /// Bytes of the device.
         size: u64,
     },
+    /// Opening it would take too long or too much memory.
+    #[error("{place}: asks for {asked}{given}")]
+    TooCostly {
+        /// The key slot.
+        place: String,
+        /// What it asks for.
+        asked: String,
+        /// What there is, and how there is more.
+        given: String,
+    },
     /// The memory that the header asks for was not to be had.
     #[error("{place}: no memory for {kib} KiB of Argon2")]
     NoMemory {
@@ -83,6 +96,11 @@ pub enum CryptError {
     /// The header was not read.
     #[error("header: {0}")]
     Device(#[from] DeviceError),
+}
+
+/// A header that says of its data that it begins at byte 0 or inside the header: it lies on another device.
+fn detached(version: u8) -> CryptError {
+    CryptError::Unsupported(format!("a LUKS{version} header that is detached from its data"))
 }
 
 fn damaged(place: impl Into<String>, flaw: impl Into<String>) -> CryptError {
@@ -183,17 +201,37 @@ impl CryptDevice {
     /// # Errors
     /// There is no such header, it is damaged or beyond us, or the passphrase opens no slot.
     pub fn luks(inner: Arc<dyn Device>, passphrase: &[u8]) -> Result<Self, CryptError> {
+        Self::luks_within(inner, passphrase, &Limits::default())
+    }
+
+    /// As [`CryptDevice::luks`], with other limits of what it may cost.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn luks_within(
+        inner: Arc<dyn Device>,
+        passphrase: &[u8],
+        limits: &Limits,
+    ) -> Result<Self, CryptError> {
+        let mut budget = Budget::new(limits);
         let mut start = [0; 8];
-        if inner.size() >= start.len() as u64 {
-            inner.read_at(0, &mut start)?;
+        if inner.size() >= start.len() as u64 && inner.read_at(0, &mut start).is_err() {
+            // Of a LUKS2 header there is another copy; without it, the failure is met again.
+            start.fill(0);
         }
         let mapping = match start {
-            [b'L', b'U', b'K', b'S', 0xba, 0xbe, 0, 1] => luks1::open(&*inner, passphrase)?,
-            _ => match luks2::open(&*inner, passphrase)? {
+            [b'L', b'U', b'K', b'S', 0xba, 0xbe, 0, 1] => {
+                luks1::open(&*inner, passphrase, &mut budget)?
+            }
+            _ => match luks2::open(&*inner, passphrase, &mut budget)? {
                 Some(mapping) => mapping,
                 None if start.starts_with(luks1::MAGIC) => {
                     let version = u16::from_be_bytes([start[6], start[7]]);
                     return Err(CryptError::Unsupported(format!("LUKS version {version}")));
+                }
+                None if start.starts_with(luks1::BEING_REENCRYPTED) => {
+                    let what = "a LUKS1 header whose reencryption is under way";
+                    return Err(CryptError::Unsupported(what.to_owned()));
                 }
                 None => return Err(CryptError::NoHeader),
             },

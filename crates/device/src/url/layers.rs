@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{DeviceUrl, Found, Part, Run, UrlError, parse_bytes};
-use crate::crypt::{CipherSpec, Hash, KeySource, Plain};
+use crate::crypt::{CipherSpec, Hash, KeySource, Limits, Plain};
 use crate::model::{ModelOptions, Preset};
 
 /// What stands between the files and the device that is meant.
@@ -28,6 +28,8 @@ pub enum Layer {
         key: KeySource,
         /// Whether discards are passed on.
         passes_discards: bool,
+        /// What a LUKS header may cost.
+        limits: Limits,
     },
     /// `model:NAME:`, a simulated drive with the file's contents.
     Model {
@@ -71,8 +73,8 @@ impl Scheme {
     fn options(self) -> &'static str {
         match self {
             Self::Crypt => {
-                "key-file=FILE, key-fd=N, allow-discards, cipher=NAME, key-size=BITS, hash=NAME, skip=SECTORS, \
-                 sector-size=BYTES, iv-large-sectors"
+                "key-file=FILE, key-fd=N, allow-discards, kdf-memory=SIZE, cipher=NAME, key-size=BITS, hash=NAME, \
+                 skip=SECTORS, sector-size=BYTES, iv-large-sectors"
             }
             Self::Linear => "offset=N, size=N",
             Self::Lvm => "vg=NAME, lv=NAME",
@@ -311,8 +313,12 @@ impl<'a> Options<'a> {
             (Some(_), Some(_)) => return Err("key-file and key-fd do not go together".to_owned()),
         };
         let passes_discards = self.flag("allow-discards")?;
+        let mut limits = Limits::default();
         let Some(cipher) = self.text("cipher")? else {
-            return Ok(Layer::Crypt { plain: None, key, passes_discards });
+            if let Some(memory) = self.bytes("kdf-memory")? {
+                limits.memory = memory;
+            }
+            return Ok(Layer::Crypt { plain: None, key, passes_discards, limits });
         };
         let error = |error: crate::crypt::CryptError| error.to_string();
         let mut plain = Plain::new(CipherSpec::parse(cipher).map_err(error)?);
@@ -327,7 +333,7 @@ impl<'a> Options<'a> {
         plain.skip = self.number("skip")?.unwrap_or(0);
         plain.sector_size = self.number("sector-size")?.unwrap_or(512);
         plain.iv_large_sectors = self.flag("iv-large-sectors")?;
-        Ok(Layer::Crypt { plain: Some(plain), key, passes_discards })
+        Ok(Layer::Crypt { plain: Some(plain), key, passes_discards, limits })
     }
 
     /// What nobody took is a mistake.
@@ -337,6 +343,9 @@ impl<'a> Options<'a> {
         let of_plain = ["key-size", "hash", "skip", "sector-size", "iv-large-sectors"];
         if schemes.contains(&Scheme::Crypt) && of_plain.contains(&&*name.to_string()) {
             return Err(format!("`{name}` belongs to a plain device: cipher=NAME is missing"));
+        }
+        if schemes.contains(&Scheme::Crypt) && name.to_string() == "kdf-memory" {
+            return Err(format!("`{name}` belongs to a LUKS header: cipher=NAME has none"));
         }
         let mut known = vec![Scheme::Linear.options()];
         let others = schemes.iter().filter(|scheme| **scheme != Scheme::Linear);

@@ -401,12 +401,12 @@ impl DeviceUrl {
                     .map_err(|error| UrlError::Lvm { path: path(), error })?;
                 Arc::new(opened)
             }
-            Layer::Crypt { plain, passes_discards, .. } => {
+            Layer::Crypt { plain, passes_discards, limits, .. } => {
                 let inner = devices.swap_remove(0);
                 let secret: &[u8] = keys.0.as_ref().map_or(&[], |secret| secret);
                 let opened = match plain {
                     Some(plain) => CryptDevice::plain(inner, plain, secret),
-                    None => CryptDevice::luks(inner, secret),
+                    None => CryptDevice::luks_within(inner, secret, limits),
                 };
                 let opened = opened.map_err(|error| UrlError::Crypt { path: path(), error })?;
                 Arc::new(opened.pass_discards(*passes_discards))

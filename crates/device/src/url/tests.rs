@@ -1,5 +1,5 @@
 use super::*;
-use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Mode, Plain};
+use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Limits, Mode, Plain};
 use crate::model::{ModelOptions, Preset};
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
@@ -185,7 +185,7 @@ fn part(path: &str) -> Part {
 }
 
 fn luks(key: KeySource) -> Layer {
-    Layer::Crypt { plain: None, key, passes_discards: false }
+    Layer::Crypt { plain: None, key, passes_discards: false, limits: Limits::default() }
 }
 
 #[test]
@@ -225,6 +225,13 @@ fn layers_share_the_options_behind_the_last_path() {
     };
     let text = "lvm:crypt:d.img#p3?key-fd=3&vg=vg0&lv=root";
     assert_eq!(device(text, &["d.img"]), Ok(on_luks));
+    let limits = Limits { memory: 3 << 30 };
+    let key = KeySource::Prompt;
+    let large = Layer::Crypt { plain: None, key, passes_discards: false, limits };
+    assert_eq!(
+        device("crypt:d.img?kdf-memory=3G", &["d.img"]),
+        Ok(DeviceUrl { parts: vec![part("d.img")], layers: vec![large] })
+    );
 }
 
 #[test]
@@ -246,6 +253,7 @@ fn a_plain_device_is_described_by_its_options() {
             plain: Some(plain),
             key: KeySource::File("k".into()),
             passes_discards: true,
+            limits: Limits::default(),
         }],
     };
     assert_eq!(device(text, &["d.img"]), Ok(expected));
@@ -309,6 +317,10 @@ fn mistakes_in_layers_are_named() {
     assert_eq!(
         problem("crypt:d.img?key-size=256"),
         "crypt:d.img?key-size=256: `key-size` belongs to a plain device: cipher=NAME is missing"
+    );
+    assert_eq!(
+        problem("crypt:d.img?cipher=aes-xts-plain64&kdf-memory=1G"),
+        "crypt:d.img?cipher=aes-xts-plain64&kdf-memory=1G: `kdf-memory` belongs to a LUKS header: cipher=NAME has none"
     );
     assert_eq!(
         problem("crypt:d.img?cipher=aes-gcm-plain"),
