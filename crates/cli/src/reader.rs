@@ -34,7 +34,7 @@ impl Image {
     pub(crate) fn open_restricted(inside: &Inside, no_sandbox: bool) -> Result<Self, Failure> {
         let (files, keys) = inside.open_files()?;
         sandbox::enter(no_sandbox, &[])?;
-        Self::on(inside, inside.image.device(&files, &keys).map_err(Failure::new)?)
+        Self::on(inside, inside.image.device(&files, keys).map_err(Failure::new)?)
     }
 
     /// The image of an operand on its device.
@@ -226,12 +226,23 @@ impl Images {
         if let Some((_, image)) = self.opened.iter().find(|(url, _)| *url == inside.image) {
             return Ok(image.clone());
         }
-        let file = self.files.iter().find(|(url, _)| *url == inside.image);
-        let image = Arc::new(match file {
-            Some((url, Ok((files, keys)))) => {
-                Image::on(inside, url.device(files, keys).map_err(Failure::new)?)?
+        let image = Arc::new(match self.files.iter_mut().find(|(url, _)| *url == inside.image) {
+            Some((url, had)) => {
+                // The key is wiped when it has been used. A second operand of an image that did not open hears the same.
+                let (files, keys) = match std::mem::replace(had, Err(String::new())) {
+                    Ok(had) => had,
+                    Err(why) => {
+                        *had = Err(why.clone());
+                        return Err(Failure::new(why));
+                    }
+                };
+                let opened = url.device(&files, keys).map_err(Failure::new);
+                opened.and_then(|device| Image::on(inside, device)).map_err(|failure| {
+                    let why = failure.sentence();
+                    *had = Err(why.clone());
+                    Failure::new(why)
+                })?
             }
-            Some((_, Err(why))) => return Err(Failure::new(why)),
             None => Image::open(inside)?,
         });
         self.opened.push((inside.image.clone(), image.clone()));

@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -235,6 +235,67 @@ fn a_mount_shows_what_is_deciphered() {
     written.unwrap();
     assert_eq!(done("cat @:/file", &luks.url()).as_bytes(), TEXT);
     e2fsck_fn(&luks.deciphered()).unwrap();
+    // The server in the background gets the key from elsewhere too.
+    let mounted_by = |mounted: (bool, String)| {
+        assert!(mounted.0, "{}", mounted.1);
+        let read = fs::read(point.join("file"));
+        let unmounted = extant(["umount".to_owned(), point.display().to_string()]);
+        assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
+        assert_eq!(read.unwrap(), TEXT);
+    };
+    let image = luks.image.display();
+    for number in [0, 3] {
+        let url = format!("crypt:{image}?key-fd={number}");
+        let script = format!("exec \"$@\" {number}<\"$KEY\"");
+        let words = [env!("CARGO_BIN_EXE_extant"), "mount", &url, point.to_str().unwrap()];
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh"]).args(words).env("KEY", &luks.key);
+        let output = command.output().unwrap();
+        mounted_by((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let url = format!("crypt:{image}");
+    if let Some(mounted) = typed(&["mount", &url, point.to_str().unwrap()], "a passphrase") {
+        mounted_by(mounted);
+    }
+}
+
+/// Runs a command at a terminal of its own and types a line when it asks for one; whether that went well, and what the terminal showed.
+fn typed(words: &[&str], line: &str) -> Option<(bool, String)> {
+    tool("script")?;
+    let program = [env!("CARGO_BIN_EXE_extant")];
+    let quoted: Vec<String> = program.iter().chain(words).map(|word| format!("'{word}'")).collect();
+    let mut command = Command::new("script");
+    command.args(["-qec", &quoted.join(" "), "/dev/null"]).env("SHELL", "/bin/sh");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    let mut byte = [0];
+    while output.read(&mut byte).unwrap() > 0 {
+        shown.push(byte[0]);
+        if shown.ends_with(b"Passphrase for ") {
+            input.write_all(format!("{line}\n").as_bytes()).unwrap();
+        }
+    }
+    let status = child.wait().unwrap();
+    Some((status.success(), String::from_utf8_lossy(&shown).into_owned()))
+}
+
+#[test]
+fn a_passphrase_is_typed_and_not_shown() {
+    let luks = match Luks::new("") {
+        Ok(luks) => luks,
+        Err(why) => skip!("{why}"),
+    };
+    done("mkfs -q @", &luks.url());
+    done("mkdir @:/typed", &luks.url());
+    let image = format!("crypt:{}:/", luks.image.display());
+    let Some((is_done, shown)) = typed(&["ls", &image], "a passphrase") else {
+        skip!("script is missing")
+    };
+    assert!(is_done && shown.contains("typed"), "{shown}");
+    assert!(!shown.contains("a passphrase"), "{shown}");
+    let (is_done, shown) = typed(&["ls", &image], "another").unwrap();
+    assert!(!is_done && shown.contains("no key slot opens with this key"), "{shown}");
 }
 
 /// What a drive holds goes to its image when the command has ended.

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
+use extant_device::crypt::KeySource;
 use extant_device::env::Env;
 use extant_device::url::{DeviceUrl, Files, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions};
@@ -51,6 +52,8 @@ pub struct MountRequest {
     pub options: MountOptions,
     /// Whether the server restricts itself.
     pub sandbox: bool,
+    /// A descriptor that the key of the image is read from, whatever the image's name says.
+    pub key_descriptor: Option<u32>,
 }
 
 enum Event {
@@ -77,7 +80,10 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     // The kernel holds one device for a mount.
     let holds = url.parts.len() == 1 && mountpoint::can_hold(&image);
     let mut files = open_files(&url, options, holds)?;
-    let keys = url.keys()?;
+    let keys = match request.key_descriptor {
+        Some(number) => url.keys_from(&KeySource::Descriptor(number))?,
+        None => url.keys()?,
+    };
     let journal = options
         .journal_path
         .as_ref()
@@ -128,7 +134,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     }
     // From here on bytes of the image are read.
     let env = Env::threads();
-    let volume = open_volume(url.device(&files, &keys)?, journal, options, &env)
+    let volume = open_volume(url.device(&files, keys)?, journal, options, &env)
         .map_err(|source| MountError::Volume { image: image.clone(), source })?;
     let server = Arc::new(Server::new(volume, env, options));
     let fuse = Fuse { connection: mounted.connection, clones, rings };

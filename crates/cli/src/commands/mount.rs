@@ -5,13 +5,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use extant_device::crypt::KeySource;
+use extant_device::url::{DeviceUrl, look};
 use extant_mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
 
 use crate::failure::Failure;
@@ -44,6 +46,9 @@ pub(crate) struct Args {
     /// What this process is to do for another one of the same command
     #[arg(long, value_enum, hide = true)]
     role: Option<Role>,
+    /// A descriptor that the key is read from
+    #[arg(long, value_name = "N", hide = true)]
+    key_descriptor: Option<u32>,
     /// The image
     #[arg(value_name = "IMAGE")]
     image: OsString,
@@ -113,6 +118,7 @@ impl TwinArgs {
             foreground: false,
             no_sandbox: false,
             role: None,
+            key_descriptor: None,
             image: self.image,
             point: self.point,
         };
@@ -132,6 +138,8 @@ impl Args {
         if options.remount {
             return extant_mount::remount(&self.point, &options).map_err(Failure::new);
         }
+        // Open until the server has it.
+        let _key = if self.role.is_none() { self.hand_key_on()? } else { None };
         match self.role {
             None if self.foreground => self.supervise(Reports::Here),
             None => self.launch(),
@@ -142,6 +150,32 @@ impl Args {
             }
             Some(Role::Server) => self.serve(options, session),
         }
+    }
+
+    /// In the background there is no terminal, and the server's standard input is not the caller's: a key that comes from one of them is
+    /// handed on by a descriptor.
+    fn hand_key_on(&mut self) -> Result<Option<OwnedFd>, Failure> {
+        // What is wrong with a name the server tells.
+        let Ok(url) = DeviceUrl::parse(&self.image, look) else { return Ok(None) };
+        let failed = |error: io::Error| Failure::new(format_args!("key: {error}"));
+        let handed = match url.key_source() {
+            Some(source @ KeySource::Prompt) => {
+                let key = source.read(&url.path().display().to_string()).map_err(Failure::new)?;
+                let (from, to) = io::pipe().map_err(failed)?;
+                // A line that was typed fits the pipe.
+                (&to).write_all(&key).map_err(failed)?;
+                // Not one of the first three, which are the server's own.
+                OwnedFd::from(from).try_clone().map_err(failed)?
+            }
+            Some(KeySource::Descriptor(0)) => {
+                io::stdin().as_fd().try_clone_to_owned().map_err(failed)?
+            }
+            _ => return Ok(None),
+        };
+        let inherited = rustix::io::fcntl_setfd(&handed, rustix::io::FdFlags::empty());
+        inherited.map_err(|errno| failed(errno.into()))?;
+        self.key_descriptor = Some(handed.as_raw_fd().cast_unsigned());
+        Ok(Some(handed))
     }
 
     /// This command again, in another role.
@@ -156,6 +190,9 @@ impl Args {
         }
         if self.no_sandbox {
             command.arg("--no-sandbox");
+        }
+        if let Some(number) = self.key_descriptor {
+            command.arg("--key-descriptor").arg(number.to_string());
         }
         command.arg("--").arg(&self.image).arg(&self.point);
         command
@@ -219,6 +256,7 @@ impl Args {
             point: self.point.clone(),
             options,
             sandbox: !self.no_sandbox,
+            key_descriptor: self.key_descriptor,
         };
         serve(&request, UnixStream::from(control)).map_err(Failure::new)
     }

@@ -7,7 +7,7 @@ use ripemd::Ripemd160;
 use sha1::Sha1;
 use sha2::digest::{Digest, OutputSizeUser};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::CryptError;
 
@@ -94,7 +94,7 @@ impl Hash {
             parts.iter().for_each(|part| hash.update(part));
             let mut out = hash.finalize();
             let kept = Zeroizing::new(out.to_vec());
-            out.fill(0);
+            out.as_mut_slice().zeroize();
             kept
         }
         with_hash!(self, H => digest::<H>(parts))

@@ -1,9 +1,11 @@
 //! Where a key comes from: a file, a descriptor, or somebody at a terminal.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
@@ -44,6 +46,12 @@ pub enum KeyError {
         /// The limit.
         limit: usize,
     },
+    /// Nothing was there.
+    #[error("key: {from}: it is empty")]
+    Empty {
+        /// The file.
+        from: String,
+    },
     /// There is nobody to ask.
     #[error("no terminal to ask for the passphrase: give key-file=FILE or key-fd=N")]
     NoTerminal,
@@ -55,20 +63,39 @@ impl KeySource {
     /// # Errors
     /// The file, the descriptor or the terminal is not there; or there are too many bytes.
     pub fn read(&self, what: &str) -> Result<Secret, KeyError> {
-        let (path, from) = match self {
-            Self::File(path) => (path.clone(), path.display().to_string()),
-            // A descriptor opened again reads as the one that it names, and stays the caller's.
-            Self::Descriptor(number) => {
-                (format!("/proc/self/fd/{number}").into(), format!("descriptor {number}"))
-            }
+        let (file, from) = match self {
+            Self::File(path) => (File::open(path), path.display().to_string()),
+            Self::Descriptor(number) => (copy_of(*number), format!("descriptor {number}")),
             Self::Prompt => return ask(what),
         };
-        let read = File::open(path).and_then(|mut file| bytes_of(&mut file, MAX_KEY));
+        let read = file.and_then(|mut file| {
+            let at = file.stream_position().ok();
+            let read = bytes_of(&mut file, MAX_KEY);
+            // A descriptor is the caller's: the next one to read it reads the same, where that can be.
+            if let Some(at) = at {
+                file.seek(SeekFrom::Start(at))?;
+            }
+            read
+        });
         match read {
+            Ok(Some(key)) if key.is_empty() => Err(KeyError::Empty { from }),
             Ok(Some(key)) => Ok(key),
             Ok(None) => Err(KeyError::TooLong { from, limit: MAX_KEY }),
             Err(source) => Err(KeyError::Read { from, source }),
         }
+    }
+}
+
+/// A copy of a descriptor. It may name what cannot be opened again: a socket, or a file of somebody else's. Only where the kernel gives no copies
+/// that is tried.
+fn copy_of(number: u32) -> io::Result<File> {
+    let copy = pidfd_open(getpid(), PidfdFlags::empty()).and_then(|this| {
+        let number = i32::try_from(number).map_err(|_| Errno::BADF)?;
+        pidfd_getfd(this, number, PidfdGetfdFlags::empty())
+    });
+    match copy {
+        Ok(copy) => Ok(File::from(copy)),
+        Err(_) => File::open(format!("/proc/self/fd/{number}")),
     }
 }
 
@@ -95,9 +122,10 @@ fn ask(what: &str) -> Result<Secret, KeyError> {
     let before = tcgetattr(&terminal).map_err(|_| KeyError::NoTerminal)?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
-    write!(terminal, "Passphrase for {what}: ").map_err(failed)?;
+    // Before anybody knows that they are asked: what was typed until then is no answer.
     tcsetattr(&terminal, OptionalActions::Flush, &silent).map_err(|errno| failed(errno.into()))?;
-    let line = line_of(&mut terminal);
+    let asked = write!(terminal, "Passphrase for {what}: ");
+    let line = asked.and_then(|()| line_of(&mut terminal));
     let restored = tcsetattr(&terminal, OptionalActions::Flush, &before);
     // The newline that was typed was not shown.
     let _ = writeln!(terminal);
@@ -131,6 +159,33 @@ mod tests {
         assert_eq!(read(b"abc\n"), Some(b"abc\n".to_vec()));
         assert_eq!(read(b""), Some(Vec::new()));
         assert_eq!(read(b"abcde"), None);
+    }
+
+    #[test]
+    fn a_descriptor_is_read_from_where_it_stands_and_stays_there() {
+        use std::os::fd::AsRawFd;
+
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(b"not this but this").expect("written");
+        file.seek(SeekFrom::Start(13)).expect("a place");
+        let number = |file: &dyn AsRawFd| file.as_raw_fd().cast_unsigned();
+        let key = KeySource::Descriptor(number(&file));
+        for _ in 0..2 {
+            assert_eq!(key.read("d.img").expect("a key")[..], *b"this");
+        }
+        let (mut one, other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        one.write_all(b"over a socket").expect("written");
+        drop(one);
+        let key = KeySource::Descriptor(number(&other)).read("d.img").expect("a key");
+        assert_eq!(key[..], *b"over a socket");
+        let error = KeySource::Descriptor(u32::MAX).read("d.img").expect_err("no descriptor");
+        assert!(error.to_string().starts_with("key: descriptor 4294967295: "), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_is_empty_is_none() {
+        let error = KeySource::File("/dev/null".into()).read("d.img").expect_err("nothing");
+        assert_eq!(error.to_string(), "key: /dev/null: it is empty");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::crypt::{CryptDevice, CryptError, KeyError, Secret};
+use crate::crypt::{CryptDevice, CryptError, KeyError, KeySource, Secret};
 use crate::device::Device;
 use crate::file::{Direct, FileDevice, FileError, OpenOptions};
 use crate::linear::{LinearDevice, LinearPart};
@@ -190,7 +190,6 @@ pub struct Files {
 }
 
 /// The key of a URL that needs one. Wiped when it is dropped.
-#[derive(Clone)]
 pub struct Keys(Option<Secret>);
 
 impl std::fmt::Debug for Keys {
@@ -295,7 +294,7 @@ impl DeviceUrl {
     /// A file, a partition, a run, a key or a layer was not had.
     pub fn open(&self, access: Access, options: &OpenOptions) -> Result<Arc<dyn Device>, UrlError> {
         let files = self.open_files(&options.clone().write(access == Access::ReadWrite))?;
-        self.device(&files, &self.keys()?)
+        self.device(&files, self.keys()?)
     }
 
     /// Opens the files and reads nothing of them. One that is named twice is opened once.
@@ -338,31 +337,42 @@ impl DeviceUrl {
         self.drive().is_some()
     }
 
+    /// Where the key comes from, where one is needed.
+    pub fn key_source(&self) -> Option<&KeySource> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Crypt { key, .. } => Some(key),
+            Layer::Linear | Layer::Lvm { .. } | Layer::Model { .. } => None,
+        })
+    }
+
     /// Reads the key, where one is needed: it may be asked for at the terminal.
     ///
     /// # Errors
     /// The key was not had.
     pub fn keys(&self) -> Result<Keys, UrlError> {
-        let source = self.layers.iter().find_map(|layer| match layer {
-            Layer::Crypt { key, .. } => Some(key),
-            Layer::Linear | Layer::Lvm { .. } | Layer::Model { .. } => None,
-        });
-        let what = self.path().display().to_string();
-        Ok(Keys(source.map(|source| source.read(&what)).transpose()?))
+        self.key_source().map_or(Ok(Keys(None)), |source| self.keys_from(source))
+    }
+
+    /// Reads the key from elsewhere than the URL says.
+    ///
+    /// # Errors
+    /// The key was not had.
+    pub fn keys_from(&self, source: &KeySource) -> Result<Keys, UrlError> {
+        Ok(Keys(Some(source.read(&self.path().display().to_string())?)))
     }
 
     /// The device that is meant, on the files that were opened before. Partition tables, metadata and headers are read, and
-    /// no more.
+    /// no more. The keys are wiped in the end.
     ///
     /// # Errors
     /// A partition, a run or a layer was not had.
-    pub fn device(&self, files: &Files, keys: &Keys) -> Result<Arc<dyn Device>, UrlError> {
+    pub fn device(&self, files: &Files, keys: Keys) -> Result<Arc<dyn Device>, UrlError> {
         let parts = self.parts.iter().zip(&files.parts);
         let parts = parts.map(|(part, file)| part.of(self.held_by(file, files)?));
         let mut devices: Vec<Arc<dyn Device>> = parts.collect::<Result<_, _>>()?;
         let write = files.parts.iter().all(|file| !file.is_read_only());
         for layer in self.layers.iter().rev() {
-            devices = vec![self.layer(layer, devices, keys, write)?];
+            devices = vec![self.layer(layer, devices, &keys, write)?];
         }
         // Only layers that join have several parts.
         Ok(devices.swap_remove(0))

@@ -483,7 +483,7 @@ impl Run<'_> {
         let options = FileOptions::new().write(access == Access::ReadWrite).direct(direct);
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
         let keys = url.keys().map_err(|error| failed(&error))?;
-        let part = || url.device(&files, &keys).map_err(|error| failed(&error));
+        let part = || url.device(&files, keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
             return Ok(Opened { device: part()?, undo: None });
