@@ -185,6 +185,44 @@ fn the_newest_sound_metadata_is_read() {
     );
 }
 
+#[test]
+fn segments_that_lie_on_each_other_or_on_metadata_are_refused() {
+    let refused = |text: &str| open(&disks(text, 512), None, false).unwrap_err();
+    let twice = format::group(1, &format::volume("data", &[(0, 3, 2), (1, 0, 1), (0, 4, 1)]));
+    assert_eq!(
+        refused(&twice),
+        "logical volume \"data\": two of its segments lie on the same extents"
+    );
+    let at_home = format::group(1, &format::volume("data", &[(0, 0, 1)]));
+    for start in ["pe_start = 0", "pe_start = 8", "pe_start = 135"] {
+        assert_eq!(
+            refused(&at_home.replace("pe_start = 2048", start)),
+            "logical volume \"data\": a segment lies on LVM2's own metadata"
+        );
+    }
+    let behind = at_home.replace("pe_start = 2048", "pe_start = 136");
+    assert_eq!(open(&disks(&behind, 512), None, true).unwrap().size(), EXTENT as u64);
+}
+
+#[test]
+fn what_may_be_two_things_is_not_guessed() {
+    let text = format::group(1, &format::volume("data", &[(0, 0, 1)]));
+    let devices = disks(&text, 512);
+    let copy = disks(&text, 512).swap_remove(0);
+    assert_eq!(
+        open(&[devices[0].clone(), copy], None, false).unwrap_err(),
+        "LVM2 label: the same one on two of the devices: one is a copy of the other"
+    );
+    let twice = [devices[0].clone(), devices[0].clone()];
+    assert_eq!(open(&twice, None, false).unwrap().size(), EXTENT as u64);
+    // Another machine's group of the same name.
+    let other = disks(&text.replace("id = \"x\"", "id = \"y\""), 512).swap_remove(1);
+    assert_eq!(
+        open(&[devices[0].clone(), other], None, false).unwrap_err(),
+        "not supported: two volume groups that are both called \"vg0\""
+    );
+}
+
 /// Takes the loop devices down again.
 struct Loops(Vec<String>);
 

@@ -5,6 +5,8 @@
 
 mod text;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -26,8 +28,11 @@ const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
 /// Places of metadata text in an area's header.
 const AREA_COPIES: usize = 4;
 const COPY_IGNORED: u32 = 1;
-/// The longest metadata that is read: LVM2 itself writes areas of 1 MiB, and some MiB for the largest groups.
-const MAX_TEXT: u64 = 64 << 20;
+/// The longest metadata that is read: LVM2 itself writes areas of 1 MiB, and some MiB for the largest groups. In memory it takes up
+/// to thirty times as much.
+const MAX_TEXT: u64 = 16 << 20;
+/// Metadata areas of a physical volume (pvcreate: --metadatacopies).
+const MAX_AREAS: usize = 2;
 /// Bytes of an identifier: 32 letters and digits, without the hyphens of the text.
 const ID: usize = 32;
 
@@ -162,10 +167,25 @@ impl Label {
         loop {
             match lists.next().ok_or_else(cut)? {
                 (0, _) => return Ok(Self { id, areas }),
+                _ if areas.len() == MAX_AREAS => {
+                    return Err(damaged(place, format!("more than {MAX_AREAS} metadata areas")));
+                }
                 area => areas.push(area),
             }
         }
     }
+
+    /// Where LVM2 itself keeps things.
+    fn own(&self) -> impl Iterator<Item = Range<u64>> {
+        let areas = self.areas.iter().map(|(start, size)| *start..start.saturating_add(*size));
+        areas.chain(std::iter::once(0..LABEL_SECTORS * SECTOR))
+    }
+}
+
+/// A physical volume that was given.
+struct Physical {
+    label: Label,
+    device: Arc<dyn Device>,
 }
 
 /// The text of one metadata area; `None` where it has none.
@@ -225,6 +245,8 @@ fn text_of_area(
 /// A volume group as its newest metadata tells it.
 struct Group {
     name: String,
+    /// Groups of the same name are not the same.
+    id: String,
     sequence: u64,
     section: Section,
 }
@@ -240,7 +262,8 @@ impl Group {
             return Err(wrong("two volume groups in it".to_owned()));
         }
         let sequence = section.number("seqno").map_err(wrong)?;
-        Ok(Self { name, sequence, section })
+        let id = section.string("id").map_err(wrong)?.to_owned();
+        Ok(Self { name, id, sequence, section })
     }
 }
 
@@ -255,14 +278,23 @@ pub fn open(
     volume: Option<&str>,
     write: bool,
 ) -> Result<LinearDevice, LvmError> {
-    let mut labels = Vec::new();
+    let mut given: Vec<Physical> = Vec::new();
     let mut groups: Vec<Group> = Vec::new();
     let mut flaw = None;
     for device in devices {
+        if given.iter().any(|known| Arc::ptr_eq(&known.device, device)) {
+            continue;
+        }
         let label = Label::read(device)?;
+        if given.iter().any(|known| known.label.id == label.id) {
+            let flaw = "the same one on two of the devices: one is a copy of the other";
+            return Err(damaged("LVM2 label", flaw));
+        }
         for area in &label.areas {
-            let text = match text_of_area(device, *area) {
-                Ok(Some(text)) => text,
+            let text = text_of_area(device, *area);
+            let found = match text.and_then(|text| text.map(|text| Group::parse(&text)).transpose())
+            {
+                Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(error @ LvmError::Damaged { .. }) => {
                     // Another area may be sound.
@@ -271,14 +303,14 @@ pub fn open(
                 }
                 Err(error) => return Err(error),
             };
-            let found = Group::parse(&text)?;
-            match groups.iter_mut().find(|group| group.name == found.name) {
+            let is_same = |group: &&mut Group| group.name == found.name && group.id == found.id;
+            match groups.iter_mut().find(is_same) {
                 Some(known) if known.sequence >= found.sequence => {}
                 Some(known) => *known = found,
                 None => groups.push(found),
             }
         }
-        labels.push((label.id, device.clone()));
+        given.push(Physical { label, device: device.clone() });
     }
     match (flaw, groups.is_empty()) {
         (Some(flaw), true) => return Err(flaw),
@@ -287,8 +319,12 @@ pub fn open(
         (None, false) => {}
     }
     let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
-    let name = chosen(("volume group", "vg"), group, &names)?;
-    let group = &groups[name].section;
+    let at = chosen(("volume group", "vg"), group, &names)?;
+    if names.iter().filter(|name| **name == names[at]).count() > 1 {
+        let what = format!("two volume groups that are both called {:?}", names[at]);
+        return Err(LvmError::Unsupported(what));
+    }
+    let group = &groups[at].section;
     let wrong = |flaw: String| damaged("LVM2 metadata", flaw);
     let volumes = group.section("logical_volumes").ok();
     let visible: Vec<String> = volumes
@@ -303,7 +339,8 @@ pub fn open(
     if write {
         refuse_writing(group, volumes, name, section)?;
     }
-    let parts = parts_of(group, name, section, &labels)?;
+    let parts = parts_of(group, name, section, &given)?;
+    refuse_overlaps(name, &parts, &given)?;
     LinearDevice::new(parts).map_err(|error| LvmError::OutOfDevice { volume: name.clone(), error })
 }
 
@@ -358,11 +395,14 @@ fn parts_of(
     group: &Section,
     name: &str,
     volume: &Section,
-    labels: &[([u8; ID], Arc<dyn Device>)],
+    given: &[Physical],
 ) -> Result<Vec<LinearPart>, LvmError> {
     let place = format!("logical volume {name:?}");
     let wrong = |flaw: String| damaged(&*place, flaw);
     let extent = group.number("extent_size").map_err(wrong)?;
+    // Looked for once a segment: there may be many of both.
+    let volumes: BTreeMap<&str, &Section> =
+        group.section("physical_volumes").map_err(wrong)?.sections().collect();
     let mut all: Vec<(u64, &Section)> = Vec::new();
     for (_, segment) in segments(volume) {
         all.push((segment.number("start_extent").map_err(wrong)?, segment));
@@ -391,7 +431,7 @@ fn parts_of(
             return Err(wrong("stripes is no pair of a volume and an extent".to_owned()));
         };
         let extents = segment.number("extent_count").map_err(wrong)?;
-        let (device, pe_start) = physical(group, name, pv, labels)?;
+        let (device, pe_start) = physical(&volumes, name, pv, given)?;
         let sum = || -> Option<(u64, u64)> {
             let offset = first.checked_mul(extent)?.checked_add(pe_start)?.checked_mul(SECTOR)?;
             Some((offset, extents.checked_mul(extent)?.checked_mul(SECTOR)?))
@@ -403,21 +443,42 @@ fn parts_of(
     Ok(parts)
 }
 
+/// Refuses segments that lie on each other, or on what is LVM2's own: writing one would change the other.
+fn refuse_overlaps(name: &str, parts: &[LinearPart], given: &[Physical]) -> Result<(), LvmError> {
+    let wrong = |flaw: &str| Err(damaged(format!("logical volume {name:?}"), flaw));
+    for physical in given {
+        let is_here = |part: &&LinearPart| Arc::ptr_eq(&part.device, &physical.device);
+        let run = |part: &LinearPart| part.offset..part.offset.saturating_add(part.size);
+        let mut runs: Vec<Range<u64>> =
+            parts.iter().filter(is_here).map(run).filter(|run| !run.is_empty()).collect();
+        runs.sort_by_key(|run| run.start);
+        if runs.windows(2).any(|two| two[0].end > two[1].start) {
+            return wrong("two of its segments lie on the same extents");
+        }
+        let lies_on = |run: &Range<u64>| {
+            physical.label.own().any(|own| own.start < run.end && run.start < own.end)
+        };
+        if runs.iter().any(lies_on) {
+            return wrong("a segment lies on LVM2's own metadata");
+        }
+    }
+    Ok(())
+}
+
 /// The device of a physical volume, and the sector at which its extents begin.
 fn physical(
-    group: &Section,
+    volumes: &BTreeMap<&str, &Section>,
     volume: &str,
     name: &str,
-    labels: &[([u8; ID], Arc<dyn Device>)],
+    given: &[Physical],
 ) -> Result<(Arc<dyn Device>, u64), LvmError> {
     let wrong = |flaw: String| damaged(format!("physical volume {name:?}"), flaw);
-    let volumes = group.section("physical_volumes").map_err(wrong)?;
-    let section = volumes.section(name).map_err(wrong)?;
+    let section = volumes.get(name).ok_or_else(|| wrong(format!("no section {name:?}")))?;
     let id = section.string("id").map_err(wrong)?;
     let plain: Vec<u8> = id.bytes().filter(|byte| *byte != b'-').collect();
     let pe_start = section.number("pe_start").map_err(wrong)?;
-    match labels.iter().find(|(label, _)| label[..] == plain) {
-        Some((_, device)) => Ok((device.clone(), pe_start)),
+    match given.iter().find(|known| known.label.id[..] == plain) {
+        Some(known) => Ok((known.device.clone(), pe_start)),
         None => Err(LvmError::MissingDevice {
             volume: volume.to_owned(),
             id: id.to_owned(),
