@@ -127,6 +127,7 @@ impl Image {
             )));
         }
         fs::create_dir_all(dir).trying(dir.display())?;
+        remove_left(dir);
         // Another one may be doing the same: each has a place of its own, and the last one stays.
         let work = dir.join(format!("work-{}", std::process::id()));
         let made = Self::make(dir, &work, tell);
@@ -162,7 +163,7 @@ impl Image {
         })?;
         let found = Modules::read(&package)?;
         let mut missing = BTreeMap::new();
-        let new = |name: &str| dir.join(format!("{name}-{}", std::process::id()));
+        let new = |name: &str| work.join(format!("new-{name}"));
         let base = File::create(new(BASE)).trying(new(BASE).display())?;
         let mut archive = Writer::new(BufWriter::new(base));
         let modules = found.write(&mut archive, &mut missing).trying("modules")?;
@@ -239,6 +240,17 @@ impl Image {
         added?;
         archive.finish().trying(to.display())?;
         out.flush().trying(to.display())
+    }
+}
+
+/// Removes what those have left that were killed while they made one.
+fn remove_left(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let process = name.strip_prefix("work-").filter(|number| number.parse::<u32>().is_ok());
+        if process.is_some_and(|number| !Path::new("/proc").join(number).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -397,4 +409,25 @@ fn furnish(
     archive.file("lib/modules/first", first.as_bytes())?;
     archive.file(super::agent::ORDERS, &serde_json::to_vec(modules).expect("plain data"))?;
     archive.file("init", INIT.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_preparation_has_left_is_removed() {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        // No process has this number: there are four million at most.
+        let ours = format!("work-{}", std::process::id());
+        for name in ["work-4194999", &ours, "work-of-others", "base.cpio"] {
+            fs::create_dir_all(dir.path().join(name).join("packages")).expect("made");
+        }
+        remove_left(dir.path());
+        let mut left: Vec<_> = fs::read_dir(dir.path()).expect("there").flatten().collect();
+        left.sort_by_key(fs::DirEntry::file_name);
+        let left: Vec<_> = left.iter().map(fs::DirEntry::file_name).collect();
+        assert_eq!(left, ["base.cpio", &*ours, "work-of-others"]);
+        remove_left(&dir.path().join("nothing"));
+    }
 }

@@ -97,7 +97,8 @@ impl Parts {
             ("-chardev", "stdio,id=lab,signal=off".to_owned()),
             ("-device", "virtserialport,chardev=lab,name=extant-lab".to_owned()),
             ("-drive", disk),
-            ("-device", "virtio-blk-pci,drive=disk".to_owned()),
+            // Where the host's disk is full the guest hears of it; by default it would stand still.
+            ("-device", "virtio-blk-pci,drive=disk,werror=report,rerror=report".to_owned()),
         ];
         let fixed = ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"];
         let pairs = words.into_iter().flat_map(|(option, value)| [option.to_owned(), value]);
@@ -276,6 +277,7 @@ mod tests {
             "-accel kvm -cpu host -m 1024M -smp 2 -kernel /c/vmlinuz -initrd /o/initrd",
             "-serial file:/o/console",
             "-drive file=/no/such,,dir/disk,if=none,id=disk,format=raw,cache=writeback",
+            "-device virtio-blk-pci,drive=disk,werror=report",
             "-no-reboot",
         ] {
             assert!(words.contains(expected), "{expected}: {words}");

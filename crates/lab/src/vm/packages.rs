@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::{Trying, VmError};
 
@@ -18,6 +19,18 @@ const ONLY_DEPENDS: [&str; 6] = [
     "--no-replaces",
     "--no-enhances",
 ];
+
+/// So that a machine without a way out says so soon.
+const SOON: [&str; 6] = [
+    "-o",
+    "Acquire::Retries=1",
+    "-o",
+    "Acquire::http::Timeout=30",
+    "-o",
+    "Acquire::https::Timeout=30",
+];
+/// How long it is waited for packages that do not come, all of them together.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where libraries lie in a package.
 const LIBRARY_DIRS: [&str; 4] =
@@ -67,14 +80,22 @@ pub(super) fn fetch(names: &[String], into: &Path) -> Result<BTreeMap<String, St
     fs::create_dir_all(into).trying(into.display())?;
     let download = |names: &[String]| {
         let mut command = Command::new("apt-get");
-        said(command.args(["-q", "download"]).args(names).current_dir(into)).map(drop)
+        said(command.arg("-q").args(SOON).arg("download").args(names).current_dir(into)).map(drop)
     };
     let mut missing = BTreeMap::new();
-    if download(names).is_err() {
-        for name in names {
-            if let Err(error) = download(std::slice::from_ref(name)) {
-                missing.insert(name.clone(), error.0);
-            }
+    if download(names).is_ok() {
+        return Ok(missing);
+    }
+    let mut waited = Duration::ZERO;
+    for name in names {
+        let begin = Instant::now();
+        let error = match waited < PATIENCE {
+            true => download(std::slice::from_ref(name)).err(),
+            false => Some(VmError(format!("others did not come within {} s", waited.as_secs()))),
+        };
+        if let Some(error) = error {
+            missing.insert(name.clone(), error.0);
+            waited += begin.elapsed();
         }
     }
     Ok(missing)
@@ -132,7 +153,8 @@ pub(super) type Library = (String, PathBuf);
 pub(super) fn libraries(program: &Path, root: &Path) -> Result<Vec<Library>, VmError> {
     let dirs = LIBRARY_DIRS.map(|dir| root.join(dir).to_string_lossy().into_owned()).join(":");
     let mut command = Command::new("ldd");
-    let output = command.arg(program).env("LD_LIBRARY_PATH", dirs).stdin(Stdio::null()).output();
+    command.arg(program).env("LD_LIBRARY_PATH", dirs).env("LC_ALL", "C");
+    let output = command.stdin(Stdio::null()).output();
     let output = output.trying("ldd")?;
     let text = String::from_utf8_lossy(&output.stdout);
     match output.status.success() {
@@ -161,12 +183,12 @@ fn libraries_in(text: &str) -> Result<Vec<Library>, VmError> {
     Ok(found)
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed; what it printed, in English: its words are looked for.
 pub(super) fn said(command: &mut Command) -> Result<String, VmError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let words: Vec<String> =
         command.get_args().take(2).map(OsStr::to_string_lossy).map(Into::into).collect();
-    let output = command.stdin(Stdio::null()).output().trying(&name)?;
+    let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output().trying(&name)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
@@ -184,6 +206,14 @@ mod tests {
         let text = "nilfs-tools\n  Depends: libblkid1\n |Depends: a\n  PreDepends: libc6\n  \
                     Depends: <virtual>\n    provider\n  Recommends: no\n";
         assert_eq!(depends_in(text), ["libblkid1", "a", "libc6"]);
+    }
+
+    #[test]
+    fn commands_speak_english() {
+        let printed = said(Command::new("sh").args(["-c", "echo $LC_ALL"]).env("LC_ALL", "de_DE"));
+        assert_eq!(printed, Ok("C\n".to_owned()));
+        let failed = said(Command::new("sh").args(["-c", "echo why >&2; echo; exit 3"]));
+        assert_eq!(failed.expect_err("it fails").0, "sh -c echo why >&2; echo; exit 3: why");
     }
 
     #[test]
