@@ -3,6 +3,7 @@
 //! Targets are interleaved (A B A B), so that what changes on the machine meanwhile meets all of them alike. A directory of results
 //! that was begun is gone on with: cells that are done stay, others are done again.
 
+mod alone;
 mod isolate;
 mod manifest;
 mod memory;
@@ -15,6 +16,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+pub use alone::Alone;
 pub(crate) use manifest::overhead;
 pub use manifest::{GuestMachine, MANIFEST, Manifest};
 
@@ -79,6 +81,12 @@ pub enum RunError {
         path: PathBuf,
         /// What is different.
         what: &'static str,
+    },
+    /// There is an [`Alone`] for it.
+    #[error("{}: another run is at work in it", path.display())]
+    Busy {
+        /// The directory.
+        path: PathBuf,
     },
     /// [`Watch::is_interrupted`].
     #[error("interrupted: the same command goes on where it stopped")]

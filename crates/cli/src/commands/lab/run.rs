@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_lab::cell::Cell;
 use extant_lab::experiment::{Bytes, Experiment, Settings};
-use extant_lab::run::{self, Plan, RunError, Watch};
+use extant_lab::run::{self, Alone, Plan, RunError, Watch};
 use extant_lab::target::Target;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -155,6 +155,7 @@ pub(crate) fn perform(
     out: &Path,
 ) -> Result<(), Failure> {
     let plan = plan(experiments, settings, out)?;
+    let _alone = Alone::in_dir(&plan.out).map_err(Failure::new)?;
     let mut display = Display::new()?;
     let outcome = run::run(&plan, &mut display);
     display.bar.finish_and_clear();

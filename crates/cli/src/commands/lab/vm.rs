@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use extant_lab::experiment::Bytes;
-use extant_lab::run::{Watch, run_with};
+use extant_lab::run::{Alone, Watch, run_with};
 use extant_lab::target::Target;
 use extant_lab::vm::{Acceleration, Guest, Image, Options};
 
@@ -144,6 +144,7 @@ impl RunArgs {
         }
         let cache = self.place.dir()?;
         let mut plan = plan(experiments, settings, &self.out)?;
+        let _alone = Alone::in_dir(&plan.out).map_err(Failure::new)?;
         let mut display = Display::new()?;
         let image = match Image::kept(&cache) {
             Some(image) => Ok(image),
