@@ -27,6 +27,8 @@ const FS_TYPE: &str = "fuse.extant";
 const BLOCK_FS_TYPE: &str = "fuseblk.extant";
 /// The block size of such a mount: every device has that or smaller sectors.
 const BLOCK_SIZE: u32 = 4096;
+/// Where the control file system of FUSE is mounted, if it is (`filesystems/fuse/fuse.rst` of the kernel's documentation).
+const CONTROL: &str = "/sys/fs/fuse/connections";
 /// Where the setuid helper of FUSE is looked for.
 const FUSERMOUNT: &str = "fusermount3";
 
@@ -89,6 +91,14 @@ fn unescaped(field: &[u8]) -> OsString {
         }
     }
     OsString::from_vec(bytes)
+}
+
+/// Where the kernel shows the connection of the mount of that device number (`MAJOR:MINOR`) to its server: under one number, as the kernel
+/// keeps both together.
+pub(crate) fn control_dir(device: &str) -> Option<PathBuf> {
+    let (major, minor) = device.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    Some(Path::new(CONTROL).join((major << 20 | minor).to_string()))
 }
 
 /// What is mounted, in the order of the kernel's table.
@@ -321,21 +331,27 @@ pub(crate) enum Detach {
     IfIdle,
     /// The name goes at once, the rest with the last open file.
     Now,
+    /// As [`Self::Now`], of a mount without a server: whoever waits for an answer there gets an error, where we may do that.
+    Dead,
 }
 
 /// Takes the mount at `point` away: directly where that is allowed, else by fusermount3.
 pub(crate) fn detach(point: &Path, how: Detach) -> io::Result<()> {
     let flags = match how {
         Detach::IfIdle => UnmountFlags::empty(),
-        Detach::Now => UnmountFlags::DETACH,
+        Detach::Now | Detach::Dead => UnmountFlags::DETACH,
     };
+    let forced = flags | UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
+    if how == Detach::Dead && rustix::mount::unmount(point, forced).is_ok() {
+        return Ok(());
+    }
     match rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW) {
         Err(Errno::PERM) => {}
         done => return Ok(done?),
     }
     let mut command = Command::new(FUSERMOUNT);
     command.arg("-u");
-    if how == Detach::Now {
+    if how != Detach::IfIdle {
         command.arg("-z");
     }
     let output = command.arg("--").arg(point).stdin(Stdio::null()).output()?;
@@ -364,6 +380,13 @@ mod tests {
         };
         assert_eq!(MountEntry::parse(line), Some(expected));
         assert_eq!(MountEntry::parse(b"36 35 0:57 /"), None);
+    }
+
+    #[test]
+    fn connections_have_the_number_of_their_device() {
+        assert_eq!(control_dir("0:57"), Some(Path::new(CONTROL).join("57")));
+        assert_eq!(control_dir("7:3"), Some(Path::new(CONTROL).join("7340035")));
+        assert_eq!((control_dir(""), control_dir("7")), (None, None));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) const READY: &str = "ready";
 pub(crate) const ASKS_TO_STOP: &str = "asks-to-stop";
 /// The mount is gone; whatever is mounted there from now on is another one, even of the same device number.
 pub(crate) const UNMOUNTED: &str = "unmounted";
+/// The thread of the number that follows lives as long as the server.
+pub(crate) const LIVES: &str = "lives";
 /// What that one tells the server.
 pub(crate) const STOP: &str = "stop";
 
@@ -139,10 +141,10 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let server = Arc::new(Server::new(volume, env, options));
     let fuse = Fuse { connection: mounted.connection, clones, rings };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
-    tell(&control, READY);
 
     let (sender, events) = channel();
-    watch(sender, signals, control_in, running).map_err(failed)?;
+    watch(sender, signals, (control_in, control.clone()), running).map_err(failed)?;
+    tell(&control, READY);
     let outcome = wait_for_the_end(&events, &control);
     server.close().map_err(|source| MountError::Volume { image, source })?;
     outcome.map_err(failed)
@@ -222,7 +224,7 @@ fn tell(control: &Mutex<UnixStream>, word: &str) -> bool {
 fn watch(
     sender: Sender<Event>,
     mut signals: Signals,
-    control: UnixStream,
+    (orders, control): (UnixStream, Arc<Mutex<UnixStream>>),
     running: thread::JoinHandle<io::Result<()>>,
 ) -> io::Result<()> {
     let named = |name: &str| thread::Builder::new().name(name.to_owned());
@@ -240,10 +242,12 @@ fn watch(
         }
     })?;
     named("control").spawn(move || {
+        tell(&control, &format!("{LIVES} {}", rustix::thread::gettid().as_raw_nonzero()));
         // The end of it is no order: the mount goes on without the process outside.
-        for line in BufReader::new(control).lines().map_while(Result::ok) {
-            if line == STOP && sender.send(Event::Stop).is_err() {
-                break;
+        for line in BufReader::new(orders).lines().map_while(Result::ok) {
+            if line == STOP {
+                // Once the volume is being closed nobody takes it. This thread stays: its end would be taken for the server's.
+                let _ = sender.send(Event::Stop);
             }
         }
     })?;

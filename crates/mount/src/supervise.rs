@@ -2,21 +2,26 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::{io, thread};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::MountError;
-use crate::mountpoint::{Detach, detach, mount_at};
-use crate::serve::{ASKS_TO_STOP, MOUNTED, READY, STOP, UNMOUNTED};
+use crate::mountpoint::{Detach, control_dir, detach, mount_at};
+use crate::serve::{ASKS_TO_STOP, LIVES, MOUNTED, READY, STOP, UNMOUNTED};
 
 /// Where messages of the server go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,10 +36,12 @@ pub enum Reports {
 const SYSTEM_LOG: &str = "/dev/log";
 /// Facility "daemon", severity "warning" (RFC 5424: 8 × 3 + 4).
 const LOG_PRIORITY: u32 = 28;
+/// pidfd_open(2): of one thread, not of its process; since Linux 6.9.
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
 
 enum Event {
     Line(String),
-    /// The server's end of the connection is closed: it has ended.
+    /// The server has ended, or is about to: its end of the connection is closed, or one of its threads is no more.
     Gone,
     Signal,
     /// What the kernel's cache held of open files is on its way.
@@ -84,7 +91,14 @@ pub fn supervise(
         }
     });
 
-    let mut outside = Outside { point, control: ours, device: None, is_stopping: false };
+    let mut outside = Outside {
+        point,
+        control: ours,
+        device: None,
+        abort: None,
+        is_watched: false,
+        is_stopping: false,
+    };
     let mut ready = Some(ready);
     loop {
         match events.recv().unwrap_or(Event::Gone) {
@@ -100,7 +114,9 @@ pub fn supervise(
             Event::Line(line) if line == UNMOUNTED => outside.device = None,
             Event::Line(line) => {
                 if let Some(device) = line.strip_prefix(MOUNTED) {
-                    outside.device = Some(device.trim().to_owned());
+                    outside.is_mounted_as(device.trim());
+                } else if let Some(thread) = line.strip_prefix(LIVES) {
+                    outside.watch(thread.trim());
                 }
             }
             Event::Signal => outside.stop(&sender),
@@ -108,8 +124,9 @@ pub fn supervise(
             Event::Gone => break,
         }
     }
-    let code = exit_code(&mut child).map_err(failed)?;
+    // Before the wait: a thread of the server may be inside the kernel and wait for what nobody answers any more.
     outside.clean_up();
+    let code = exit_code(&mut child).map_err(failed)?;
     if let Some(log) = log {
         // It ends with the server's standard error.
         let _ = log.join();
@@ -132,10 +149,60 @@ struct Outside<'a> {
     control: UnixStream,
     /// The device number of the mount, once there is one.
     device: Option<String>,
+    /// Whatever is written there ends the mount's connection to its server, if it is still there, and no other one.
+    abort: Option<File>,
+    is_watched: bool,
     is_stopping: bool,
 }
 
 impl Outside<'_> {
+    /// The server has mounted, which it says before it reads the image; what it says later may be the image's doing.
+    fn is_mounted_as(&mut self, device: &str) {
+        if self.device.is_some() {
+            return;
+        }
+        self.device = Some(device.to_owned());
+        if self.is_there() {
+            // Where the kernel's control file system is mounted, and the mount is ours.
+            let abort = |dir: PathBuf| File::options().write(true).open(dir.join("abort")).ok();
+            self.abort = control_dir(device).and_then(abort);
+        }
+    }
+
+    /// Has a thread wait for the end of that thread of the server, which lives as long as the server.
+    ///
+    /// A server that is killed has ended when its last thread has, and its connection to the kernel with it. A thread that has the
+    /// kernel drop what it keeps of a file waits there for requests on that file; once the other threads are gone nobody answers
+    /// those. So the connection is ended from here. Kernels before 6.9 do not tell of threads: there it is not.
+    fn watch(&mut self, thread: &str) {
+        let Some(thread) = thread.parse().ok().and_then(Pid::from_raw) else { return };
+        if self.is_watched {
+            return;
+        }
+        self.is_watched = true;
+        let (watched, control) = match (pidfd_open(thread, PIDFD_THREAD), self.control.try_clone())
+        {
+            (Ok(watched), Ok(control)) => (Some(watched), control),
+            (Err(Errno::SRCH), Ok(control)) => (None, control),
+            _ => return,
+        };
+        let abort = self.abort.take();
+        thread::spawn(move || {
+            let wait = |watched: OwnedFd| {
+                retry_on_intr(|| poll(&mut [PollFd::new(&watched, PollFlags::IN)], None))
+            };
+            if watched.map_or(Ok(0), wait).is_err() {
+                return;
+            }
+            if let Some(mut abort) = abort {
+                // One that has ended by itself needs no more.
+                let _ = abort.write_all(b"1");
+            }
+            // What the server has said is read before the end is seen.
+            let _ = control.shutdown(Shutdown::Read);
+        });
+    }
+
     /// Unmounts; where files are open, has the kernel write what it keeps of them, and orders the server to end. A second call
     /// does not wait for that.
     fn stop(&mut self, sender: &Sender<Event>) {
@@ -166,10 +233,10 @@ impl Outside<'_> {
         found.is_some_and(|entry| self.device.as_deref() == Some(&entry.device))
     }
 
-    /// Takes a mount away whose server has ended.
+    /// Takes a mount away whose server has ended, or is about to.
     fn clean_up(&self) {
         if self.is_there()
-            && let Err(error) = detach(self.point, Detach::Now)
+            && let Err(error) = detach(self.point, Detach::Dead)
         {
             eprintln!("{}: cannot be unmounted: {error}", self.point.display());
         }

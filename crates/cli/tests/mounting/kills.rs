@@ -1,11 +1,15 @@
 //! The server killed at any moment while programs of others work on the volume: what was fsynced is there.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
-use extant_testkit::{LoopMount, Scratch, e2fsck_fn, skip, tool, tree};
+use extant_testkit::{LoopMount, Scratch, e2fsck_fn, mke2fs, skip, tool, tree};
+use rustix::fs::{Advice, OFlags, SeekFrom};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::programs::missing;
 use super::suites::program;
@@ -95,7 +99,7 @@ fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
             .stderr(Stdio::null())
             .spawn()
             .expect("bash runs");
-        std::thread::sleep(Duration::from_millis(400 + 97 * round));
+        thread::sleep(Duration::from_millis(400 + 97 * round));
         mount.kill_server();
         worker.wait().expect("the worker ends");
         let again = Mount::new(&scratch, &image, &[]);
@@ -129,4 +133,104 @@ fn assert_database_is_whole(database: &Path) {
     let checked = checked.expect("sqlite3 runs");
     let said = [checked.stdout, checked.stderr].concat();
     assert_eq!(String::from_utf8_lossy(&said).trim(), "ok");
+}
+
+/// A server that is stopped; it goes on when this is dropped, and a mount whose server depends on it is taken away before.
+struct Stopped<'a> {
+    server: &'a str,
+    above: &'a Path,
+}
+
+impl<'a> Stopped<'a> {
+    fn new(server: &'a str, above: &'a Path) -> Self {
+        signal("-STOP", server);
+        Self { server, above }
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        // There only where the test has failed.
+        if extant_mount::mount_at(self.above).is_ok_and(|entry| entry.is_some()) {
+            let _ = Command::new("umount").arg("-f").arg(self.above).status();
+        }
+        signal("-CONT", self.server);
+    }
+}
+
+fn signal(signal: &str, process: &str) {
+    let status = Command::new("kill").args([signal, process]).status();
+    assert!(status.expect("kill runs").success(), "{signal} {process}");
+}
+
+/// Waits for what comes soon.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: for half a minute it has not come");
+}
+
+/// Whether a thread of that name waits in the kernel for what it cannot be called away from.
+fn is_inside_the_kernel(process: &str, name: &str) -> bool {
+    let tasks = fs::read_dir(Path::new("/proc").join(process).join("task")).expect("it runs");
+    // "12 (name) D ...".
+    let waits = format!("({name}) D");
+    tasks.flatten().any(|task| {
+        fs::read_to_string(task.path().join("stat")).is_ok_and(|stat| stat.contains(&waits))
+    })
+}
+
+/// One thread of the server has the kernel drop what it keeps of a file and waits there for a read of that file, which the other
+/// threads, killed, answer no more: the process outside sees to it that all come to an end.
+#[test]
+fn a_server_that_is_killed_while_a_thread_is_in_the_kernel_ends_and_its_mount() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let of_a_thread = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
+    if pidfd_open(getpid(), of_a_thread).is_err() {
+        skip!("this kernel does not tell of the end of a thread");
+    }
+    let (scratch, above) = (Scratch::new(), Scratch::new());
+    let image = image(&scratch, &["-t", "ext4"], "96M");
+    let below = Mount::new(&scratch, &image, &[]);
+    // On the other mount, so that reading takes as long as that one is stopped.
+    let inner = below.path().join("disk.img");
+    mke2fs(["-q", "-F", "-t", "ext4", inner.to_str().expect("a plain path"), "16M"])
+        .expect("mke2fs");
+    let mount = Mount::new(&above, &inner, &[]);
+    fs::write(mount.path().join("file"), vec![7; 1 << 16]).expect("write");
+    mount.unmount();
+    // What comes by rings has the thread of its processor alone.
+    let mount = Mount::new(&above, &inner, &["-o", "noio_uring"]);
+    let file = fs::File::options().read(true).write(true).open(mount.path().join("file"));
+    let file = file.expect("open");
+    let (server, server_below) = (mount.server(), below.server());
+    // What the kernel keeps of the image would be read from there.
+    let kept = fs::File::open(&inner).expect("open");
+    kept.sync_all().expect("fsync");
+    rustix::fs::fadvise(&kept, 0, None, Advice::DontNeed).expect("dropped");
+    drop(kept);
+    let stopped = Stopped::new(&server_below, mount.path());
+    let for_read = file.try_clone().expect("a descriptor");
+    let read = thread::spawn(move || for_read.read_at(&mut [0; 16], 0));
+    until("the read", || is_inside_the_kernel(&server, "fuse"));
+    let sought = thread::spawn(move || rustix::fs::seek(&file, SeekFrom::Data(0)));
+    until("the notice", || is_inside_the_kernel(&server, "fuse-seek"));
+    signal("-KILL", &server);
+    let is_mounted = || extant_mount::mount_at(mount.path()).expect("the table").is_some();
+    until("the end of the mount", || !is_mounted());
+    let outcomes = (read.join().expect("no panic"), sought.join().expect("no panic"));
+    assert!(outcomes.0.is_err() && outcomes.1.is_err(), "{outcomes:?}");
+    drop(stopped);
+    until("the end of the server", || !Path::new("/proc").join(&server).exists());
+    let again = Mount::new(&above, &inner, &[]);
+    assert_eq!(fs::read(again.path().join("file")).expect("there"), vec![7; 1 << 16]);
+    again.unmount();
+    e2fsck_fn(&inner).expect("healthy");
+    below.unmount();
 }
