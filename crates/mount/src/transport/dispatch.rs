@@ -13,6 +13,7 @@ use super::abi::{self, opcode};
 use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_listed, statx_out};
 use super::message::{Reply, Request, node};
 use super::seek::Writers;
+use super::space::News;
 use crate::attr::{decode_device, inode_of};
 use crate::mountpoint::MAX_REQUEST;
 use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy};
@@ -37,6 +38,7 @@ pub(super) enum Outcome {
 pub(super) struct Dispatcher {
     pub(super) server: Arc<Server>,
     pub(super) writers: Writers,
+    pub(super) news: News,
     /// SETXATTR has its longer form.
     pub(super) has_long_setxattr: bool,
 }
@@ -64,7 +66,7 @@ impl Dispatcher {
             opcode::LOOKUP => self.lookup(request, to)?,
             opcode::FORGET | opcode::BATCH_FORGET => {
                 // Nobody waits for an answer, nor for an error.
-                let _ = self.forget(request);
+                let _ = self.each_forgotten(request, |file, count| self.forget(file, count));
                 return Ok(Outcome::Silent);
             }
             opcode::INTERRUPT | opcode::NOTIFY_REPLY => return Ok(Outcome::Silent),
@@ -93,7 +95,10 @@ impl Dispatcher {
                 let mode = (mode, given.umask);
                 give(to, self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?)?;
             }
-            opcode::UNLINK => self.server.unlink(request.inode()?, request.arguments().name()?)?,
+            opcode::UNLINK => {
+                self.news.removal();
+                self.server.unlink(request.inode()?, request.arguments().name()?)?;
+            }
             opcode::RMDIR => self.server.rmdir(request.inode()?, request.arguments().name()?)?,
             opcode::RENAME | opcode::RENAME2 => self.rename(request)?,
             opcode::LINK => {
@@ -103,6 +108,7 @@ impl Dispatcher {
             }
             opcode::OPEN => self.open(request, to)?,
             opcode::RELEASE => {
+                let _ending = self.news.ending();
                 let released: abi::ReleaseIn = request.arguments().take()?;
                 if writes(released.flags) {
                     self.writers.leave(request.inode()?);
@@ -169,11 +175,22 @@ impl Dispatcher {
         }
     }
 
-    fn forget(&self, request: &Request<'_>) -> Result<(), Errno> {
-        let forget = |number: u64, count| {
+    /// Gives holds of a file back that the kernel had.
+    pub(super) fn forget(&self, file: InodeNo, count: u64) {
+        let _ending = self.news.ending();
+        self.server.forget(file, count);
+    }
+
+    /// Has `forget` take what the kernel gives back: which files, and how many holds of each.
+    pub(super) fn each_forgotten(
+        &self,
+        request: &Request<'_>,
+        mut forget: impl FnMut(InodeNo, u64),
+    ) -> Result<(), Errno> {
+        let mut forget = |number: u64, count| {
             // The root is held by the mount itself.
             if let Some(inode) = inode_of(number).filter(|inode| *inode != InodeNo::ROOT) {
-                self.server.forget(inode, count);
+                forget(inode, count);
             }
         };
         let mut arguments = request.arguments();
@@ -225,6 +242,7 @@ impl Dispatcher {
         };
         let from = (request.inode()?, arguments.name()?);
         let to = (node(to_dir)?, arguments.name()?);
+        self.news.removal();
         self.server.rename(from, to, (flags, request.caller()))
     }
 
@@ -252,6 +270,7 @@ impl Dispatcher {
         let (dir, caller) = (request.inode()?, request.caller());
         let mode = (mode, given.umask);
         let held = if request.header.opcode == opcode::TMPFILE {
+            self.news.removal();
             self.server.make_nameless(dir, mode, caller)?
         } else {
             self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?

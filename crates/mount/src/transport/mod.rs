@@ -34,7 +34,7 @@ use later::{Deputies, Later, Verdict, judge, send};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
 use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
-use space::answer_when_there_is_space;
+use space::{News, answer_when_there_is_space};
 
 pub(crate) use clone::FUSE_DEVICE;
 pub(crate) use ring::Rings;
@@ -67,6 +67,7 @@ impl Transport for Fuse {
         let dispatcher = Arc::new(Dispatcher {
             server,
             writers: Writers::default(),
+            news: News::default(),
             has_long_setxattr: agreement.has_long_setxattr,
         });
         let (seeks, seek_jobs) = channel();

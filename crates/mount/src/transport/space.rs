@@ -1,9 +1,10 @@
 //! Requests that find no space while files without names are held.
 //!
 //! `unlink` returns before the kernel forgets the file, and `close` before it says that nobody has the file open: space that a program
-//! has freed comes free some requests later. So who finds none then is put off for a moment. A thread apart tries again, while those
-//! that read requests see what is forgotten.
+//! has freed comes free some requests later. So who finds none then is put off for a moment, and for longer as long as files are closed
+//! and forgotten. A thread apart tries again, while those that read requests see what is forgotten.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
@@ -14,33 +15,132 @@ use super::message::ReplyBuffer;
 
 /// Requests that are put off at once; further ones fail at once. Each may be as long as requests are.
 pub(super) const MOST: usize = 8;
-/// How long and how often one is put off; how often where the same number of files was waited for in vain before.
+/// How long one is put off, and how often without news of files that come free; how often where no file has lost a name since others
+/// were waited for in vain; how often at all.
 const PAUSE: Duration = Duration::from_millis(1);
 const TRIES: u32 = 400;
 const TRIES_AGAIN: u32 = 10;
+const ALL_TRIES: u32 = 10_000;
+
+/// What has come that may free space.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Requests by which a file may lose its last name.
+    removals: AtomicU64,
+    /// Files that are closed or forgotten: begun, and done.
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+/// A file that is being closed or forgotten while this lives.
+#[derive(Debug)]
+pub(super) struct Ending<'a>(&'a News);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl News {
+    /// A file may lose its last name.
+    pub(super) fn removal(&self) {
+        self.removals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A file is closed or forgotten.
+    pub(super) fn ending(&self) -> Ending<'_> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Ending(self)
+    }
+
+    fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Relaxed)
+    }
+
+    /// How many files have been closed or forgotten; `None` while some are.
+    fn endings(&self) -> Option<u64> {
+        let done = self.done.load(Ordering::Acquire);
+        (self.begun.load(Ordering::Relaxed) == done).then_some(done)
+    }
+}
+
+/// How long a request is put off.
+#[derive(Debug)]
+struct Patience {
+    /// Tries without news, and how many there may be.
+    vain: u32,
+    most: u32,
+    all: u32,
+    endings: Option<u64>,
+}
+
+impl Patience {
+    /// `is_again` where the same files were waited for in vain.
+    fn new(is_again: bool, endings: Option<u64>) -> Self {
+        Self { vain: 0, most: if is_again { TRIES_AGAIN } else { TRIES }, all: 0, endings }
+    }
+
+    /// One more try was in vain; whether another may follow. `endings` are those before it.
+    fn is_left(&mut self, endings: Option<u64>) -> bool {
+        self.all += 1;
+        let has_news = endings.is_none() || endings != self.endings;
+        self.vain = if has_news { 0 } else { self.vain + 1 };
+        self.endings = endings;
+        self.vain < self.most && self.all < ALL_TRIES
+    }
+}
 
 /// Tries such requests again, one after the other, until nobody reads any more.
 pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receiver<Later>) {
     let mut buffer = ReplyBuffer::new();
+    let (news, server) = (&dispatcher.news, &dispatcher.server);
     let mut in_vain = None;
     for later in jobs {
-        let nameless = || dispatcher.server.nameless_count();
-        let tries = if in_vain == Some(nameless()) { TRIES_AGAIN } else { TRIES };
-        let mut tried = 0;
+        let removals = news.removals();
+        let mut patience = Patience::new(in_vain == Some(removals), news.endings());
         let (outcome, len) = loop {
-            tried += 1;
             thread::sleep(PAUSE);
             // Asked before: what comes free meanwhile is found.
-            let left = nameless();
+            let (left, endings) = (server.nameless_count(), news.endings());
             let mut reply = buffer.reply();
             let outcome = dispatcher.dispatch(&later.request(), &mut reply);
             let is_vain = outcome.is_err_and(wants_space);
-            if !is_vain || tried == tries || left == 0 {
-                in_vain = is_vain.then_some(left);
+            if !is_vain || left == 0 || !patience.is_left(endings) {
+                in_vain = (is_vain && left > 0).then_some(removals);
                 // Only what takes space comes here: it is answered now.
                 break (outcome.map(|_| ()), reply.len());
             }
         };
         later.answer(dispatcher, outcome, len, &mut buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_lasts_as_long_as_files_come_free_but_not_for_ever() {
+        let tries = |is_again, endings: fn(u32) -> Option<u64>| {
+            let mut patience = Patience::new(is_again, Some(0));
+            1 + (1..).take_while(|number| patience.is_left(endings(*number))).count()
+        };
+        assert_eq!(tries(false, |_| Some(0)), TRIES as usize);
+        assert_eq!(tries(true, |_| Some(0)), TRIES_AGAIN as usize);
+        let hundred = |number: u32| Some(u64::from(number.min(100)));
+        assert_eq!(tries(true, hundred), 100 + TRIES_AGAIN as usize);
+        assert_eq!(tries(true, |_| None), ALL_TRIES as usize);
+    }
+
+    #[test]
+    fn what_is_being_forgotten_is_news() {
+        let news = News::default();
+        let (one, other) = (news.ending(), news.ending());
+        assert_eq!(news.endings(), None);
+        drop(one);
+        assert_eq!(news.endings(), None);
+        drop(other);
+        assert_eq!(news.endings(), Some(2));
     }
 }
