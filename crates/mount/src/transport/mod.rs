@@ -10,6 +10,7 @@ mod abi;
 mod clone;
 mod dispatch;
 mod encode;
+mod forgotten;
 mod later;
 mod message;
 mod readers;
@@ -30,6 +31,7 @@ use rustix::io::Errno;
 use crate::server::Server;
 use abi::opcode;
 use dispatch::{Agreement, Dispatcher, agree, is_long};
+use forgotten::Forgotten;
 use later::{Deputies, Later, Verdict, judge, send};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
 use readers::{Reader, Readers};
@@ -229,7 +231,8 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn find(&mut self, buffer: &mut RequestBuffer) -> io::Result<Found> {
+    /// Finds a request; where none is there, `meanwhile` is done before anybody sleeps.
+    fn find(&mut self, buffer: &mut RequestBuffer, meanwhile: impl FnOnce()) -> io::Result<Found> {
         self.readers.starts_reading();
         if self.is_own {
             self.set_waiting(false)?;
@@ -255,6 +258,10 @@ impl Source<'_> {
                 thread::yield_now();
             }
             self.vain = self.vain.wrapping_add(1);
+            // It may take long: the watch must see that nobody looks.
+            self.readers.stops_reading();
+            meanwhile();
+            self.readers.starts_reading();
             if self.readers.may_go() {
                 self.readers.stops_reading();
                 return Ok(Found::Nothing);
@@ -288,21 +295,30 @@ fn serve(
     let _reader = Reader(readers);
     let mut source = Source { connection, readers, is_own, waits: true, vain: 0 };
     let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());
+    let mut forgotten = Forgotten::default();
     while readers.wait() {
         let mut pile = 0;
         loop {
-            let (len, at_once, slept) = match source.find(&mut buffer)? {
+            let meanwhile = || forgotten.let_go(dispatcher);
+            let (len, at_once, slept) = match source.find(&mut buffer, meanwhile)? {
                 Found::Request { len, at_once, slept } => (len, at_once, slept),
                 Found::Nothing => break,
                 Found::End => return Ok(()),
             };
             let request = buffer.request(len)?;
             readers.has_read(request.header.pid, slept);
+            // Of those who only look before they sleep, so that all is given back in the end.
+            if is_own && forgotten.take(dispatcher, &request) {
+                continue;
+            }
             pile = if at_once { pile + 1 } else { 0 };
             let is_long = is_long(&request);
             if pile > PILE || at_once && is_long {
                 pile = 0;
                 readers.call();
+            }
+            if is_long {
+                forgotten.let_go(dispatcher);
             }
             let is_away = is_long && is_own && readers.are_several();
             if is_away {
@@ -322,6 +338,7 @@ fn serve(
                     deputies.put_off(dispatcher, later, reason, &mut answer);
                 }
             }
+            forgotten.let_go_of_one(dispatcher);
             if is_away && !readers.come_back() {
                 break;
             }
