@@ -509,6 +509,8 @@ pub(super) fn agree(
     let has_more = u64::from(given.flags) & init::INIT_EXT != 0;
     let flags2 = if has_more { arguments.take::<u32>().unwrap_or(0) } else { 0 };
     let offered = u64::from(given.flags) | u64::from(flags2) << 32;
+    // Not READDIRPLUS_AUTO: where a directory is read to its end before anything is done to its files, all but the first would be asked
+    // for by name.
     let mut wanted = init::ASYNC_READ
         | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT
@@ -516,7 +518,6 @@ pub(super) fn agree(
         | init::DONT_MASK
         | init::HAS_IOCTL_DIR
         | init::DO_READDIRPLUS
-        | init::READDIRPLUS_AUTO
         | init::ASYNC_DIO
         | init::WRITEBACK_CACHE
         | init::PARALLEL_DIROPS
