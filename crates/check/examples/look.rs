@@ -1,17 +1,20 @@
-//! Looks at a volume and tells what each pass cost: `look IMAGE [THREADS [MEMORY]]`, with memory in bytes.
+//! Looks at a volume and tells what each pass cost: `look [--cached] IMAGE [THREADS [MEMORY]]`, with memory in bytes; `--cached` reads all
+//! through the page cache.
 
 use extant_check::{Options, Store};
-use extant_device::FileDevice;
+use extant_device::{FileDevice, OpenOptions};
 use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut args = std::env::args().skip(1);
-    let image = args.next().ok_or("look IMAGE [THREADS [MEMORY]]")?;
+    let mut args = std::env::args().skip(1).peekable();
+    let is_cached = args.next_if_eq("--cached").is_some();
+    let image = args.next().ok_or("look [--cached] IMAGE [THREADS [MEMORY]]")?;
     let threads = args.next().map_or(Ok(0), |threads| threads.parse())?;
     let memory = args.next().map(|memory| memory.parse()).transpose()?;
     let options = Options { threads, memory, ..Options::default() };
     let start = options.env.elapsed();
-    let store = Store::open(Arc::new(FileDevice::open(image)?))?;
+    let device: FileDevice = OpenOptions::new().reads_around(!is_cached).open(image)?;
+    let store = Store::open(Arc::new(device))?;
     let report = extant_check::look(&store, &options)?;
     for pass in &report.passes {
         println!("pass {}: {:?}, {} bytes read", pass.pass, pass.time, pass.traffic.read);

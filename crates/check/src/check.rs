@@ -1,5 +1,6 @@
 //! One round of a check: the five passes over one set of tables.
 
+use crate::ahead::ReadAhead;
 use crate::finding::{Finding, Pass, Severity};
 use crate::judge::{Judge, Judgement, Notes};
 use crate::pass1::{PolicyTable, Usage};
@@ -29,6 +30,8 @@ pub(crate) struct Check<'a> {
     pub(crate) window: Window,
     /// What the windows before counted.
     pub(crate) carry: Carry,
+    /// What is on its way around the system's cache.
+    pub(crate) ahead: ReadAhead,
     pub(crate) budget: Budget,
     pub(crate) blocks: BlockTable,
     pub(crate) inodes: InodeTable,
@@ -67,6 +70,13 @@ impl<'a> Check<'a> {
         carry: Carry,
     ) -> Result<Self, CheckError> {
         let geometry = store.geometry();
+        // What a repair writes must not be read before; what several windows read is better kept; a limit of memory is for tables.
+        let is_read_ahead = options.read_ahead > 0
+            && options.memory.is_none()
+            && window.is_whole()
+            && store.is_read_once()
+            && !judge.may_repair()
+            && !options.env.is_stepped();
         let mut check = Self {
             store,
             geometry,
@@ -74,6 +84,7 @@ impl<'a> Check<'a> {
             descs: store.descs(),
             judge,
             options,
+            ahead: ReadAhead::new(store.device(), is_read_ahead),
             budget: Budget::new(options.memory),
             blocks: BlockTable::new(geometry, &extant_layout::RunSet::new(), &window),
             inodes: InodeTable::new(geometry, &window),
@@ -378,6 +389,7 @@ fn look_through(store: &Store, options: &Options, windows: &Windows) -> Result<R
             Some(before) => report.after(before),
         });
     }
+    store.note_look();
     let mut report = whole.unwrap_or_default();
     report.windows = windows.count();
     report.outcomes =

@@ -9,6 +9,7 @@
 //! `Geometry` does; what is wrong with them is judged before.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod check;
 mod clear;
 pub mod finding;

@@ -36,7 +36,7 @@ pub struct Options {
     pub keep_extents: bool,
     /// Names of casefolded directories must be UTF-8 even where the volume is not strict about it (`-E check_encoding`).
     pub check_encoding: bool,
-    /// Bytes that the system is asked to fetch before they are checked (`-E readahead_kb=`); 0 for none.
+    /// Bytes that are fetched before they are checked (`-E readahead_kb=`); 0 for none.
     pub read_ahead: u64,
     /// The report lists where files are not in one run (`-E fragcheck`).
     pub list_jumps: bool,
@@ -58,7 +58,7 @@ impl Default for Options {
             bmap_to_extent: false,
             keep_extents: false,
             check_encoding: false,
-            read_ahead: 2 << 20,
+            read_ahead: 4 << 20,
             list_jumps: false,
             progress: None,
             env: Env::threads(),

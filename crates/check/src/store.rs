@@ -2,10 +2,11 @@
 //!
 //! Everything takes `&self`: the look reads from many threads, and only the repair, which is one thread, writes.
 
+use crate::ahead::{ReadAhead, Taken};
 use extant_device::sync::Mutex;
 use extant_device::{Device, DeviceError};
 use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct Store {
     geometry: Geometry,
     meta: Mutex<Meta>,
     changed: AtomicBool,
+    /// A look went over the whole volume.
+    looked: AtomicBool,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -98,6 +101,7 @@ impl Store {
             geometry,
             meta: Mutex::new(Meta { superblock, table }),
             changed: AtomicBool::new(false),
+            looked: AtomicBool::new(false),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
@@ -122,6 +126,18 @@ impl Store {
     /// Whether anything was written.
     pub fn is_changed(&self) -> bool {
         self.changed.load(Relaxed)
+    }
+
+    /// Whether what is read need not stay in the system's cache: a sound volume is read once. One that is repaired is read again, and
+    /// the second time fills the cache.
+    pub(crate) fn is_read_once(&self) -> bool {
+        let state = self.superblock().state;
+        !self.looked.load(Relaxed) && state.contains(State::CLEAN) && !state.contains(State::ERRORS)
+    }
+
+    /// Notes that a look has gone over the whole volume.
+    pub(crate) fn note_look(&self) {
+        self.looked.store(true, Relaxed);
     }
 
     /// What was moved so far.
@@ -266,8 +282,30 @@ impl Store {
 
     /// Says that blocks will be read soon: the system fetches them while others are checked.
     pub(crate) fn will_need(&self, blocks: Range<u64>) {
+        self.device.will_need(self.bytes_of(&blocks));
+    }
+
+    /// Has blocks fetched while others are checked, into memory of ours or by the system.
+    pub(crate) fn fetch(&self, blocks: Range<u64>, ahead: &ReadAhead) {
+        if !ahead.ask(self.bytes_of(&blocks)) {
+            self.will_need(blocks);
+        }
+    }
+
+    /// Blocks that [`Store::fetch`] has brought into memory of ours; `None` where they are to be read.
+    pub(crate) fn fetched<'a>(
+        &self,
+        blocks: &Range<u64>,
+        ahead: &'a ReadAhead,
+    ) -> Option<Taken<'a>> {
+        let taken = ahead.take(&self.bytes_of(blocks))?;
+        self.read.fetch_add(taken.len() as u64, Relaxed);
+        Some(taken)
+    }
+
+    fn bytes_of(&self, blocks: &Range<u64>) -> Range<u64> {
         let bits = self.geometry.block_bits();
-        self.device.will_need(blocks.start << bits..blocks.end << bits);
+        blocks.start << bits..blocks.end << bits
     }
 
     /// Overwrites one block with a repaired one.

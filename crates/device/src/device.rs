@@ -66,6 +66,21 @@ pub trait Device: Send + Sync + fmt::Debug {
         let _ = range;
     }
 
+    /// Bytes of `range` that a read would fetch from the medium, for the system's cache does not hold them; `None` where that cannot
+    /// be told, or where [`Device::read_around`] would do nothing.
+    fn uncached(&self, range: Range<u64>) -> Option<u64> {
+        let _ = range;
+        None
+    }
+
+    /// Fills `buffer` from the bytes at `offset`, around the system's cache: for what is read once and in large pieces. Place, length
+    /// and address are multiples of 4096; a device that asks for more does nothing. False: nothing was read that can be believed, and a
+    /// usual read does it or tells why not.
+    fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let _ = (offset, buffer);
+        false
+    }
+
     /// The runs of `range` that may hold data, in order, neither touching nor overlapping. The list grows with the
     /// fragments in the range: for a whole device of unknown shape, walk [`data_runs`] instead.
     ///
@@ -163,6 +178,12 @@ macro_rules! forward_device {
             }
             fn will_need(&self, range: Range<u64>) {
                 (**self).will_need(range);
+            }
+            fn uncached(&self, range: Range<u64>) -> Option<u64> {
+                (**self).uncached(range)
+            }
+            fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
+                (**self).read_around(offset, buffer)
             }
             fn sector_size(&self) -> u32 {
                 (**self).sector_size()

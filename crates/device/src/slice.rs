@@ -114,6 +114,17 @@ impl Device for SliceDevice {
         }
     }
 
+    fn uncached(&self, range: Range<u64>) -> Option<u64> {
+        check_range(self.size, &range).ok()?;
+        self.whole.uncached(self.start + range.start..self.start + range.end)
+    }
+
+    fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let end = offset.checked_add(buffer.len() as u64);
+        end.is_some_and(|end| end <= self.size)
+            && self.whole.read_around(self.start + offset, buffer)
+    }
+
     fn discard_reads_zero(&self) -> bool {
         self.whole.discard_reads_zero()
     }

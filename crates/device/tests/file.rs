@@ -4,10 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use extant_device::url::{self, Access};
 use extant_device::{
     AlignedBuffer, Cause, Device, Direct, FileDevice, FileError, OpenOptions, Outcome, Request,
+    SliceDevice,
 };
 use extant_testkit::skip;
 
@@ -345,4 +347,39 @@ fn what_follows_a_failure_and_a_flush_is_not_tried_on_a_file() {
         );
     }
     assert_eq!(fs::read(&path).expect("it is there"), [0; 10]);
+}
+
+#[test]
+fn what_is_not_cached_is_read_around_the_cache() {
+    let scratch = scratch();
+    let path = scratch.path().join("d.img");
+    let bytes: Vec<u8> = (0..MIB).map(|at| (at / 4096) as u8 ^ at as u8).collect();
+    fs::write(&path, &bytes).expect("written");
+    let mut buffer = AlignedBuffer::new(MIB as usize, 4096);
+
+    let usual = FileDevice::open(&path).expect("it is there");
+    assert_eq!(usual.uncached(0..MIB), None, "nobody asked for reads around the cache");
+    assert!(!usual.read_around(0, &mut buffer));
+
+    let device = OpenOptions::new().reads_around(true).open(&path).expect("it is there");
+    let Some(uncached) = device.uncached(0..MIB) else {
+        skip!("the file system has no direct access");
+    };
+    assert_eq!(uncached, 0, "it was just written");
+    rustix::fs::fsync(device.file()).expect("on the medium");
+    let advice = rustix::fs::Advice::DontNeed;
+    rustix::fs::fadvise(device.file(), 0, None, advice).expect("dropped");
+    let uncached = device.uncached(0..MIB);
+    assert!(uncached > Some(0));
+    assert!(device.read_around(0, &mut buffer));
+    assert!(buffer[..] == bytes[..]);
+    assert_eq!(device.uncached(0..MIB), uncached, "no page was made");
+    assert_eq!(device.uncached(0..MIB + 1), None);
+    assert!(!device.read_around(1, &mut buffer[..4096]), "not at a sector");
+
+    let slice = SliceDevice::new(Arc::new(device), 4096, MIB - 8192).expect("it fits");
+    assert!(slice.read_around(4096, &mut buffer[..8192]));
+    assert!(buffer[..8192] == bytes[8192..16384]);
+    assert!(!slice.read_around(MIB - 12288, &mut buffer[..8192]), "past the end of the slice");
+    assert_eq!(slice.uncached(0..MIB), None);
 }

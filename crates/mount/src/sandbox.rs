@@ -116,6 +116,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_lseek,
     libc::SYS_madvise,
     libc::SYS_membarrier,
+    libc::SYS_mincore,
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_mremap,

@@ -29,8 +29,12 @@ use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes of inode table that a worker takes at once.
-const PIECE: usize = 256 << 10;
+/// Bytes of inode table that a worker takes at once: few where there are few in all, so that all workers have some.
+const PIECES: [usize; 2] = [256 << 10, 1 << 20];
+/// Bytes of inode table that are worth large pieces.
+const MANY: u64 = 16 << 20;
+/// Bytes that are read at once where they are in the cache: what a processor's own cache holds.
+const AT_ONCE: u64 = 256 << 10;
 
 /// Space and inodes in use by each user, group and project.
 pub(crate) type Usage = [BTreeMap<u32, (u64, u64)>; 3];
@@ -82,6 +86,8 @@ struct UsedTable {
 /// The parts of all inode tables that were ever used, as pieces: computed when one is asked for, so that nothing is kept for each.
 struct Pieces {
     tables: Vec<UsedTable>,
+    /// Bytes of a piece.
+    bytes: u64,
     /// Inodes of a piece, in whole blocks; the last piece of a table may have fewer.
     each: u32,
 }
@@ -116,10 +122,12 @@ impl Check<'_> {
         let whole = pieces.inodes();
         let this: &Self = self;
         // Pieces that are fetched ahead of the one that is checked.
-        let ahead = usize::try_from(self.options.read_ahead / PIECE as u64).unwrap_or(usize::MAX);
+        let ahead = self.options.read_ahead.div_ceil(pieces.bytes);
+        let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
         for piece in (0..ahead).map_while(|at| pieces.get(at)) {
             this.fetch(&piece);
         }
+        this.fetch_reserved_blocks();
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let shares = usize::try_from(whole.div_ceil(SHARE)).unwrap_or(usize::MAX);
@@ -198,20 +206,26 @@ impl Check<'_> {
     }
 
     fn pieces(&self) -> Pieces {
-        let per_block = self.geometry.inodes_per_block();
-        let each = (PIECE / usize::from(self.geometry.inode_size)) as u32 / per_block * per_block;
-        let mut pieces = Pieces { tables: Vec::new(), each: each.max(per_block) };
-        let mut first_piece = 0;
+        let mut tables = Vec::new();
         for (group, desc) in self.descs.iter().enumerate() {
             let group = GroupNo(group as u32);
             let (inodes, table) = (self.table_used(group), desc.inode_table);
             let table_blocks = u64::from(self.geometry.itable_blocks());
             if inodes > 0 && self.geometry.contains(table, table_blocks) {
-                pieces.tables.push(UsedTable { group, table, inodes, first_piece });
-                first_piece += inodes.div_ceil(pieces.each) as usize;
+                tables.push(UsedTable { group, table, inodes, first_piece: 0 });
             }
         }
-        pieces
+        let size = usize::from(self.geometry.inode_size);
+        let all = tables.iter().map(|table| u64::from(table.inodes)).sum::<u64>() * size as u64;
+        let bytes = PIECES[usize::from(all >= MANY)];
+        let per_block = self.geometry.inodes_per_block();
+        let each = ((bytes / size) as u32 / per_block * per_block).max(per_block);
+        let mut first_piece = 0;
+        for table in &mut tables {
+            table.first_piece = first_piece;
+            first_piece += table.inodes.div_ceil(each) as usize;
+        }
+        Pieces { tables, bytes: bytes as u64, each }
     }
 
     /// The high-water mark of a group as far as it is believed: not where the descriptor fails its checksum. The reserved
@@ -234,12 +248,13 @@ impl Check<'_> {
         first..first + u64::from(piece.count.div_ceil(per_block))
     }
 
-    /// Lets the system fetch a piece from its first data on: asked for a hole, it fills memory with zeros.
+    /// Has the data of a piece fetched: asked for a hole, the system fills memory with zeros.
     fn fetch(&self, piece: &Piece) {
-        let blocks = self.blocks_of_piece(piece);
+        let mut rest = self.blocks_of_piece(piece);
         // What cannot be asked for cannot be read either, and is told then.
-        if let Ok(Some(data)) = self.store.next_data(blocks.clone()) {
-            self.store.will_need(data.start..blocks.end);
+        while let Ok(Some(run)) = self.store.next_data(rest.clone()) {
+            rest.start = run.end;
+            self.store.fetch(run, &self.ahead);
         }
     }
 
@@ -249,27 +264,45 @@ impl Check<'_> {
         buffer: &mut Vec<u8>,
         local: &mut Local,
     ) -> Result<(), CheckError> {
-        let geometry = self.geometry;
         self.inodes.open(piece.group, piece.of_group, &self.budget);
-        let size = usize::from(geometry.inode_size);
-        let per_block = geometry.inodes_per_block();
+        let bits = self.geometry.block_bits();
+        let at_once = (AT_ONCE >> bits).max(1);
         let blocks = self.blocks_of_piece(piece);
-        let first_inode = u64::from(piece.group.0) * u64::from(geometry.inodes_per_group) + 1;
         let mut rest = blocks.clone();
         while let Some(run) = self.store.next_data(rest.clone())? {
             rest.start = run.end;
-            buffer.resize(((run.end - run.start) as usize) << geometry.block_bits(), 0);
-            self.store.read_into(BlockNo(run.start), buffer)?;
-            let skipped = (run.start - blocks.start) as u32 * per_block;
-            for (at, record) in buffer.chunks_exact_mut(size).enumerate() {
-                let index = skipped + at as u32;
-                if index >= piece.count {
-                    break;
-                }
-                let ino = first_inode + u64::from(piece.first + index);
-                let ino = InodeNo(u32::try_from(ino).unwrap_or(u32::MAX));
-                self.check_record(ino, record, local)?;
+            if let Some(mut fetched) = self.store.fetched(&run, &self.ahead) {
+                self.check_records(piece, run.start - blocks.start, &mut fetched, local)?;
+                continue;
             }
+            let mut at = run.start;
+            while at < run.end {
+                let end = run.end.min(at + at_once);
+                buffer.resize(((end - at) as usize) << bits, 0);
+                self.store.read_into(BlockNo(at), buffer)?;
+                self.check_records(piece, at - blocks.start, buffer, local)?;
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records of a piece from its block `first` on.
+    fn check_records(
+        &self,
+        piece: &Piece,
+        first: u64,
+        records: &mut [u8],
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let geometry = self.geometry;
+        let before = u64::from(piece.group.0) * u64::from(geometry.inodes_per_group);
+        let skipped = first as u32 * geometry.inodes_per_block();
+        let size = usize::from(geometry.inode_size);
+        for (index, record) in (skipped..piece.count).zip(records.chunks_exact_mut(size)) {
+            let ino = before + 1 + u64::from(piece.first + index);
+            let ino = InodeNo(u32::try_from(ino).unwrap_or(u32::MAX));
+            self.check_record(ino, record, local)?;
         }
         Ok(())
     }

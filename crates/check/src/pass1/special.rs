@@ -1,5 +1,6 @@
 //! Reserved inodes: root, bad blocks, resize, journal, quotas, and those that nothing uses.
 
+use super::AT_ONCE;
 use super::inode::Visit;
 use crate::check::Check;
 use crate::finding::{Code, Finding};
@@ -9,6 +10,7 @@ use extant_ondisk::indirect::{pointer, set_pointer};
 use extant_ondisk::inode::{FileType, Inode, RawInode};
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo, RoCompatFeatures};
+use std::ops::Range;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Holds a boot loader where there is one.
@@ -184,12 +186,31 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// The reserved descriptor blocks of group 0.
+    fn reserved_blocks(&self) -> Range<u64> {
+        let geometry = self.geometry;
+        let first = geometry.superblock_block().0 + 1 + u64::from(classic_desc_blocks(geometry));
+        first..first + u64::from(geometry.reserved_gdt_blocks)
+    }
+
+    /// Has the reserved descriptor blocks fetched: they are compared when all inodes are checked.
+    pub(super) fn fetch_reserved_blocks(&self) {
+        let most = self.options.read_ahead >> self.geometry.block_bits();
+        let Range { start, end } = self.reserved_blocks();
+        let blocks = start..end.min(start.saturating_add(most));
+        if self.has_resize_inode()
+            && !self.is_repair()
+            && let Ok(Some(run)) = self.store.next_data(blocks)
+        {
+            self.store.will_need(run);
+        }
+    }
+
     /// The reserved descriptor blocks of group 0, and for each those of the backups.
     fn resize_plan(&self) -> Vec<(BlockNo, Vec<BlockNo>)> {
         let geometry = self.geometry;
-        let first = geometry.superblock_block().0 + 1 + u64::from(classic_desc_blocks(geometry));
         let backups = geometry.backup_superblock_groups();
-        (first..first + u64::from(geometry.reserved_gdt_blocks))
+        self.reserved_blocks()
             .map(|block| {
                 let of_backups = backups
                     .iter()
@@ -230,7 +251,7 @@ impl Check<'_> {
 
     /// Whether the double indirect block and what lies below it are as planned; where not and `check` is off, they are written.
     fn resize_blocks(&self, double: &[u8], check: bool) -> Result<bool, CheckError> {
-        let per_block = self.geometry.block_len() / 4;
+        let block_len = self.geometry.block_len();
         let plan = self.resize_plan();
         let mut expected = vec![0; double.len()];
         for (block, _) in &plan {
@@ -239,17 +260,22 @@ impl Check<'_> {
         if check && expected != double {
             return Ok(false);
         }
-        for (block, backups) in plan {
-            let found = self.store.read(block)?;
-            let mut bytes = vec![0; found.len()];
-            for (at, backup) in backups.iter().enumerate().take(per_block) {
-                set_pointer(&mut bytes, at, *backup);
-            }
-            if found != bytes {
-                if check {
-                    return Ok(false);
+        // They lie side by side.
+        for part in plan.chunks((AT_ONCE as usize / block_len).max(1)) {
+            let Some((first, _)) = part.first() else { break };
+            let mut found = vec![0; part.len() * block_len];
+            self.store.read_into(*first, &mut found)?;
+            for ((block, backups), found) in part.iter().zip(found.chunks_exact(block_len)) {
+                let mut bytes = vec![0; block_len];
+                for (at, backup) in backups.iter().enumerate().take(block_len / 4) {
+                    set_pointer(&mut bytes, at, *backup);
                 }
-                self.store.write(block, &bytes)?;
+                if found != bytes {
+                    if check {
+                        return Ok(false);
+                    }
+                    self.store.write(*block, &bytes)?;
+                }
             }
         }
         Ok(true)

@@ -21,6 +21,7 @@ use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{BlockNo, FileBlock, IncompatFeatures, InodeNo};
 use names::NameSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Directory blocks that a worker takes at once.
@@ -131,25 +132,21 @@ impl Check<'_> {
         self.check_htrees(&rules)
     }
 
-    /// Lets the system fetch the blocks of a unit to come, neighbours in one request.
-    fn fetch_ahead(&self, blocks: &[DirBlock], range: std::ops::Range<usize>) {
+    /// Has the blocks of units to come fetched, as they will be read: neighbours in one request.
+    fn fetch_ahead(&self, blocks: &[DirBlock], range: Range<usize>) {
         if self.options.read_ahead == 0 {
             return;
         }
-        let unit = blocks.get(range.start..blocks.len().min(range.end)).unwrap_or_default();
-        let mut run = 0..0;
-        for block in unit.iter().filter(|block| block.block != NO_BLOCK) {
-            if run.end <= block.block && block.block <= run.end + GAP {
-                run.end = block.block + 1;
-                continue;
+        let blocks = blocks.get(range.start..blocks.len().min(range.end)).unwrap_or_default();
+        for unit in blocks.chunks(UNIT) {
+            let mut rest = unit;
+            while !rest.is_empty() {
+                let (count, run) = first_run(rest);
+                if run.start != NO_BLOCK {
+                    self.store.fetch(run, &self.ahead);
+                }
+                rest = &rest[count..];
             }
-            if !run.is_empty() {
-                self.store.will_need(run);
-            }
-            run = block.block..block.block + 1;
-        }
-        if !run.is_empty() {
-            self.store.will_need(run);
         }
     }
 
@@ -169,25 +166,20 @@ impl Check<'_> {
                 continue;
             }
             // Neighbours are read together; a repair reads one by one, since it may change them.
-            let mut count = 1;
-            let mut end = first.block + 1;
-            if !self.is_repair() {
-                while let Some(next) = rest.get(count)
-                    && next.block >= end
-                    && next.block <= end + GAP
-                    && next.block - first.block < RUN
-                {
-                    end = next.block + 1;
-                    count += 1;
-                }
-            }
+            let (count, run) = first_run(if self.is_repair() { &rest[..1] } else { rest });
             let (now, later) = rest.split_at(count);
-            buffer.resize((end - first.block) as usize * block_len, 0);
-            self.store.read_into(BlockNo(first.block), buffer)?;
+            let mut fetched = self.store.fetched(&run, &self.ahead);
+            let bytes: &mut [u8] = match &mut fetched {
+                Some(fetched) => fetched,
+                None => {
+                    buffer.resize((run.end - run.start) as usize * block_len, 0);
+                    self.store.read_into(BlockNo(run.start), buffer)?;
+                    buffer
+                }
+            };
             for block in now {
-                let at = (block.block - first.block) as usize * block_len;
-                let bytes = &mut buffer[at..at + block_len];
-                self.check_dir_block(block, bytes, rules, reader)?;
+                let at = (block.block - run.start) as usize * block_len;
+                self.check_dir_block(block, &mut bytes[at..at + block_len], rules, reader)?;
             }
             rest = later;
         }
@@ -269,4 +261,19 @@ impl Check<'_> {
         (ino == InodeNo::ROOT || ino >= self.geometry.first_inode)
             && ino.0 <= self.geometry.inodes_count
     }
+}
+
+/// The first of some blocks with its neighbours behind it: how many they are, and what is read for them.
+fn first_run(blocks: &[DirBlock]) -> (usize, Range<u64>) {
+    let start = blocks.first().map_or(NO_BLOCK, |first| first.block);
+    let (mut count, mut end) = (1, start + 1);
+    while let Some(next) = blocks.get(count)
+        && start != NO_BLOCK
+        && (end..=end + GAP).contains(&next.block)
+        && next.block - start < RUN
+    {
+        end = next.block + 1;
+        count += 1;
+    }
+    (count, start..end)
 }

@@ -1,6 +1,7 @@
 //! A regular file or a block device of the system.
 
 mod aligned;
+mod around;
 mod batch;
 mod direct;
 mod ioctl;
@@ -23,6 +24,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use aligned::AlignedBuffer;
 pub use open::{Direct, FileError, OpenOptions};
 
+use around::Around;
 use direct::DirectFile;
 
 /// A regular file or a block device. Reads and writes are positioned and vectored; holes are asked of the system.
@@ -35,6 +37,8 @@ pub struct FileDevice {
     sector_size: u32,
     /// Set while requests go around the page cache.
     direct: Option<DirectFile>,
+    /// For reads around the page cache that the others go through.
+    around: Option<Around>,
     /// Cleared when the file system refuses to punch holes.
     punches: AtomicBool,
 }
@@ -282,6 +286,14 @@ impl Device for FileDevice {
             let advice = rustix::fs::Advice::WillNeed;
             let _ = rustix::fs::fadvise(&self.file, range.start, Some(length), advice);
         }
+    }
+
+    fn uncached(&self, range: Range<u64>) -> Option<u64> {
+        self.around.as_ref()?.uncached(&range)
+    }
+
+    fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        self.around.as_ref().is_some_and(|around| around.read(offset, buffer))
     }
 
     fn discard_reads_zero(&self) -> bool {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::Errno;
 
+use super::around::Around;
 use super::direct::DirectFile;
 use super::{FileDevice, ioctl};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -37,6 +38,7 @@ pub struct OpenOptions {
     truncate: bool,
     size: Option<u64>,
     direct: Direct,
+    reads_around: bool,
     shared_lock: bool,
     claimed: bool,
     force: bool,
@@ -134,6 +136,13 @@ impl OpenOptions {
     /// Whether requests go around the page cache.
     pub fn direct(mut self, direct: Direct) -> Self {
         self.direct = direct;
+        self
+    }
+
+    /// Whether [`Device::read_around`](crate::Device::read_around) reads around the page cache of a device that otherwise goes through
+    /// it. Where the file system cannot, nothing is different.
+    pub fn reads_around(mut self, reads_around: bool) -> Self {
+        self.reads_around = reads_around;
         self
     }
 
@@ -294,6 +303,10 @@ impl OpenOptions {
         } else {
             None
         };
+        let around = match self.reads_around && !is_direct {
+            true => Around::open(path, &file, size, is_block.then_some(sector_size)),
+            false => None,
+        };
         let punches = !is_block && self.write && can_punch(&file, size);
         Ok(FileDevice {
             file,
@@ -303,6 +316,7 @@ impl OpenOptions {
             read_only: !self.write,
             sector_size,
             direct,
+            around,
             punches: AtomicBool::new(punches),
         })
     }
@@ -328,7 +342,7 @@ fn can_punch(file: &File, size: u64) -> bool {
 
 /// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1 tells them by statx
 /// (statx(2), STATX_DIOALIGN); before that, a block device's logical sector (BLKSSZGET) is known to do.
-fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
+pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
     let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(
         |statx| {
             StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::DIOALIGN)

@@ -152,6 +152,14 @@ impl Device for UndoDevice {
         self.inner.will_need(range);
     }
 
+    fn uncached(&self, range: Range<u64>) -> Option<u64> {
+        self.inner.uncached(range)
+    }
+
+    fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        self.inner.read_around(offset, buffer)
+    }
+
     fn discard_reads_zero(&self) -> bool {
         self.inner.discard_reads_zero()
     }

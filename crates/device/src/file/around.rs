@@ -1,0 +1,135 @@
+//! Reads around the page cache of a file that is otherwise used through it: for what is read once, in large pieces. Making pages
+//! for it and copying from them takes as long as a fast disk does.
+
+use std::fs::{self, File};
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::ptr::with_exposed_provenance_mut;
+
+use rustix::fs::OFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::open::direct_alignment;
+use super::raw;
+
+/// Pages that the system is asked about at once: as many bytes on the stack.
+const PAGES_AT_ONCE: usize = 1024;
+
+/// The file once more, and which of its pages are in memory.
+pub(super) struct Around {
+    /// Opened O_DIRECT, for reading.
+    file: File,
+    /// Offsets and lengths are multiples of this.
+    sector: u64,
+    /// Addresses are multiples of this.
+    memory: usize,
+    pages: Pages,
+}
+
+impl Around {
+    /// `None` where the file system has no direct access, or does not tell what is in memory. `file` is the open file at `path`, of
+    /// `size` bytes; a block device says its sector.
+    pub(super) fn open(
+        path: &Path,
+        file: &File,
+        size: u64,
+        logical_sector: Option<u32>,
+    ) -> Option<Self> {
+        let direct = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::DIRECT.bits().cast_signed())
+            .open(path)
+            .ok()?;
+        let (one, other) = (file.metadata().ok()?, direct.metadata().ok()?);
+        // Another file may lie under the name by now.
+        if (one.dev(), one.ino()) != (other.dev(), other.ino()) {
+            return None;
+        }
+        let (sector, memory) = direct_alignment(&direct, logical_sector);
+        let pages = Pages::of(file, size).ok()?;
+        Some(Self { file: direct, sector, memory, pages })
+    }
+
+    /// Bytes of `range` that are not in memory, in whole pages; `None` where the system does not tell.
+    pub(super) fn uncached(&self, range: &Range<u64>) -> Option<u64> {
+        self.pages.missing(range)
+    }
+
+    /// Fills `buffer` from the bytes at `offset`; false where that cannot be done around the page cache.
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let fits = offset.is_multiple_of(self.sector)
+            && (buffer.len() as u64).is_multiple_of(self.sector)
+            && buffer.as_ptr().addr().is_multiple_of(self.memory);
+        fits && raw::read_exact_at(&self.file, &mut [IoSliceMut::new(buffer)], offset).is_ok()
+    }
+}
+
+/// A mapping of a whole file that is never touched: the system tells of it which pages are in memory.
+struct Pages {
+    /// Its address: a name for it in calls of the system.
+    start: usize,
+    length: usize,
+    page: usize,
+}
+
+impl Pages {
+    #[allow(unsafe_code)]
+    fn of(file: &File, size: u64) -> io::Result<Self> {
+        let length = usize::try_from(size).map_err(io::Error::other)?;
+        // SAFETY: a new mapping at a place that the system chooses. No access to it is allowed, so that no reference into it can be
+        // made and a file that becomes shorter raises no signal.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+                file,
+                0,
+            )?
+        };
+        let start = start.expose_provenance();
+        Ok(Self { start, length, page: rustix::param::page_size() })
+    }
+
+    /// Bytes of `range` in pages that are not in memory; `None` past the end, or where the system refuses.
+    fn missing(&self, range: &Range<u64>) -> Option<u64> {
+        let end = usize::try_from(range.end).ok().filter(|end| *end <= self.length)?;
+        let mut at = usize::try_from(range.start).ok()? / self.page * self.page;
+        let mut missing = 0;
+        let mut states = [0_u8; PAGES_AT_ONCE];
+        while at < end {
+            let count = (end - at).div_ceil(self.page).min(PAGES_AT_ONCE);
+            if !self.ask(at, &mut states[..count]) {
+                return None;
+            }
+            missing += states[..count].iter().filter(|state| *state & 1 == 0).count();
+            at += count * self.page;
+        }
+        Some((missing * self.page) as u64)
+    }
+
+    /// The states of as many pages as `states` holds, from the byte `at` on, a multiple of the page.
+    #[allow(unsafe_code)]
+    fn ask(&self, at: usize, states: &mut [u8]) -> bool {
+        let length = (states.len() * self.page).min(self.length - at);
+        // SAFETY: mincore(2) writes a byte for each page of the range, `states` has as many, and the range lies in the mapping,
+        // which lives as long as `self`.
+        let answer = unsafe {
+            libc::mincore(with_exposed_provenance_mut(self.start + at), length, states.as_mut_ptr())
+        };
+        answer == 0
+    }
+}
+
+impl Drop for Pages {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        let unmapped =
+            unsafe { rustix::mm::munmap(with_exposed_provenance_mut(self.start), self.length) };
+        debug_assert!(unmapped.is_ok(), "a mapping of ours is taken back");
+    }
+}
