@@ -52,6 +52,8 @@ pub(crate) struct Check<'a> {
     pub(crate) has_bad_inodes: bool,
     /// The bad blocks.
     pub(crate) bad: extant_layout::RunSet,
+    /// The list of bad blocks has the block of its own inode: it is not believed.
+    pub(crate) is_bad_list_broken: bool,
     /// Groups whose high-water mark could be lower.
     pub(crate) loose_marks: Mutex<Vec<(GroupNo, u32)>>,
     outcomes: Mutex<Vec<Outcome>>,
@@ -102,6 +104,7 @@ impl<'a> Check<'a> {
             lost_found: std::sync::atomic::AtomicU32::new(0),
             has_bad_inodes: false,
             bad: extant_layout::RunSet::new(),
+            is_bad_list_broken: false,
             loose_marks: Mutex::default(),
             outcomes: Mutex::default(),
             restart: AtomicBool::new(false),
@@ -114,6 +117,10 @@ impl<'a> Check<'a> {
         check.blocks = BlockTable::new(geometry, &system, &check.window);
         check.bad = check.bad_blocks()?;
         check.has_bad_inodes = check.bad.count() > 0;
+        if check.is_in_bad_block(InodeNo::BAD_BLOCKS) {
+            (check.bad, check.has_bad_inodes) = (extant_layout::RunSet::new(), false);
+            check.is_bad_list_broken = true;
+        }
         Ok(check)
     }
 

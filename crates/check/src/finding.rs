@@ -101,6 +101,8 @@ impl Code {
                 | Self::TimeBeyond
                 | Self::FileTypeMissing
                 | Self::LostFoundNotDirectory
+                | Self::LostFoundEncrypted
+                | Self::LostFoundInline
         );
         self.row().severity > Severity::Note && !is_passed_over
     }

@@ -9,6 +9,10 @@ findings! {
     InodesCountWrong: 0, Damage, "inode count in superblock is {found}, should be {expected}.", "Fix", true;
     /// Groups cannot have so many inodes, and the count of all says how many they have.
     InodesPerGroupWrong: 0, Damage, "inodes per group in superblock is {found}, should be {expected}.", "Fix", true;
+    /// The blocks of a group do not fit the count of inodes, and the clusters of a group do.
+    BlocksPerGroupWrong: 0, Damage, "blocks per group in superblock is {found}, should be {expected}.", "Fix", true;
+    /// Descriptors that lie in their groups begin behind the last one.
+    FirstMetaBgTooLarge: 0, Damage, "First_meta_bg is too big ({found}); it should be {expected}.", "Fix", true;
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
     /// The format knows no such revision.
@@ -145,6 +149,8 @@ findings! {
     MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "Clear", true;
     /// The inode that lists bad blocks looks like a file.
     BadBlocksInodeInvalid: 1, Damage, "The bad block inode looks invalid.", "Clear", true;
+    /// The list of bad blocks has what everything begins with.
+    BadBlockPrimary: 1, Damage, "The primary superblock or descriptors ({block}) are on the bad block list.", "Clear", true;
     /// The list of bad blocks leads off the volume.
     BadBlockIllegal: 1, Damage, "Illegal block #{file_block} ({block}) in bad block inode.", "Clear", true;
     /// The journal's inode holds something though the volume has no journal there.
@@ -376,8 +382,10 @@ findings! {
     LostFoundMissing: 3, Note, "/lost+found not found.", "Create", true;
     /// lost+found is something else than a directory.
     LostFoundNotDirectory: 3, Damage, "/lost+found is not a directory (ino={inode}).", "Unlink", true;
-    /// lost+found is encrypted.
-    /// lost+found holds its entries in the inode.
+    /// lost+found is encrypted: no name can be given there.
+    LostFoundEncrypted: 3, Damage, "/lost+found is encrypted (ino={inode}).", "Unlink", true;
+    /// lost+found holds its entries in the inode: it has no room.
+    LostFoundInline: 3, Damage, "/lost+found has inline data (ino={inode}).", "Unlink", true;
     /// There is no room for what lost+found needs.
     NoRoomForLostFound: 3, Damage, "Cannot allocate space for /lost+found: {detail}.", "", true;
     /// `..` names another directory than the parent.

@@ -37,7 +37,7 @@ pub(super) struct Found {
     pub(super) primary_flaw: Option<FormatError>,
     /// Of the primary one: only its checksum is wrong.
     pub(super) is_checksum_wrong: bool,
-    /// Of the primary one: which of its two counts of inodes was computed from the other.
+    /// Of the primary one: the field that was computed from the rest.
     pub(super) counted: Option<Finding>,
 }
 
@@ -128,19 +128,14 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
         return Err(NotFound::Format(nothing()));
     };
     let flaw = match primary(&raw, wanted.block_size) {
-        Ok(found) if found.counted.is_none() => return Ok(found),
-        // The count is wrong, or the inodes of a group that it was compared with: a backup knows.
-        Ok(found) => match any_backup(device, &raw, wanted.block_size)? {
-            Some((backup, ..))
-                if [found.raw.s_inodes_per_group, backup.s_inodes_per_group]
-                    .iter()
-                    .any(|known| *known != raw.s_inodes_per_group) =>
-            {
-                Flaw::bad_value("s_inodes_per_group", raw.s_inodes_per_group.get())
-                    .at(Place::Superblock(GroupNo(0)))
+        Ok(found) if found.counted.is_none() && group_sizes(&raw).is_none() => return Ok(found),
+        Ok(found) => {
+            let backup = any_backup(device, &raw, wanted.block_size)?;
+            match backup.and_then(|backup| known_better(&raw, &found.raw, &backup)) {
+                Some(flaw) => flaw,
+                None => return Ok(found),
             }
-            _ => return Ok(found),
-        },
+        }
         Err(flaw) => flaw,
     };
     // Healthy, but beyond this code: its backups are, too.
@@ -176,6 +171,55 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
     Err(NotFound::Format(flaw))
 }
 
+/// The blocks and the clusters of a group, where they differ though clusters are blocks: one of the two is wrong.
+fn group_sizes(raw: &RawSuperblock) -> Option<(u32, u32)> {
+    let has_clusters = raw.features().ro_compat.contains(RoCompatFeatures::BIGALLOC);
+    let sizes = (raw.s_blocks_per_group.get(), raw.s_clusters_per_group.get());
+    (!has_clusters && sizes.0 != sizes.1).then_some(sizes)
+}
+
+/// What cannot be computed with is sound with as many blocks in a group as it has clusters.
+fn with_group_size(raw: &RawSuperblock) -> Option<Found> {
+    let (blocks, clusters) = group_sizes(raw)?;
+    let mut fixed = *raw;
+    fixed.s_blocks_per_group.set(clusters);
+    fixed.seal();
+    let finding = Finding::new(Code::BlocksPerGroupWrong).found(u64::from(blocks));
+    Some(Found {
+        geometry: Geometry::new(&fixed).ok()?,
+        raw: fixed,
+        group: GroupNo(0),
+        primary_flaw: None,
+        is_checksum_wrong: false,
+        counted: Some(finding.expected(u64::from(clusters))),
+    })
+}
+
+/// What of the primary superblock a backup knows better than what was computed for it: the count of inodes may be wrong, or the
+/// inodes of a group that it was compared with, the blocks of a group, or where descriptors begin to lie in their groups.
+fn known_better(
+    raw: &RawSuperblock,
+    fixed: &RawSuperblock,
+    (backup, geometry, _): &Backup,
+) -> Option<FormatError> {
+    let is_other = [fixed.s_inodes_per_group, backup.s_inodes_per_group]
+        .iter()
+        .any(|known| *known != raw.s_inodes_per_group);
+    let is_resized = backup.s_blocks_per_group != raw.s_blocks_per_group;
+    let is_moved = fixed.s_first_meta_bg != raw.s_first_meta_bg
+        && geometry.first_meta_bg <= geometry.desc_blocks();
+    let flaw = if is_resized {
+        Flaw::bad_value("s_blocks_per_group", raw.s_blocks_per_group.get())
+    } else if is_other {
+        Flaw::bad_value("s_inodes_per_group", raw.s_inodes_per_group.get())
+    } else if is_moved {
+        Flaw::bad_value("s_first_meta_bg", raw.s_first_meta_bg.get())
+    } else {
+        return None;
+    };
+    Some(flaw.at(Place::Superblock(GroupNo(0))))
+}
+
 /// A backup of a superblock that says more blocks than the device has; `None` where no backup fits the device either: then it
 /// is the device that is too small.
 pub(super) fn fitting(
@@ -207,7 +251,9 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
         raw: *raw,
         geometry: match Geometry::new(raw) {
             Ok(geometry) => geometry,
-            Err(error) => return with_inodes_counted(raw, error),
+            Err(error) => {
+                return with_group_size(raw).map_or_else(|| with_inodes_counted(raw, error), Ok);
+            }
         },
         group: GroupNo(0),
         primary_flaw: None,
@@ -218,6 +264,18 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
         let flaw =
             Flaw::bad_value("s_log_block_size (another block size was asked for: see -B)", size);
         return Err(flaw.at(Place::Superblock(GroupNo(0))));
+    }
+    let geometry = &found.geometry;
+    if geometry.has_incompat(IncompatFeatures::META_BG)
+        && geometry.first_meta_bg > geometry.desc_blocks()
+    {
+        // Makers begin with the first; without a backup nothing else is known.
+        let finding =
+            Finding::new(Code::FirstMetaBgTooLarge).found(u64::from(geometry.first_meta_bg));
+        found.counted = Some(finding.expected(0));
+        found.raw.s_first_meta_bg.set(0);
+        found.raw.seal();
+        found.geometry = Geometry::new(&found.raw)?;
     }
     // s_block_group_nr of the primary superblock is 0 whatever it says.
     found.raw.s_block_group_nr.set(0);

@@ -105,6 +105,13 @@ impl Check<'_> {
         Ok(walk.figures)
     }
 
+    /// Whether a block holds the primary superblock or primary descriptors.
+    fn is_primary(&self, block: BlockNo) -> bool {
+        let geometry = self.geometry;
+        block == geometry.superblock_block()
+            || (0..geometry.desc_blocks()).any(|index| geometry.desc_block(index) == block)
+    }
+
     /// Judges a pointer and what lies below it; true when the pointer is to be cleared.
     fn walk_pointer(
         &self,
@@ -133,6 +140,10 @@ impl Check<'_> {
             }
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
             return self.ask(finding(visit, code));
+        }
+        // If these were bad nothing could be read.
+        if walk.is_bad_blocks && levels == 0 && self.is_primary(block) {
+            return self.ask(finding(visit, Code::BadBlockPrimary));
         }
         // A link's target has one block.
         if first > MAX_FILE_BLOCKS || walk.is_symlink && first > 0 {

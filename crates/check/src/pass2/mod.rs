@@ -19,7 +19,8 @@ use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::inode::Inode;
-use extant_ondisk::{BlockNo, FileBlock, IncompatFeatures, InodeNo};
+use extant_ondisk::quota::QuotaKind;
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo};
 use names::NameSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -256,9 +257,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether an inode number can stand in a directory entry.
+    /// Whether an inode number can stand in a directory entry: files of quotas and of orphans have no names.
     pub(crate) fn is_nameable(&self, ino: InodeNo) -> bool {
-        (ino == InodeNo::ROOT || ino >= self.geometry.first_inode)
+        let is_hidden = || {
+            QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(ino))
+                || self.geometry.has_compat(CompatFeatures::ORPHAN_FILE)
+                    && self.superblock.orphan_file_inode == Some(ino)
+        };
+        (ino == InodeNo::ROOT || ino >= self.geometry.first_inode && !is_hidden())
             && ino.0 <= self.geometry.inodes_count
     }
 }

@@ -60,19 +60,27 @@ impl Check<'_> {
 
     pub(super) fn check_lost_found(&mut self) -> Result<(), CheckError> {
         if let Some(ino) = self.find_in_root(NAME)? {
-            let kind = self.kind_of(ino)?;
-            if kind == Some(Kind::Directory) {
-                self.lost_found.store(ino.0, Relaxed);
+            let is_dir = self.kind_of(ino)? == Some(Kind::Directory);
+            let flaw = match self.dirs.get(ino).filter(|_| is_dir) {
+                Some(dir) if dir.has(DirFlags::ENCRYPTED) => Some(Code::LostFoundEncrypted),
+                Some(dir) if dir.has(DirFlags::INLINE) => Some(Code::LostFoundInline),
+                _ => (!is_dir).then_some(Code::LostFoundNotDirectory),
+            };
+            let stays = if is_dir { ino } else { InodeNo::ROOT };
+            let Some(code) = flaw else {
+                self.lost_found.store(stays.0, Relaxed);
                 return Ok(());
-            }
-            // A file of that name loses it: pass 4 puts it where it then belongs.
-            let finding = Finding::new(Code::LostFoundNotDirectory).inode(ino);
-            if !self.inodes.is_used(ino) || !self.ask(finding)? {
-                self.lost_found.store(InodeNo::ROOT.0, Relaxed);
+            };
+            // It loses the name, and is put where it then belongs.
+            if !self.inodes.is_used(ino) || !self.ask(Finding::new(code).inode(ino))? {
+                self.lost_found.store(stays.0, Relaxed);
                 return Ok(());
             }
             self.remove_entry(InodeNo::ROOT, &|entry| entry.name == NAME)?;
             self.inodes.uncount_name(ino);
+            if let Some(dir) = self.dirs.get(ino) {
+                dir.parent.store(0, Relaxed);
+            }
         }
         if !self.ask(Finding::new(Code::LostFoundMissing))? {
             return Ok(());

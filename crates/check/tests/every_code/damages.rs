@@ -208,6 +208,17 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::BadBlocksInodeInvalid, EXT4, |hand| {
         hand.inode(InodeNo::BAD_BLOCKS, |record| put16(record, 0, 0o100_600));
     }),
+    // The list has the block of its own inode, and of the root.
+    on(Code::BadBlocksInodeInvalid, PLAIN, |hand| {
+        let offset = hand.volume.inode_offset(InodeNo::BAD_BLOCKS).expect("there is one");
+        hand.inode(InodeNo::BAD_BLOCKS, |record| put32(record, 0x28, (offset / 1024) as u32));
+    }),
+    on(Code::BadBlockPrimary, EXT4, |hand| {
+        hand.inode(InodeNo::BAD_BLOCKS, |record| {
+            put32(record, 0x28, 1);
+            put32(record, 0x2c, 2);
+        });
+    }),
     on(Code::BadBlockIllegal, EXT4, |hand| {
         hand.inode(InodeNo::BAD_BLOCKS, |record| put32(record, 0x28, 0xfff_ffff));
     }),
@@ -433,6 +444,11 @@ pub(crate) const DAMAGES: &[Damage] = &[
     // Names.
     with(Code::EntryBadInode, EXT4, &[Code::UnattachedInode], |hand| {
         hand.entry("", "file", |entry| put32(entry, 0, 0x7fff_ffff));
+    }),
+    // A quota file has no name.
+    with(Code::EntryBadInode, PROJECT, &[Code::UnattachedInode], |hand| {
+        let quota = hand.volume.raw.s_prj_quota_inum.get();
+        hand.entry("", "file", |entry| put32(entry, 0, quota));
     }),
     with(Code::EntryUnusedInode, PLAIN, &[Code::UnattachedInode], |hand| {
         hand.entry("", "file", |entry| put32(entry, 0, FREE.0));

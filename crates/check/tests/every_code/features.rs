@@ -268,7 +268,32 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::NameNotUtf8, CASEFOLD, |hand| {
         hand.entry("sub", "inner", |entry| entry[9] = 0xff);
     }),
+    on(Code::LostFoundEncrypted, ENCRYPT, |hand| {
+        let vault = hand.volume.read_inode(hand.find("vault")).expect("reads");
+        hand.file("lost+found", |record| {
+            record[128..].copy_from_slice(&vault[128..]);
+            flag(record, 0x800);
+        });
+    }),
     // Inline data.
+    with(
+        Code::LostFoundInline,
+        INLINE,
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| {
+            let small = hand.volume.read_inode(hand.find("sub")).expect("reads");
+            hand.file("lost+found", |record| {
+                // The number of the parent, and one free record.
+                put32(record, 4, 60);
+                put32(record, 0x1c, 0);
+                put32(record, 0x20, 0x1000_0000);
+                record[0x28..0x64].fill(0);
+                put32(record, 0x28, InodeNo::ROOT.0);
+                put16(record, 0x28 + 4 + 4, 56);
+                record[128..].copy_from_slice(&small[128..]);
+            });
+        },
+    ),
     on(Code::InlineWithoutAttribute, INLINE, |hand| {
         hand.file("small", |record| record[128 + 32..].fill(0));
     }),

@@ -8,8 +8,8 @@ use zerocopy::FromBytes;
 
 use super::damages::{Damage, compat, incompat, on, with};
 use super::hand::{
-    EXT2, EXT4, FULL_WITHOUT_JOURNAL, Hand, LOGGED, LOGGED_PLAIN, MMP, MOVED, NO_JOURNAL,
-    ORPHAN_FILE, ORPHAN_PLAIN, PLAIN, SINGLE, SMALL_GROUPS, put16, put32,
+    EXT2, EXT4, FULL_WITHOUT_JOURNAL, Hand, LOGGED, LOGGED_PLAIN, META_BG, META_BG_SINGLE, MMP,
+    MOVED, NO_JOURNAL, ORPHAN_FILE, ORPHAN_PLAIN, PLAIN, SINGLE, SMALL_GROUPS, put16, put32,
 };
 
 /// Where the journal superblock keeps `s_errno`; big-endian, as all of the journal.
@@ -55,6 +55,28 @@ fn inodes_per_group(hand: &Hand, change: fn(u32) -> u32) {
     });
 }
 
+/// Has descriptors begin to lie in their groups behind the last one. The superblock stands so many bytes into its block.
+fn first_meta_bg(hand: &Hand, at: usize) {
+    let block = hand.volume.geometry().superblock_block().0;
+    hand.block(block, |bytes| {
+        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut bytes[at..]) {
+            raw.s_first_meta_bg.set(10_000);
+            raw.seal();
+        }
+    });
+}
+
+/// Makes groups so small that the inodes of all are more than the volume has. The superblock stands so many bytes into its block.
+fn blocks_per_group(hand: &Hand, at: usize) {
+    let block = hand.volume.geometry().superblock_block().0;
+    hand.block(block, |bytes| {
+        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut bytes[at..]) {
+            raw.s_blocks_per_group.set(264);
+            raw.seal();
+        }
+    });
+}
+
 pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::SuperblockInvalid,
@@ -93,6 +115,19 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |before| before + 1)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 0)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 16)),
+    // Where descriptors begin to lie in their groups, without a backup and with one.
+    on(Code::FirstMetaBgTooLarge, META_BG_SINGLE, |hand| first_meta_bg(hand, 1024)),
+    with(Code::SuperblockInvalid, META_BG, &[Code::FreeBlocksTotalWrong], |hand| {
+        first_meta_bg(hand, 0);
+    }),
+    // Blocks of a group, without a backup and with one.
+    on(Code::BlocksPerGroupWrong, SINGLE, |hand| blocks_per_group(hand, 1024)),
+    with(
+        Code::SuperblockInvalid,
+        EXT4,
+        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| blocks_per_group(hand, 0),
+    ),
     on(Code::SuperblockChecksum, SINGLE, |hand| {
         hand.block(0, |bytes| bytes[1024 + 0x78] ^= 1);
     }),

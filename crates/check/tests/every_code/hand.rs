@@ -131,6 +131,13 @@ pub(crate) const MOVED: Base = Base {
 /// Backups lie at unusual places.
 pub(crate) const SMALL_GROUPS: Base =
     base("small groups", &["-t", "ext4", "-b", "1024", "-I", "256", "-g", "2048"]);
+/// Descriptors lie in their groups, of which there is one, or there are several.
+pub(crate) const META_BG_SINGLE: Base = base(
+    "meta_bg single",
+    &["-t", "ext4", "-b", "4096", "-I", "256", "-O", "meta_bg,^resize_inode"],
+);
+pub(crate) const META_BG: Base =
+    base("meta_bg", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "meta_bg,^resize_inode"]);
 pub(crate) const NO_JOURNAL: Base =
     base("no journal", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^has_journal"]);
 pub(crate) const ORPHAN_FILE: Base =

@@ -43,6 +43,7 @@ const SILENT: &[Code] = &[
     Code::FileTypeMissing,
     Code::LostFoundMissing,
     Code::LostFoundNotDirectory,
+    Code::LostFoundEncrypted,
     Code::NoRoomForLostFound,
     Code::FreeBlocksTotalWrong,
     Code::FreeInodesTotalWrong,
