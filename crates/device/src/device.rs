@@ -66,7 +66,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         let _ = range;
     }
 
-    /// Bytes of `range` that a read would fetch from the medium, for the system's cache does not hold them; `None` where that cannot
+    /// About how many bytes of `range` a read would fetch from the medium, for the system's cache does not hold them; `None` where that cannot
     /// be told, or where [`Device::read_around`] would do nothing.
     fn uncached(&self, range: Range<u64>) -> Option<u64> {
         let _ = range;

@@ -14,8 +14,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::open::direct_alignment;
 use super::raw;
 
-/// Pages that the system is asked about at once: as many bytes on the stack.
-const PAGES_AT_ONCE: usize = 1024;
+/// Of so many pages one is asked about: they come and go in runs, and to ask about each takes as long as to check what is in it.
+const PAGES_A_QUESTION: usize = 32;
 
 /// The file once more, and which of its pages are in memory.
 pub(super) struct Around {
@@ -52,7 +52,7 @@ impl Around {
         Some(Self { file: direct, sector, memory, pages })
     }
 
-    /// Bytes of `range` that are not in memory, in whole pages; `None` where the system does not tell.
+    /// Bytes of `range` that are not in memory, about; `None` where the system does not tell.
     pub(super) fn uncached(&self, range: &Range<u64>) -> Option<u64> {
         self.pages.missing(range)
     }
@@ -94,33 +94,29 @@ impl Pages {
         Ok(Self { start, length, page: rustix::param::page_size() })
     }
 
-    /// Bytes of `range` in pages that are not in memory; `None` past the end, or where the system refuses.
+    /// Bytes of `range` that are not in memory, by some of its pages; `None` past the end, or where the system refuses.
     fn missing(&self, range: &Range<u64>) -> Option<u64> {
         let end = usize::try_from(range.end).ok().filter(|end| *end <= self.length)?;
-        let mut at = usize::try_from(range.start).ok()? / self.page * self.page;
-        let mut missing = 0;
-        let mut states = [0_u8; PAGES_AT_ONCE];
-        while at < end {
-            let count = (end - at).div_ceil(self.page).min(PAGES_AT_ONCE);
-            if !self.ask(at, &mut states[..count]) {
-                return None;
-            }
-            missing += states[..count].iter().filter(|state| *state & 1 == 0).count();
-            at += count * self.page;
+        let start = usize::try_from(range.start).ok()? / self.page * self.page;
+        let (mut asked, mut missing) = (0, 0);
+        for at in (start..end).step_by(PAGES_A_QUESTION * self.page) {
+            asked += 1;
+            missing += u64::from(!self.is_in_memory(at)?);
         }
-        Some((missing * self.page) as u64)
+        Some((range.end - range.start) * missing / asked.max(1))
     }
 
-    /// The states of as many pages as `states` holds, from the byte `at` on, a multiple of the page.
+    /// Whether the page at the byte `at`, a multiple of the page, is in memory.
     #[allow(unsafe_code)]
-    fn ask(&self, at: usize, states: &mut [u8]) -> bool {
-        let length = (states.len() * self.page).min(self.length - at);
-        // SAFETY: mincore(2) writes a byte for each page of the range, `states` has as many, and the range lies in the mapping,
-        // which lives as long as `self`.
+    fn is_in_memory(&self, at: usize) -> Option<bool> {
+        let mut state = 0;
+        let length = self.page.min(self.length - at);
+        // SAFETY: mincore(2) writes a byte for each page of the range, which is one and lies in the mapping, which lives as long as
+        // `self`.
         let answer = unsafe {
-            libc::mincore(with_exposed_provenance_mut(self.start + at), length, states.as_mut_ptr())
+            libc::mincore(with_exposed_provenance_mut(self.start + at), length, &raw mut state)
         };
-        answer == 0
+        (answer == 0).then_some(state & 1 != 0)
     }
 }
 
