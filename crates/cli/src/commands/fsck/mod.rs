@@ -480,10 +480,8 @@ impl Run<'_> {
         }
         // A search for bad blocks by writing reads the medium, not the page cache.
         let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
-        let options = FileOptions::new()
-            .write(access == Access::ReadWrite)
-            .direct(direct)
-            .reads_around(true);
+        let options =
+            FileOptions::new().write(access == Access::ReadWrite).direct(direct).reads_around(true);
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
         let keys = url.keys().map_err(|error| failed(&error))?;
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
