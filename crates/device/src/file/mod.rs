@@ -38,7 +38,7 @@ pub struct FileDevice {
     /// Set while requests go around the page cache.
     direct: Option<DirectFile>,
     /// For reads around the page cache that the others go through.
-    around: Option<Around>,
+    around: Option<Box<Around>>,
     /// Cleared when the file system refuses to punch holes.
     punches: AtomicBool,
 }

@@ -316,7 +316,7 @@ impl OpenOptions {
             read_only: !self.write,
             sector_size,
             direct,
-            around,
+            around: around.map(Box::new),
             punches: AtomicBool::new(punches),
         })
     }
