@@ -31,6 +31,24 @@ fn open(device: Arc<dyn Device>, env: &Env, options: &LiveOptions) -> Volume {
     OpenOptions::default().open_live(device, env, options).unwrap()
 }
 
+/// A volume on a device that will fail.
+struct Faulty {
+    inner: Arc<MemoryDevice>,
+    faulty: Arc<FaultyDevice>,
+    env: Env,
+    volume: Volume,
+}
+
+impl Faulty {
+    fn new() -> Result<Self, String> {
+        let inner = image(16 << 20, &["-t", "ext4", "-b", "1024"])?;
+        let faulty = Arc::new(FaultyDevice::new(inner.clone()));
+        let env = Env::stepped(1);
+        let volume = open(faulty.clone(), &env, &LiveOptions::default());
+        Ok(Self { inner, faulty, env, volume })
+    }
+}
+
 fn create(volume: &Volume, name: &str) -> InodeNo {
     volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
 }
@@ -213,14 +231,10 @@ fn data_of_small_files_are_written_together() {
 
 #[test]
 fn of_files_that_are_written_together_only_those_that_cannot_be_written_are_lost() {
-    let base = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
-        Ok(device) => device,
+    let Faulty { inner, faulty, env, volume } = match Faulty::new() {
+        Ok(opened) => opened,
         Err(why) => skip!("{why}"),
     };
-    let inner: Arc<dyn Device> = base;
-    let faulty = Arc::new(FaultyDevice::new(inner.clone()));
-    let env = Env::stepped(1);
-    let volume = open(faulty.clone(), &env, &LiveOptions::default());
     let files = ["one", "two", "three"].map(|name| create(&volume, name));
     volume.sync().unwrap();
     for file in files {
@@ -354,14 +368,10 @@ fn a_volume_that_runs_full_keeps_what_it_took() {
 
 #[test]
 fn what_cannot_be_written_is_told_once_and_leaves_nothing_promised() {
-    let base = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
-        Ok(device) => device,
+    let Faulty { inner, faulty, env, volume } = match Faulty::new() {
+        Ok(opened) => opened,
         Err(why) => skip!("{why}"),
     };
-    let inner: Arc<dyn Device> = base;
-    let faulty = Arc::new(FaultyDevice::new(inner.clone()));
-    let env = Env::stepped(1);
-    let volume = open(faulty.clone(), &env, &LiveOptions::default());
     let (lost, kept) = (create(&volume, "lost"), create(&volume, "kept"));
     volume.sync().unwrap();
     let free = volume.stat_fs().unwrap().free_blocks;

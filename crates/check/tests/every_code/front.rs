@@ -2,7 +2,7 @@
 
 use extant_check::Code;
 use extant_ondisk::group_desc::GroupFlags;
-use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, InodeNo};
 use zerocopy::FromBytes;
 
@@ -45,36 +45,30 @@ fn lose_journal(hand: &mut Hand) {
     hand.inode(InodeNo::JOURNAL, |record| record[..100].fill(0));
 }
 
-/// Changes the inodes of a group in a superblock of a block of 4 KiB, and seals it.
+/// Changes the primary superblock alone, and seals it.
+fn primary(hand: &Hand, change: impl FnOnce(&mut RawSuperblock)) {
+    let geometry = hand.volume.geometry();
+    let at = SUPERBLOCK_OFFSET as usize % geometry.block_len();
+    hand.block(geometry.superblock_block().0, |bytes| {
+        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut bytes[at..]) {
+            change(raw);
+            raw.seal();
+        }
+    });
+}
+
 fn inodes_per_group(hand: &Hand, change: fn(u32) -> u32) {
-    hand.block(0, |bytes| {
-        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut bytes[1024..]) {
-            raw.s_inodes_per_group.set(change(raw.s_inodes_per_group.get()));
-            raw.seal();
-        }
-    });
+    primary(hand, |raw| raw.s_inodes_per_group.set(change(raw.s_inodes_per_group.get())));
 }
 
-/// Has descriptors begin to lie in their groups behind the last one. The superblock stands so many bytes into its block.
-fn first_meta_bg(hand: &Hand, at: usize) {
-    let block = hand.volume.geometry().superblock_block().0;
-    hand.block(block, |bytes| {
-        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut bytes[at..]) {
-            raw.s_first_meta_bg.set(10_000);
-            raw.seal();
-        }
-    });
+/// Has descriptors begin to lie in their groups behind the last one.
+fn first_meta_bg(hand: &Hand) {
+    primary(hand, |raw| raw.s_first_meta_bg.set(10_000));
 }
 
-/// Makes groups so small that the inodes of all are more than the volume has. The superblock stands so many bytes into its block.
-fn blocks_per_group(hand: &Hand, at: usize) {
-    let block = hand.volume.geometry().superblock_block().0;
-    hand.block(block, |bytes| {
-        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut bytes[at..]) {
-            raw.s_blocks_per_group.set(264);
-            raw.seal();
-        }
-    });
+/// Makes groups so small that the inodes of all are more than the volume has.
+fn blocks_per_group(hand: &Hand) {
+    primary(hand, |raw| raw.s_blocks_per_group.set(264));
 }
 
 pub(crate) const DAMAGES: &[Damage] = &[
@@ -102,31 +96,24 @@ pub(crate) const DAMAGES: &[Damage] = &[
         Code::SuperblockInvalid,
         EXT4,
         &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
-        |hand| {
-            hand.block(1, |bytes| {
-                put32(bytes, 4, 0xfff_ffff);
-                if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(bytes) {
-                    raw.seal();
-                }
-            });
-        },
+        |hand| primary(hand, |raw| raw.s_blocks_count_lo.set(0xfff_ffff)),
     ),
     // Inodes of a group that cannot be, where there is no backup: the count of all tells how many there are.
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |before| before + 1)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 0)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 16)),
     // Where descriptors begin to lie in their groups, without a backup and with one.
-    on(Code::FirstMetaBgTooLarge, META_BG_SINGLE, |hand| first_meta_bg(hand, 1024)),
+    on(Code::FirstMetaBgTooLarge, META_BG_SINGLE, |hand| first_meta_bg(hand)),
     with(Code::SuperblockInvalid, META_BG, &[Code::FreeBlocksTotalWrong], |hand| {
-        first_meta_bg(hand, 0);
+        first_meta_bg(hand);
     }),
     // Blocks of a group, without a backup and with one.
-    on(Code::BlocksPerGroupWrong, SINGLE, |hand| blocks_per_group(hand, 1024)),
+    on(Code::BlocksPerGroupWrong, SINGLE, |hand| blocks_per_group(hand)),
     with(
         Code::SuperblockInvalid,
         EXT4,
         &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
-        |hand| blocks_per_group(hand, 0),
+        |hand| blocks_per_group(hand),
     ),
     on(Code::SuperblockChecksum, SINGLE, |hand| {
         hand.block(0, |bytes| bytes[1024 + 0x78] ^= 1);

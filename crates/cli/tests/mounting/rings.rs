@@ -25,6 +25,7 @@ struct Switched {
 
 impl Switched {
     fn on() -> Result<Self, String> {
+        can_mount()?;
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let before = fs::read_to_string(SWITCH).map_err(|_| "FUSE has no io_uring here")?;
@@ -65,9 +66,6 @@ const WORK: &str = "set -eu
 
 #[test]
 fn requests_that_come_by_rings_are_answered_as_those_that_are_read() {
-    if let Err(why) = can_mount() {
-        skip!("{why}");
-    }
     let switched = match Switched::on() {
         Ok(switched) => switched,
         Err(why) => skip!("{why}"),
@@ -120,9 +118,6 @@ fn data_and_end(file: &fs::File) -> io::Result<(u64, u64)> {
 /// were all slots there taken by those who wait, nobody would go on.
 #[test]
 fn looking_for_holes_does_not_keep_the_kernels_writes_out() {
-    if let Err(why) = can_mount() {
-        skip!("{why}");
-    }
     let switched = match Switched::on() {
         Ok(switched) => switched,
         Err(why) => skip!("{why}"),

@@ -76,6 +76,13 @@ fn counts_in_inodes_agree_where_threads_are_switched_at_few_places() {
     run(PctScheduler::new(3, 500), || threads_count_in_inodes(6));
 }
 
+/// Bytes of a small volume. Locks of a device are shuttle's too, so each schedule makes its own of them.
+fn volume_of(options: &[&str]) -> Result<Vec<u8>, String> {
+    let usual = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
+    let image = TempImage::by_mke2fs(4 << 20, &[&usual[..], options].concat())?;
+    std::fs::read(image.path()).map_err(|error| error.to_string())
+}
+
 fn opened(device: &Arc<dyn Device>) -> Volume {
     let options = LiveOptions::default();
     OpenOptions::default().open_live(device.clone(), &Env::threads(), &options).unwrap()
@@ -151,13 +158,10 @@ fn threads_allocate(base: &[u8], rounds: u8) {
 
 #[test]
 fn blocks_have_one_owner_in_random_schedules() {
-    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-g", "512", "-N", "64"];
-    let image = match TempImage::by_mke2fs(4 << 20, &options) {
-        Ok(image) => image,
+    let base = match volume_of(&["-g", "512"]) {
+        Ok(base) => base,
         Err(why) => skip!("{why}"),
     };
-    // Its locks are shuttle's too, so the device is made inside.
-    let base = std::fs::read(image.path()).unwrap();
     run(RandomScheduler::new(60), move || threads_allocate(&base, 4));
 }
 
@@ -211,12 +215,10 @@ fn threads_change_data_on_their_way(base: &[u8]) {
 
 #[test]
 fn data_on_their_way_are_kept_in_random_schedules() {
-    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
-    let image = match TempImage::by_mke2fs(4 << 20, &options) {
-        Ok(image) => image,
+    let base = match volume_of(&[]) {
+        Ok(base) => base,
         Err(why) => skip!("{why}"),
     };
-    let base = std::fs::read(image.path()).unwrap();
     run(RandomScheduler::new(60), move || threads_change_data_on_their_way(&base));
 }
 
@@ -268,12 +270,10 @@ fn threads_rename_files_on_their_way(base: &[u8]) {
 
 #[test]
 fn files_on_their_way_together_land_in_random_schedules() {
-    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
-    let image = match TempImage::by_mke2fs(4 << 20, &options) {
-        Ok(image) => image,
+    let base = match volume_of(&[]) {
+        Ok(base) => base,
         Err(why) => skip!("{why}"),
     };
-    let base = std::fs::read(image.path()).unwrap();
     run(RandomScheduler::new(60), move || threads_rename_files_on_their_way(&base));
 }
 
@@ -302,11 +302,9 @@ fn threads_delete_on_a_cold_volume(base: &[u8]) {
 
 #[test]
 fn a_group_that_others_change_is_read_whole_where_threads_are_switched_at_few_places() {
-    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
-    let image = match TempImage::by_mke2fs(4 << 20, &options) {
-        Ok(image) => image,
+    let base = match volume_of(&[]) {
+        Ok(base) => base,
         Err(why) => skip!("{why}"),
     };
-    let base = std::fs::read(image.path()).unwrap();
     run(PctScheduler::new(3, 1000), move || threads_delete_on_a_cold_volume(&base));
 }

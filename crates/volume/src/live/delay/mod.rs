@@ -2,8 +2,9 @@
 //!
 //! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for the data, what the map may grow
 //! by at worst, and the owners' quotas. So it is the call that fails for want of space, never the writing later, and what turns out
-//! not to be needed is given back. Data go to the device file by file and in the file's order, each run as one request for space
-//! ([`writeback`]), those of small files together ([`together`]), when somebody waits for them, when they are old, or when they take too much memory ([`memory`]).
+//! not to be needed is given back. Data go to the device when somebody waits for them, when they are old, or when they take too much
+//! memory ([`memory`]): file by file and in the file's order, each run as one request for space ([`writeback`]), and those of small
+//! files together ([`together`]).
 //!
 //! A file's size on the volume grows when the data up to it are written: after power loss a file ends where its data do.
 
