@@ -99,6 +99,33 @@ fn a_name_that_the_link_count_does_not_know_of_stays() {
     assert_eq!(header(&image, &device)["First error inode #"], file.to_string());
 }
 
+#[test]
+fn a_name_of_a_directory_inside_itself_is_told_and_stays() {
+    let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]).unwrap();
+    let path = image.path();
+    for request in ["mkdir dir", "ln dir dir/itself"] {
+        let edited = debugfs.run(["-w", "-R", request, path.to_str().expect("UTF-8")]);
+        assert!(edited.status.success(), "{request}");
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let volume = open(&device, Some(ErrorPolicy::Continue));
+    let dir = volume.lookup(InodeNo::ROOT, b"dir").unwrap().inode;
+    assert_eq!(volume.lookup(dir, b"itself").unwrap().inode, dir);
+    let is_told = |answer: Result<(), Error>| {
+        let Err(Error::Format(extant_ondisk::FormatError::Corrupt { place, .. })) = answer else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(place, Place::Inode(dir));
+    };
+    is_told(volume.unlink(dir, b"itself"));
+    is_told(volume.rmdir(dir, b"itself"));
+    is_told(volume.rename(dir, b"itself", InodeNo::ROOT, b"other", RenameFlags::default()));
+    assert_eq!(volume.lookup(dir, b"itself").unwrap().inode, dir);
+    volume.close().unwrap();
+}
+
 /// The number of the mark in the MMP block, and a way to set it.
 fn mmp_sequence(device: &Arc<dyn Device>) -> (u64, u32) {
     let volume = Volume::open(device.clone()).unwrap();

@@ -189,7 +189,9 @@ impl Volume {
         dir.as_dir()?;
         check_own_name(name)?;
         check_gives_names(dir)?;
-        locate(self, dir, name, BrokenIndex::Report)
+        let located = locate(self, dir, name, BrokenIndex::Report)?;
+        check_is_no_locked_dir(located.found.inode, &[dir.number])?;
+        Ok(located)
     }
 
     fn unlink_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
@@ -241,6 +243,15 @@ impl Volume {
         inode.inode.ctime = edit.now();
         self.drop_file(edit, &child, inode)
     }
+}
+
+/// Nobody locks an inode twice, whatever a broken volume says: a name in a locked directory is of another inode.
+pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Result<(), Error> {
+    if locked.contains(&named) {
+        let flaw = Flaw::Rule("a directory has a name inside itself");
+        return Err(flaw.at(Place::Inode(named)).into());
+    }
+    Ok(())
 }
 
 /// What a name that is taken away was of.

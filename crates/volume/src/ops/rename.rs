@@ -5,8 +5,8 @@
 //! care: their two directories are locked without waiting for one while the other is held.
 
 use super::namespace::{
-    check_gives_names, check_loses_name, check_own_name, check_project, check_takes_names,
-    one_more_subdir, one_subdir_less, touch,
+    check_gives_names, check_is_no_locked_dir, check_loses_name, check_own_name, check_project,
+    check_takes_names, one_more_subdir, one_subdir_less, touch,
 };
 use super::{Creator, credits};
 use crate::edit::{Edit, write_loaded};
@@ -201,12 +201,8 @@ impl Volume {
             }
             None => {}
         }
-        // Nobody is locked twice, whatever a broken volume says.
         for renamed in std::iter::once(&source).chain(&target) {
-            if [from.dir, to.dir].contains(&renamed.found.inode) {
-                let flaw = Flaw::Rule("a directory has a name inside itself");
-                return Err(flaw.at(Place::Inode(renamed.found.inode)).into());
-            }
+            check_is_no_locked_dir(renamed.found.inode, &[from.dir, to.dir])?;
         }
         let whiteout = flags.contains(RenameFlags::WHITEOUT).then_some(by);
         let Some(target) = target else {
