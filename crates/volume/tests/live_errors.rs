@@ -126,6 +126,46 @@ fn a_name_of_a_directory_inside_itself_is_told_and_stays() {
     volume.close().unwrap();
 }
 
+#[test]
+fn a_name_in_a_block_of_two_directories_is_told_when_it_moved_with_the_other() {
+    let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };
+    let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];
+    let image = TempImage::by_mke2fs(16 << 20, &options).unwrap();
+    let path = image.path();
+    let device = || -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()))
+    };
+    let full = device();
+    let volume = open(&full, None);
+    let [one, _] = ["one", "other"].map(|name| {
+        volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT).unwrap().number
+    });
+    let name = |number| format!("{number}{}", "n".repeat(110));
+    for number in 0..8 {
+        volume.create(one, name(number).as_bytes(), 0o644, &Creator::ROOT).unwrap();
+    }
+    let BlockNo(block) = volume.extents(one).unwrap().next().unwrap().unwrap().physical().unwrap();
+    volume.close().unwrap();
+    let mut bytes = vec![0; full.size() as usize];
+    full.read_at(0, &mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    // The block of the only extent that it has.
+    let request = format!("set_inode_field other block[5] {block}");
+    let edited = debugfs.run(["-w", "-R", &request, path.to_str().expect("UTF-8")]);
+    assert!(edited.status.success(), "{request}");
+
+    let device = device();
+    let volume = open(&device, Some(ErrorPolicy::Continue));
+    let [one, other] =
+        [&b"one"[..], b"other"].map(|name| volume.lookup(InodeNo::ROOT, name).unwrap().inode);
+    // The name has no room in the block: what it holds moves to another block of the other directory.
+    let renamed =
+        volume.rename(one, name(3).as_bytes(), other, &[b'x'; 200], RenameFlags::default());
+    assert!(matches!(renamed, Err(Error::Format(_))), "{renamed:?}");
+    assert!(volume.lookup(other, &[b'x'; 200]).is_err());
+    volume.close().unwrap();
+}
+
 /// The number of the mark in the MMP block, and a way to set it.
 fn mmp_sequence(device: &Arc<dyn Device>) -> (u64, u32) {
     let volume = Volume::open(device.clone()).unwrap();

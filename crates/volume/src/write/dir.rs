@@ -225,15 +225,24 @@ pub fn remove_located<E: Edit>(
     let (at, byte) = located.place.ok_or(Error::NotFound)?;
     if dir.is_inline() {
         let removed = inline::remove(edit, dir, at, byte)?;
-        debug_assert!(removed, "the record was found a moment ago");
+        check_is_there(removed, Place::Inode(dir.number))?;
         return Ok(located.found);
     }
     let records = format(edit, dir);
     let place = dir::block_place(edit, dir, at)?;
     let kind = block_kind(edit, dir, at);
     let removed = edit.modify(place, kind, |block| records.remove(block, at, byte))??;
-    debug_assert!(removed, "the record was found a moment ago");
+    check_is_there(removed, Place::DirBlock(dir.number, at))?;
     Ok(located.found)
+}
+
+/// The record that was found at a place is changed there. It is there no more only where the same block was changed as that of
+/// another directory, or as another of this one.
+fn check_is_there(is_there: bool, place: Place) -> Result<(), Error> {
+    if is_there {
+        return Ok(());
+    }
+    Err(Flaw::Rule("the block of a directory was changed as another").at(place).into())
 }
 
 /// Points a name to another file, and says what it stood for.
@@ -254,7 +263,7 @@ pub fn replace<E: Edit>(
     let (located, at, byte) = record_of(edit, dir, name)?;
     if dir.is_inline() {
         let set = inline::replace(edit, dir, at, byte, target)?;
-        debug_assert!(set, "the record was found a moment ago");
+        check_is_there(set, Place::Inode(dir.number))?;
         return Ok(located.found);
     }
     let records = format(edit, dir);
@@ -268,7 +277,7 @@ pub fn replace<E: Edit>(
     let Found { inode, file_type } = target;
     let set =
         edit.modify(place, kind, |block| records.set_inode(block, at, byte, inode, file_type))??;
-    debug_assert!(set, "the record was found a moment ago");
+    check_is_there(set, Place::DirBlock(dir.number, at))?;
     Ok(located.found)
 }
 
