@@ -51,9 +51,14 @@ const WITH_TREE: &str = script!("tar -C \"$dir\" -xf \"$5\"; down; up");
 const UNTAR: &str = script!("tar -C \"$dir\" -xf \"$5\"; down");
 const FIND: &str = script!("find \"$dir\" -ls");
 const RM: &str = script!("rm -rf \"$dir\"/tree; down");
+const WITH_DIRS: &str = script!(
+    "for job in $(seq \"$6\"); do
+        mkdir \"$dir/$job\"; \"$5\" prepare-directory \"$dir/$job\" create $((40000 / $7 / $6))
+    done"
+);
 const CREATE: &str = script!(
     "for job in $(seq \"$6\"); do
-        mkdir \"$dir/$job\"; \"$5\" directory \"$dir/$job\" create $((40000 / $7 / $6)) & jobs=\"${jobs-} $!\"
+        \"$5\" directory \"$dir/$job\" create $((40000 / $7 / $6)) & jobs=\"${jobs-} $!\"
     done
     for job in $jobs; do wait \"$job\"; done; down"
 );
@@ -261,7 +266,7 @@ fn side(setting: &Setting, who: &str, point: &Path, work: Work, extra: &[PathBuf
         Work::Untar => (None, UNTAR),
         Work::Find => (Some(WITH_TREE), FIND),
         Work::Rm => (Some(WITH_TREE), RM),
-        Work::Create(_) => (None, CREATE),
+        Work::Create(_) => (Some(WITH_DIRS), CREATE),
         Work::Write(_) => (None, WRITE),
         Work::Read(_) => (Some(FILL), READ),
     };

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 const PLACES: [(&str, &str); 2] =
     [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
 
+/// Files that count the processes which a full group has cost their lives, in a line `oom_kill` and a number, by version as well.
+const KILLS: [&str; 2] = ["memory.oom_control", "memory.events"];
+
 /// The file with a group's processes.
 const MEMBERS: &str = "cgroup.procs";
 
@@ -41,10 +44,24 @@ impl MemoryLimit {
         Err(format!("memory cannot be limited: {why}"))
     }
 
+    /// Whether the kernel killed a process because the group was full.
+    pub(super) fn has_killed(&self) -> bool {
+        KILLS.iter().any(|file| {
+            let said = fs::read_to_string(self.group.join(file)).unwrap_or_default();
+            kills(&said) > 0
+        })
+    }
+
     /// The file that takes members: a process that writes 0 to it joins.
     pub(super) fn members(&self) -> PathBuf {
         self.group.join(MEMBERS)
     }
+}
+
+/// Processes killed, as one of [`KILLS`] counts them.
+fn kills(said: &str) -> u64 {
+    let mut numbers = said.lines().filter_map(|line| line.strip_prefix("oom_kill "));
+    numbers.next().and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Takes groups away whose run has been killed: their number is no process any more.
@@ -70,5 +87,18 @@ impl Drop for MemoryLimit {
                 _ => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn killed_processes_are_counted_in_both_versions() {
+        assert_eq!(kills("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 2);
+        assert_eq!(kills("low 0\nhigh 0\nmax 31\noom 1\noom_kill 1\noom_group_kill 0\n"), 1);
+        assert_eq!(kills("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"), 0);
+        assert_eq!(kills(""), 0);
     }
 }

@@ -335,6 +335,9 @@ fn one(cell: &Cell, isolation: Isolation, watch: &mut dyn Watch) -> Result<Ended
     }
     let complaint = complaints.join().unwrap_or_default();
     Ok(outcome.unwrap_or_else(|| {
+        if limit.is_some_and(|limit| limit.has_killed()) {
+            return Err("the kernel killed a process of the cell: its memory was full".into());
+        }
         let last = complaint.lines().rev().find(|line| !line.trim().is_empty());
         Err(format!("the cell's process died: {}", last.unwrap_or("it said nothing")))
     }))
