@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::{Failure, machine};
-use run::{Outcome, Side};
+use run::{Latency, Outcome, Side};
 
 /// Measure beside a peer in the same run: interleaved pairs, medians, the ratio
 #[derive(clap::Args)]
@@ -110,7 +110,7 @@ impl Bench {
             rows.push(match measure(case, &setting, self.rounds.max(1)) {
                 Ok(row) => row,
                 Err(why) => {
-                    format!("| `{}` | {} | skipped: {why} | | | | | |", case.name, case.what)
+                    format!("| `{}` | {} | skipped: {why} | | | | | | |", case.name, case.what)
                 }
             });
             println!("{}", rows[rows.len() - 1]);
@@ -120,9 +120,9 @@ impl Bench {
             return Ok(ExitCode::SUCCESS);
         }
         println!(
-            "\n| case | what | ours, s | peer, s | ours / peer | bar | memory | CPU s, ours / peer |"
+            "\n| case | what | ours, s | peer, s | ours / peer | bar | memory | CPU s, ours / peer | p50 and p99, µs, ours / peer |"
         );
-        println!("|---|---|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|---|---|");
         rows.iter().for_each(|row| println!("{row}"));
         Ok(ExitCode::SUCCESS)
     }
@@ -149,6 +149,9 @@ fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Fail
         true => format!("{:.2}", median_cpu(&ours)),
         false => format!("{:.2} / {:.2}", median_cpu(&ours), median_cpu(&theirs)),
     };
+    let latency = [median_latency(&ours), median_latency(&theirs)]
+        .map(|latency| latency.map(|it| format!("{:.0}, {:.0}", it.p50, it.p99)));
+    let latency = latency.into_iter().flatten().collect::<Vec<_>>().join(" / ");
     let ours = median(&ours);
     let (peer, ratio) = match theirs.is_empty() {
         true => (case.peer.to_owned(), String::new()),
@@ -158,7 +161,7 @@ fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Fail
         }
     };
     Ok(format!(
-        "| `{}` | {} ({}) | {ours:.2} | {peer} | {ratio} | {} | {} MiB | {cpu} |",
+        "| `{}` | {} ({}) | {ours:.2} | {peer} | {ratio} | {} | {} MiB | {cpu} | {latency} |",
         case.name,
         case.what,
         pair.input,
@@ -173,6 +176,13 @@ fn median(outcomes: &[Outcome]) -> f64 {
 
 fn median_cpu(outcomes: &[Outcome]) -> f64 {
     median_of(outcomes.iter().map(|outcome| outcome.cpu_seconds).collect())
+}
+
+/// `None` where no side told.
+fn median_latency(outcomes: &[Outcome]) -> Option<Latency> {
+    let told: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.latency).collect();
+    let of = |which: fn(&Latency) -> f64| median_of(told.iter().map(which).collect());
+    (!told.is_empty()).then(|| Latency { p50: of(|it| it.p50), p99: of(|it| it.p99) })
 }
 
 fn median_of(mut seconds: Vec<f64>) -> f64 {
@@ -191,8 +201,12 @@ mod tests {
     #[test]
     fn the_median_of_an_even_count_lies_between_the_middle_two() {
         let outcomes = |seconds: &[f64]| {
-            let outcome =
-                |seconds: &f64| Outcome { seconds: *seconds, peak_bytes: 0, cpu_seconds: 0.0 };
+            let outcome = |seconds: &f64| Outcome {
+                seconds: *seconds,
+                peak_bytes: 0,
+                cpu_seconds: 0.0,
+                latency: None,
+            };
             seconds.iter().map(outcome).collect::<Vec<_>>()
         };
         assert_eq!(median(&outcomes(&[9.0, 1.0, 2.0])), 2.0);

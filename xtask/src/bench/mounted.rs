@@ -62,12 +62,14 @@ const CREATE: &str = script!(
     done
     for job in $jobs; do wait \"$job\"; done; down"
 );
-const WRITE: &str =
-    script!("cd \"$dir\"; fio $5 --size=\"$6\" --name=it --filename=it > /dev/null; cd /; down");
+const WRITE: &str = script!(
+    "cd \"$dir\"; fio $5 --size=\"$6\" --name=it --filename=it --output-format=json; cd /; down"
+);
 const FILL: &str = script!(
     "fio --rw=write --bs=1m --size=\"$6\" --name=it --filename=\"$dir/it\" > /dev/null; down; up"
 );
-const READ: &str = script!("cd \"$dir\"; fio $5 --size=\"$6\" --name=it --filename=it > /dev/null");
+const READ: &str =
+    script!("cd \"$dir\"; fio $5 --size=\"$6\" --name=it --filename=it --output-format=json");
 
 /// Mounted, until the first call on it has its answer.
 const MOUNT: &str = script!(

@@ -19,6 +19,31 @@ pub(crate) struct Outcome {
     pub(crate) peak_bytes: u64,
     /// Seconds that the machine's processors were busy, kernel threads too: the work of a loop device is not its user's.
     pub(crate) cpu_seconds: f64,
+    /// What fio said of its requests, where the last step is fio.
+    pub(crate) latency: Option<Latency>,
+}
+
+/// How long single requests took, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Latency {
+    /// Half of them.
+    pub(crate) p50: f64,
+    /// All but one in a hundred.
+    pub(crate) p99: f64,
+}
+
+impl Latency {
+    /// Of fio's report as JSON: of its fsyncs where it made any, else of its writes or reads.
+    fn of_fio(report: &str) -> Option<Self> {
+        let report: serde_json::Value = serde_json::from_str(report).ok()?;
+        let job = report.get("jobs")?.get(0)?;
+        let times = ["/sync/lat_ns", "/write/clat_ns", "/read/clat_ns"];
+        let mut times = times.iter().filter_map(|at| job.pointer(at)?.get("percentile"));
+        let of = |times: &serde_json::Value, which| Some(times.get(which)?.as_f64()? / 1000.0);
+        times.find_map(|times| {
+            Some(Self { p50: of(times, "50.000000")?, p99: of(times, "99.000000")? })
+        })
+    }
 }
 
 /// Commands that are run in order; their time is added up.
@@ -90,7 +115,8 @@ impl Side {
             true => elapsed(&said).ok_or("the program did not print what it took")?,
             false => started.elapsed().as_secs_f64(),
         };
-        Ok(Outcome { seconds, peak_bytes, cpu_seconds: busy_seconds() - busy })
+        let cpu_seconds = busy_seconds() - busy;
+        Ok(Outcome { seconds, peak_bytes, cpu_seconds, latency: Latency::of_fio(&said) })
     }
 }
 
@@ -159,4 +185,24 @@ fn busy_seconds() -> f64 {
     // user, nice, system, idle, iowait, irq, softirq
     let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|at| ticks.get(*at)).sum();
     busy as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_fios_times_those_of_its_fsyncs_come_first() {
+        let report = |sync: &str| {
+            format!(
+                r#"{{"jobs": [{{"read": {{"clat_ns": {{"N": 0}}}},
+                "write": {{"clat_ns": {{"percentile": {{"50.000000": 8000, "99.000000": 90500}}}}}},
+                "sync": {{"lat_ns": {{{sync}}}}}}}]}}"#
+            )
+        };
+        let synced = report(r#""percentile": {"50.000000": 444000, "99.000000": 2000000}"#);
+        assert_eq!(Latency::of_fio(&synced), Some(Latency { p50: 444.0, p99: 2000.0 }));
+        assert_eq!(Latency::of_fio(&report("")), Some(Latency { p50: 8.0, p99: 90.5 }));
+        assert_eq!(Latency::of_fio("elapsed: 3.1"), None);
+    }
 }
