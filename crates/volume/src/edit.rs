@@ -49,6 +49,8 @@ pub struct FilePart {
     pub at: FileBlock,
     /// Bytes that the file has when its contents are written.
     pub file_size: u64,
+    /// Whether it may go on growing. What does not gets nothing set aside of its own.
+    pub grows: bool,
 }
 
 /// A run of physical blocks: whole clusters.

@@ -218,22 +218,71 @@ fn freed_blocks_are_discarded_after_their_commit_where_that_is_asked_for() {
     }
 }
 
+/// How a file is closed.
+type Close = fn(&Volume, InodeNo);
+
+/// The last one who holds a file lets it go, or only reads it from now on.
+const CLOSES: [Close; 2] = [
+    |volume, file| volume.release(file, 1).unwrap(),
+    |volume, file| volume.closed_by_all(file),
+];
+
+/// Two writes' bytes at a place of a file.
+fn write_two(volume: &Volume, file: InodeNo, at: usize) {
+    let data = vec![1; 2 * WRITE];
+    assert_eq!(volume.write(file, at as u64, &data).unwrap(), data.len());
+}
+
+fn written_and_closed(volume: &Volume, name: &str, close: Close) -> InodeNo {
+    let file = create(volume, name);
+    volume.acquire(file).unwrap();
+    write_two(volume, file, 0);
+    close(volume, file);
+    file
+}
+
 #[test]
-fn a_file_that_is_closed_leaves_the_space_behind_it_to_the_next_one() {
-    if tool("mke2fs").is_none() {
-        skip!("no mke2fs here");
+fn files_that_are_closed_leave_the_space_behind_them_to_the_next_ones() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
     }
-    let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4"]).unwrap();
-    let volume = open_file(&image.path(), &with(AllocatorKind::MultiBlock));
-    let mut ends = Vec::new();
-    for name in ["first", "second"] {
-        let file = create(&volume, name);
+    // Blocks are chosen at each write, or for all files when they are closed.
+    let ways = [false, true].into_iter().flat_map(|delalloc| CLOSES.map(|close| (delalloc, close)));
+    for (delalloc, close) in ways {
+        let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4"]).unwrap();
+        let options = LiveOptions { delalloc: Some(delalloc), ..LiveOptions::default() };
+        let volume = open_file(&image.path(), &options);
+        let close_at = |at| written_and_closed(&volume, &format!("file-{at}"), close);
+        let files: Vec<InodeNo> = (0..8).map(close_at).collect();
+        volume.sync().unwrap();
+        let runs: Vec<Mapping> = files.iter().flat_map(|file| extents(&volume, *file)).collect();
+        assert_eq!(runs.len(), files.len(), "{runs:?}");
+        let end = |run: &Mapping| run.physical().unwrap().0 + run.len;
+        let is_next = |pair: &[Mapping]| end(&pair[0]) == pair[1].physical().unwrap().0;
+        assert!(runs.windows(2).all(is_next), "delalloc {delalloc}: {runs:?}");
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_is_written_again_keeps_the_space_behind_it() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    for close in CLOSES {
+        let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4"]).unwrap();
+        let volume = open_file(&image.path(), &LiveOptions::default());
+        let file = written_and_closed(&volume, "again", close);
         volume.acquire(file).unwrap();
-        volume.write(file, 0, &vec![1; 2 * WRITE]).unwrap();
-        volume.release(file, 1).unwrap();
-        let run = extents(&volume, file)[0];
-        ends.push((run.physical().unwrap().0, run.physical().unwrap().0 + run.len));
+        write_two(&volume, file, 2 * WRITE);
+        volume.sync().unwrap();
+        let other = written_and_closed(&volume, "other", close);
+        volume.sync().unwrap();
+        write_two(&volume, file, 4 * WRITE);
+        volume.sync().unwrap();
+        assert_eq!((extents(&volume, file).len(), extents(&volume, other).len()), (1, 1));
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
     }
-    assert_eq!(ends[0].1, ends[1].0, "{ends:?}");
-    volume.close().unwrap();
 }

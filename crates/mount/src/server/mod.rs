@@ -222,6 +222,15 @@ impl Server {
         let _ = self.with(|volume| Ok(volume.release(inode, count)?));
     }
 
+    /// Nobody has a file open for writing any more.
+    pub(crate) fn closed_by_all(&self, file: InodeNo) {
+        // Of a mount that has ended nothing is left to be told.
+        let _ = self.with(|volume| {
+            volume.closed_by_all(file);
+            Ok(())
+        });
+    }
+
     /// How many files without names are held, whose space comes free when the kernel forgets them: it says so some time after the
     /// last one who used a file has let it go.
     pub(crate) fn nameless_count(&self) -> usize {

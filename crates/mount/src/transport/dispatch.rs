@@ -110,8 +110,9 @@ impl Dispatcher {
             opcode::RELEASE => {
                 let _ending = self.news.ending();
                 let released: abi::ReleaseIn = request.arguments().take()?;
-                if writes(released.flags) {
-                    self.writers.leave(request.inode()?);
+                let file = request.inode()?;
+                if writes(released.flags) && self.writers.leave(file) {
+                    self.server.closed_by_all(file);
                 }
             }
             opcode::CREATE | opcode::TMPFILE => self.create(request, to)?,

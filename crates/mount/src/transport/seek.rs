@@ -32,13 +32,16 @@ impl Writers {
         *self.lock().entry(file.0).or_default() += 1;
     }
 
-    pub(super) fn leave(&self, file: InodeNo) {
+    /// Whether nobody writes the file any more.
+    pub(super) fn leave(&self, file: InodeNo) -> bool {
         let mut writers = self.lock();
-        let Some(count) = writers.get_mut(&file.0) else { return };
+        let Some(count) = writers.get_mut(&file.0) else { return true };
         *count -= 1;
-        if *count == 0 {
+        let is_last = *count == 0;
+        if is_last {
             writers.remove(&file.0);
         }
+        is_last
     }
 
     pub(super) fn has(&self, file: InodeNo) -> bool {
@@ -83,10 +86,10 @@ mod tests {
         let (writers, file) = (Writers::default(), InodeNo(12));
         writers.enter(file);
         writers.enter(file);
-        writers.leave(file);
+        assert!(!writers.leave(file));
         assert!(writers.has(file) && !writers.has(InodeNo(13)));
-        writers.leave(file);
-        writers.leave(file);
+        assert!(writers.leave(file));
+        assert!(writers.leave(file));
         assert!(!writers.has(file));
     }
 }

@@ -120,6 +120,9 @@ impl Allocator {
             }
             return Ok(Some(front));
         }
+        if !part.grows {
+            return self.hunt(source, home, needed, needed);
+        }
         let windows = self.windows.count();
         let beyond = policy::window(part.file_size, cluster_size, free, group_clusters, windows);
         let wanted = needed.saturating_add(beyond).min(group_clusters);

@@ -62,6 +62,8 @@ pub(crate) struct LiveInode {
     may_be_named: AtomicBool,
     /// It was emptied to be written anew; told under its lock.
     is_replaced: AtomicBool,
+    /// Nobody has had it open for writing since it was written last, as far as anybody says so.
+    is_closed: AtomicBool,
     /// The background writer, or somebody who waits for memory, writes its delayed data.
     is_written: AtomicBool,
     flight: Flight,
@@ -201,6 +203,7 @@ impl LiveInode {
             synced: AtomicU64::new(0),
             may_be_named: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             is_written: AtomicBool::new(false),
             flight: Flight::default(),
             lost: Mutex::default(),
@@ -350,6 +353,16 @@ impl LiveInode {
     /// Says so.
     pub(crate) fn set_replaced(&self, is_replaced: bool) {
         self.is_replaced.store(is_replaced, Ordering::Relaxed);
+    }
+
+    /// Whether it will not grow, since whoever wrote it has closed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// The last one who had it open for writing closes it, or somebody writes it.
+    pub(crate) fn set_closed(&self, is_closed: bool) {
+        self.is_closed.store(is_closed, Ordering::Release);
     }
 
     /// Somebody begins to write the delayed data, unless another does.

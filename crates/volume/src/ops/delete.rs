@@ -44,6 +44,7 @@ impl Volume {
         if !file.let_go(count) {
             return Ok(());
         }
+        file.set_closed(true);
         live.allocator.discard_window(inode);
         let load = || inode::load_any(self, inode);
         let locked = match file.write_with(LockAs::File, load) {

@@ -151,7 +151,7 @@ fn grown(
     }
     let end = (at.0 + request.count).saturating_mul(u64::from(geometry.block_size));
     let first = at.0 - at.0 % u64::from(geometry.blocks_per_cluster);
-    Some(FilePart { at: FileBlock(first), file_size: file.size.max(end) })
+    Some(FilePart { at: FileBlock(first), file_size: file.size.max(end), grows: true })
 }
 
 /// Maps a run that was planned, and counts it and what was taken for it.

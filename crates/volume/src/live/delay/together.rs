@@ -80,7 +80,7 @@ impl Volume {
             drop(file);
             return Err(shared);
         }
-        let flight = match self.plan_flight(live, inode, delayed) {
+        let flight = match self.plan_flight(live, &shared, inode, delayed) {
             Ok(flight) => flight,
             Err(error) => {
                 drop(file);

@@ -10,6 +10,7 @@ use super::dirty::Slice;
 use super::memory::Waits;
 use crate::alloc::Budget;
 use crate::cache::BlockCache;
+use crate::edit::{AllocationRequest, FilePart};
 use crate::error::Error;
 use crate::live::Live;
 use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
@@ -92,7 +93,7 @@ impl Volume {
     /// Writes the first delayed data of a file.
     fn write_back_round(&self, live: &Live, shared: &LiveInode, file: &mut InodeWrite<'_>) {
         let (inode, delayed) = file.parts();
-        let outcome = self.plan_flight(live, inode, delayed).and_then(|mut flight| {
+        let outcome = self.plan_flight(live, shared, inode, delayed).and_then(|mut flight| {
             let written = self.submit(flight.take_data());
             self.land(live, inode, delayed, flight, written)
         });
@@ -108,7 +109,7 @@ impl Volume {
     ) -> (InodeWrite<'a>, u64) {
         let (inode, delayed) = file.parts();
         let before = delayed.blocks();
-        let mut flight = match self.plan_flight(live, inode, delayed) {
+        let mut flight = match self.plan_flight(live, shared, inode, delayed) {
             Ok(flight) => flight,
             Err(error) => {
                 let gone = before - delayed.blocks();
@@ -176,13 +177,19 @@ impl Volume {
     pub(super) fn plan_flight(
         &self,
         live: &Live,
+        shared: &LiveInode,
         file: &LoadedInode,
         delayed: &mut Delayed,
     ) -> Result<DataFlight, Error> {
         let mut budget = delayed.data_reserved();
         let mut round = Round::new(self);
-        let planned = self.plan_delayed(live, file, delayed, &mut round, &mut budget);
+        let grows = !shared.is_closed();
+        let planned = self.plan_delayed(live, file, delayed, grows, &mut round, &mut budget);
         let consumed = delayed.data_reserved() - budget;
+        if shared.is_closed() {
+            // Perhaps it was closed just now, and has got more set aside since that was given back.
+            live.allocator.discard_window(file.number);
+        }
         if let Err(error) = planned
             && round.range().is_empty()
         {
@@ -230,6 +237,7 @@ impl Volume {
         live: &Live,
         file: &LoadedInode,
         delayed: &Delayed,
+        grows: bool,
         round: &mut Round,
         budget: &mut u64,
     ) -> Result<(), Error> {
@@ -238,6 +246,8 @@ impl Volume {
             let wanted = run.start..run.end.min(run.start + left);
             left -= wanted.end - wanted.start;
             let is_done = self.plan_blocks(live, file, wanted, round, |request| {
+                let part = request.part.map(|part| FilePart { grows, ..part });
+                let request = AllocationRequest { part, ..request };
                 let clusters = *budget;
                 if clusters == 0 {
                     let budget = Budget::Free { is_privileged: true };

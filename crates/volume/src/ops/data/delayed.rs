@@ -58,6 +58,7 @@ impl Volume {
         bytes: &[u8],
         by: &Creator,
     ) -> Result<Delaying, Error> {
+        shared.set_closed(false);
         let geometry = self.geometry();
         let bits = geometry.block_bits();
         let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));

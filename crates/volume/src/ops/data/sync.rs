@@ -40,6 +40,14 @@ impl Volume {
         inode.take_lost()
     }
 
+    /// Tells that nobody has the file open for writing any more: what was set aside for it to grow into is given back, and its delayed
+    /// data get just the space that they take. The last [`Self::release`] tells so too.
+    pub fn closed_by_all(&self, file: InodeNo) {
+        let Source::Live(live) = &self.source else { return };
+        live.inodes.get(file).set_closed(true);
+        live.allocator.discard_window(file);
+    }
+
     /// As [`Self::fsync`], but for times: where only blocks that the file had were overwritten the journal is not waited for.
     ///
     /// # Errors
