@@ -76,6 +76,7 @@ impl Code {
         !matches!(
             self,
             Self::GroupDescChecksum
+                | Self::GroupUninitWithoutFeature
                 | Self::LastGroupUninit
                 | Self::MapToExtents
                 | Self::SharedBlocks
@@ -95,8 +96,13 @@ impl Code {
                 | Self::HurdFiletype
                 | Self::ChecksumFeaturesBoth
                 | Self::ChecksumSeedNeedless
+                | Self::JournalHasData
+                | Self::RecoveryWithoutJournal
+                | Self::GroupUninitWithoutFeature
                 | Self::ReservedGdtNeedless
                 | Self::ResizeInodeNotInUse
+                | Self::ResizeInodeInvalid
+                | Self::ExtentTreeBeyondLimit
                 | Self::SpecialImmutable
                 | Self::TimeBeyond
                 | Self::FileTypeMissing

@@ -13,6 +13,9 @@ use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BLOCKS};
 use std::collections::BTreeSet;
 
+/// Trees of extents are walked down to here: deeper than readers go, so that what hangs there is kept.
+const MOST_LEVELS: u16 = 32;
+
 /// Targets of fewer bytes lie in the inode.
 pub(crate) const FAST_TARGET: u64 = 60;
 
@@ -178,7 +181,7 @@ impl Check<'_> {
         bytes: &'b [u8],
         depth: Option<u16>,
     ) -> Option<ExtentNode<'b>> {
-        use extant_ondisk::extent::{MAX_DEPTH, RawExtentHeader, capacity};
+        use extant_ondisk::extent::{RawExtentHeader, capacity};
         use zerocopy::FromBytes;
         let (header, _) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
         let found = header.eh_depth.get();
@@ -186,7 +189,7 @@ impl Check<'_> {
             && header.eh_max.get() <= capacity(bytes.len())
             && header.eh_max.get() > 0
             && header.eh_entries.get() <= header.eh_max.get()
-            && depth.map_or(found <= MAX_DEPTH, |depth| found == depth);
+            && depth.map_or(found <= MOST_LEVELS, |depth| found == depth);
         if !fits {
             return None;
         }

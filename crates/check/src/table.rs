@@ -15,6 +15,8 @@ findings! {
     FirstMetaBgTooLarge: 0, Damage, "First_meta_bg is too big ({found}); it should be {expected}.", "Fix", true;
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
+    /// The first revision has no features.
+    FeaturesOfRevisionZero: 0, Damage, "Filesystem has feature flag(s) set, but is a revision 0 filesystem.", "Fix", true;
     /// The format knows no such revision.
     RevisionTooHigh: 0, Damage, "The filesystem revision is {found}, which is too high; it should be {expected}.", "Fix", true;
     /// Clusters are blocks where the feature does not make them larger.
@@ -41,6 +43,8 @@ findings! {
     ReservedBlocksTooMany: 0, Damage, "{found} blocks are reserved: more than half of the volume.", "Fix", true;
     /// Orphans are said to be in a file that the volume does not have.
     OrphanPresentWithoutFile: 0, Safe, "Feature orphan_present is set but filesystem does not have an orphan file.", "Clear", true;
+    /// A file of orphans is named on a volume without that feature.
+    OrphanFileWithoutFeature: 0, Damage, "Superblock names inode {inode} as an orphan file without the feature.", "Clear", true;
     /// A volume without a journal has a file of orphans.
     OrphanFileWithoutJournal: 0, Safe, "Superblock has orphan file (inode {inode}) without journal.", "Clear", true;
     /// The file of orphans cannot be one.
@@ -224,6 +228,8 @@ findings! {
     ExtentZeroLength: 1, Damage, "Inode {inode} has zero length extent (invalid logical block {file_block}, physical block {block}).", "Clear", true;
     /// An index entry says another first block than the node below it.
     ExtentIndexStart: 1, Damage, "Interior extent node level {found} of inode {inode}: Logical start {file_block} does not match logical start {expected} at next level.", "Fix", true;
+    /// An extent tree that is deeper than any file needs.
+    ExtentTreeBeyondLimit: 1, Safe, "Inode {inode} extent tree could be more shallow ({found}; could be <= {expected}).", "Fix", true;
     /// An extent tree that is deeper than its extents need.
     ExtentTreeTooDeep: 1, Note, "Inode {inode} extent tree (at level {found}) could be shorter.", "Optimize", true;
     /// A directory has an unwritten extent.

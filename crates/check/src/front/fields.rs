@@ -109,6 +109,11 @@ impl Front<'_> {
             })?;
         }
         let has_file = compat.contains(CompatFeatures::ORPHAN_FILE);
+        let number = self.volume.raw.s_orphan_file_inum.get();
+        if number != 0 && !has_file {
+            let finding = Finding::new(Code::OrphanFileWithoutFeature).inode(InodeNo(number));
+            self.change(finding, |raw| raw.s_orphan_file_inum.set(0))?;
+        }
         if ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT) && !has_file {
             self.change(Finding::new(Code::OrphanPresentWithoutFile), |raw| {
                 let mut features = raw.features();

@@ -245,8 +245,51 @@ pub(super) fn fitting(
     }))
 }
 
+/// Fields that no reader computes with, and that no maker writes otherwise.
+fn odd_field(raw: &RawSuperblock) -> Option<Flaw> {
+    const DESC_SIZES: std::ops::RangeInclusive<u16> = 32..=1024;
+    let features = raw.features();
+    let (first, size) = (raw.s_first_data_block.get(), raw.s_desc_size.get());
+    // Blocks of 1 KiB leave one to the boot sector.
+    let has_boot_block = raw.s_log_block_size.get() == 0;
+    if !features.ro_compat.contains(RoCompatFeatures::BIGALLOC)
+        && first != u32::from(has_boot_block)
+    {
+        return Some(Flaw::bad_value("s_first_data_block", first));
+    }
+    let is_size = size == 0 || size.is_power_of_two() && DESC_SIZES.contains(&size);
+    (raw.s_rev_level.get() > 0 && !is_size).then(|| Flaw::bad_value("s_desc_size", size))
+}
+
+/// A superblock of revision 0 with features: no code that knows features writes one.
+fn with_revision(raw: &RawSuperblock, block_size: Option<u32>) -> Option<Found> {
+    const OLD_INODE_SIZE: u16 = 128;
+    let words = [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat];
+    if raw.s_rev_level.get() != 0 || words.iter().all(|word| word.get() == 0) {
+        return None;
+    }
+    let mut fixed = *raw;
+    fixed.s_rev_level.set(1);
+    if fixed.s_inode_size.get() == 0 {
+        fixed.s_inode_size.set(OLD_INODE_SIZE);
+    }
+    if fixed.s_first_ino.get() == 0 {
+        fixed.s_first_ino.set(extant_ondisk::InodeNo::FIRST_ORDINARY.0);
+    }
+    fixed.seal();
+    let mut found = primary(&fixed, block_size).ok()?;
+    found.counted.get_or_insert_with(|| Finding::new(Code::FeaturesOfRevisionZero));
+    Some(found)
+}
+
 fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, FormatError> {
     raw.verify(GroupNo(0))?;
+    if let Some(found) = with_revision(raw, block_size) {
+        return Ok(found);
+    }
+    if let Some(flaw) = odd_field(raw) {
+        return Err(flaw.at(Place::Superblock(GroupNo(0))));
+    }
     let mut found = Found {
         raw: *raw,
         geometry: match Geometry::new(raw) {

@@ -68,6 +68,11 @@ impl Check<'_> {
         };
         walk.figures.depth = node.depth();
         walk.figures.rebuild |= self.has_narrow_header(&root, &walk)?;
+        let (found, expected) = (u64::from(node.depth()), self.most_levels());
+        if found > expected {
+            let finding = visit.finding(Code::ExtentTreeBeyondLimit);
+            walk.figures.rebuild |= self.ask(finding.found(found).expected(expected))?;
+        }
         self.walk_node(node, &NodeLimits::ROOT, &mut walk, local)?;
         if walk.is_cut && walk.extents == 0 {
             // Nothing is left of the file.
@@ -98,6 +103,13 @@ impl Check<'_> {
         }
         let finding = Finding::new(Code::ExtentHeaderLimit).inode(walk.owner.inode);
         self.ask(finding.found(u64::from(limit)).expected(u64::from(room)))
+    }
+
+    /// Levels below the root that are enough for 2^32 extents, in nodes that are a power of two full.
+    fn most_levels(&self) -> u64 {
+        let bits = |entries: u16| u64::from(entries.ilog2());
+        let of_root = bits(capacity(extent::ROOT_SIZE));
+        1 + (31 - of_root) / bits(capacity(self.geometry.block_len()))
     }
 
     /// Logical blocks of the largest directory.

@@ -14,6 +14,10 @@ impl Check<'_> {
         let file_type = visit.inode.file_type();
         let is_file =
             matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::Symlink));
+        let mapped = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+        if visit.ino == InodeNo::BAD_BLOCKS && !visit.inode.flags.intersects(mapped) {
+            return Ok(()); // others say nothing of a list
+        }
         if visit.inode.flags.is_empty()
             || visit.inode.flags == InodeFlags::EXTENTS && is_file && self.has_extents()
         {
@@ -38,7 +42,6 @@ impl Check<'_> {
             let finding = visit.finding(Code::EaInodeFlagOnOther);
             self.drop_flags(visit, InodeFlags::EA_INODE, finding)?;
         }
-        let mapped = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
         if file_type.is_some()
             && !is_file
             && visit.inode.flags.intersects(mapped)

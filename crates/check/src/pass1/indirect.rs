@@ -12,6 +12,9 @@ use extant_ondisk::inode::FileType;
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
 use std::collections::BTreeSet;
 
+/// The first slot of `i_block` with an indirect block.
+const FIRST_INDIRECT: usize = 12;
+
 /// So many illegal pointers and more are no map any longer.
 const TOO_MANY: u32 = 12;
 
@@ -145,6 +148,9 @@ impl Check<'_> {
         if walk.is_bad_blocks && levels == 0 && self.is_primary(block) {
             return self.ask(finding(visit, Code::BadBlockPrimary));
         }
+        if walk.is_bad_blocks && levels == 0 && is_own_node(visit, block, walk) {
+            return self.ask(finding(visit, Code::BadBlockIllegal));
+        }
         // A link's target has one block.
         if first > MAX_FILE_BLOCKS || walk.is_symlink && first > 0 {
             return self.ask(finding(visit, Code::FileTooBig));
@@ -264,4 +270,10 @@ impl Check<'_> {
         walk.figures.clusters += last + 1 - first;
         self.blocks.claim(first..last + 1, &self.budget);
     }
+}
+
+/// Whether the list of bad blocks is kept in this block itself.
+fn is_own_node(visit: &Visit<'_>, block: BlockNo, walk: &Walk) -> bool {
+    let is_root_of_some = |slot| indirect::pointer(&visit.inode.i_block, slot) == Some(block);
+    walk.met.contains(&block) || (FIRST_INDIRECT..SLOTS).any(is_root_of_some)
 }

@@ -113,6 +113,13 @@ impl Check<'_> {
             self.write_cleared(ino, record)?;
             return Ok(());
         }
+        if mode == 0 && self.is_spare(ino) {
+            // Nothing but the checksum is judged of what nobody uses.
+            if bad_checksum && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
+                self.store.write_inode(ino, record)?;
+            }
+            return Ok(());
+        }
         let decoded = Inode::decode(record, ino, self.geometry);
         let extra_is_invalid = decoded.is_err();
         let mut fixed_extra = false;
@@ -123,7 +130,8 @@ impl Check<'_> {
                     .get(128..130)
                     .map_or(0, |field| u64::from(u16::from_le_bytes([field[0], field[1]])));
                 let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
-                fixed_extra = self.ask(finding)?;
+                let is_judged = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
+                fixed_extra = is_judged && self.ask(finding)?;
                 // To be judged it needs some size; the record on the volume changes only when that is accepted.
                 self.set_extra_size(record);
                 match Inode::decode(record, ino, self.geometry) {
@@ -228,6 +236,11 @@ impl Check<'_> {
 
     /// A directory, link or file in use: everything that one inode tells. Ends early when it was cleared.
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
+        if self.is_out_of_use(visit.ino) {
+            self.check_special_inode(visit)?;
+            self.note_inode(visit, local);
+            return Ok(());
+        }
         self.check_flags(visit)?;
         if visit.cleared {
             return Ok(());
@@ -289,7 +302,10 @@ impl Check<'_> {
 
     fn check_dtime(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let is_orphan_number = self.is_orphan_number(visit.inode.dtime);
-        if visit.inode.dtime == 0 || visit.inode.links == 0 && !is_orphan_number {
+        // Those that are reserved are nobody's to delete.
+        let is_reserved = visit.ino < self.geometry.first_inode && visit.ino != InodeNo::ROOT;
+        let is_unused = visit.inode.links == 0 && !is_orphan_number;
+        if visit.inode.dtime == 0 || is_unused || is_reserved {
             return Ok(());
         }
         let code = if visit.ino == InodeNo::ROOT {
@@ -395,8 +411,10 @@ impl Check<'_> {
         // Values with inodes of their own are paid for by each inode that refers to them.
         let space = (clusters + xattrs.ea_clusters) * cluster_size;
         let expected = space / self.space_unit(&visit.inode);
-        // mke2fs and e2fsck leave the map's own blocks out of that of the bad blocks, and nobody judges it.
-        let is_judged = visit.ino != InodeNo::BAD_BLOCKS && !figures.is_unsure;
+        // mke2fs and e2fsck leave the map's own blocks out of that of the bad blocks, and nobody judges it; nor that of links
+        // with inline data.
+        let is_judged =
+            visit.ino != InodeNo::BAD_BLOCKS && !figures.is_unsure && !is_inline_link(&visit.inode);
         if visit.inode.blocks != expected && is_judged {
             let finding =
                 visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks).expected(expected);
@@ -435,7 +453,7 @@ impl Check<'_> {
     fn is_quota_exempt(&self, visit: &Visit<'_>) -> bool {
         let ino = visit.ino;
         visit.inode.flags.contains(InodeFlags::EA_INODE)
-            || visit.inode.is_inline() && visit.inode.file_type() == Some(FileType::Symlink)
+            || is_inline_link(&visit.inode)
             || ino < self.geometry.first_inode && ino != InodeNo::ROOT
             || [
                 self.superblock.usr_quota_inode,
@@ -476,4 +494,9 @@ impl Check<'_> {
             Kind::Unknown => {}
         }
     }
+}
+
+/// Whether a link has its target among inline data.
+fn is_inline_link(inode: &Inode) -> bool {
+    inode.is_inline() && inode.file_type() == Some(FileType::Symlink)
 }

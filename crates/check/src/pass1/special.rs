@@ -7,7 +7,7 @@ use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::groups::classic_desc_blocks;
 use extant_ondisk::indirect::{pointer, set_pointer};
-use extant_ondisk::inode::{FileType, Inode, RawInode};
+use extant_ondisk::inode::{FileType, Inode, InodeFlags, RawInode};
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo, RoCompatFeatures};
 use std::ops::Range;
@@ -76,18 +76,30 @@ impl Check<'_> {
             }
             return Ok(visit.cleared);
         }
-        let is_unused = RawInode::ref_from_prefix(visit.record).is_ok_and(|(raw, _)| {
-            visit.inode.mode == 0
-                && raw.i_size_lo.get() == 0
-                && raw.i_size_high.get() == 0
-                && visit.inode.blocks == 0
-        });
-        // Only the boot loader's may be a file.
-        let is_possible = is_unused || ino == BOOT_LOADER && file_type == Some(FileType::Regular);
+        // Only the boot loader's may be something, as e2fsck has it anything but a directory.
+        let is_possible = ino == BOOT_LOADER && file_type != Some(FileType::Directory);
         if !is_possible && self.ask(visit.finding(Code::ReservedInodeMode))? {
             self.zero_inode(visit)?;
         }
-        Ok(visit.cleared)
+        Ok(visit.cleared || file_type != Some(FileType::Regular))
+    }
+
+    /// Whether an inode is reserved for a journal or a quota that the volume does not have: nothing but its content is judged.
+    pub(super) fn is_out_of_use(&self, ino: InodeNo) -> bool {
+        let is_of_journal = ino == InodeNo::JOURNAL && self.superblock.journal_inode != Some(ino);
+        let is_of_quota = [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA].contains(&ino)
+            && self.quota_kind(ino).is_none_or(|kind| self.quota_inode(kind) != Some(ino));
+        is_of_journal || is_of_quota
+    }
+
+    /// Whether nobody uses a reserved inode as long as it has no mode.
+    pub(super) fn is_spare(&self, ino: InodeNo) -> bool {
+        let has_rules =
+            [InodeNo::BAD_BLOCKS, InodeNo::ROOT, InodeNo::JOURNAL, InodeNo::RESIZE].contains(&ino);
+        ino < self.geometry.first_inode
+            && !has_rules
+            && self.quota_kind(ino).is_none()
+            && self.superblock.journal_inode != Some(ino)
     }
 
     /// Empties a reserved inode.
@@ -142,7 +154,8 @@ impl Check<'_> {
             {
                 self.zero_inode(visit)?;
             }
-            return Ok(visit.cleared);
+            // Whatever else a reserved one holds is nobody's.
+            return Ok(visit.cleared || visit.ino < self.geometry.first_inode);
         }
         if visit.inode.file_type() != Some(FileType::Regular)
             && self.ask(visit.finding(Code::QuotaInodeMode))?
@@ -168,10 +181,13 @@ impl Check<'_> {
                 || inode.size > 0
                 || inode.file_acl.0 != 0
                 || inode.i_block.iter().any(|byte| *byte != 0);
+            let is_other = inode.mode != 0 && inode.file_type() != Some(FileType::Regular);
             if has_content && self.ask(visit.finding(Code::ResizeInodeNotInUse))? {
                 self.zero_inode(visit)?;
             } else if has_content {
                 self.claim_resize_blocks(inode)?;
+            } else if is_other && self.ask(visit.finding(Code::ReservedInodeMode))? {
+                self.zero_inode(visit)?;
             }
             return Ok(true);
         }
@@ -263,7 +279,7 @@ impl Check<'_> {
             || !self.geometry.contains(double, 1)
             || inode.file_type() != Some(FileType::Regular)
             || inode.links != 1
-            || !inode.flags.is_empty()
+            || inode.flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
             || inode.file_acl.0 != 0
             || self.blocks.is_system(self.blocks.cluster_of(double))
                 && self.geometry.blocks_per_cluster == 1

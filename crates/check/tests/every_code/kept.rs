@@ -1,12 +1,13 @@
 //! What a repair keeps: the names and contents behind the damage, not only the volume's soundness.
 
+use super::corners::deepen;
 use super::damages::{FREE, Wish, ro_compat};
 use super::hand::{
     Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16,
     put32,
 };
 use extant_check::{Answers, Code, Outcome};
-use extant_ondisk::GroupNo;
+use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 
 /// Every file of the bases, so that what is lost shows.
@@ -336,4 +337,44 @@ fn places_beside_one_that_cannot_be_are_where_makers_put_them() {
         let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
         assert_eq!(after, before, "{words:?}");
     }
+}
+
+/// Nobody reads a tree of so many levels; what hangs in it is a file all the same.
+#[test]
+fn a_file_whose_tree_is_too_deep_keeps_its_blocks() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = PLAIN.make();
+    let before = {
+        let hand = Hand::on(&healthy.path());
+        hand.blocks(hand.find("long"))
+    };
+    for levels in [6, 12] {
+        let image = copied(&healthy.path()).expect("a copy");
+        deepen(&mut Hand::on(&image.path()), "long", levels);
+        assert_eq!(repair(&image).first(), Some(&Code::ExtentTreeBeyondLimit), "{levels} levels");
+        let hand = Hand::on(&image.path());
+        assert_eq!(hand.blocks(hand.find("long")), before, "{levels} levels");
+    }
+}
+
+/// What stands in reserved inodes without a mode is nobody's.
+#[test]
+fn leavings_in_spare_inodes_are_no_damage() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let hand = Hand::on(&image.path());
+    for number in [5, 6, 9, 10].map(InodeNo) {
+        hand.inode(number, |record| {
+            for (at, value) in [(4, 77), (0x14, 0x5000_0000), (0x20, 0x2000), (0x28, 9)] {
+                put32(record, at, value);
+            }
+        });
+    }
+    drop(hand);
+    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    e2fsck_fn(&image.path()).expect("nothing to find");
 }

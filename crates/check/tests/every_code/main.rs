@@ -1,6 +1,7 @@
 //! For every finding of the table an image with that damage: found, repaired, and judged by e2fsck before and after.
 
 mod answers;
+mod corners;
 mod cuts;
 mod damages;
 mod ends;
@@ -38,6 +39,7 @@ const SILENT: &[Code] = &[
     Code::JournalTransactionCorrupt,
     Code::JournalRevokeCorrupt,
     Code::OrphanListIllegal,
+    Code::ExtentTreeBeyondLimit,
     Code::SpecialImmutable,
     Code::TimeBeyond,
     Code::FileTypeMissing,
@@ -107,7 +109,8 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
 
 /// Every damage that is made here.
 fn damages() -> impl Iterator<Item = &'static Damage> {
-    damages::DAMAGES.iter().chain(front::DAMAGES).chain(features::DAMAGES)
+    let common = damages::DAMAGES.iter().chain(front::DAMAGES);
+    common.chain(features::DAMAGES).chain(corners::DAMAGES)
 }
 
 fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
