@@ -7,6 +7,7 @@ mod names;
 mod operate;
 mod outcome;
 pub mod profile;
+mod reference;
 mod run;
 mod turns;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use outcome::{Counts, Group, Measured, Outcome, Times};
 pub use profile::Profile;
+pub use reference::{REFERENCES, Reference};
 pub use run::run;
 pub use turns::run_in_turns;
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 mod read;
+mod show;
 
 #[cfg(test)]
 pub(super) use read::tests::PUBLISHED;

@@ -1,9 +1,9 @@
 //! `extant lab ffsb`: a profile of FFSB on a directory or on a volume in process.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use extant_lab::ffsb::{self, Profile};
+use extant_lab::ffsb::{self, Profile, REFERENCES, Reference};
 use extant_lab::files::{Files, Mounted};
 
 use crate::failure::Failure;
@@ -11,31 +11,45 @@ use crate::session::Session;
 
 /// Run a profile of the Flexible File System Benchmark (FFSB 5 or 6)
 ///
-/// The files are made below the profile's location, which must be a directory; `data` and `meta` in it are removed first.
+/// The files are made below the profile's location, which must be a directory; `data` and `meta` in it are removed first. What is run is
+/// printed as a profile, then what came of it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run on the volume in this image, in this process: the profile's locations are paths inside it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
+    /// A directory instead of the profile's location; the profile has one [filesystem] then
+    #[arg(long, value_name = "DIR")]
+    location: Option<PathBuf>,
     /// Print all counts and times as JSON
     #[arg(long)]
     json: bool,
-    /// The profile; - is standard input
-    #[arg(value_name = "PROFILE")]
-    profile: PathBuf,
+    /// List the profiles of published runs, which are known by name
+    #[arg(long, conflicts_with_all = ["image", "location", "json", "profile"])]
+    list: bool,
+    /// The profile: a file, - for standard input, or one of --list where there is no file of that name
+    #[arg(value_name = "PROFILE", required_unless_present = "list")]
+    profile: Option<PathBuf>,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let named = |what: &dyn std::fmt::Display| Failure::at(&self.profile, what);
-        let text = match self.profile.as_os_str() == "-" {
-            true => std::io::read_to_string(std::io::stdin()),
-            false => std::fs::read_to_string(&self.profile),
-        };
-        let text = text.map_err(|error| named(&error))?;
-        let profile: Profile = text.parse().map_err(|error| named(&error))?;
+        let Some(path) = &self.profile else { return list(session) };
+        let named = |what: &dyn std::fmt::Display| Failure::at(path, what);
+        let text = read(path).map_err(|error| named(&error))?;
+        let mut profile: Profile = text.parse().map_err(|error| named(&error))?;
+        if let Some(location) = &self.location {
+            let [set] = &mut profile.filesystems[..] else {
+                return Err(Failure::usage("--location: the profile has several [filesystem]"));
+            };
+            set.location.clone_from(location);
+        }
         for warning in &profile.warnings {
-            session.remark(format_args!("{}: {warning}", self.profile.display()))?;
+            session.remark(format_args!("{}: {warning}", path.display()))?;
+        }
+        if !self.json {
+            session.out.line(format_args!("{}", profile.to_string().trim_end()))?;
+            session.out.flush()?;
         }
         let outcome = match &self.image {
             None => run(&profile, &Mounted)?,
@@ -57,6 +71,26 @@ impl Args {
             None => Ok(()),
         }
     }
+}
+
+/// A file's text, or that of a profile that is shipped.
+fn read(path: &Path) -> std::io::Result<String> {
+    if path.as_os_str() == "-" {
+        return std::io::read_to_string(std::io::stdin());
+    }
+    match (std::fs::read_to_string(path), path.to_str().and_then(Reference::named)) {
+        (Err(error), Some(reference)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(reference.text.to_owned())
+        }
+        (text, _) => text,
+    }
+}
+
+fn list(session: &mut Session) -> Result<(), Failure> {
+    for Reference { name, about, .. } in REFERENCES {
+        session.out.line(format_args!("{name:<24} {about}"))?;
+    }
+    Ok(())
 }
 
 fn run(profile: &Profile, files: &dyn Files) -> Result<ffsb::Outcome, Failure> {

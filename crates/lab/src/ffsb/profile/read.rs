@@ -194,12 +194,7 @@ impl FromStr for Profile {
 }
 
 fn fill(text: &str) -> Option<Fill> {
-    match text {
-        "zero" => Some(Fill::Zero),
-        "random" => Some(Fill::Random),
-        "pattern" => Some(Fill::Pattern),
-        _ => None,
-    }
+    [Fill::Zero, Fill::Random, Fill::Pattern].into_iter().find(|fill| fill.name() == text)
 }
 
 /// All `[filesystem]` sections. One takes what it does not say from the one that it clones; in the older form, which numbers
@@ -256,7 +251,7 @@ fn file_set(section: &Section, warnings: &mut Vec<String>) -> Result<FileSet, Pr
         location: PathBuf::from(location),
         start: start(section)?,
         dirs: section.number("num_dirs")?.unwrap_or(0),
-        sizes: sizes(section)?,
+        sizes: sizes(section, warnings)?,
         create_block: section.block("create_blocksize")?.unwrap_or(DEFAULT_BLOCK),
         reuse,
         ageing,
@@ -278,7 +273,9 @@ fn start(section: &Section) -> Result<Start, ProfileError> {
     }
 }
 
-fn sizes(section: &Section) -> Result<Sizes, ProfileError> {
+fn sizes(section: &Section, warnings: &mut Vec<String>) -> Result<Sizes, ProfileError> {
+    let min = section.size("min_filesize")?;
+    let max = section.size("max_filesize")?;
     let mut weighted = Vec::new();
     for item in section.list("size_weight") {
         let expected = "a size and a weight";
@@ -291,10 +288,11 @@ fn sizes(section: &Section) -> Result<Sizes, ProfileError> {
             let flaw = Flaw::Needs { needed: "a weight above zero", by: "size_weight" };
             return Err(flaw.at(section.line));
         }
+        section.warn_of(&["min_filesize", "max_filesize"], "beside size_weight", warnings);
         return Ok(Sizes::Weighted(weighted));
     }
-    let min = section.size("min_filesize")?.unwrap_or(0);
-    let max = section.size("max_filesize")?.unwrap_or(min);
+    let min = min.unwrap_or(0);
+    let max = max.unwrap_or(min);
     if max < min {
         return Err(Flaw::Conflict("min_filesize", "a smaller max_filesize").at(section.line));
     }
@@ -303,33 +301,42 @@ fn sizes(section: &Section) -> Result<Sizes, ProfileError> {
 
 fn ageing(section: &Section, warnings: &mut Vec<String>) -> Result<Option<Ageing>, ProfileError> {
     let mut groups = section.children(Kind::ThreadGroup);
-    let group = groups.next();
+    let raw = groups.next();
     if let Some(second) = groups.next() {
         return Err(Flaw::Section("threadgroup".into()).at(second.line));
     }
+    // All of it is read, whether it is used or not.
+    let group = raw.map(|raw| thread_group(raw, &[])).transpose()?;
+    let utilization = section.share("desired_util")?;
+    section.size("age_blocksize")?;
     if !section.flag("agefs")? {
-        if let Some(group) = group {
-            warnings.push(format!("line {}: without agefs the group does nothing", group.line));
+        if let Some(raw) = raw {
+            warn(warnings, raw.line, "without agefs the group does nothing");
         }
+        section.warn_of(&["desired_util", "age_blocksize"], "without agefs", warnings);
         return Ok(None);
     }
     let needs = |needed| Flaw::Needs { needed, by: "agefs" }.at(section.line);
-    let raw = group.ok_or_else(|| needs("a nested [threadgroup]"))?;
-    let group = thread_group(raw, &[])?;
+    let (raw, group) = raw.zip(group).ok_or_else(|| needs("a nested [threadgroup]"))?;
     if group.stats.is_some() {
-        warnings.push(format!("line {}: calls of an ageing group are not timed", raw.line));
+        warn(warnings, raw.line, "calls of an ageing group are not timed");
     }
     let drawn = Operation::ALL.into_iter().zip(group.weights).filter(|(_, weight)| *weight > 0);
     if let Some((operation, _)) = drawn.into_iter().find(|(operation, _)| !operation.ages()) {
         return Err(Flaw::CannotAge(operation.name()).at(raw.line));
     }
-    let utilization = section.share("desired_util")?.ok_or_else(|| needs("desired_util"))?;
-    if section.size("age_blocksize")?.is_some() {
-        let line = section.line;
-        warnings
-            .push(format!("line {line}: age_blocksize has no effect: the first files are empty"));
-    }
+    let utilization = utilization.ok_or_else(|| needs("desired_util"))?;
+    section.warn_of(&["age_blocksize"], "as the first files are empty", warnings);
     Ok(Some(Ageing { group, utilization }))
+}
+
+/// Says once what the profile says in vain.
+fn warn(warnings: &mut Vec<String>, line: usize, what: &str) {
+    let warning = format!("line {line}: {what}");
+    // A section that others follow is read for each of them.
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
 }
 
 fn thread_group(section: &Section, sets: &[FileSet]) -> Result<ThreadGroup, ProfileError> {
@@ -467,6 +474,15 @@ impl Section {
     fn block(&self, key: &str) -> Result<Option<u64>, ProfileError> {
         let block = |text: &str| size(text).filter(|size| (1..=MAX_BLOCK).contains(size));
         self.parsed(key, "a size from 1 to 1g", block)
+    }
+
+    /// Says of those of some keys that are there that they have no effect.
+    fn warn_of(&self, keys: &[&str], why: &str, warnings: &mut Vec<String>) {
+        for key in keys {
+            if let Some((line, _)) = self.text(key) {
+                warn(warnings, line, &format!("{key} has no effect {why}"));
+            }
+        }
     }
 
     fn share(&self, key: &str) -> Result<Option<f64>, ProfileError> {

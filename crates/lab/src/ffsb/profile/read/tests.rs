@@ -10,27 +10,8 @@ fn flaw(text: &str) -> (usize, Flaw) {
 }
 
 /// Document 003's profile, as printed there.
-pub(in crate::ffsb) const PUBLISHED: &str = "\
-num_filesystems=1
-num_threadgroups=1
-directio=0
-time=600
-
-[filesystem0]
-        location=/mnt/test/
-        num_files=0
-        num_dirs=0
-        max_filesize=1073741824
-        min_filesize=1073741824
-[end0]
-
-[threadgroup0]
-        num_threads=128
-        write_size=65536
-        write_blocksize=65536
-        create_weight=1
-[end0]
-";
+pub(in crate::ffsb) const PUBLISHED: &str =
+    include_str!("../../../../profiles/large-file-create.ffsb");
 
 #[test]
 fn the_published_profile_is_read_as_it_stands() {
@@ -126,8 +107,12 @@ seed = 42
 #[test]
 fn every_key_is_read() {
     let profile = read(EVERY_KEY).expect("it is good");
-    let age_block = "age_blocksize has no effect: the first files are empty";
-    assert!(matches!(&profile.warnings[..], [first, _] if first.ends_with(age_block)));
+    let age_block = "age_blocksize has no effect as the first files are empty";
+    assert!(
+        matches!(&profile.warnings[..], [only] if only.ends_with(age_block)),
+        "{:?}",
+        profile.warnings
+    );
     assert_eq!(profile.time, Duration::from_secs(30));
     assert!(profile.direct_io && profile.align_io);
     assert_eq!(profile.callout.as_deref(), Some("sync; echo a  b"));
@@ -155,6 +140,143 @@ fn every_key_is_read() {
     let like_first =
         FileSet { location: first.location.clone(), start: first.start, ..second.clone() };
     assert_eq!(&like_first, first);
+}
+
+/// A profile with a section of each kind; settings are put behind these lines.
+const LEAST: &str = "\
+time=1
+[filesystem]
+location=/a
+[end]
+[threadgroup]
+num_threads=1
+write_blocksize=4k
+create_weight=1
+[stats]
+[end]
+[end]
+";
+const GLOBAL: &str = "time=1\n";
+const FILESYSTEM: &str = "location=/a\n";
+const GROUP: &str = "create_weight=1\n";
+const STATS: &str = "[stats]\n";
+
+/// Every key of the format but those of texts: where it stands, a value that it takes, and one that it does not.
+const KEYS: [(&str, &str, &str, &str); 40] = [
+    (GLOBAL, "time", "600", "10m"),
+    (GLOBAL, "directio", "1", "2"),
+    (GLOBAL, "alignio", "1", "on"),
+    (GLOBAL, "bufferio", "1", "-1"),
+    (GLOBAL, "bufferedio", "1", "yes"),
+    (GLOBAL, "verbose", "0", "01"),
+    (GLOBAL, "num_filesystems", "1", "one"),
+    (GLOBAL, "num_threadgroups", "1", "1.0"),
+    (GLOBAL, "fill", "pattern", "ones"),
+    (GLOBAL, "seed", "18446744073709551615", "18446744073709551616"),
+    (FILESYSTEM, "num_files", "5", "5k"),
+    (FILESYSTEM, "num_dirs", "5", "-5"),
+    (FILESYSTEM, "min_filesize", "0", "1.5k"),
+    (FILESYSTEM, "max_filesize", "4 Kb", "4kib"),
+    (FILESYSTEM, "size_weight", "4k 33", "4k"),
+    (FILESYSTEM, "init_size", "1G", "1t"),
+    (FILESYSTEM, "init_util", "0.5", "50%"),
+    (FILESYSTEM, "create_blocksize", "4096", "0"),
+    (FILESYSTEM, "reuse", "1", "11"),
+    (FILESYSTEM, "agefs", "0", "x"),
+    (FILESYSTEM, "desired_util", ".25", "25"),
+    (FILESYSTEM, "age_blocksize", "64k", "64p"),
+    (GROUP, "num_threads", "128", "1e2"),
+    (GROUP, "bindfs", "0", "1"),
+    (GROUP, "op_delay", "1500", "1s"),
+    (GROUP, "read_size", "5g", "5x"),
+    (GROUP, "read_blocksize", "64K", "2g"),
+    (GROUP, "read_random", "1", "true"),
+    (GROUP, "read_skip", "0", "no"),
+    (GROUP, "read_skipsize", "1m", "1mm"),
+    (GROUP, "write_size", "8gb", "8gg"),
+    (GROUP, "write_blocksize", "1m", ""),
+    (GROUP, "write_random", "1", "9"),
+    (GROUP, "fsync_file", "1", "a"),
+    (GROUP, "meta_weight", "3", "3.5"),
+    (GROUP, "metaop_weight", "3", "4294967296"),
+    (STATS, "enable_stats", "1", "one"),
+    (STATS, "enable_range", "1", "2"),
+    (STATS, "ignore", "lseek", "spin"),
+    (STATS, "msec_range", "0.5 1", "1 0.5"),
+];
+
+/// None is taken without being looked at, and those of the tables are those of the format.
+#[test]
+fn every_key_takes_what_it_should_and_nothing_else() {
+    for (place, key, good, bad) in KEYS {
+        let line = 2 + LEAST[..LEAST.find(place).expect("it is there")].lines().count();
+        let text = |value: &str| LEAST.replacen(place, &format!("{place}{key} = {value}\n"), 1);
+        let found = read(&text(good));
+        assert!(found.is_ok(), "{key} = {good}: {found:?}");
+        let error = read(&text(bad)).expect_err(bad);
+        assert_eq!(error.line, line, "{key} = {bad}: {error}");
+    }
+    let of = |place: &str, texts: &[&'static str]| {
+        let found = KEYS.iter().filter(|(at, ..)| *at == place).map(|(_, key, ..)| *key);
+        let mut all: Vec<&str> = found.chain(texts.iter().copied()).collect();
+        all.sort_unstable();
+        all
+    };
+    let sorted = |keys: &[&'static str]| {
+        let mut all = keys.to_vec();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(of(GLOBAL, &["callout"]), sorted(GLOBAL_KEYS));
+    assert_eq!(of(FILESYSTEM, &["location", "clone"]), sorted(FILESYSTEM_KEYS));
+    assert_eq!(of(STATS, &[]), sorted(STATS_KEYS));
+    let mut group = of(GROUP, &[]);
+    group.retain(|key| *key != "metaop_weight");
+    assert_eq!(group, sorted(GROUP_KEYS));
+    for operation in Operation::ALL {
+        let key = format!("{}_weight", operation.name());
+        let error = read(&LEAST.replacen(GROUP, &format!("{GROUP}{key}=x\n"), 1));
+        assert_eq!(error.expect_err("no number").line, 9, "{key}");
+    }
+}
+
+/// What a profile says in vain is said back, and looked at all the same.
+#[test]
+fn settings_without_effect_are_named() {
+    let with_set = |lines: &str| read(&LEAST.replace(FILESYSTEM, &format!("{FILESYSTEM}{lines}")));
+    let warnings = |lines: &str| with_set(lines).expect(lines).warnings;
+    assert_eq!(
+        warnings("size_weight 4k 1\nmin_filesize=8k\nmax_filesize=1m\n"),
+        [
+            "line 5: min_filesize has no effect beside size_weight",
+            "line 6: max_filesize has no effect beside size_weight"
+        ]
+    );
+    let unused = "[threadgroup]\nnum_threads=1\ndelete_weight=1\n[end]\n";
+    assert_eq!(
+        warnings(&format!("desired_util=0.5\n{unused}")),
+        [
+            "line 5: without agefs the group does nothing",
+            "line 4: desired_util has no effect without agefs"
+        ]
+    );
+    let wrong = unused.replace("delete_weight", "delete_wait");
+    let error = with_set(&wrong).expect_err("no such key");
+    assert_eq!((error.line, error.flaw), (6, Flaw::Key("delete_wait".into())));
+}
+
+/// The configuration that a run begins with says all: it is the same profile.
+#[test]
+fn a_profile_that_is_shown_reads_as_itself() {
+    let random = EVERY_KEY.replace("read_skip = 1", "read_random = 1");
+    let by_size = PUBLISHED.replace("num_files=0", "init_size=3g\ncreate_blocksize=1m");
+    let by_share = PUBLISHED.replace("num_files=0", "init_util=0.125\nreuse=1");
+    for text in [PUBLISHED, EVERY_KEY, LEAST, &random, &by_size, &by_share] {
+        let profile = read(text).expect("it is good");
+        let shown = profile.to_string();
+        let again = read(&shown).unwrap_or_else(|error| panic!("{error} in\n{shown}"));
+        assert_eq!(again, Profile { warnings: Vec::new(), ..profile }, "{shown}");
+    }
 }
 
 #[test]
