@@ -248,6 +248,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::experiment::Experiment;
 
     const SMALL: ArchiveSize = ArchiveSize {
         pool_files: 457,
@@ -307,6 +308,96 @@ mod tests {
         assert!(in_directory.values().any(|count| *count > 1), "several in one directory");
         let few = links.values().filter(|count| **count < 23).count();
         assert!(few > 300, "most have less than the mean: {few}");
+    }
+
+    /// Takes the links' targets, as numbers of the pool's files, in the archive's order.
+    #[derive(Default)]
+    struct Order {
+        pool: BTreeMap<String, u64>,
+        targets: Vec<u64>,
+        /// Tops of the backups, and where the empty files stand between the links.
+        backups: Vec<String>,
+        empties: Vec<usize>,
+    }
+
+    impl Entries for Order {
+        type Error = std::convert::Infallible;
+
+        fn dir(&mut self, path: &str) -> Result<(), Self::Error> {
+            let below = path.strip_prefix("backuppc/pc/desktop").unwrap_or_default();
+            if below.split('/').count() == 2 {
+                self.backups.push(path.to_owned());
+            }
+            Ok(())
+        }
+
+        fn file(&mut self, path: &str, size: u64) -> Result<(), Self::Error> {
+            if path.starts_with(POOL) {
+                self.pool.insert(path.to_owned(), self.pool.len() as u64);
+            } else {
+                assert_eq!(size, 0, "{path}");
+                self.empties.push(self.targets.len());
+            }
+            Ok(())
+        }
+
+        fn link(&mut self, path: &str, target: &str) -> Result<(), Self::Error> {
+            let top = self.backups.last().expect("a link is in a backup");
+            assert!(path.starts_with(&format!("{top}/")), "one tree after another: {path}");
+            self.targets.push(self.pool[target]);
+            Ok(())
+        }
+    }
+
+    /// The pathology of the document: the order of links says nothing about the order of inodes.
+    #[test]
+    fn targets_are_scattered_uniformly_over_the_pool() {
+        let size = ArchiveSize { pool_files: 4560, links: 104_000, empty_files: 843, ..SMALL };
+        let size = ArchiveSize { most_links: 31_999, backups: 12, ..size };
+        let mut order = Order::default();
+        size.hand_over(5, &mut order).expect("nothing is refused");
+        let targets = order.targets;
+        assert_eq!((targets.len(), order.pool.len(), order.backups.len()), (104_000, 4560, 12));
+        // As many links go to each tenth of the pool; the most linked file alone has 3%.
+        let mut tenths = [0_u32; 10];
+        targets.iter().for_each(|target| tenths[(target * 10 / 4560) as usize] += 1);
+        assert!(tenths.iter().all(|links| (7_300..14_500).contains(links)), "{tenths:?}");
+        // From one link to the next it is a third of the pool, as between any two places.
+        let steps: u64 = targets.windows(2).map(|pair| pair[0].abs_diff(pair[1])).sum();
+        let step = steps as f64 / (targets.len() - 1) as f64 / 4560.0;
+        assert!((0.31..0.36).contains(&step), "{step}");
+        // Where a link stands says nothing about its target.
+        let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len() as f64;
+        let places: Vec<f64> = (0..targets.len()).map(|place| place as f64).collect();
+        let values: Vec<f64> = targets.iter().map(|target| *target as f64).collect();
+        let (place, value) = (mean(&places), mean(&values));
+        let product = |a: &[f64], b: &[f64], (x, y): (f64, f64)| {
+            a.iter().zip(b).map(|(a, b)| (a - x) * (b - y)).sum::<f64>()
+        };
+        let both = product(&places, &values, (place, value));
+        let each =
+            product(&places, &places, (place, place)) * product(&values, &values, (value, value));
+        assert!((both / each.sqrt()).abs() < 0.02, "{}", both / each.sqrt());
+        // Empty files stand between the links everywhere.
+        let gaps = order.empties.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(gaps.clone().all(|gap| (120..130).contains(&gap)), "{:?}", gaps.max());
+    }
+
+    /// At the document's own size some files have as many links as BackupPC allows, and no file has more.
+    #[test]
+    fn links_reach_the_limit_of_backuppc() {
+        let work = Experiment::built_in().into_iter().find_map(|one| one.hard_links);
+        let size = ArchiveSize::new(&work.expect("an experiment"), &Settings::default());
+        assert_eq!((size.pool_files, size.links, size.empty_files), (456_000, 10_400_000, 84_300));
+        let mut targets = Targets::new(&size);
+        let mut random = Rng::with_seed(1);
+        for _ in 0..size.links {
+            targets.next(&mut random);
+        }
+        let sum: u64 = targets.used.iter().map(|used| u64::from(*used)).sum();
+        assert_eq!((sum, targets.used.iter().max()), (10_400_000, Some(&31_998)));
+        let few = targets.used.iter().filter(|used| **used < 23).count();
+        assert!(few > 300_000, "most have less than the mean: {few}");
     }
 
     #[test]
