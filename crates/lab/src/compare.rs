@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::results::{Of, Results};
+use crate::sample::WHOLE;
 use crate::stats::{Difference, Summary};
 
 /// A figure of two targets.
@@ -18,6 +19,9 @@ pub struct Compared {
     pub phase: String,
     /// What was measured.
     pub metric: String,
+    /// Where on a curve: per cent of the inodes in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<f64>,
     /// The first's runs.
     pub first: Summary,
     /// The second's runs.
@@ -29,6 +33,14 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// What was done, and where on a curve.
+    pub fn phase_text(&self) -> String {
+        match self.at {
+            Some(at) => format!("{}, {at}% in use", self.phase),
+            None => self.phase.clone(),
+        }
+    }
+
     /// The difference for people: marked with a star where its interval leaves zero out.
     pub fn difference_text(&self) -> String {
         let Some(difference) = &self.difference else { return "–".to_owned() };
@@ -46,26 +58,38 @@ pub fn compared(
     second: (&Results, &str),
     experiment: &str,
 ) -> Vec<Compared> {
-    let of = |(results, target): (&Results, &str), phase: &str, metric: &str| {
-        results.summary(&Of { experiment, target, phase, metric })
-    };
-    let figures = first.0.figures(experiment).into_iter().filter(|(phase, _)| phase != "cell");
-    let one = |(phase, metric): (String, String)| {
-        let (a, b) = (of(first, &phase, &metric)?, of(second, &phase, &metric)?);
+    let one = |phase: &str, metric: &str, at: Option<f64>| {
+        let of = |(results, target): (&Results, &str)| {
+            results.summary_at(&Of { experiment, target, phase, metric }, at)
+        };
+        let (a, b) = (of(first)?, of(second)?);
         let difference = Difference::between(&a, &b);
         Some(Compared {
             experiment: experiment.to_owned(),
             before: first.1.to_owned(),
             after: second.1.to_owned(),
             is_significant: difference.is_some_and(|difference| difference.is_significant()),
-            phase,
-            metric,
+            phase: phase.to_owned(),
+            metric: metric.to_owned(),
+            at,
             first: a,
             second: b,
             difference,
         })
     };
-    figures.filter_map(one).collect()
+    let mut all = Vec::new();
+    let (results, target) = first;
+    for (phase, metric) in results.figures(experiment) {
+        if phase != WHOLE {
+            all.extend(one(&phase, &metric, None));
+        }
+    }
+    for (phase, metric) in results.figures_by_place(experiment) {
+        let of = Of { experiment, target, phase: &phase, metric: &metric };
+        let places = results.by_place(&of).into_iter();
+        all.extend(places.filter_map(|(at, _)| one(&phase, &metric, Some(at))));
+    }
+    all
 }
 
 /// Every target that two directories of results share, compared: two builds.

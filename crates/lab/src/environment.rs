@@ -56,6 +56,21 @@ impl Environment {
             is_root: rustix::process::geteuid().is_root(),
         }
     }
+
+    /// Whether figures of both can stand beside each other: the same kernel on the same processor.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.kernel == other.kernel && self.processor == other.processor
+    }
+}
+
+/// Whether a program is on this machine: in one of PATH's directories, unless it is given with its own.
+pub fn is_there(program: impl AsRef<Path>) -> bool {
+    let program = program.as_ref();
+    if program.components().count() > 1 {
+        return program.is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// Bytes of memory that the machine has.

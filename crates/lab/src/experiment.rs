@@ -320,6 +320,10 @@ impl Experiment {
             }
             Work::SequentialWrite(work) => match work.profile.parse::<Profile>() {
                 Err(error) => wrong(format!("sequential-write.profile: {error}")),
+                // It is where the target is.
+                Ok(profile) if profile.filesystems.len() > 1 => {
+                    wrong("sequential-write.profile: one [filesystem]".to_owned())
+                }
                 Ok(_) => Ok(self),
             },
             Work::CheckTime(work) => {
@@ -395,6 +399,11 @@ mod tests {
             ("volume = \"5T\"", "volume = \"5X\"", "\"5X\": a size is digits"),
             ("[sequential-write]", "[sequential-wrote]", "unknown field `sequential-wrote`"),
             ("create_weight=1", "create_wait=1", "there is no key create_wait here"),
+            (
+                "[threadgroup0]",
+                "[filesystem]\nlocation=/b\n[end]\n[threadgroup0]",
+                "one [filesystem]",
+            ),
         ] {
             assert!(good.contains(from), "{from}");
             let error = Experiment::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();

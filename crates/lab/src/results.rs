@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::experiment::Experiment;
 use crate::run::{Manifest, RunError};
-use crate::sample::{SAMPLES, SKIPPED, Sample, read};
+use crate::sample::{FILES_DONE, SAMPLES, SKIPPED, Sample, WHOLE, read};
 use crate::stats::Summary;
 
 /// What was measured, and with what.
@@ -76,23 +76,45 @@ impl Results {
         first.filter_map(|sample| Some((sample.at?, sample.value))).collect()
     }
 
-    /// Targets of an experiment that could not run, and why.
-    pub fn skipped(&self, experiment: &str) -> Vec<(&str, &str)> {
-        let of = |sample: &&Sample| sample.experiment == experiment && sample.metric == SKIPPED;
-        let why = |sample: &Sample| sample.why.is_some();
-        let skipped = self.samples.iter().filter(of).filter(|sample| why(sample));
-        skipped
-            .map(|sample| (sample.target.as_str(), sample.why.as_deref().unwrap_or("")))
-            .collect()
+    /// Targets of an experiment that could not run, or not all of it, or have not run yet; and why.
+    pub fn skipped(&self, experiment: &Experiment) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> = Vec::new();
+        let of = |sample: &&Sample| sample.experiment == experiment.name;
+        for sample in self.samples.iter().filter(of).filter(|sample| sample.metric == SKIPPED) {
+            let why = sample.why.as_deref().unwrap_or_default();
+            let why = match sample.phase.as_str() {
+                WHOLE => why.to_owned(),
+                phase => format!("{phase}: {why}"),
+            };
+            let one = (sample.target.clone(), why);
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+        for target in self.targets(experiment) {
+            if !self.samples.iter().filter(of).any(|sample| sample.target == target) {
+                all.push((target, "has not run yet: the same command goes on".to_owned()));
+            }
+        }
+        all
     }
 
     /// Phases and metrics of an experiment in the order in which they were first met, without curves.
     pub fn figures(&self, experiment: &str) -> Vec<(String, String)> {
+        self.named(experiment, |sample| sample.at.is_none())
+    }
+
+    /// Those that have places which all runs share: not the seconds at which something was seen.
+    pub fn figures_by_place(&self, experiment: &str) -> Vec<(String, String)> {
+        self.named(experiment, |sample| sample.at.is_some() && sample.metric != FILES_DONE)
+    }
+
+    fn named(&self, experiment: &str, is_meant: fn(&Sample) -> bool) -> Vec<(String, String)> {
         let mut found: Vec<(String, String)> = Vec::new();
         for sample in &self.samples {
             let name = (sample.phase.clone(), sample.metric.clone());
-            let is_single = sample.at.is_none() && sample.why.is_none();
-            if sample.experiment == experiment && is_single && !found.contains(&name) {
+            let is_figure = sample.why.is_none() && is_meant(sample);
+            if sample.experiment == experiment && is_figure && !found.contains(&name) {
                 found.push(name);
             }
         }

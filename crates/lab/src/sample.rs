@@ -14,8 +14,14 @@ pub const SAMPLES: &str = "samples.jsonl";
 pub const CELL_SECONDS: &str = "cell_seconds";
 /// What processors did just before a cell, while the lab did nothing: 100 is one processor.
 pub const OTHER_LOAD: &str = "other_load_percent";
-/// The only sample of a cell that could not run, with its reason.
+/// What could not be done, with its reason: all of a cell, in the phase [`WHOLE`], or a part of one that was done.
 pub const SKIPPED: &str = "skipped";
+/// The phase of what is of a whole cell.
+pub const WHOLE: &str = "cell";
+/// The most memory that a cell with a limit used, page cache and servers included.
+pub const MEMORY_PEAK: &str = "memory_peak_bytes";
+/// How much was done so far, at seconds of a phase: a curve of one run.
+pub const FILES_DONE: &str = "files_done";
 
 /// One figure of one run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -55,7 +61,7 @@ impl Sample {
 /// Unit of a metric, by how its name ends.
 pub fn unit_of(metric: &str) -> &'static str {
     const UNITS: [(&str, &str); 7] = [
-        ("io_bytes", "B"),
+        ("_bytes", "B"),
         ("iops", "1/s"),
         ("_bytes_per_second", "B/s"),
         ("_seconds_per_gigabyte", "s/GB"),
@@ -212,6 +218,7 @@ mod tests {
         assert_eq!(unit_of("stall_seconds_max"), "s");
         assert_eq!(unit_of("cpu_percent"), "%");
         assert_eq!((unit_of("io_bytes"), unit_of("iops")), ("B", "1/s"));
+        assert_eq!(unit_of(MEMORY_PEAK), "B");
         assert_eq!(unit_of("cpu_seconds_per_gigabyte"), "s/GB");
         assert_eq!(unit_of("extents_per_file"), "count");
     }

@@ -134,8 +134,7 @@ impl System {
 }
 
 impl Target {
-    /// Reads targets that are separated by commas or blanks. Options have commas too: a new target begins where a target's name
-    /// stands.
+    /// Reads targets that are separated by commas. Options have commas too: a new target begins where a target's name stands.
     ///
     /// # Errors
     /// Something is no target: it is named.

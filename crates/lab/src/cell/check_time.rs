@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::place::{Live, Place, check, simulated_times};
 use super::recorder::Recorder;
-use super::tool::run as run_tool;
+use super::tool::{needs, run as run_tool};
 use super::{Cell, CellError, Trying};
 use crate::experiment::CheckTime;
 use crate::files::{Access, Intent};
@@ -62,6 +62,10 @@ pub(super) fn run(
             true => check_marks(cell, &place, *percent, recorder)?,
             false => {
                 for (name, mut checker) in place.checkers() {
+                    if let Err(error) = needs(checker.get_program()) {
+                        recorder.skip(name, error);
+                        continue;
+                    }
                     place.drop_caches();
                     let name = format!("{name} use");
                     let (_, seconds) =
@@ -146,14 +150,18 @@ fn on_drive(
                 recorder.record_at(&phase, &format!("pass{pass}_seconds"), seconds, Some(*percent));
             }
         }
-        let is_there = || Command::new(e2fsck.check).arg("-V").output().is_ok();
-        if REAL_STEPS.contains(percent) && is_there() {
-            for which in USES {
-                // By ours on the drive, which keeps zeroed tables as holes: tune2fs would write them out, tens of gigabytes.
-                ours.switch_for(which, place.image().as_os_str())?;
-                place.drop_caches();
-                e2fsck.measure(which, place.file(), *percent, recorder)?;
-            }
+        if !REAL_STEPS.contains(percent) {
+            continue;
+        }
+        if let Err(error) = e2fsck.is_there() {
+            recorder.skip(e2fsck.name, error);
+            continue;
+        }
+        for which in USES {
+            // By ours on the drive, which keeps zeroed tables as holes: tune2fs would write them out, tens of gigabytes.
+            ours.switch_for(which, place.image().as_os_str())?;
+            place.drop_caches();
+            e2fsck.measure(which, place.file(), *percent, recorder)?;
         }
     }
     Ok(())
@@ -184,6 +192,10 @@ fn check_marks(
         },
     ];
     for checker in checkers {
+        if let Err(error) = checker.is_there() {
+            recorder.skip(checker.name, error);
+            continue;
+        }
         for which in USES {
             checker.switch_for(which, place.image().as_os_str())?;
             place.drop_caches();
@@ -212,6 +224,10 @@ struct Checker<'c> {
 }
 
 impl Checker<'_> {
+    fn is_there(&self) -> Result<(), CellError> {
+        needs(self.check).and_then(|()| needs(self.tune))
+    }
+
     /// Switches the feature as a use needs it.
     fn switch_for(&self, which: &str, image: &OsStr) -> Result<(), CellError> {
         let feature = match which {

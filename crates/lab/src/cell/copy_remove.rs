@@ -63,14 +63,14 @@ pub(super) fn run(
     place.format(room.max(LEAST_VOLUME).next_multiple_of(1 << 20))?;
 
     let live = place.mount()?;
-    recorder.follow(&live.clock);
+    recorder.follow(&live);
     recorder.timed("cp", || tree.copy(&live))?;
     recorder.record("cp", "files", tree.entries.len() as f64);
     recorder.record("cp", "io_bytes", tree.bytes as f64);
     recorder.timed("umount after cp", || live.close())?;
 
     let live = place.mount()?;
-    recorder.follow(&live.clock);
+    recorder.follow(&live);
     let root = live.root.join(DIR);
     let (_, seconds) = recorder.timed("rm", || live.files.remove_tree(&root).trying("rm"))?;
     recorder.record("rm", "remove_seconds", seconds);

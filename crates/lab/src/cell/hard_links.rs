@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::cpu::Cpu;
 use crate::experiment::HardLinks;
 use crate::files::{Access, Files, Intent};
+use crate::sample::FILES_DONE;
 
 /// Bytes between the archive's writer and us.
 const PIPE: usize = 1 << 20;
@@ -48,7 +49,7 @@ pub(super) fn run(
         recorder.timed("archive alone", || archive_alone(&size, cell.settings.seed))?;
     }
     let live = place.mount()?;
-    recorder.follow(&live.clock);
+    recorder.follow(&live);
     let mut extraction = Extraction::new(&size, &live, recorder);
     match cell.target.system.drive() {
         Some(_) => size.hand_over(cell.settings.seed, &mut extraction)?,
@@ -109,7 +110,7 @@ impl Progress {
     fn tell(mut self, phase: &str, recorder: &mut Recorder<'_>) {
         self.curve.push((self.clock.since(self.start), self.done));
         for (at, done) in self.curve {
-            recorder.record_at(phase, "files_done", done as f64, Some(at));
+            recorder.record_at(phase, FILES_DONE, done as f64, Some(at));
         }
         self.calls.sort_by(f32::total_cmp);
         let Some(last) = self.calls.len().checked_sub(1) else { return };

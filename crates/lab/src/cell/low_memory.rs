@@ -37,7 +37,7 @@ pub(super) fn run(
     for (name, row) in rows {
         let (files, size) = of(row);
         let live = place.mount()?;
-        recorder.follow(&live.clock);
+        recorder.follow(&live);
         let write = format!("write {name}");
         let made = recorder.timed(&write, || make(&live, work, files, size));
         let (_, seconds) = made?;

@@ -23,7 +23,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Settings, Work};
-use crate::sample::Sample;
+use crate::sample::{Sample, unit_of};
 use crate::target::Target;
 pub(crate) use place::work_dir;
 use recorder::Recorder;
@@ -116,6 +116,21 @@ pub fn serve() -> io::Result<()> {
 }
 
 impl Cell {
+    /// A figure of it.
+    pub(crate) fn sample(&self, phase: &str, metric: &str, value: f64) -> Sample {
+        Sample {
+            experiment: self.experiment.name.clone(),
+            target: self.target.to_string(),
+            run: self.run,
+            phase: phase.to_owned(),
+            metric: metric.to_owned(),
+            value,
+            unit: unit_of(metric).to_owned(),
+            at: None,
+            why: None,
+        }
+    }
+
     /// Bytes of memory that it is limited to.
     pub fn memory(&self) -> Option<u64> {
         self.settings.memory.or(self.experiment.memory.map(|bytes| bytes.0))

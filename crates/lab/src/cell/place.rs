@@ -23,6 +23,8 @@ use crate::target::System;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(2);
+/// Names that a command is given.
+const AT_ONCE: usize = 1000;
 
 /// A target's volume.
 pub(super) struct Place<'c> {
@@ -45,6 +47,8 @@ pub(super) struct Live {
     pub(super) root: PathBuf,
     /// What it is measured by.
     pub(super) clock: Clock,
+    /// Why what is read and written is cached once more, in the page cache of the image's file, where that can be helped.
+    pub(super) cached: Option<String>,
     end: End,
 }
 
@@ -165,6 +169,7 @@ impl<'c> Place<'c> {
     /// Mounts it, or opens it in this process.
     pub(super) fn mount(&self) -> Result<Live, CellError> {
         let options = self.cell.target.mount.as_str();
+        let mut cached = None;
         let end = match self.system() {
             System::Engine | System::Model(_) => {
                 let (fs, world) = engine::open(&self.image, options, self.memory())?;
@@ -173,13 +178,13 @@ impl<'c> Place<'c> {
                     None => Box::new(fs.clone()),
                 };
                 let (root, clock) = ("/".into(), Clock::of(world));
-                return Ok(Live { files, root, clock, end: End::Engine(fs) });
+                return Ok(Live { files, root, clock, cached, end: End::Engine(fs) });
             }
             System::Dir(path) => {
                 let root = work_dir(path);
                 fs::create_dir_all(&root).trying(root.display())?;
                 let (files, clock) = (Box::new(Mounted), Clock::default());
-                return Ok(Live { files, root, clock, end: End::Nothing });
+                return Ok(Live { files, root, clock, cached, end: End::Nothing });
             }
             _ if !self.cell.isolated => {
                 return Err(CellError::new(
@@ -190,7 +195,7 @@ impl<'c> Place<'c> {
                 let pool = Pool::import(&self.image, &self.point, options)?;
                 let root = self.point.clone();
                 let (files, clock) = (Box::new(Mounted), Clock::default());
-                return Ok(Live { files, root, clock, end: End::Pool(pool) });
+                return Ok(Live { files, root, clock, cached, end: End::Pool(pool) });
             }
             System::Extant => {
                 let options = match options.split(',').any(|option| option.starts_with("memory=")) {
@@ -213,14 +218,14 @@ impl<'c> Place<'c> {
                 run("mount", words.into_iter().chain(places))?;
                 let guard = MountGuard::new(&self.point, None, None);
                 if looped.is_some() {
-                    self.go_around_the_page_cache();
+                    cached = self.go_around_the_page_cache().err().map(|error| error.0);
                 }
                 guard
             }
             System::Fuse2fs => self.serve_by_fuse2fs(options)?,
         };
         let (files, clock) = (Box::new(Mounted), Clock::default());
-        Ok(Live { files, root: self.point.clone(), clock, end: End::Mount(end) })
+        Ok(Live { files, root: self.point.clone(), clock, cached, end: End::Mount(end) })
     }
 
     /// What our own engine may use of the memory: half, where it is limited, as it is not alone in there; else a quarter of the
@@ -236,13 +241,13 @@ impl<'c> Place<'c> {
 
     /// The loop device's own requests go past the page cache then, as the engine's do: what is cached is cached once. Where the
     /// image's file system cannot do that, it stays as it is.
-    fn go_around_the_page_cache(&self) {
+    fn go_around_the_page_cache(&self) -> Result<(), CellError> {
         let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let point = self.point.to_string_lossy();
         let line = table.lines().find(|line| line.split(' ').nth(1) == Some(&point));
-        if let Some(device) = line.and_then(|line| line.split(' ').next()) {
-            let _ = run("losetup", ["--direct-io=on", device]);
-        }
+        let device = line.and_then(|line| line.split(' ').next());
+        let device = device.ok_or_else(|| CellError::new("the loop device is not found"))?;
+        run("losetup", ["--direct-io=on", device]).map(drop)
     }
 
     /// In the foreground: only its end says that everything is written.
@@ -362,10 +367,12 @@ pub(super) fn mean_extents(
     words: &[&str],
     files: impl Iterator<Item = String>,
 ) -> Result<f64, CellError> {
-    let mut all: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    all.extend(files);
-    let text = run(program, all)?;
-    let counts: Vec<f64> = text.lines().filter_map(extents_in).collect();
+    let files: Vec<String> = files.collect();
+    let mut counts: Vec<f64> = Vec::new();
+    for some in files.chunks(AT_ONCE) {
+        let all = words.iter().copied().chain(some.iter().map(String::as_str));
+        counts.extend(run(program, all)?.lines().filter_map(extents_in));
+    }
     match counts.is_empty() {
         true => Err(CellError::new("no extents were counted")),
         false => Ok(counts.iter().sum::<f64>() / counts.len() as f64),

@@ -1,9 +1,12 @@
 //! What is measured while a cell works.
 
+use std::fmt::Display;
+
+use super::place::Live;
 use super::{Cell, CellError, Message};
 use crate::clock::Clock;
 use crate::cpu::Cpu;
-use crate::sample::{Sample, unit_of};
+use crate::sample::{SKIPPED, Sample};
 
 /// Hands samples on as they come.
 pub(super) struct Recorder<'c> {
@@ -17,9 +20,12 @@ impl<'c> Recorder<'c> {
         Self { cell, say, clock: Clock::default() }
     }
 
-    /// Measures by this clock from now on: that of the volume in use.
-    pub(super) fn follow(&mut self, clock: &Clock) {
-        self.clock = clock.clone();
+    /// Measures by the clock of the volume in use from now on.
+    pub(super) fn follow(&mut self, live: &Live) {
+        self.clock = live.clock.clone();
+        if let Some(why) = &live.cached {
+            self.skip("mount", why);
+        }
     }
 
     /// What is measured by.
@@ -39,17 +45,17 @@ impl<'c> Recorder<'c> {
 
     /// A figure at a place of a curve.
     pub(super) fn record_at(&mut self, phase: &str, metric: &str, value: f64, at: Option<f64>) {
-        (self.say)(Message::Sample(Sample {
-            experiment: self.cell.experiment.name.clone(),
-            target: self.cell.target.to_string(),
-            run: self.cell.run,
-            phase: phase.to_owned(),
-            metric: metric.to_owned(),
-            value,
-            unit: unit_of(metric).to_owned(),
-            at,
-            why: None,
-        }));
+        // A rate of something that took no time is none.
+        if value.is_finite() {
+            let sample = self.cell.sample(phase, metric, value);
+            (self.say)(Message::Sample(Sample { at, ..sample }));
+        }
+    }
+
+    /// What could not be done of a cell that goes on, and why.
+    pub(super) fn skip(&mut self, phase: &str, why: impl Display) {
+        let sample = self.cell.sample(phase, SKIPPED, 1.0);
+        (self.say)(Message::Sample(Sample { why: Some(why.to_string()), ..sample }));
     }
 
     /// Does something and records how long it took and what processors did meanwhile. The seconds are returned too.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::place::{Live, Place, check, mean_extents, simulated_times};
 use super::recorder::Recorder;
+use super::tool::needs;
 use super::{Cell, CellError, Trying};
 use crate::clock::Clock;
 use crate::experiment::{SequentialWrite, Settings};
@@ -29,7 +30,7 @@ pub(super) fn run(
     place.format(volume_size(work, settings))?;
 
     let live = place.mount()?;
-    recorder.follow(&live.clock);
+    recorder.follow(&live);
     let names = write(&live, &profile(work, settings)?, recorder)?;
     recorder.timed("umount", || live.close())?;
 
@@ -37,6 +38,10 @@ pub(super) fn run(
     let paths: Vec<PathBuf> = names.iter().map(inside).collect();
     let mut extents = place.extents_unmounted(&paths).transpose()?;
     for (name, mut checker) in place.checkers() {
+        if let Err(error) = needs(checker.get_program()) {
+            recorder.skip(name, error);
+            continue;
+        }
         place.drop_caches();
         if cell.target.system.drive().is_some() {
             recorder.announce(name);
@@ -50,11 +55,15 @@ pub(super) fn run(
 
     place.drop_caches();
     let live = place.mount()?;
-    recorder.follow(&live.clock);
+    recorder.follow(&live);
     if extents.is_none() {
         let named = names.iter().map(|name| live.root.join(DATA).join(name));
         let named = named.map(|path| path.to_string_lossy().into_owned());
-        extents = Some(mean_extents(Path::new("filefrag"), &[], named)?);
+        // Not every file system tells of them.
+        match mean_extents(Path::new("filefrag"), &[], named) {
+            Ok(mean) => extents = Some(mean),
+            Err(error) => recorder.skip("extents", error),
+        }
     }
     if let Some(extents) = extents {
         recorder.record("write", "extents_per_file", extents);
@@ -66,7 +75,8 @@ pub(super) fn run(
     });
     let (_, seconds) = removed?;
     recorder.record("rm", "remove_seconds", seconds);
-    live.close()
+    recorder.timed("umount after rm", || live.close())?;
+    Ok(())
 }
 
 /// Runs the profile; the names of the files that it made.
@@ -101,9 +111,15 @@ fn write(
     if let Some(busy) = measured.cpu.machine_seconds {
         recorder.record("write", "cpu_seconds_per_gigabyte", busy * 1e9 / (bytes as f64).max(1.0));
     }
-    let found = live.files.list(&live.root.join(DATA)).trying("list")?;
-    let names = found.into_iter().filter(|(_, is_dir)| !is_dir).map(|(name, _)| name);
-    Ok(names.collect())
+    let data = live.root.join(DATA);
+    let list = |dir: &Path| live.files.list(dir).trying("list");
+    let (dirs, names): (Vec<_>, Vec<_>) = list(&data)?.into_iter().partition(|it| it.1);
+    let mut names: Vec<PathBuf> = names.into_iter().map(|(name, _)| name).collect();
+    // There are directories at the top only.
+    for (dir, _) in dirs {
+        names.extend(list(&data.join(&dir))?.into_iter().map(|(name, _)| dir.join(name)));
+    }
+    Ok(names)
 }
 
 /// The profile as it is run here. Its time shrinks with the bytes that it is meant to write, unless another is given.

@@ -1,9 +1,11 @@
 //! Commands of this machine.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use super::CellError;
+use crate::environment::is_there;
 
 /// Runs a command that must succeed; what it printed.
 pub(super) fn run<S: AsRef<OsStr>>(
@@ -15,6 +17,14 @@ pub(super) fn run<S: AsRef<OsStr>>(
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(complaint(&command, &output)),
+    }
+}
+
+/// Refuses a program that is not on this machine.
+pub(super) fn needs(program: impl AsRef<Path>) -> Result<(), CellError> {
+    match is_there(&program) {
+        true => Ok(()),
+        false => Err(CellError(format!("{} is not on this machine", program.as_ref().display()))),
     }
 }
 

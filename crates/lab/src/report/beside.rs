@@ -1,7 +1,7 @@
 //! The documents' tables once more, with our figures beside theirs, cell by cell.
 
 use super::own::{STATISTICS, difference_text, scaled};
-use super::table::{Across, Column, PUBLISHED, Series, Table, with_interval};
+use super::table::{Across, Column, PUBLISHED, Series, Table, number, with_interval};
 use crate::experiment::Experiment;
 use crate::results::{Of, Results};
 use crate::stats::{Difference, Summary};
@@ -99,16 +99,24 @@ impl Measured<'_> {
     }
 
     /// A row of one target.
-    fn along(&self, series: &Series, number: usize) -> Vec<Option<String>> {
-        let wanted = series.targets.get(number).or(series.targets.first());
+    fn along(&self, series: &Series, place: usize) -> Vec<Option<String>> {
+        let wanted = series.targets.get(place).or(series.targets.first());
         let target = wanted.and_then(|wanted| self.name_of(wanted));
-        let at = series.at.get(number).copied();
+        let at = series.at.get(place).copied();
         let cell = |(phases, metric, unit): &(Vec<String>, String, f64)| {
-            let of = |phase: &String| {
+            let of = |phase: &str, metric: &str| {
                 let of = Of { experiment: &self.experiment.name, target: target?, phase, metric };
-                self.results.summary_at(&of, at)
+                self.results.summary_at(&of, at).map(|summary| scaled(&summary, *unit))
             };
-            phases.iter().find_map(of).map(|summary| with_interval(&scaled(&summary, *unit)))
+            let shown = |phase: &String| {
+                let figure = with_interval(&of(phase, metric)?);
+                let behind = series.behind.as_ref().and_then(|metric| of(phase, metric));
+                Some(match behind {
+                    Some(behind) => format!("{figure} ({})", number(behind.mean)),
+                    None => figure,
+                })
+            };
+            phases.iter().find_map(shown)
         };
         series.figures.iter().map(cell).collect()
     }
@@ -219,8 +227,10 @@ mod tests {
                 },
                 command: Vec::new(),
                 version: String::new(),
+                build: None,
                 started: 0,
                 overhead_seconds: 0.0,
+                call_overhead_seconds: 0.0,
                 guest: None,
             },
             samples: figures.iter().enumerate().map(sample).collect(),
@@ -271,10 +281,16 @@ mod tests {
     #[test]
     fn the_engine_on_a_drive_has_columns_of_its_own() {
         let target = "engine@hdd7200:data=writeback,nodelalloc,nomballoc:-t ext3";
-        let figures = [(target, "write large files", "elapsed_seconds", 5.0)];
+        let figures = [
+            (target, "write large files", "elapsed_seconds", 5.0),
+            (target, "delete large files", "elapsed_seconds", 2.0),
+            (target, "delete large files", "system_seconds", 0.5),
+        ];
         let found = table(&results("low-memory", target, &figures));
         let title = "write large files: engine@hdd7200";
         assert_eq!(cell(&found, "data=writeback", title), "5.00");
+        let of_kernel = "delete large files: engine@hdd7200";
+        assert_eq!(cell(&found, "data=writeback", of_kernel), "2.00 (0.5000)");
         assert_eq!(cell(&found, "data=ordered", title), "–");
         // One without options of its own takes what was measured with some.
         let mut found = results(

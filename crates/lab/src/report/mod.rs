@@ -14,9 +14,11 @@ use askama::Template;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Settings};
 use crate::results::Results;
 use crate::run::{Manifest, RunError};
+use crate::sample::OTHER_LOAD;
+use crate::stats::Summary;
 use figures::Figure;
 pub use summary::summary;
 use table::{Table, published};
@@ -33,9 +35,16 @@ pub const FIGURES: &str = "figures";
 #[template(path = "report.html")]
 struct Page<'r> {
     manifest: &'r Manifest,
+    /// To be given to a shell.
     command: String,
+    /// When the run began.
+    began: String,
     overhead: String,
+    call_overhead: Option<String>,
     memory: u64,
+    /// What the command line changed beside the scale.
+    changes: String,
+    other_load: Option<String>,
     /// Whether something was measured on a simulated drive.
     is_simulated: bool,
     sections: Vec<Section<'r>>,
@@ -45,7 +54,7 @@ struct Page<'r> {
 struct Section<'r> {
     experiment: &'r Experiment,
     work: String,
-    skipped: Vec<(&'r str, &'r str)>,
+    skipped: Vec<(String, String)>,
     tables: Vec<Table>,
     pictures: Vec<Picture>,
 }
@@ -80,14 +89,19 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
         sections.push(Section {
             experiment,
             work: toml::to_string(experiment).unwrap_or_default(),
-            skipped: results.skipped(&experiment.name),
+            skipped: results.skipped(experiment),
             tables,
             pictures: drawn?,
         });
     }
+    let call_overhead = results.manifest.call_overhead_seconds;
     let page = Page {
-        command: results.manifest.command.join(" "),
+        command: shell_line(&results.manifest.command),
+        began: utc(results.manifest.started),
         overhead: format!("{:.0}", results.manifest.overhead_seconds * 1e6),
+        call_overhead: (call_overhead > 0.0).then(|| format!("{:.0}", call_overhead * 1e9)),
+        changes: changes(&results.manifest.settings),
+        other_load: other_load(&results),
         memory: results.manifest.environment.memory >> 20,
         is_simulated: results.samples.iter().any(|sample| sample.target.starts_with("engine@")),
         manifest: &results.manifest,
@@ -99,6 +113,71 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
     let csv = dir.join(CSV);
     fs::write(&csv, as_csv(&results)).map_err(failed(&csv))?;
     Ok(path)
+}
+
+/// A command as it is typed: words with anything but plain letters are quoted.
+fn shell_line(words: &[String]) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "@%+=:,./_-".contains(letter);
+    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// What was changed beside sizes, counts and seed.
+fn changes(settings: &Settings) -> String {
+    let mut all = String::new();
+    if let Some(runs) = settings.runs {
+        all.push_str(&format!("; {runs} runs"));
+    }
+    if let Some(seconds) = settings.time {
+        all.push_str(&format!("; {seconds} s of what is timed"));
+    }
+    if let Some(bytes) = settings.memory {
+        all.push_str(&format!("; {} MiB of memory", bytes >> 20));
+    }
+    if let Some(device) = &settings.device {
+        all.push_str(&format!("; on {}", device.display()));
+    }
+    all
+}
+
+/// What processors did before cells: on an idle machine nothing.
+fn other_load(results: &Results) -> Option<String> {
+    let loads = results.samples.iter().filter(|sample| sample.metric == OTHER_LOAD);
+    let load = Summary::of(&loads.map(|sample| sample.value).collect::<Vec<_>>())?;
+    Some(format!("{:.0}% before a cell on average, {:.0}% at most", load.mean, load.max))
+}
+
+/// Seconds since 1970 as a date and a time of day.
+fn utc(seconds: u64) -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    // The end of 9999: years have four digits.
+    const LAST: u64 = 253_402_300_799;
+    let seconds = seconds.min(LAST);
+    let (mut day, rest) = (seconds / DAY, seconds % DAY);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    loop {
+        let days = if is_leap(year) { 366 } else { 365 };
+        if day < days {
+            break;
+        }
+        (day, year) = (day - days, year + 1);
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < days {
+            break;
+        }
+        (day, month) = (day - days, month + 1);
+    }
+    let (hour, minute) = (rest / 3600, rest / 60 % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", day + 1)
 }
 
 /// Draws a figure into the directory.
@@ -158,5 +237,30 @@ mod tests {
         assert_eq!(quoted("engine:a,b"), "\"engine:a,b\"");
         assert_eq!(quoted("say \"x\""), "\"say \"\"x\"\"\"");
         assert_eq!(quoted("plain"), "plain");
+    }
+
+    #[test]
+    fn a_command_can_be_given_to_a_shell() {
+        let words = ["extant", "lab", "--targets", "engine::-O ^64bit,xfs", "it's", ""];
+        let words = words.map(str::to_owned);
+        let line = shell_line(&words);
+        assert_eq!(line, "extant lab --targets 'engine::-O ^64bit,xfs' 'it'\\''s' ''");
+        let echo = format!("printf '%s\\n' {line}");
+        let said = std::process::Command::new("sh").args(["-c", &echo]).output().expect("a shell");
+        assert_eq!(String::from_utf8_lossy(&said.stdout).lines().collect::<Vec<_>>(), words);
+    }
+
+    #[test]
+    fn times_are_dates() {
+        for (seconds, date) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (1_700_000_000, "2023-11-14 22:13 UTC"),
+            (1_798_761_599, "2026-12-31 23:59 UTC"),
+        ] {
+            assert_eq!(utc(seconds), date);
+        }
+        assert_eq!(utc(u64::MAX), "9999-12-31 23:59 UTC");
     }
 }

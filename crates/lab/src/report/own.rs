@@ -5,13 +5,14 @@ use super::table::{Table, number, with_interval};
 use crate::compare::{Compared, compared};
 use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
+use crate::sample::{FILES_DONE, MEMORY_PEAK, WHOLE};
 use crate::stats::{Difference, Summary};
 use crate::target::{System, Target};
 
 /// A column of a table that has a row for each target: title, phase, metric, what the figure is divided by.
 type Column = (&'static str, &'static str, &'static str, f64);
 
-const COPY: [Column; 8] = [
+const COPY: [Column; 9] = [
     ("cp user, s", "cp", "user_seconds", 1.0),
     ("cp system, s", "cp", "system_seconds", 1.0),
     ("cp elapsed, s", "cp", "elapsed_seconds", 1.0),
@@ -19,28 +20,42 @@ const COPY: [Column; 8] = [
     ("rm user, s", "rm", "user_seconds", 1.0),
     ("rm system, s", "rm", "system_seconds", 1.0),
     ("rm elapsed, s", "rm", "elapsed_seconds", 1.0),
+    ("umount after it, s", "umount after rm", "elapsed_seconds", 1.0),
     ("cp, all processors, s", "cp", "machine_cpu_seconds", 1.0),
 ];
-const WRITE: [Column; 8] = [
+const WRITE: [Column; 10] = [
     ("throughput, MB/s", "write", "throughput_bytes_per_second", 1e6),
     ("CPU, %", "write", "cpu_percent", 1.0),
+    ("umount, s", "umount", "elapsed_seconds", 1.0),
     ("extents per file", "write", "extents_per_file", 1.0),
     ("e2fsck, s", "e2fsck", "check_seconds", 1.0),
     ("extant fsck, s", "extant fsck", "check_seconds", 1.0),
     ("xfs_repair, s", "xfs_repair", "check_seconds", 1.0),
     ("btrfs check, s", "btrfs check", "check_seconds", 1.0),
     ("rm -rf, s", "rm", "remove_seconds", 1.0),
+    ("umount after it, s", "umount after rm", "elapsed_seconds", 1.0),
 ];
-const MEMORY: [&str; 4] =
-    ["write large files", "delete large files", "write many files", "delete many files"];
-const LINKS: [&str; 6] = [
+/// What servers of FUSE still have to write when they are told to end is in the umounts.
+const MEMORY: [&str; 6] = [
+    "write large files",
+    "delete large files",
+    "umount after large files",
+    "write many files",
+    "delete many files",
+    "umount after many files",
+];
+const LINKS: [&str; 8] = [
     "archive alone",
     "extract",
     "extract pool",
     "extract links",
+    "sync",
     "rm, pool first",
     "rm, links first",
+    "umount",
 ];
+/// Bytes of a mebibyte.
+const MIB: f64 = 1_048_576.0;
 /// With fewer runs their extremes say more than an interval, which Student's t makes many times as wide.
 const FEW: usize = 3;
 const CHECKERS: [&str; 5] =
@@ -158,6 +173,7 @@ impl Own<'_> {
     fn low_memory(&self) -> (Vec<Table>, Vec<Figure>) {
         let mut head = vec!["target"];
         head.extend(MEMORY);
+        head.push("most memory, MiB");
         let caption = "Elapsed seconds (in the kernel, by the process; all processors' seconds)";
         let mut table = self.table(caption, &head);
         for target in &self.targets {
@@ -170,7 +186,10 @@ impl Own<'_> {
                 let all = mean(figure("machine_cpu_seconds"));
                 format!("{} ({kernel}; {all})", with_interval(&elapsed))
             }));
-            if row[1..].iter().any(|cell| cell != "–") {
+            let is_any = row[1..].iter().any(|cell| cell != "–");
+            let peak = self.summary(target, WHOLE, MEMORY_PEAK);
+            row.push(cell_mean(peak.map(|peak| scaled(&peak, MIB)).as_ref()));
+            if is_any {
                 table.rows.push(row);
             }
         }
@@ -227,7 +246,7 @@ impl Own<'_> {
             [("extract", "done"), ("rm, pool first", "removed"), ("rm, links first", "removed")]
         {
             let line = |target: &String| {
-                let points = self.results.curve(&self.of(target, phase, "files_done"));
+                let points = self.results.curve(&self.of(target, phase, FILES_DONE));
                 (!points.is_empty()).then(|| (target.clone(), points))
             };
             let lines: Vec<_> = self.targets.iter().filter_map(line).collect();
@@ -333,11 +352,19 @@ impl Own<'_> {
         self.compared().iter().filter_map(pair).collect()
     }
 
-    /// The experiment's pairs, and those of the engine's on each simulated drive that was measured.
+    /// The experiment's pairs, and those of the engine's on each simulated drive that was measured; of two targets, both.
     fn compared(&self) -> Vec<[Target; 2]> {
         let mut pairs = self.experiment.compare.clone();
-        let measured = self.targets.iter().filter_map(|text| text.parse::<Target>().ok());
-        for drive in measured.map(|target| target.system).filter(|it| it.drive().is_some()) {
+        let measured: Vec<Target> =
+            self.targets.iter().filter_map(|text| text.parse().ok()).collect();
+        if let [before, after] = &measured[..]
+            && !pairs.iter().any(|[one, other]| (one, other) == (before, after))
+        {
+            pairs.push([before.clone(), after.clone()]);
+        }
+        for drive in
+            measured.into_iter().map(|target| target.system).filter(|it| it.drive().is_some())
+        {
             let of_engine = |pair: &&[Target; 2]| pair.iter().all(|it| it.system == System::Engine);
             let on = |target: &Target| Target { system: drive.clone(), ..target.clone() };
             let moved = self.experiment.compare.iter().filter(of_engine);
@@ -370,7 +397,7 @@ impl Own<'_> {
 /// A figure before and after, and how it differs.
 fn difference_row(row: &Compared) -> Vec<String> {
     vec![
-        row.phase.clone(),
+        row.phase_text(),
         row.metric.clone(),
         with_interval(&row.first),
         with_interval(&row.second),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::own::{difference_text, scaled};
+use super::shell_line;
 use super::table::{number, published, with_interval};
 use crate::experiment::{Experiment, Work};
 use crate::findings::Finding;
@@ -16,29 +17,35 @@ use crate::target::Target;
 /// A figure by which systems are compared: title, phase, metric, what it is divided by, whether more is better.
 type Headline = (&'static str, &'static str, &'static str, f64, bool);
 
-const COPY: [Headline; 5] = [
+const COPY: [Headline; 6] = [
     ("cp, s", "cp", "elapsed_seconds", 1.0, false),
-    ("umount after it, s", "umount after cp", "elapsed_seconds", 1.0, false),
+    ("umount after cp, s", "umount after cp", "elapsed_seconds", 1.0, false),
     ("rm, s", "rm", "elapsed_seconds", 1.0, false),
+    ("umount after rm, s", "umount after rm", "elapsed_seconds", 1.0, false),
     ("cp, all processors, s", "cp", "machine_cpu_seconds", 1.0, false),
     ("rm, all processors, s", "rm", "machine_cpu_seconds", 1.0, false),
 ];
-const MEMORY: [Headline; 4] = [
+const MEMORY: [Headline; 6] = [
     ("write large files, s", "write large files", "elapsed_seconds", 1.0, false),
     ("delete large files, s", "delete large files", "elapsed_seconds", 1.0, false),
+    ("umount after large files, s", "umount after large files", "elapsed_seconds", 1.0, false),
     ("write many files, s", "write many files", "elapsed_seconds", 1.0, false),
     ("delete many files, s", "delete many files", "elapsed_seconds", 1.0, false),
+    ("umount after many files, s", "umount after many files", "elapsed_seconds", 1.0, false),
 ];
-const LINKS: [Headline; 6] = [
+const LINKS: [Headline; 8] = [
     ("extract pool, s", "extract pool", "elapsed_seconds", 1.0, false),
     ("extract links, s", "extract links", "elapsed_seconds", 1.0, false),
+    ("sync after it, s", "sync", "elapsed_seconds", 1.0, false),
     ("rm, pool first, s", "rm, pool first", "elapsed_seconds", 1.0, false),
     ("rm, links first, s", "rm, links first", "elapsed_seconds", 1.0, false),
+    ("umount after rm, s", "umount", "elapsed_seconds", 1.0, false),
     ("longest unlink, pool first, ms", "rm, pool first", "stall_seconds_max", 1e-3, false),
     ("longest unlink, links first, ms", "rm, links first", "stall_seconds_max", 1e-3, false),
 ];
-const WRITE: [Headline; 4] = [
+const WRITE: [Headline; 5] = [
     ("throughput, MB/s", "write", "throughput_bytes_per_second", 1e6, true),
+    ("umount, s", "umount", "elapsed_seconds", 1.0, false),
     ("processor seconds per GB", "write", "cpu_seconds_per_gigabyte", 1.0, false),
     ("extents per file", "write", "extents_per_file", 1.0, false),
     ("rm -rf, s", "rm", "remove_seconds", 1.0, false),
@@ -117,7 +124,7 @@ fn runs(all: &[(&Path, Results)], page: &mut String) {
                 settings.runs.unwrap_or(experiment.runs),
                 results.targets(experiment).len(),
                 seconds / 60.0,
-                escaped(&results.manifest.command.join(" ")),
+                escaped(&shell_line(&results.manifest.command)),
             );
         }
     }
@@ -136,13 +143,13 @@ fn runs(all: &[(&Path, Results)], page: &mut String) {
         let mut skipped = Vec::new();
         for (_, results) in all {
             for experiment in &results.manifest.experiments {
-                for (target, why) in results.skipped(&experiment.name) {
+                for (target, why) in results.skipped(experiment) {
                     skipped.push(format!("- {}, `{target}`: {why}", experiment.name));
                 }
             }
         }
         if !skipped.is_empty() {
-            let _ = writeln!(page, "\nCould not run:\n\n{}", skipped.join("\n"));
+            let _ = writeln!(page, "\nCould not run, or not all of it:\n\n{}", skipped.join("\n"));
         }
     }
 }
@@ -292,19 +299,22 @@ impl Standing<'_> {
                     places.extend(whole);
                     places
                 };
-                for ((at, theirs), (_, ours)) in of("e2fsck").into_iter().zip(of("extant fsck")) {
+                let all_of_ours = of("extant fsck");
+                for (at, theirs) in of("e2fsck") {
+                    let same = all_of_ours.iter().find(|(place, _)| *place == at);
+                    let Some((_, ours)) = same else { continue };
                     let place = if at < 0.0 { String::new() } else { format!(", {at}% in use") };
                     let what = format!("`{}`{phase}{place}", escaped(&target));
                     let ratio = ours.mean / theirs.mean;
-                    let difference = Difference::between(&theirs, &ours);
+                    let difference = Difference::between(&theirs, ours);
                     let star =
                         if difference.is_some_and(|it| it.is_significant()) { " *" } else { "" };
                     rows.push(format!(
                         "| {what} | {} | {} | {ratio:.2}{star} |",
-                        with_interval(&ours),
+                        with_interval(ours),
                         with_interval(&theirs)
                     ));
-                    if let Some(times) = worse(&ours, &theirs, false) {
+                    if let Some(times) = worse(ours, &theirs, false) {
                         behind.push(format!(
                             "{}, check of {what}: extant fsck {} s, e2fsck {} s: {times}",
                             self.experiment.name,

@@ -40,7 +40,9 @@ pub(super) struct Series {
     /// Of each column: phases (the first with figures is taken), metric, what it is divided by.
     #[serde(default)]
     pub(super) figures: Vec<(Vec<String>, String, f64)>,
-    /// In place of both, where a row has no target.
+    /// A metric that stands behind each figure in parentheses, as the documents have it.
+    pub(super) behind: Option<String>,
+    /// In place of targets and figures, where a row has no target.
     pub(super) across: Option<Across>,
     /// The place on a curve of each row.
     #[serde(default)]

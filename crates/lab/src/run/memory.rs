@@ -3,12 +3,33 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where control groups of memory are, by version, with the file that limits them.
-const PLACES: [(&str, &str); 2] =
-    [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+/// Control groups of memory, as a version of them has them.
+#[derive(Debug)]
+struct Version {
+    /// Where they are.
+    place: &'static str,
+    /// The file of a group that limits it.
+    limit: &'static str,
+    /// The one with the most that it used.
+    peak: &'static str,
+    /// The one with how often the kernel ended a process of it.
+    events: &'static str,
+}
 
-/// Files that count the processes which a full group has cost their lives, in a line `oom_kill` and a number, by version as well.
-const KILLS: [&str; 2] = ["memory.oom_control", "memory.events"];
+static VERSIONS: [Version; 2] = [
+    Version {
+        place: "/sys/fs/cgroup/memory",
+        limit: "memory.limit_in_bytes",
+        peak: "memory.max_usage_in_bytes",
+        events: "memory.oom_control",
+    },
+    Version {
+        place: "/sys/fs/cgroup",
+        limit: "memory.max",
+        peak: "memory.peak",
+        events: "memory.events",
+    },
+];
 
 /// The file with a group's processes.
 const MEMBERS: &str = "cgroup.procs";
@@ -20,6 +41,7 @@ const PREFIX: &str = "extant-lab-";
 #[derive(Debug)]
 pub(super) struct MemoryLimit {
     group: PathBuf,
+    version: &'static Version,
 }
 
 impl MemoryLimit {
@@ -27,29 +49,37 @@ impl MemoryLimit {
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
         let name = format!("{PREFIX}{}", std::process::id());
         let mut why = "there is no controller of memory".to_owned();
-        for (place, limit) in PLACES {
-            if !Path::new(place).join(MEMBERS).exists() {
+        for version in &VERSIONS {
+            let place = Path::new(version.place);
+            if !place.join(MEMBERS).exists() {
                 continue;
             }
-            sweep(Path::new(place));
-            let group = Path::new(place).join(&name);
-            // One that was left by a process of the same number is used again.
+            sweep(place);
+            let group = place.join(&name);
+            // One that was left by a process of the same number has its figures.
+            let _ = fs::remove_dir(&group);
             let _ = fs::create_dir(&group);
-            let made = Self { group };
-            match fs::write(made.group.join(limit), bytes.to_string()) {
+            let made = Self { group, version };
+            match fs::write(made.group.join(version.limit), bytes.to_string()) {
                 Ok(()) => return Ok(made),
-                Err(error) => why = format!("{place}: {error}"),
+                Err(error) => why = format!("{}: {error}", version.place),
             }
         }
         Err(format!("memory cannot be limited: {why}"))
     }
 
-    /// Whether the kernel killed a process because the group was full.
-    pub(super) fn has_killed(&self) -> bool {
-        KILLS.iter().any(|file| {
-            let said = fs::read_to_string(self.group.join(file)).unwrap_or_default();
-            kills(&said) > 0
-        })
+    /// The most bytes that it used so far; `None` where this kernel does not count that.
+    pub(super) fn peak(&self) -> Option<u64> {
+        self.text(self.version.peak).trim().parse().ok()
+    }
+
+    /// How many processes of it the kernel ended as there was no memory left.
+    pub(super) fn killed(&self) -> u64 {
+        kills(&self.text(self.version.events))
+    }
+
+    fn text(&self, file: &str) -> String {
+        fs::read_to_string(self.group.join(file)).unwrap_or_default()
     }
 
     /// The file that takes members: a process that writes 0 to it joins.
@@ -58,10 +88,10 @@ impl MemoryLimit {
     }
 }
 
-/// Processes killed, as one of [`KILLS`] counts them.
-fn kills(said: &str) -> u64 {
-    let mut numbers = said.lines().filter_map(|line| line.strip_prefix("oom_kill "));
-    numbers.next().and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+/// Processes that the kernel ended, as a group's events count them.
+fn kills(events: &str) -> u64 {
+    let mut counts = events.lines().filter_map(|line| line.strip_prefix("oom_kill "));
+    counts.next().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Takes groups away whose run has been killed: their number is no process any more.

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 pub use alone::Alone;
-pub(crate) use manifest::overhead;
 pub use manifest::{GuestMachine, MANIFEST, Manifest};
+pub(crate) use manifest::{call_overhead, overhead};
 
 use crate::cell::{Cell, Message};
 use crate::cpu::Cpu;
 use crate::experiment::{Experiment, Settings};
-use crate::sample::{CELL_SECONDS, OTHER_LOAD, SKIPPED, Sample, Store, unit_of};
+use crate::sample::{CELL_SECONDS, MEMORY_PEAK, OTHER_LOAD, SKIPPED, Sample, Store, WHOLE};
 use crate::stats::Summary;
 use crate::target::{System, Target};
 use isolate::Isolation;
@@ -75,7 +75,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// The directory holds results of something else.
-    #[error("{}: it holds results of other {what}; give another --out or the same options", path.display())]
+    #[error("{}: it holds results of other {what}; give another --out, or the same {what}", path.display())]
     Other {
         /// The directory.
         path: PathBuf,
@@ -154,7 +154,7 @@ pub fn run_with(
 ) -> Result<(), RunError> {
     fs::create_dir_all(&plan.out).map_err(failed(plan.out.display()))?;
     clear(&plan.scratch()).map_err(failed(plan.scratch().display()))?;
-    Manifest::keep(plan)?;
+    Manifest::keep(plan, executor.is_guest())?;
     let mut store = Store::open(&plan.out).map_err(failed(plan.out.display()))?;
     let cells = plan.cells(executor.is_isolated());
     let mut given_up: BTreeSet<(String, String)> = BTreeSet::new();
@@ -165,36 +165,27 @@ pub fn run_with(
         }
         watch.begins(number, cells.len(), cell, left(&store, &cells[number - 1..]));
         let load = other_load();
+        // What one that was killed has left would be in the way.
+        clean(cell);
         let start = Instant::now();
         let ended = executor.one(cell, watch);
         clean(cell);
         let seconds = start.elapsed().as_secs_f64();
         let ended = ended?;
-        let figure = |metric: &str, value, why| Sample {
-            experiment: name.0.clone(),
-            target: name.1.clone(),
-            run: cell.run,
-            phase: "cell".to_owned(),
-            metric: metric.to_owned(),
-            value,
-            unit: unit_of(metric).to_owned(),
-            at: None,
-            why,
-        };
+        let is_warm_up = cell.run == 0 && ended.is_ok();
         let samples = match ended {
             Ok(mut samples) => {
                 watch.ended(cell, Ok(seconds));
-                samples.extend(load.map(|load| figure(OTHER_LOAD, load, None)));
-                samples.push(figure(CELL_SECONDS, seconds, None));
+                samples.extend(load.map(|load| cell.sample(WHOLE, OTHER_LOAD, load)));
+                samples.push(cell.sample(WHOLE, CELL_SECONDS, seconds));
                 samples
             }
             Err(why) => {
                 watch.ended(cell, Err(&why));
                 given_up.insert(name.clone());
-                vec![figure(SKIPPED, 1.0, Some(why))]
+                vec![Sample { why: Some(why), ..cell.sample(WHOLE, SKIPPED, 1.0) }]
             }
         };
-        let is_warm_up = cell.run == 0 && samples.iter().all(|sample| sample.metric != SKIPPED);
         if !is_warm_up {
             store.add(samples).map_err(failed(plan.out.display()))?;
         }
@@ -249,6 +240,8 @@ pub type Ended = Result<Vec<Sample>, String>;
 pub trait Executor {
     /// Whether mounts end with a cell.
     fn is_isolated(&self) -> bool;
+    /// Whether it is another machine than this one.
+    fn is_guest(&self) -> bool;
     /// Runs one.
     ///
     /// # Errors
@@ -272,6 +265,10 @@ impl Here {
 impl Executor for Here {
     fn is_isolated(&self) -> bool {
         self.isolation != Isolation::None
+    }
+
+    fn is_guest(&self) -> bool {
+        false
     }
 
     fn one(&mut self, cell: &Cell, watch: &mut dyn Watch) -> Result<Ended, RunError> {
@@ -302,9 +299,8 @@ fn one(cell: &Cell, isolation: Isolation, watch: &mut dyn Watch) -> Result<Ended
             }
         }
     });
-    let mut cell = cell.clone();
-    cell.joins = limit.as_ref().map(MemoryLimit::members);
-    let mut order = serde_json::to_vec(&cell).expect("a cell is plain data");
+    let joined = Cell { joins: limit.as_ref().map(MemoryLimit::members), ..cell.clone() };
+    let mut order = serde_json::to_vec(&joined).expect("a cell is plain data");
     order.push(b'\n');
     // A child that has ended already is told of below.
     let _ = orders.write_all(&order);
@@ -334,13 +330,30 @@ fn one(cell: &Cell, isolation: Isolation, watch: &mut dyn Watch) -> Result<Ended
         end(&mut child);
     }
     let complaint = complaints.join().unwrap_or_default();
-    Ok(outcome.unwrap_or_else(|| {
-        if limit.is_some_and(|limit| limit.has_killed()) {
-            return Err("the kernel killed a process of the cell: its memory was full".into());
-        }
+    let ended = outcome.unwrap_or_else(|| {
         let last = complaint.lines().rev().find(|line| !line.trim().is_empty());
         Err(format!("the cell's process died: {}", last.unwrap_or("it said nothing")))
-    }))
+    });
+    Ok(match limit {
+        Some(limit) => with_memory(cell, &limit, ended),
+        None => ended,
+    })
+}
+
+/// What is to be known of a cell that had a limit of memory: how much it used, and whether the kernel ended something for want of it.
+fn with_memory(cell: &Cell, limit: &MemoryLimit, ended: Ended) -> Ended {
+    let killed = limit.killed();
+    match ended {
+        Ok(mut samples) => {
+            let peak = limit.peak().map(|bytes| cell.sample(WHOLE, MEMORY_PEAK, bytes as f64));
+            samples.extend(peak);
+            Ok(samples)
+        }
+        Err(why) if killed > 0 => {
+            Err(format!("{why} (for want of memory the kernel ended {killed} of its processes)"))
+        }
+        Err(why) => Err(why),
+    }
 }
 
 /// Ends a process that may have ended already; with it go its mounts and its children.

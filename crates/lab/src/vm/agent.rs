@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::modules;
 use crate::cell::{Cell, Message};
 use crate::environment::Environment;
-use crate::run::{Executor, Here, Watch, clean, overhead};
+use crate::run::{Executor, Here, Watch, call_overhead, clean, overhead};
 use crate::target::Target;
 
 /// What is loaded for each module, in the guest.
@@ -32,6 +32,7 @@ pub(super) struct Hello {
     pub(super) environment: Environment,
     pub(super) clock: String,
     pub(super) overhead_seconds: f64,
+    pub(super) call_overhead_seconds: f64,
 }
 
 /// The guest's process: what `extant lab guest` does.
@@ -41,7 +42,12 @@ pub(super) struct Hello {
 pub fn serve() -> io::Result<()> {
     let clock = fs::read_to_string(CLOCK).unwrap_or_default().trim().to_owned();
     let environment = Environment::here("/".as_ref());
-    say(&Hello { environment, clock, overhead_seconds: overhead() })?;
+    say(&Hello {
+        environment,
+        clock,
+        overhead_seconds: overhead(),
+        call_overhead_seconds: call_overhead(),
+    })?;
     let mut modules = Modules::read()?;
     let gone = Arc::new(AtomicBool::new(false));
     let orders = orders(gone.clone());

@@ -114,6 +114,7 @@ impl Guest {
                 self.options.disk >> 20
             ),
             overhead_seconds: hello.overhead_seconds,
+            call_overhead_seconds: hello.call_overhead_seconds,
         });
         Ok(())
     }
@@ -157,6 +158,10 @@ impl Guest {
 
 impl Executor for Guest {
     fn is_isolated(&self) -> bool {
+        true
+    }
+
+    fn is_guest(&self) -> bool {
         true
     }
 

@@ -13,6 +13,7 @@ use super::cpio::Writer;
 use super::modules;
 use super::packages::{self, said};
 use super::{Trying, VmError};
+use crate::environment::is_there;
 use crate::target::{System, Target};
 
 /// What is in it, by this version of the code: others are made anew.
@@ -121,7 +122,7 @@ impl Image {
             return Err(VmError("guests are made for x86_64 only".to_owned()));
         }
         let tools = ["apt-get", "apt-cache", "dpkg-deb", "dpkg-query", "ldd"];
-        if let Some(missing) = tools.into_iter().find(|tool| !super::is_there(tool)) {
+        if let Some(missing) = tools.into_iter().find(|tool| !is_there(tool)) {
             return Err(VmError(format!(
                 "{missing} is not there: guests are made of Debian's packages"
             )));

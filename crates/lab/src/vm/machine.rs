@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 
 use super::agent::Hello;
-use super::{Trying, VmError, is_there};
+use super::{Trying, VmError};
+use crate::environment::is_there;
 
 /// The program.
 pub const QEMU: &str = "qemu-system-x86_64";

@@ -32,9 +32,3 @@ impl<T, E: std::fmt::Display> Trying<T> for Result<T, E> {
         self.map_err(|error| VmError(format!("{what}: {error}")))
     }
 }
-
-/// Whether a program is in one of PATH's directories.
-pub fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}

@@ -68,7 +68,7 @@ fn table(compared: &[Compared]) -> Table {
         table.add_row([
             row.experiment.clone(),
             target,
-            row.phase.clone(),
+            row.phase_text(),
             row.metric.clone(),
             format!("{:.6}", row.first.mean),
             format!("{:.6}", row.second.mean),

@@ -46,7 +46,7 @@ pub(crate) struct Changes {
     /// Experiments of a file (TOML) as well; one of a built-in's name stands for that
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
-    /// Sizes of files and volumes are multiplied with this; 1 is the document's
+    /// Sizes of files, and of volumes that they fill, are multiplied with this; 1 is the document's. Files of check-time are empty
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     sizes: Option<f64>,
     /// Numbers of files, threads, links and inodes are multiplied with this
@@ -64,7 +64,7 @@ pub(crate) struct Changes {
     /// Where random choices start from
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How long timed experiments run
+    /// How long sequential-write writes
     #[arg(long, value_name = "SECONDS", value_parser = factor)]
     time: Option<f64>,
     /// A block device to use instead of a file: what is on it is lost
@@ -109,6 +109,22 @@ impl Changes {
     }
 }
 
+/// Says which options change nothing of any of the experiments.
+pub(crate) fn remark(
+    experiments: &[Experiment],
+    settings: &Settings,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    if settings.time.is_some() && experiments.iter().all(|one| one.sequential_write.is_none()) {
+        session.remark("--time changes nothing: none of these experiments is timed")?;
+    }
+    let is_sized = settings.sizes != Settings::default().sizes;
+    if is_sized && experiments.iter().all(|one| one.check_time.is_some()) {
+        session.remark("--sizes changes nothing: files are empty, and volumes follow --counts")?;
+    }
+    Ok(())
+}
+
 /// The built-in experiments, and those of a file instead or as well.
 pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, Failure> {
     let mut all = Experiment::built_in();
@@ -143,7 +159,9 @@ pub(crate) fn chosen(all: &[Experiment], names: &[String]) -> Result<Vec<Experim
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let experiments = chosen(&self.changes.experiments()?, &self.names)?;
-        perform(experiments, self.changes.settings()?, &self.out)?;
+        let settings = self.changes.settings()?;
+        remark(&experiments, &settings, session)?;
+        perform(experiments, settings, &self.out)?;
         session.remark(format_args!("samples are in {}", self.out.display()))
     }
 }

@@ -8,7 +8,7 @@ use extant_lab::run::{Alone, Watch, run_with};
 use extant_lab::target::Target;
 use extant_lab::vm::{Acceleration, Guest, Image, Options};
 
-use super::run::{Changes, Display, chosen, ended, plan};
+use super::run::{Changes, Display, chosen, ended, plan, remark};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -120,7 +120,7 @@ impl PrepareArgs {
         for (name, why) in image.missing() {
             session.remark(format_args!("without {name}: {why}"))?;
         }
-        if !extant_lab::vm::is_there(extant_lab::vm::QEMU) {
+        if !extant_lab::environment::is_there(extant_lab::vm::QEMU) {
             session.remark(format_args!("{} is still missing", extant_lab::vm::QEMU))?;
         }
         crate::say!(session, "{}: {}", dir.display(), image.kernel_package())
@@ -142,6 +142,7 @@ impl RunArgs {
         if settings.targets.is_empty() {
             settings.targets = Target::list(TARGETS).map_err(Failure::usage)?;
         }
+        remark(&experiments, &settings, session)?;
         let cache = self.place.dir()?;
         let mut plan = plan(experiments, settings, &self.out)?;
         let _alone = Alone::in_dir(&plan.out).map_err(Failure::new)?;
