@@ -100,6 +100,16 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(&["lab", "run", "all", "--targets", "ext5"], 2, "\"ext5\" is no target");
     refused(&["lab", "run", "all", "--sizes", "0"], 2, "a number above zero is wanted");
     refused(&["lab", "run", "all", "--device", "/"], 2, "/: no block device");
+    let out = scratch.join("out");
+    let beside = |experiment: &str, targets: &str, expected: &str| {
+        let words = ["lab", "run", experiment, "--jobs", "2", "--targets", targets, "--out"];
+        let words: Vec<&str> = words.into_iter().chain(out.to_str()).collect();
+        refused(&words, 2, expected);
+        assert!(!out.exists(), "nothing was touched");
+    };
+    beside("low-memory", "engine@nvme,ext4", "low-memory on ext4 is measured by this machine's");
+    beside("check-time", "engine@nvme", "check-time: at 0% e2fsck is measured by this machine's");
+    refused(&["lab", "run", "all", "--jobs", "0"], 2, "0 is not in 1..=1024");
     refused(&["lab", "report", "--out", "/no/such/dir"], 1, "/no/such/dir/run.json");
     refused(&["lab", "summary", "/no/such/dir"], 1, "/no/such/dir/run.json");
     refused(&["lab", "large", "frobnicate"], 2, "there is no frobnicate: there are copy-remove");
@@ -235,13 +245,7 @@ fn experiments_on_a_simulated_drive_repeat_to_the_last_digit() {
         let words = ["lab", "run", experiment, "--out", out_name, "--targets", "engine@hdd7200"];
         let output = extant(words.into_iter().chain(scale));
         assert!(output.status.success(), "{output:?}");
-        let mut found = samples(&out);
-        assert_eq!(of(&found, "skipped"), Vec::<&Value>::new());
-        // What this machine's clock says.
-        let of_the_host = ["cell_seconds", "other_load_percent"];
-        found.retain(|it| !of_the_host.iter().any(|metric| it["metric"] == *metric));
-        found.retain(|it| !it["phase"].as_str().unwrap().starts_with("e2fsck"));
-        found
+        of_worlds(&out)
     };
     for (experiment, sizes, counts) in [
         ("copy-remove", "0.0005", "0.0005"),
@@ -288,6 +292,65 @@ fn options_that_change_nothing_are_named() {
     assert!(remark("low-memory", "--time").contains("--time changes nothing"));
     assert!(remark("check-time", "--sizes").contains("--sizes changes nothing"));
     assert!(!remark("hard-links", "--sizes").contains("changes nothing"));
+}
+
+/// What was measured by the clocks of simulated drives.
+fn of_worlds(out: &std::path::Path) -> Vec<Value> {
+    let mut found = samples(out);
+    assert_eq!(of(&found, "skipped"), Vec::<&Value>::new());
+    // What this machine's clock says.
+    let of_the_host = ["cell_seconds", "other_load_percent"];
+    found.retain(|it| !of_the_host.iter().any(|metric| it["metric"] == *metric));
+    found.retain(|it| !it["phase"].as_str().unwrap().starts_with("e2fsck"));
+    found
+}
+
+/// Twelve cells on simulated drives; with what else the command line says.
+fn on_drives(out: &std::path::Path, more: &[&str]) -> Vec<String> {
+    let words = "lab run copy-remove hard-links --sizes 0.0005 --counts 0.0002 --runs 3 --targets engine@hdd7200,engine@nvme --out";
+    let words = words.split(' ').chain([out.to_str().unwrap()]).chain(more.iter().copied());
+    words.map(str::to_owned).collect()
+}
+
+/// Worlds have clocks of their own: whoever is at work beside a cell changes nothing of what it measures, nor where that stands.
+#[test]
+fn cells_beside_each_other_measure_what_they_do_alone() {
+    let scratch = Scratch::new();
+    let (one, several) = (scratch.join("one"), scratch.join("several"));
+    assert!(extant(on_drives(&one, &[])).status.success());
+    let output = extant(on_drives(&several, &["--jobs", "3"]));
+    assert!(output.status.success(), "{output:?}");
+    let found = of_worlds(&one);
+    assert_eq!(of(&samples(&one), "cell_seconds").len(), 12);
+    assert!(of(&found, "elapsed_seconds").len() > 40, "{found:?}");
+    assert_eq!(of_worlds(&several), found);
+    assert!(of(&samples(&several), "other_load_percent").is_empty(), "others were our own");
+    let left: Vec<_> = std::fs::read_dir(&several).unwrap().flatten().collect();
+    assert_eq!(left.len(), 2, "samples and what they were made with: {left:?}");
+}
+
+/// Cells that are done stay, those that were at work are done again, one by one this time.
+#[test]
+fn several_cells_end_together_and_the_run_goes_on() {
+    let scratch = Scratch::new();
+    let (out, whole) = (scratch.join("out"), scratch.join("whole"));
+    let mut run = started(&on_drives(&out, &["--jobs", "2"]));
+    while !std::fs::metadata(out.join("samples.jsonl")).is_ok_and(|file| file.len() > 0) {
+        assert!(run.try_wait().unwrap().is_none(), "it ran without a sample");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let ended = std::process::Command::new("kill").args(["-TERM", &run.id().to_string()]).status();
+    assert!(ended.unwrap().success());
+    assert_eq!(run.wait().unwrap().code(), Some(130), "interrupted");
+    let done = of(&samples(&out), "cell_seconds").len();
+    assert!((1..12).contains(&done), "{done}");
+    // What a run leaves that was killed is taken away, whatever place it had.
+    std::fs::create_dir(out.join("scratch-7")).unwrap();
+    std::fs::write(out.join("scratch-7/image"), "x").unwrap();
+    assert!(extant(on_drives(&out, &[])).status.success());
+    assert!(!out.join("scratch-7").exists());
+    assert!(extant(on_drives(&whole, &["--jobs", "4"])).status.success());
+    assert_eq!(of_worlds(&out), of_worlds(&whole));
 }
 
 /// Words of a run of two targets that mount, twice each.

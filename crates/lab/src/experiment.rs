@@ -378,6 +378,24 @@ mod tests {
     }
 
     #[test]
+    fn the_documents_at_their_scale_stand_on_simulated_drives() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments");
+        for (document, cells) in [("000", 400), ("001", 8), ("002", 1), ("003", 17), ("004", 1)] {
+            let path = format!("{dir}/document-{document}.toml");
+            let text = std::fs::read_to_string(&path).expect("a file of the documentation");
+            let found = Experiment::parse_all(&text).expect("experiments");
+            let [experiment] = &found[..] else { panic!("{path}: {}", found.len()) };
+            let is_known = Experiment::built_in().iter().any(|one| one.name == experiment.name);
+            assert!(is_known, "{path}: it stands for a built-in one");
+            assert_eq!(experiment.targets.len() * experiment.runs as usize, cells, "{path}");
+            let drives = experiment.targets.iter().filter_map(|target| target.system.drive());
+            assert_eq!(drives.count(), experiment.targets.len(), "{path}");
+            let must_be_alone = crate::run::must_be_alone(&found, &Settings::default());
+            assert_eq!(must_be_alone.is_some(), document == "004", "{path}: {must_be_alone:?}");
+        }
+    }
+
+    #[test]
     fn a_made_tree_needs_no_other() {
         let head = "name = \"n\"\ntitle = \"t\"\ndocument = \"d\"\nruns = 1\ntargets = [\"engine\"]\n[copy-remove]\n";
         let text = format!("{head}made = {{ files = 5, bytes = \"1M\" }}");

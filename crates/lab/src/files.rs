@@ -53,6 +53,24 @@ pub trait OpenFile: Send {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// Makes a file of so many bytes, which are `block` over and over; it goes with each write as far as it is needed.
+pub(crate) fn make_filled(
+    files: &dyn Files,
+    path: &Path,
+    size: u64,
+    block: &[u8],
+) -> io::Result<()> {
+    let file = files.open(path, Access { intent: Intent::Create, direct: false })?;
+    let mut at = 0;
+    while at < size {
+        let count = (size - at).min(block.len() as u64);
+        // At most the length of the block.
+        file.write_at(&block[..count as usize], at)?;
+        at += count;
+    }
+    Ok(())
+}
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Access {

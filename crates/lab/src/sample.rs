@@ -1,6 +1,6 @@
 //! Samples: one measured figure each, kept as a line of JSON, never averaged away.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -79,6 +79,8 @@ pub struct Store {
     path: PathBuf,
     /// All of them, in the order of the file.
     pub samples: Vec<Sample>,
+    /// Cells that are done.
+    whole: BTreeSet<CellKey>,
 }
 
 impl Store {
@@ -95,7 +97,7 @@ impl Store {
         let count = found.len();
         let samples: Vec<Sample> =
             found.into_iter().filter(|sample| whole.contains(&sample.cell())).collect();
-        let store = Self { path, samples };
+        let store = Self { path, samples, whole };
         if store.samples.len() < count || store.has_torn_line()? {
             store.rewrite()?;
         }
@@ -104,7 +106,7 @@ impl Store {
 
     /// Whether a cell is done.
     pub fn has(&self, cell: &CellKey) -> bool {
-        self.samples.iter().any(|sample| sample.metric == CELL_SECONDS && sample.cell() == *cell)
+        self.whole.contains(cell)
     }
 
     /// Keeps the samples of a cell, on disk when this returns.
@@ -115,8 +117,24 @@ impl Store {
         let mut file = OpenOptions::new().append(true).create(true).open(&self.path)?;
         file.write_all(&lines(&samples)?)?;
         file.sync_data()?;
+        let ended = samples.iter().filter(|sample| sample.metric == CELL_SECONDS);
+        self.whole.extend(ended.map(Sample::cell));
         self.samples.extend(samples);
         Ok(())
+    }
+
+    /// Puts the samples in the order of these cells, on the disk too where they lie in another.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn arrange(&mut self, order: &[CellKey]) -> io::Result<()> {
+        let places: BTreeMap<&CellKey, usize> = order.iter().zip(0..).collect();
+        let place = |sample: &Sample| places.get(&sample.cell()).copied().unwrap_or(order.len());
+        if self.samples.is_sorted_by_key(place) {
+            return Ok(());
+        }
+        self.samples.sort_by_cached_key(place);
+        self.rewrite()
     }
 
     fn has_torn_line(&self) -> io::Result<bool> {
@@ -202,6 +220,23 @@ mod tests {
         assert!(store.has(&("e".into(), "engine".into(), 1)));
         assert!(!store.has(&("e".into(), "engine".into(), 2)));
         assert_eq!(read(&path).expect("whole").len(), 2);
+    }
+
+    #[test]
+    fn samples_lie_in_the_order_of_their_cells() {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        let mut store = Store::open(dir.path()).expect("an empty store");
+        for run in [2, 3, 1] {
+            store.add(vec![sample(run, "iops"), sample(run, CELL_SECONDS)]).expect("kept");
+        }
+        let order: Vec<CellKey> = (1..=3).map(|run| sample(run, "iops").cell()).collect();
+        store.arrange(&order).expect("arranged");
+        let found = read(&dir.path().join(SAMPLES)).expect("samples");
+        let found: Vec<(u32, &str)> =
+            found.iter().map(|sample| (sample.run, sample.metric.as_str())).collect();
+        let (first, last) = ("iops", CELL_SECONDS);
+        assert_eq!(found, [(1, first), (1, last), (2, first), (2, last), (3, first), (3, last)]);
+        assert!(store.has(&order[2]) && !dir.path().join("samples.new").exists());
     }
 
     #[test]

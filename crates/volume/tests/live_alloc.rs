@@ -222,10 +222,8 @@ fn freed_blocks_are_discarded_after_their_commit_where_that_is_asked_for() {
 type Close = fn(&Volume, InodeNo);
 
 /// The last one who holds a file lets it go, or only reads it from now on.
-const CLOSES: [Close; 2] = [
-    |volume, file| volume.release(file, 1).unwrap(),
-    |volume, file| volume.closed_by_all(file),
-];
+const CLOSES: [Close; 2] =
+    [|volume, file| volume.release(file, 1).unwrap(), |volume, file| volume.closed_by_all(file)];
 
 /// Two writes' bytes at a place of a file.
 fn write_two(volume: &Volume, file: InodeNo, at: usize) {

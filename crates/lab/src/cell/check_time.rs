@@ -19,7 +19,7 @@ const MARKS: &str = "uninit_bg";
 /// Inodes that a new volume uses itself, and more.
 const OWN_INODES: u64 = 16;
 /// Steps at which e2fsck is run on the image of a simulated drive, too.
-const REAL_STEPS: [f64; 3] = [0.0, 40.0, 98.0];
+pub(crate) const REAL_STEPS: [f64; 3] = [0.0, 40.0, 98.0];
 
 /// What a check is for.
 const USES: [&str; 3] = ["establish", "use", "remove"];

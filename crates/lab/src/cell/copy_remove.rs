@@ -8,7 +8,7 @@ use super::place::{Live, Place};
 use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
 use crate::experiment::CopyRemove;
-use crate::files::{Access, Intent};
+use crate::files::{Access, Intent, make_filled};
 use crate::tree::{self, Made};
 
 /// Room on the volume, in multiples of what is copied.
@@ -139,7 +139,7 @@ impl Tree {
     fn copy(&self, live: &Live) -> Result<(), CellError> {
         let root = live.root.join(DIR);
         live.files.create_dir(&root).trying("mkdir")?;
-        let mut buffer = vec![0; PIECE];
+        let (mut buffer, zeroes) = (vec![0; PIECE], vec![0; PIECE]);
         for entry in &self.entries {
             let to = root.join(&entry.to);
             let copied = match &entry.kind {
@@ -148,7 +148,7 @@ impl Tree {
                 Kind::File(from) => {
                     File::open(from).and_then(|from| copy_file(from, live, &to, &mut buffer))
                 }
-                Kind::Zeroes(size) => copy_file(io::repeat(0).take(*size), live, &to, &mut buffer),
+                Kind::Zeroes(size) => make_filled(&*live.files, &to, *size, &zeroes),
             };
             copied.trying(format_args!("cp {}", entry.to.display()))?;
         }

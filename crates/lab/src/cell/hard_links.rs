@@ -14,7 +14,7 @@ use crate::archive::{ArchiveSize, Entries, LINKS_BEGIN, POOL};
 use crate::clock::Clock;
 use crate::cpu::Cpu;
 use crate::experiment::HardLinks;
-use crate::files::{Access, Files, Intent};
+use crate::files::{Access, Files, Intent, make_filled};
 use crate::sample::FILES_DONE;
 
 /// Bytes between the archive's writer and us.
@@ -182,6 +182,7 @@ struct Extraction<'l, 'r, 'c> {
     phase: (Duration, Cpu),
     /// Links that the file system's limits do not allow.
     failed: u64,
+    /// Zeroes, until files are read into it.
     buffer: Vec<u8>,
 }
 
@@ -247,7 +248,10 @@ impl Entries for Extraction<'_, '_, '_> {
     }
 
     fn file(&mut self, path: &str, size: u64) -> Result<(), CellError> {
-        self.make_file(path.as_ref(), &mut io::repeat(0).take(size))
+        let to = self.live.root.join(path);
+        // Nothing is read into it here: it is as it was made.
+        let (files, zeroes) = (&*self.live.files, &self.buffer);
+        self.progress.call(|| make_filled(files, &to, size, zeroes)).trying(to.display())
     }
 
     fn link(&mut self, path: &str, target: &str) -> Result<(), CellError> {

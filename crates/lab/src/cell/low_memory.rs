@@ -4,7 +4,7 @@ use super::place::{Live, Place};
 use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
 use crate::experiment::{FileRow, LowMemory};
-use crate::files::{Access, Intent};
+use crate::files::make_filled;
 
 /// Room on the volume: data, and a tenth for the rest.
 const ROOM: f64 = 1.1;
@@ -69,14 +69,7 @@ fn make(live: &Live, work: &LowMemory, files: u64, size: u64) -> Result<(), Cell
         live.files.create_dir(&dir).trying("mkdir")?;
         for number in 0..files {
             let path = dir.join(format!("file{number}"));
-            let access = Access { intent: Intent::Create, direct: false };
-            let file = live.files.open(&path, access).trying(path.display())?;
-            let mut at = 0;
-            while at < size {
-                let count = (size - at).min(block.len() as u64);
-                file.write_at(&block[..count as usize], at).trying(path.display())?;
-                at += count;
-            }
+            make_filled(&*live.files, &path, size, &block).trying(path.display())?;
         }
     }
     live.files.sync(&live.root).trying("sync")

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Experiment, Settings, Work};
 use crate::sample::{Sample, unit_of};
 use crate::target::Target;
+pub(crate) use check_time::REAL_STEPS;
 pub(crate) use place::work_dir;
 use recorder::Recorder;
 

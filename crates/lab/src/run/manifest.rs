@@ -201,6 +201,7 @@ mod tests {
             program,
             command: vec!["extant".to_owned()],
             guest: None,
+            jobs: 1,
         }
     }
 

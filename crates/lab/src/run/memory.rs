@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Control groups of memory, as a version of them has them.
 #[derive(Debug)]
@@ -34,8 +35,9 @@ static VERSIONS: [Version; 2] = [
 /// The file with a group's processes.
 const MEMBERS: &str = "cgroup.procs";
 
-/// Groups are named so, with the number of the process that made them.
+/// Groups are named so, with the number of the process that made them and how many it had made before.
 const PREFIX: &str = "extant-lab-";
+static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// A control group; it is removed when this is dropped.
 #[derive(Debug)]
@@ -47,7 +49,8 @@ pub(super) struct MemoryLimit {
 impl MemoryLimit {
     /// Makes a control group with so many bytes of memory.
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
-        let name = format!("{PREFIX}{}", std::process::id());
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{made}", std::process::id());
         let mut why = "there is no controller of memory".to_owned();
         for version in &VERSIONS {
             let place = Path::new(version.place);
@@ -98,7 +101,7 @@ fn kills(events: &str) -> u64 {
 fn sweep(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
         if number.is_some_and(|number| !Path::new("/proc").join(number).exists()) {
             // One that still has members stays.
             let _ = fs::remove_dir(entry.path());

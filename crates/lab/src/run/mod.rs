@@ -1,14 +1,16 @@
 //! Running experiments: which cells there are, in which order, each in a process of its own, saved as they end.
 //!
 //! Targets are interleaved (A B A B), so that what changes on the machine meanwhile meets all of them alike. A directory of results
-//! that was begun is gone on with: cells that are done stay, others are done again.
+//! that was begun is gone on with: cells that are done stay, others are done again. Cells on simulated drives may be at work beside each
+//! other: their worlds have clocks of their own.
 
 mod alone;
+mod beside;
+mod course;
 mod isolate;
 mod manifest;
 mod memory;
 
-use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -20,12 +22,12 @@ pub use alone::Alone;
 pub use manifest::{GuestMachine, MANIFEST, Manifest};
 pub(crate) use manifest::{call_overhead, overhead};
 
-use crate::cell::{Cell, Message};
+use crate::cell::{Cell, Message, REAL_STEPS};
 use crate::cpu::Cpu;
-use crate::experiment::{Experiment, Settings};
-use crate::sample::{CELL_SECONDS, MEMORY_PEAK, OTHER_LOAD, SKIPPED, Sample, Store, WHOLE};
-use crate::stats::Summary;
+use crate::experiment::{Experiment, Settings, Work};
+use crate::sample::{MEMORY_PEAK, Sample, WHOLE};
 use crate::target::{System, Target};
+use course::Course;
 use isolate::Isolation;
 use memory::MemoryLimit;
 
@@ -33,6 +35,9 @@ use memory::MemoryLimit;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the machine is watched before a cell.
 const BEFORE: Duration = Duration::from_millis(100);
+
+/// Where a cell has its image and its mount point, in the directory of results. Those beside it have a number behind the name.
+const SCRATCH: &str = "scratch";
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -49,14 +54,16 @@ pub struct Plan {
     pub command: Vec<String>,
     /// The guest that cells run in, if they do.
     pub guest: Option<GuestMachine>,
+    /// How many cells are at work at once on this machine: more than one where [`must_be_alone`] has nothing against it.
+    pub jobs: usize,
 }
 
 /// Whoever watches a run.
 pub trait Watch {
     /// A cell begins: which of how many, and how many seconds are left, as far as can be told.
     fn begins(&mut self, number: usize, total: usize, cell: &Cell, left: Option<f64>);
-    /// It does this now.
-    fn phase(&mut self, phase: &str);
+    /// One that is at work does this now.
+    fn phase(&mut self, cell: &Cell, phase: &str);
     /// It ended, after so many seconds, or could not run.
     fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>);
     /// Whether to stop now.
@@ -82,6 +89,9 @@ pub enum RunError {
         /// What is different.
         what: &'static str,
     },
+    /// [`must_be_alone`].
+    #[error("{0}")]
+    NotBeside(String),
     /// There is an [`Alone`] for it.
     #[error("{}: another run is at work in it", path.display())]
     Busy {
@@ -105,7 +115,7 @@ impl Plan {
             let runs = self.settings.runs.unwrap_or(experiment.runs);
             let warm_ups = (0..experiment.warm_up).map(|_| 0);
             for run in warm_ups.chain(1..=runs) {
-                let targets = self.targets(experiment).iter();
+                let targets = targets(experiment, &self.settings).iter();
                 // A simulated drive is as cold in every run.
                 let targets = targets.filter(|it| run > 0 || it.system.drive().is_none());
                 cells.extend(targets.map(|target| Cell {
@@ -113,7 +123,7 @@ impl Plan {
                     settings: self.settings.clone(),
                     target: target.clone(),
                     run,
-                    scratch: self.scratch(),
+                    scratch: self.out.join(SCRATCH),
                     program: self.program.clone(),
                     isolated,
                     joins: None,
@@ -122,28 +132,47 @@ impl Plan {
         }
         cells
     }
+}
 
-    fn targets<'p>(&'p self, experiment: &'p Experiment) -> &'p [Target] {
-        match self.settings.targets.is_empty() {
-            true => &experiment.targets,
-            false => &self.settings.targets,
+/// Why cells must not be at work beside each other: what this machine's clock measures would take longer.
+pub fn must_be_alone(experiments: &[Experiment], settings: &Settings) -> Option<String> {
+    experiments.iter().find_map(|experiment| {
+        let name = &experiment.name;
+        let is_real = |target: &&Target| target.system.drive().is_none();
+        if let Some(target) = targets(experiment, settings).iter().find(is_real) {
+            return Some(format!(
+                "{name} on {target} is measured by this machine's clock: only cells on simulated drives (engine@DRIVE) can be at work at once"
+            ));
         }
-    }
+        let Work::CheckTime(work) = experiment.work() else { return None };
+        let percent = REAL_STEPS.iter().find(|percent| work.steps.contains(percent))?;
+        Some(format!(
+            "{name}: at {percent}% e2fsck is measured by this machine's clock, beside which nothing can be at work"
+        ))
+    })
+}
 
-    fn scratch(&self) -> PathBuf {
-        self.out.join("scratch")
+/// What is measured in an experiment.
+fn targets<'e>(experiment: &'e Experiment, settings: &'e Settings) -> &'e [Target] {
+    match settings.targets.is_empty() {
+        true => &experiment.targets,
+        false => &settings.targets,
     }
 }
 
 /// Does what is not done yet.
 ///
 /// # Errors
-/// Results cannot be kept, the directory holds results of other settings, or the run was interrupted.
+/// Results cannot be kept, the directory holds results of other settings, the run was interrupted, or cells are to be at work
+/// beside others that must not.
 pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
-    run_with(plan, &mut Here::found(), watch)
+    match plan.jobs {
+        0 | 1 => run_with(plan, &mut Here::found(), watch),
+        _ => beside::run(plan, watch),
+    }
 }
 
-/// The same, with cells run by somebody else.
+/// The same, with cells run by somebody else, one after the other.
 ///
 /// # Errors
 /// As [`run`].
@@ -152,77 +181,18 @@ pub fn run_with(
     executor: &mut dyn Executor,
     watch: &mut dyn Watch,
 ) -> Result<(), RunError> {
-    fs::create_dir_all(&plan.out).map_err(failed(plan.out.display()))?;
-    clear(&plan.scratch()).map_err(failed(plan.scratch().display()))?;
-    Manifest::keep(plan, executor.is_guest())?;
-    let mut store = Store::open(&plan.out).map_err(failed(plan.out.display()))?;
-    let cells = plan.cells(executor.is_isolated());
-    let mut given_up: BTreeSet<(String, String)> = BTreeSet::new();
-    for (number, cell) in (1..).zip(&cells) {
-        let name = (cell.experiment.name.clone(), cell.target.to_string());
-        if is_done(&store, cell, &cells) || given_up.contains(&name) {
-            continue;
-        }
-        watch.begins(number, cells.len(), cell, left(&store, &cells[number - 1..]));
+    let mut course = Course::begin(plan, executor.is_isolated(), executor.is_guest())?;
+    while let Some((number, cell)) = course.next_cell() {
+        watch.begins(number, course.total(), &cell, course.left(number));
         let load = other_load();
         // What one that was killed has left would be in the way.
-        clean(cell);
+        clean(&cell);
         let start = Instant::now();
-        let ended = executor.one(cell, watch);
-        clean(cell);
-        let seconds = start.elapsed().as_secs_f64();
-        let ended = ended?;
-        let is_warm_up = cell.run == 0 && ended.is_ok();
-        let samples = match ended {
-            Ok(mut samples) => {
-                watch.ended(cell, Ok(seconds));
-                samples.extend(load.map(|load| cell.sample(WHOLE, OTHER_LOAD, load)));
-                samples.push(cell.sample(WHOLE, CELL_SECONDS, seconds));
-                samples
-            }
-            Err(why) => {
-                watch.ended(cell, Err(&why));
-                given_up.insert(name.clone());
-                vec![Sample { why: Some(why), ..cell.sample(WHOLE, SKIPPED, 1.0) }]
-            }
-        };
-        if !is_warm_up {
-            store.add(samples).map_err(failed(plan.out.display()))?;
-        }
+        let ended = executor.one(&cell, watch);
+        clean(&cell);
+        course.keep(&cell, ended?, start.elapsed().as_secs_f64(), load, watch)?;
     }
-    Ok(())
-}
-
-/// Whether nothing is left to do: warming up is needed only for what is measured afterwards.
-fn is_done(store: &Store, cell: &Cell, cells: &[Cell]) -> bool {
-    let key = |cell: &Cell| (cell.experiment.name.clone(), cell.target.to_string(), cell.run);
-    if cell.run > 0 {
-        return store.has(&key(cell));
-    }
-    let same = |other: &&Cell| {
-        other.run > 0
-            && other.experiment.name == cell.experiment.name
-            && other.target == cell.target
-    };
-    cells.iter().filter(same).all(|other| store.has(&key(other)))
-}
-
-/// Seconds that cells will take, as far as earlier ones tell: those of the same target, else of the same experiment, else all.
-fn left(store: &Store, cells: &[Cell]) -> Option<f64> {
-    let mean = |is_like: &dyn Fn(&Sample) -> bool| {
-        let ended = store.samples.iter().filter(|sample| sample.metric == CELL_SECONDS);
-        let values: Vec<f64> =
-            ended.filter(|sample| is_like(sample)).map(|sample| sample.value).collect();
-        Summary::of(&values).map(|summary| summary.mean)
-    };
-    let all = mean(&|_| true)?;
-    let of = |cell: &Cell| {
-        let name = &cell.experiment.name;
-        let target = cell.target.to_string();
-        let own = mean(&|sample| sample.experiment == *name && sample.target == target);
-        own.or_else(|| mean(&|sample| sample.experiment == *name)).unwrap_or(all)
-    };
-    Some(cells.iter().filter(|cell| !is_done(store, cell, cells)).map(of).sum())
+    course.end()
 }
 
 /// What processors do while we do nothing, in per cent of one; `None` where that cannot be seen.
@@ -316,7 +286,7 @@ fn one(cell: &Cell, isolation: Isolation, watch: &mut dyn Watch) -> Result<Ended
             Err(mpsc::RecvTimeoutError::Disconnected) => break None,
         };
         match serde_json::from_str(&line) {
-            Ok(Message::Phase(phase)) => watch.phase(&phase),
+            Ok(Message::Phase(phase)) => watch.phase(cell, &phase),
             Ok(Message::Sample(sample)) => samples.push(sample),
             Ok(Message::Failed(why)) => break Some(Err(why)),
             Ok(Message::Done) => break Some(Ok(samples)),

@@ -115,7 +115,7 @@ struct Forward {
 impl Watch for Forward {
     fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
 
-    fn phase(&mut self, phase: &str) {
+    fn phase(&mut self, _: &Cell, phase: &str) {
         if say(&Message::Phase(phase.to_owned())).is_err() {
             self.gone.store(true, Ordering::Relaxed);
         }

@@ -146,7 +146,7 @@ impl Guest {
                 Heard::Ended(why) => return Ok(Err(why)),
             };
             match message(&line, cell) {
-                Ok(Message::Phase(phase)) => watch.phase(&phase),
+                Ok(Message::Phase(phase)) => watch.phase(cell, &phase),
                 Ok(Message::Sample(sample)) => samples.push(sample),
                 Ok(Message::Failed(why)) => return Ok(Err(why)),
                 Ok(Message::Done) => return Ok(Ok(samples)),
@@ -177,7 +177,7 @@ impl Executor for Guest {
         if let Some(why) = &self.gone {
             return Ok(Err(why.clone()));
         }
-        watch.phase("");
+        watch.phase(cell, "");
         let ended = self.perform(cell, watch);
         // What failed may have left something: a mount that hangs, a kernel that has stumbled.
         if !matches!(ended, Ok(Ok(_))) {
@@ -285,7 +285,7 @@ mod tests {
         struct Nobody;
         impl Watch for Nobody {
             fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
-            fn phase(&mut self, _: &str) {}
+            fn phase(&mut self, _: &Cell, _: &str) {}
             fn ended(&mut self, _: &Cell, _: Result<f64, &str>) {}
             fn is_interrupted(&self) -> bool {
                 false

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     changes: Changes,
+    /// How many cells (a run of a target) are at work at once, all of them on simulated drives: figures are the same as one by one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
     /// Names of experiments, or all
     #[arg(value_name = "EXPERIMENT", required = true)]
     names: Vec<String>,
@@ -161,7 +164,12 @@ impl Args {
         let experiments = chosen(&self.changes.experiments()?, &self.names)?;
         let settings = self.changes.settings()?;
         remark(&experiments, &settings, session)?;
-        perform(experiments, settings, &self.out)?;
+        if self.jobs > 1
+            && let Some(why) = run::must_be_alone(&experiments, &settings)
+        {
+            return Err(Failure::usage(format_args!("--jobs: {why}")));
+        }
+        perform(experiments, settings, &self.out, self.jobs)?;
         session.remark(format_args!("samples are in {}", self.out.display()))
     }
 }
@@ -171,8 +179,9 @@ pub(crate) fn perform(
     experiments: Vec<Experiment>,
     settings: Settings,
     out: &Path,
+    jobs: u16,
 ) -> Result<(), Failure> {
-    let plan = plan(experiments, settings, out)?;
+    let plan = Plan { jobs: usize::from(jobs), ..plan(experiments, settings, out)? };
     let _alone = Alone::in_dir(&plan.out).map_err(Failure::new)?;
     let mut display = Display::new()?;
     let outcome = run::run(&plan, &mut display);
@@ -194,6 +203,7 @@ pub(super) fn plan(
         program: std::env::current_exe().map_err(Failure::new)?,
         command: command_line(),
         guest: None,
+        jobs: 1,
     })
 }
 
@@ -216,7 +226,7 @@ fn command_line() -> Vec<String> {
 pub(super) struct Display {
     pub(super) bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
-    name: String,
+    left: String,
 }
 
 impl Display {
@@ -230,7 +240,7 @@ impl Display {
         if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {msg}") {
             bar.set_style(style);
         }
-        Ok(Self { bar, interrupted, name: String::new() })
+        Ok(Self { bar, interrupted, left: String::new() })
     }
 
     fn tell(&self, line: &str) {
@@ -240,19 +250,19 @@ impl Display {
 
 impl Watch for Display {
     fn begins(&mut self, number: usize, total: usize, cell: &Cell, left: Option<f64>) {
-        let run = if cell.run == 0 { "warming up".to_owned() } else { format!("run {}", cell.run) };
-        self.name = format!("{} {} {run}", cell.experiment.name, cell.target);
-        if let Some(seconds) = left {
+        self.left = left.map_or_else(String::new, |seconds| {
             let left = HumanDuration(std::time::Duration::from_secs_f64(seconds.max(0.0)));
-            self.name.push_str(&format!(", {left} left"));
-        }
+            format!(", {left} left")
+        });
         self.bar.set_length(total as u64);
         self.bar.set_position(number as u64 - 1);
-        self.phase("");
+        self.phase(cell, "");
     }
 
-    fn phase(&mut self, phase: &str) {
-        self.bar.set_message(format!("{}: {phase}", self.name));
+    fn phase(&mut self, cell: &Cell, phase: &str) {
+        let run = if cell.run == 0 { "warming up".to_owned() } else { format!("run {}", cell.run) };
+        let (experiment, left) = (&cell.experiment.name, &self.left);
+        self.bar.set_message(format!("{experiment} {} {run}{left}: {phase}", cell.target));
     }
 
     fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>) {

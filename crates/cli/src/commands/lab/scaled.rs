@@ -49,7 +49,7 @@ pub(super) fn perform(
         };
         let experiments = Experiment::built_in().into_iter();
         let chosen = experiments.filter(|one| one.name == scale.name).map(|one| scale.of(one));
-        super::run::perform(chosen.collect(), settings, &dir)?;
+        super::run::perform(chosen.collect(), settings, &dir, 1)?;
         let page = extant_lab::report::write(&dir).map_err(Failure::new)?;
         say!(session, "{}", page.display())?;
         session.out.flush()?;

@@ -1,0 +1,111 @@
+//! Cells at work beside each other, each in a process of its own. Worlds have clocks of their own, so that nothing which is measured by them
+//! changes when processors have others to serve.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Instant;
+
+use super::course::Course;
+use super::isolate::Isolation;
+use super::{Ended, LOOK, Plan, RunError, SCRATCH, Watch, clean, must_be_alone, one};
+use crate::cell::Cell;
+
+/// A cell at work; what it comes to, and in how many seconds.
+struct AtWork<'s> {
+    cell: Cell,
+    thread: ScopedJoinHandle<'s, (Result<Ended, RunError>, f64)>,
+}
+
+/// Does what is not done yet, as many cells at once as the plan says.
+pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
+    if let Some(why) = must_be_alone(&plan.experiments, &plan.settings) {
+        return Err(RunError::NotBeside(why));
+    }
+    let isolation = Isolation::found();
+    let mut course = Course::begin(plan, isolation != Isolation::None, false)?;
+    let stop = AtomicBool::new(false);
+    let (sender, phases) = mpsc::channel();
+    thread::scope(|scope| {
+        let mut places: Vec<Option<AtWork<'_>>> = (0..plan.jobs).map(|_| None).collect();
+        let mut outcome = Ok(());
+        loop {
+            for (number, place) in places.iter_mut().enumerate() {
+                if let Some(at_work) = place.take_if(|at_work| at_work.thread.is_finished()) {
+                    let kept = ended(at_work, &mut course, watch);
+                    outcome = outcome.and(kept);
+                }
+                if place.is_none()
+                    && outcome.is_ok()
+                    && let Some((next, mut cell)) = course.next_cell()
+                {
+                    let left = course.left(next).map(|left| left / plan.jobs as f64);
+                    watch.begins(next, course.total(), &cell, left);
+                    cell.scratch = scratch(plan, number);
+                    let mut told = Told { sender: sender.clone(), stop: &stop };
+                    let of_thread = cell.clone();
+                    let thread = scope.spawn(move || measured(&of_thread, isolation, &mut told));
+                    *place = Some(AtWork { cell, thread });
+                }
+            }
+            if places.iter().all(Option::is_none) {
+                outcome?;
+                return course.end();
+            }
+            if let Ok((cell, phase)) = phases.recv_timeout(LOOK) {
+                watch.phase(&cell, &phase);
+            }
+            if outcome.is_err() || watch.is_interrupted() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    })
+}
+
+/// A directory for each that is at work.
+fn scratch(plan: &Plan, place: usize) -> PathBuf {
+    match place {
+        0 => plan.out.join(SCRATCH),
+        _ => plan.out.join(format!("{SCRATCH}-{place}")),
+    }
+}
+
+fn measured(
+    cell: &Cell,
+    isolation: Isolation,
+    told: &mut Told<'_>,
+) -> (Result<Ended, RunError>, f64) {
+    let start = Instant::now();
+    let ended = one(cell, isolation, told);
+    clean(cell);
+    (ended, start.elapsed().as_secs_f64())
+}
+
+fn ended(at_work: AtWork<'_>, course: &mut Course, watch: &mut dyn Watch) -> Result<(), RunError> {
+    let (ended, seconds) =
+        at_work.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // Others of ours were at work meanwhile: how busy the processors were says nothing.
+    course.keep(&at_work.cell, ended?, seconds, None, watch)
+}
+
+/// What the thread of a cell tells, and is told.
+struct Told<'s> {
+    sender: Sender<(Cell, String)>,
+    stop: &'s AtomicBool,
+}
+
+impl Watch for Told<'_> {
+    fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
+
+    fn phase(&mut self, cell: &Cell, phase: &str) {
+        // Who listens is there as long as this thread is.
+        let _ = self.sender.send((cell.clone(), phase.to_owned()));
+    }
+
+    fn ended(&mut self, _: &Cell, _: Result<f64, &str>) {}
+
+    fn is_interrupted(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
