@@ -108,6 +108,8 @@ fn a_device_that_fails_makes_the_volume_read_only_and_is_remembered() {
 /// Writes a file around the cache, so that space is asked for at once.
 fn write_direct(path: &Path, megabytes: usize) -> rustix::io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::DIRECT;
+    // A program that another test starts meanwhile would hold the file for as long as it runs.
+    let flags = flags | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(0o644))?;
     let piece = vec![7; 1 << 20];
     for _ in 0..megabytes {
