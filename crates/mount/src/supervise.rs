@@ -210,7 +210,11 @@ impl Outside<'_> {
             return self.order();
         }
         self.is_stopping = true;
-        if self.is_there() && detach(self.point, Detach::IfIdle).is_ok() {
+        if !self.is_there() {
+            // Gone here; somebody else's mount namespace may still have it.
+            return self.order();
+        }
+        if detach(self.point, Detach::IfIdle).is_ok() {
             return;
         }
         let (point, sender) = (self.point.to_owned(), sender.clone());
