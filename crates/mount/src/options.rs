@@ -116,6 +116,8 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// Requests come by io_uring where the kernel offers that; else they are read.
     pub io_uring: bool,
+    /// The kernel's cache keeps what programs write, and its times, until it has to go; else each write is a request.
+    pub writeback_cache: bool,
     /// Only the flags of a mount that is there are changed.
     pub remount: bool,
     /// `rw` was said.
@@ -157,6 +159,7 @@ impl Default for MountOptions {
             memory: None,
             threads: None,
             io_uring: true,
+            writeback_cache: true,
             remount: false,
             said_rw: false,
         }
@@ -310,6 +313,8 @@ impl MountOptions {
             "nodiscard" => self.discard = false,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
+            "writeback_cache" => self.writeback_cache = true,
+            "nowriteback_cache" => self.writeback_cache = false,
             "data"
             | "commit"
             | "errors"
@@ -493,6 +498,8 @@ mod tests {
             Ok(DEFAULT_COMMIT)
         );
         assert_eq!(parsed("user,exec").map(|all| (all.suid, all.exec)), Ok((Some(false), true)));
+        assert_eq!(parsed("nowriteback_cache").map(|all| all.writeback_cache), Ok(false));
+        assert_eq!(parsed("nowriteback_cache,writeback_cache"), Ok(MountOptions::default()));
     }
 
     #[test]

@@ -139,7 +139,8 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let volume = open_volume(url.device(&files, keys)?, journal, options, &env)
         .map_err(|source| MountError::Volume { image: image.clone(), source })?;
     let server = Arc::new(Server::new(volume, env, options));
-    let fuse = Fuse { connection: mounted.connection, clones, rings };
+    let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
+    let fuse = Fuse { connection, clones, writeback_cache, rings };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
 
     let (sender, events) = channel();

@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use extant_testkit::{LoopMount, Scratch, debugfs, e2fsck_fn, skip, tool};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
@@ -20,6 +22,23 @@ fn ran(program: &str, args: &[&str], paths: &[&Path]) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{program} {args:?}: {said}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// When a file was changed last, in seconds and nanoseconds, and how many names it has.
+#[derive(Debug, Eq, PartialEq)]
+struct LastChanges {
+    data: (i64, i64),
+    inode: (i64, i64),
+    links: u64,
+}
+
+fn last_changes(path: &Path) -> LastChanges {
+    let stat = fs::metadata(path).expect("stat");
+    LastChanges {
+        data: (stat.mtime(), stat.mtime_nsec()),
+        inode: (stat.ctime(), stat.ctime_nsec()),
+        links: stat.nlink(),
+    }
 }
 
 fn xattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
@@ -384,6 +403,54 @@ fn the_time_of_birth_is_told() {
 }
 
 /// Setuid goes when somebody else writes, truncates or gets the file.
+/// Whoever keeps times meanwhile, the kernel's cache or the server.
+#[test]
+fn each_name_of_a_file_tells_of_its_last_change() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    for options in [&[][..], &["-o", "nowriteback_cache"][..]] {
+        let scratch = Scratch::new();
+        let image = image(&scratch, &["-t", "ext4", "-I", "256"], "64M");
+        let mount = Mount::new(&scratch, &image, options);
+        let at = |name: &str| mount.path().join(name);
+        let file = fs::File::create_new(at("one")).expect("create");
+        let mut last = last_changes(&at("one"));
+        let mut step = |what: &str, name: &str, changes_data: bool, change: &dyn Fn()| {
+            // Longer than the kernel's clock stands still.
+            thread::sleep(Duration::from_millis(20));
+            change();
+            let now = last_changes(&at(name));
+            assert!(now.inode > last.inode, "{options:?}: {what}: {last:?} {now:?}");
+            assert_eq!(now.data > last.data, changes_data, "{options:?}: {what}: {last:?} {now:?}");
+            last = now;
+        };
+        step("write", "one", true, &|| file.write_all_at(&[7; 100], 0).expect("write"));
+        step("link", "two", false, &|| fs::hard_link(at("one"), at("two")).expect("link"));
+        step("rename", "one", false, &|| fs::rename(at("two"), at("three")).expect("rename"));
+        let mode = fs::Permissions::from_mode(0o600);
+        step("chmod", "three", false, &|| {
+            fs::set_permissions(at("one"), mode.clone()).expect("chmod")
+        });
+        step("unlink", "one", false, &|| fs::remove_file(at("three")).expect("unlink"));
+        step("truncate", "one", true, &|| file.set_len(50).expect("truncate"));
+        if let Some(python) = tool("python3") {
+            step("mapping", "one", true, &|| {
+                let status = python.command().args(["-c", MAPPED]).arg(at("one")).status();
+                assert!(status.expect("python runs").success());
+            });
+        }
+        let (ours, content) = (last_changes(&at("one")), fs::read(at("one")).expect("read"));
+        assert_eq!((ours.links, content.len()), (1, 50));
+        drop(file);
+        mount.unmount();
+        e2fsck_fn(&image).expect("healthy");
+        let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+        assert_eq!(last_changes(&kernel.path().join("one")), ours, "{options:?}");
+        assert_eq!(fs::read(kernel.path().join("one")).expect("read"), content);
+    }
+}
+
 #[test]
 fn setuid_is_lost_to_writers_without_privileges() {
     if let Err(why) = can_mount() {

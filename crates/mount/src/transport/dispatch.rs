@@ -478,6 +478,15 @@ fn put_sized(to: &mut Reply<'_>, bytes: &[u8], room: u32) -> Result<(), Errno> {
     }
 }
 
+/// What is a matter of choice.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Wishes {
+    /// Rings are there, should the kernel offer them.
+    pub(super) rings: bool,
+    /// Its cache keeps what programs write.
+    pub(super) writeback_cache: bool,
+}
+
 /// What was agreed on with the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Agreement {
@@ -490,14 +499,14 @@ pub(super) struct Agreement {
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// Answers INIT: what both sides can. `rings` are there for the kernel, should it offer them.
+/// Answers INIT: what both sides can.
 ///
 /// # Errors
 /// The kernel speaks another protocol.
 pub(super) fn agree(
     request: &Request<'_>,
     server: &Server,
-    rings: bool,
+    wishes: Wishes,
     to: &mut Reply<'_>,
 ) -> io::Result<Agreement> {
     use abi::init;
@@ -520,7 +529,6 @@ pub(super) fn agree(
         | init::HAS_IOCTL_DIR
         | init::DO_READDIRPLUS
         | init::ASYNC_DIO
-        | init::WRITEBACK_CACHE
         | init::PARALLEL_DIROPS
         | init::MAX_PAGES
         | init::CACHE_SYMLINKS
@@ -532,7 +540,10 @@ pub(super) fn agree(
     if server.has_acls() {
         wanted |= init::POSIX_ACL;
     }
-    if rings {
+    if wishes.writeback_cache {
+        wanted |= init::WRITEBACK_CACHE;
+    }
+    if wishes.rings {
         wanted |= init::OVER_IO_URING;
     }
     // One that the kernel lacks is done without: all are matters of speed, but for lists, which it then does not check.

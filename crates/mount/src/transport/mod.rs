@@ -30,7 +30,7 @@ use rustix::io::Errno;
 
 use crate::server::Server;
 use abi::opcode;
-use dispatch::{Agreement, Dispatcher, agree, is_long};
+use dispatch::{Agreement, Dispatcher, Wishes, agree, is_long};
 use forgotten::Forgotten;
 use later::{Deputies, Later, Verdict, judge, send};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
@@ -57,13 +57,16 @@ pub struct Fuse {
     pub connection: OwnedFd,
     /// Every thread gets a descriptor of its own, for which `/dev/fuse` is opened again.
     pub clones: bool,
+    /// The kernel's cache may keep what programs write.
+    pub writeback_cache: bool,
     /// Rings by which requests may come.
     pub(crate) rings: Option<Rings>,
 }
 
 impl Transport for Fuse {
     fn start(self, server: Arc<Server>, threads: usize) -> io::Result<JoinHandle<io::Result<()>>> {
-        let Some(agreement) = meet(&self.connection, &server, self.rings.is_some())? else {
+        let wishes = Wishes { rings: self.rings.is_some(), writeback_cache: self.writeback_cache };
+        let Some(agreement) = meet(&self.connection, &server, wishes)? else {
             return thread::Builder::new().spawn(|| Ok(()));
         };
         let dispatcher = Arc::new(Dispatcher {
@@ -168,7 +171,7 @@ fn connections(
 }
 
 /// The first request: INIT. `None` when the mount has gone already.
-fn meet(connection: &OwnedFd, server: &Server, has_rings: bool) -> io::Result<Option<Agreement>> {
+fn meet(connection: &OwnedFd, server: &Server, wishes: Wishes) -> io::Result<Option<Agreement>> {
     let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());
     let Some(len) = next(connection, &mut buffer)? else { return Ok(None) };
     let request = buffer.request(len)?;
@@ -176,7 +179,7 @@ fn meet(connection: &OwnedFd, server: &Server, has_rings: bool) -> io::Result<Op
         return Err(io::Error::other("FUSE did not begin with INIT"));
     }
     let mut reply = answer.reply();
-    let agreement = agree(&request, server, has_rings, &mut reply)?;
+    let agreement = agree(&request, server, wishes, &mut reply)?;
     let len = reply.len();
     rustix::io::write(connection, answer.message(request.header.unique, Ok(()), len))?;
     Ok(Some(agreement))
