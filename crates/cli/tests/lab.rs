@@ -41,7 +41,8 @@ fn a_profile_runs_on_a_directory() {
     {
         assert!(text(&output.stdout).contains(expected), "{expected} in {output:?}");
     }
-    let (shown, _) = text(&output.stdout).split_once("fs setup took").unwrap();
+    let said = text(&output.stdout);
+    let (shown, _) = said.split_once("fs setup took").unwrap();
     let other = scratch.join("other");
     std::fs::create_dir(&other).unwrap();
     std::fs::write(path, shown).unwrap();
@@ -271,7 +272,8 @@ fn experiments_on_a_simulated_drive_repeat_to_the_last_digit() {
     // Figures of a curve are compared place by place.
     let [one, other] = ["check-time-1", "check-time-2"].map(|name| scratch.join(name));
     let output = extant(["lab", "compare", one.to_str().unwrap(), other.to_str().unwrap()]);
-    let line = text(&output.stdout).lines().find(|line| {
+    let said = text(&output.stdout);
+    let line = said.lines().find(|line| {
         line.contains("extant fsck use, 40% in use") && line.contains("check_seconds")
     });
     assert!(line.is_some_and(|line| line.contains("+0.00%")), "{output:?}");
