@@ -77,6 +77,7 @@ impl Code {
             self,
             Self::GroupDescChecksum
                 | Self::GroupUninitWithoutFeature
+                | Self::TimeInFuture
                 | Self::LastGroupUninit
                 | Self::MapToExtents
                 | Self::SharedBlocks
@@ -103,6 +104,7 @@ impl Code {
                 | Self::ResizeInodeNotInUse
                 | Self::ResizeInodeInvalid
                 | Self::ExtentTreeBeyondLimit
+                | Self::ExtentNodeLevel
                 | Self::SpecialImmutable
                 | Self::TimeBeyond
                 | Self::FileTypeMissing

@@ -6,12 +6,15 @@ use crate::check::Check;
 use crate::store::CheckError;
 use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::extent::{Extent, ExtentNode, NodeOwner};
+use extant_ondisk::extent::{
+    Extent, ExtentNode, NodeOwner, RawExtent, RawExtentHeader, RawExtentIndex, capacity,
+};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, pointers};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BLOCKS};
 use std::collections::BTreeSet;
+use zerocopy::FromBytes;
 
 /// Trees of extents are walked down to here: deeper than readers go, so that what hangs there is kept.
 const MOST_LEVELS: u16 = 32;
@@ -143,7 +146,7 @@ impl Check<'_> {
         let Some(node) = self.usable_node(bytes, depth) else { return Ok(()) };
         match node {
             ExtentNode::Leaf(extents) => {
-                for extent in extents.iter().map(extant_ondisk::extent::RawExtent::decode) {
+                for extent in extents.iter().map(RawExtent::decode) {
                     let sound = extent.len > 0
                         && extent.block.0 >= *next
                         && extent.end().0 <= MAX_FILE_BLOCKS
@@ -155,7 +158,7 @@ impl Check<'_> {
                 }
             }
             ExtentNode::Index(indexes, below) => {
-                for index in indexes.iter().map(extant_ondisk::extent::RawExtentIndex::decode) {
+                for index in indexes.iter().map(RawExtentIndex::decode) {
                     let is_possible = self.geometry.contains(index.leaf, 1)
                         && !self.blocks.is_system(self.blocks.cluster_of(index.leaf));
                     if !is_possible || met.contains(&index.leaf) {
@@ -181,19 +184,39 @@ impl Check<'_> {
         bytes: &'b [u8],
         depth: Option<u16>,
     ) -> Option<ExtentNode<'b>> {
-        use extant_ondisk::extent::{RawExtentHeader, capacity};
-        use zerocopy::FromBytes;
         let (header, _) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
         let found = header.eh_depth.get();
         let fits = header.eh_magic.get() == extant_ondisk::extent::EXTENT_MAGIC
             && header.eh_max.get() <= capacity(bytes.len())
             && header.eh_max.get() > 0
-            && header.eh_entries.get() <= header.eh_max.get()
-            && depth.map_or(found <= MOST_LEVELS, |depth| found == depth);
-        if !fits {
-            return None;
+            && header.eh_entries.get() <= header.eh_max.get();
+        match depth {
+            _ if !fits => None,
+            None if found > MOST_LEVELS => None,
+            Some(depth) if found != depth => self.node_of_level(bytes, depth),
+            _ => ExtentNode::parse(bytes),
         }
-        ExtentNode::parse(bytes)
+    }
+
+    /// A node that says another level than it has: what it holds makes sense at its own.
+    fn node_of_level<'b>(&self, bytes: &'b [u8], depth: u16) -> Option<ExtentNode<'b>> {
+        let (header, rest) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
+        let count = usize::from(header.eh_entries.get());
+        if depth == 0 {
+            let (extents, _) = <[RawExtent]>::ref_from_prefix_with_elems(rest, count).ok()?;
+            let mut next = 0;
+            let is_sound = extents.iter().map(RawExtent::decode).all(|extent| {
+                let is_behind = extent.block.0 >= next;
+                next = extent.end().0;
+                let len = u64::from(extent.len);
+                is_behind && len > 0 && self.geometry.contains(extent.start, len)
+            });
+            return (is_sound && count > 0).then_some(ExtentNode::Leaf(extents));
+        }
+        let (indexes, _) = <[RawExtentIndex]>::ref_from_prefix_with_elems(rest, count).ok()?;
+        let is_sound = indexes.is_sorted_by_key(|index| index.ei_block.get())
+            && indexes.iter().all(|index| self.geometry.contains(index.decode().leaf, 1));
+        (is_sound && count > 0).then_some(ExtentNode::Index(indexes, depth - 1))
     }
 
     fn read_indirect(

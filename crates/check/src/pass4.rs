@@ -149,7 +149,8 @@ impl Check<'_> {
     fn connect_unattached(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
-        let is_empty = inode.size == 0
+        // As e2fsck has it, one that is all hole has nothing either.
+        let is_empty = (inode.size == 0 || !inode.is_inline())
             && inode.blocks == 0
             && inode.file_acl.0 == 0
             && inode.file_type() == Some(extant_ondisk::inode::FileType::Regular);

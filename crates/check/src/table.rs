@@ -110,13 +110,13 @@ findings! {
     /// The bitmap of the last group cannot be implied: it is shorter than others.
     LastGroupUninit: 0, Safe, "Last group block bitmap uninitialized.", "Fix", true;
     /// The orphan list names something that is no orphan.
-    OrphanListIllegal: 0, Damage, "Illegal inode {inode} in orphaned inode list.", "Clear", true;
+    OrphanListIllegal: 0, Safe, "Illegal inode {inode} in orphaned inode list.", "Clear", true;
     /// An orphan's deletion is finished.
     OrphanCleared: 0, Note, "Clearing orphaned inode {inode} {detail}", "", true;
     /// An orphan's truncation is finished.
     OrphanTruncated: 0, Note, "Truncating orphaned inode {inode} {detail}", "", true;
     /// The resize inode's map is not what the reserved descriptor blocks need.
-    ResizeInodeInvalid: 0, Safe, "Resize inode not valid.", "Recreate", true;
+    ResizeInodeInvalid: 0, Damage, "Resize inode not valid.", "Recreate", true;
 
     // Pass 1: inodes and their maps.
     /// The root inode is something else than a directory.
@@ -124,13 +124,13 @@ findings! {
     /// The root inode has a time of deletion.
     RootHasDtime: 1, Safe, "Root inode has dtime set (probably due to old mke2fs).", "Fix", true;
     /// A reserved inode is of a type that it cannot be.
-    ReservedInodeMode: 1, Damage, "Reserved inode {inode} has invalid mode.", "Clear", true;
+    ReservedInodeMode: 1, Safe, "Reserved inode {inode} has invalid mode.", "Clear", true;
     /// The resize inode has content, and the volume has no such feature.
     ResizeInodeNotInUse: 1, Damage, "Resize_inode not enabled, but the resize inode is non-zero.", "Clear", true;
     /// A deleted inode has no time of deletion.
     DeletedWithoutDtime: 1, Safe, "Deleted inode {inode} has zero dtime.", "Fix", true;
     /// An inode in use has a time of deletion.
-    InUseWithDtime: 1, Damage, "Inode {inode} is in use, but has dtime set.", "Fix", true;
+    InUseWithDtime: 1, Safe, "Inode {inode} is in use, but has dtime set.", "Fix", true;
     /// An inode in use is linked into an orphan list that nothing leads to.
     OrphanListLeftover: 1, Damage, "Inode {inode} was part of a corrupted orphan linked list.", "Fix", true;
     /// A directory of no length.
@@ -189,7 +189,7 @@ findings! {
     /// A block of attributes is sound but for its checksum.
     EaBlockChecksum: 1, Safe, "Extended attribute block {block} of inode {inode} passes checks, but checksum does not match block.", "Fix", true;
     /// More or fewer inodes share a block of attributes than it says.
-    EaBlockRefcount: 1, Safe, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
+    EaBlockRefcount: 1, Damage, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
     /// An attribute names an inode for its value that holds none.
     EaValueInode: 1, Safe, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
     /// The inode of a value lacks its flag.
@@ -197,7 +197,7 @@ findings! {
     /// Another inode than a regular file has the flag of inodes that hold values.
     EaInodeFlagOnOther: 1, Damage, "Inode {inode} has the ea_inode flag set but is not a regular file.", "Clear flag", true;
     /// Casefold on something else than a directory, or without the feature.
-    CasefoldFlag: 1, Safe, "Inode {inode} has the casefold flag set but {detail}.", "Clear flag", true;
+    CasefoldFlag: 1, Damage, "Inode {inode} has the casefold flag set but {detail}.", "Clear flag", true;
     /// The unencrypted flag.
     EncryptWithoutContext: 1, Damage, "Inode {inode} has encrypt flag but no encryption extended attribute.", "Clear flag", true;
     /// The encryption context is broken.
@@ -209,11 +209,13 @@ findings! {
     /// Sound extents on a volume whose feature word lost them.
     ExtentsFeatureMissing: 1, Damage, "Inode {inode} is in extent format, but superblock is missing EXTENTS feature.", "Fix", true;
     /// The map looks like extents, but the flag is missing.
-    ExtentsFlagMissing: 1, Damage, "Inode {inode} missing EXTENT_FL, but is in extents format.", "Fix", true;
+    ExtentsFlagMissing: 1, Safe, "Inode {inode} missing EXTENT_FL, but is in extents format.", "Fix", true;
     /// The root of an extent tree is broken.
     ExtentHeaderCorrupt: 1, Damage, "Inode {inode} has corrupt extent header.", "Clear inode", true;
     /// A node of an extent tree is broken.
     ExtentNodeInvalid: 1, Damage, "Inode {inode} has an invalid extent node (blk {block}, lblk {file_block}).", "Clear", true;
+    /// A node of an extent tree says another level than the one above it.
+    ExtentNodeLevel: 1, Safe, "Inode {inode} has an extent node (block {block}) of level {found}, should be {expected}.", "Fix", true;
     /// A node of an extent tree is sound but for its checksum.
     ExtentNodeChecksum: 1, Safe, "Inode {inode} extent block passes checks, but checksum does not match extent (block {block}).", "Fix", true;
     /// A header of an extent tree says room for fewer entries than there is.
@@ -249,7 +251,7 @@ findings! {
     /// Inline data on a volume without them.
     InlineWithoutFeature: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag on filesystem without inline data support.", "Clear", true;
     /// Sound inline data on a volume whose feature word lost them.
-    InlineFeatureMissing: 1, Damage, "Inode {inode} has inline data, but superblock is missing INLINE_DATA feature.", "Fix", true;
+    InlineFeatureMissing: 1, Safe, "Inode {inode} has inline data, but superblock is missing INLINE_DATA feature.", "Fix", true;
     /// The flag of inline data without the attribute that holds their rest.
     InlineWithoutAttribute: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag but extended attribute not found.", "Truncate", true;
     /// Both flags; the map is an extent tree.
@@ -263,7 +265,7 @@ findings! {
     /// A time whose epoch bits put it where only a bug of old kernels does.
     TimeBeyond: 1, Safe, "Timestamp(s) on inode {inode} beyond 2310-04-04 are likely pre-1970.", "Fix", true;
     /// The index flag on something that cannot have an index.
-    IndexFlagOnOther: 1, Damage, "Inode {inode} has INDEX_FL flag set but is not a directory.", "Clear HTree index", true;
+    IndexFlagOnOther: 1, Safe, "Inode {inode} has INDEX_FL flag set but is not a directory.", "Clear HTree index", true;
     /// The index flag on a volume without them.
     IndexWithoutFeature: 1, Damage, "Inode {inode} has INDEX_FL flag set on filesystem without htree support.", "Clear HTree index", true;
     /// The root of a directory's index is none.
@@ -286,7 +288,9 @@ findings! {
     /// An entry names an inode that cannot be.
     EntryBadInode: 2, Damage, "Entry '{name}' in directory {dir} has invalid inode #: {found}.", "Clear", true;
     /// An entry names an inode that is not in use.
-    EntryUnusedInode: 2, Damage, "Entry '{name}' in directory {dir} has deleted/unused inode {inode}.", "Clear", true;
+    EntryUnusedInode: 2, Safe, "Entry '{name}' in directory {dir} has deleted/unused inode {inode}.", "Clear", true;
+    /// An entry names an inode beyond those of its group that were ever used, and it is none.
+    EntryNeverUsedInode: 2, Damage, "Entry '{name}' in directory {dir} has never used inode {inode}.", "Clear", true;
     /// An entry names its own directory.
     EntryLinkToDot: 2, Damage, "Entry '{name}' in directory {dir} is a link to '.'", "Clear", true;
     /// An entry names an inode whose record lies in a bad block.
@@ -308,7 +312,7 @@ findings! {
     /// Something else stands where `..` belongs.
     SecondEntryNotDotDot: 2, Damage, "Second entry '{name}' (inode={inode}) in directory inode {dir} should be '..'", "Fix", true;
     /// `.` names another inode.
-    DotWrong: 2, Safe, "Entry '.' in directory inode {dir} is {found}, should be {expected}.", "Fix", true;
+    DotWrong: 2, Damage, "Entry '.' in directory inode {dir} is {found}, should be {expected}.", "Fix", true;
     /// `.` has bytes after its name that are not zero.
     DotNotTerminated: 2, Safe, "'.' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
     /// `..` has bytes after its name that are not zero.
@@ -369,7 +373,7 @@ findings! {
     /// A block is sound but for its checksum.
     DirBlockChecksum: 2, Safe, "Directory inode {dir}, block #{file_block}: directory passes checks but fails checksum.", "Fix", true;
     /// A block has no tail for its checksum.
-    DirBlockWithoutChecksum: 2, Damage, "Directory inode {dir}, block #{file_block}: directory has no checksum.", "Fix", true;
+    DirBlockWithoutChecksum: 2, Safe, "Directory inode {dir}, block #{file_block}: directory has no checksum.", "Fix", true;
     /// The index of a directory does not lead to its names.
     HtreeInvalid: 2, Damage, "Invalid HTREE directory inode {dir}: {detail}.", "Clear HTree index", true;
     /// The root of an index fails its checksum.

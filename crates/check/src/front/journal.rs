@@ -57,9 +57,7 @@ impl Front<'_> {
 
     /// No journal: then there must be no trace of one.
     fn check_absent_journal(&mut self, raw: &RawSuperblock) -> Result<(), CheckError> {
-        let is_named = raw.s_journal_inum.get() != 0
-            || raw.s_journal_dev.get() != 0
-            || raw.s_journal_uuid != [0; 16];
+        let is_named = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
         if is_named && self.ask(Finding::new(Code::JournalWithoutFeature))? {
             self.volume.update_superblock(forget_journal)?;
             self.facts.needs_passes = true;

@@ -37,6 +37,8 @@ struct Walk {
     met: BTreeSet<BlockNo>,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
+    /// The root has levels below it and leads to none, which no reader takes.
+    is_hollow: bool,
 }
 
 impl Check<'_> {
@@ -59,6 +61,7 @@ impl Check<'_> {
             taken: 0,
             met: BTreeSet::new(),
             is_cut: false,
+            is_hollow: false,
         };
         let Some(node) = self.usable_node(&root, None) else {
             if self.ask(visit.finding(Code::ExtentHeaderCorrupt))? {
@@ -67,6 +70,7 @@ impl Check<'_> {
             return Ok(MapFigures { is_unsure: true, ..MapFigures::default() });
         };
         walk.figures.depth = node.depth();
+        walk.is_hollow = matches!(node, ExtentNode::Index([], _));
         walk.figures.rebuild |= self.has_narrow_header(&root, &walk)?;
         let (found, expected) = (u64::from(node.depth()), self.most_levels());
         if found > expected {
@@ -123,6 +127,10 @@ impl Check<'_> {
 
     /// Extents that fit into fewer levels: rebuilt along with other repairs, never a reason for one.
     fn is_too_deep(&self, visit: &Visit<'_>, walk: &Walk) -> Result<bool, CheckError> {
+        let found = u64::from(walk.figures.depth);
+        if walk.is_hollow {
+            return self.ask(visit.finding(Code::ExtentTreeTooDeep).found(found));
+        }
         if !self.is_repair() || self.options.keep_extents || walk.figures.depth == 0 {
             return Ok(false);
         }
@@ -130,7 +138,6 @@ impl Check<'_> {
         if !fits || !walk.figures.rebuild {
             return Ok(false);
         }
-        let found = u64::from(walk.figures.depth);
         self.ask(visit.finding(Code::ExtentTreeTooDeep).found(found))
     }
 
@@ -204,6 +211,16 @@ impl Check<'_> {
             walk.figures.rebuild |= self.ask(invalid)?;
             local.nodes.push(bytes);
             return Ok(());
+        }
+        let said =
+            RawExtentHeader::ref_from_prefix(&bytes).map_or(below, |(it, _)| it.eh_depth.get());
+        if said != below {
+            let finding = Finding::new(Code::ExtentNodeLevel)
+                .inode(walk.owner.inode)
+                .block(index.leaf)
+                .found(u64::from(said))
+                .expected(u64::from(below));
+            walk.figures.rebuild |= self.ask(finding)?;
         }
         let owner = NodeOwner { block: Some(index.leaf), ..walk.owner };
         let sum_is_wrong = extent::verify(&bytes, &owner, self.geometry).is_err();

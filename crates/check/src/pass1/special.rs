@@ -211,7 +211,8 @@ impl Check<'_> {
     fn resize_space(&self) -> u64 {
         let backups = self.geometry.backup_superblock_groups().len() as u64;
         let blocks = 1 + u64::from(self.geometry.reserved_gdt_blocks) * (1 + backups);
-        blocks * u64::from(self.geometry.block_size)
+        (blocks * u64::from(self.geometry.block_size))
+            .next_multiple_of(self.geometry.cluster_size())
     }
 
     /// As long as it stands, what it maps is in use.

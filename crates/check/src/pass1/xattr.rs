@@ -13,6 +13,13 @@ use extant_ondisk::xattr::{
 use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
 use std::collections::BTreeMap;
 
+/// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.
+const COLLISIONS: [&str; 3] = [
+    "values of attributes overlap",
+    "an attribute's name runs past the end",
+    "an attribute's value runs past the end",
+];
+
 /// Who is charged for the inode of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Payer {
@@ -137,7 +144,7 @@ impl Check<'_> {
 
     fn in_inode_flaw(&self, ino: InodeNo, error: &FormatError) -> Finding {
         match error {
-            FormatError::Corrupt { flaw: Flaw::Rule("values of attributes overlap"), .. } => {
+            FormatError::Corrupt { flaw: Flaw::Rule(rule), .. } if COLLISIONS.contains(rule) => {
                 Finding::new(Code::EaInInodeCollision).inode(ino)
             }
             FormatError::Corrupt { flaw, .. } => {
@@ -293,10 +300,11 @@ impl Check<'_> {
             .refer(block, ino, &self.budget, || self.check_shared_block(ino, block))?;
         if !known.is_sound {
             // Whoever meets it drops it: the content is lost for all.
-            let finding = visit
-                .finding(Code::EaBlockCorrupt)
-                .block(block)
-                .detail("no extended attributes".into());
+            let finding = match known.bad_hash {
+                Some(hash) => visit.finding(Code::EaInInodeHash).found(u64::from(hash)),
+                None => visit.finding(Code::EaBlockCorrupt).detail("no extended attributes".into()),
+            };
+            let finding = finding.block(block);
             if self.ask(finding)? {
                 visit.inode.file_acl = BlockNo(0);
                 visit.dirty = true;
@@ -358,10 +366,12 @@ impl Check<'_> {
         let mut bad_values = Vec::new();
         self.judge_entries(ino, &entries, &mut figures, &mut None, &mut bad_values, place)?;
         // A name has a prefix and a hash; e2fsck asks for them in blocks only.
-        let is_sound = |entry: &XattrRef<'_>| {
-            entry.hash_matches() && entry.has_hash() && entry.name.index.0 != 0
-        };
-        if !entries.iter().all(is_sound) {
+        let is_hashed = |entry: &XattrRef<'_>| entry.hash_matches() && entry.has_hash();
+        if entries.iter().any(|entry| entry.name.index.0 == 0) {
+            return Ok(state);
+        }
+        if let Some(entry) = entries.iter().find(|entry| !is_hashed(entry)) {
+            state.bad_hash = Some(entry.hash);
             return Ok(state);
         }
         state.is_sound = true;

@@ -302,7 +302,8 @@ impl Check<'_> {
     ) -> Result<(), CheckError> {
         let target = InodeNo(record.inode);
         let Some((group, at)) = self.geometry.inode_place(target) else { return Ok(()) };
-        if at >= self.inodes.opened(group) && self.record_is_used(target)? {
+        let is_past_mark = at >= self.inodes.opened(group);
+        if is_past_mark && self.record_is_used(target)? {
             let is_uninit = self.descs[group.0 as usize].flags.contains(GroupFlags::INODE_UNINIT);
             let code = if is_uninit { Code::EntryInUninitGroup } else { Code::EntryPastHighWater };
             let finding = self.entry(chain, bytes, record, code).group(group);
@@ -311,7 +312,8 @@ impl Check<'_> {
             }
             return Ok(());
         }
-        let finding = self.entry(chain, bytes, record, Code::EntryUnusedInode);
+        let code = if is_past_mark { Code::EntryNeverUsedInode } else { Code::EntryUnusedInode };
+        let finding = self.entry(chain, bytes, record, code);
         if self.ask(finding)? {
             self.clear_entry(chain, bytes, record);
         }

@@ -206,11 +206,49 @@ impl Check<'_> {
     }
 }
 
-/// Another name made of one: `~N` at its end, in the place of its last bytes when it is long.
+/// Another name made of one, as e2fsck makes it: `~N` in the room that the name's record has anyway, which its last bytes give up
+/// where there is none. A name with such an end gets the next number.
 fn mutated(name: &[u8], number: u32) -> Vec<u8> {
-    const LONG: usize = 14;
+    const SUFFIX: usize = 2;
+    const LONGEST: usize = 255;
+    let (room, stem, number) = match name {
+        [stem @ .., b'~', digit] if digit.is_ascii_digit() && !stem.is_empty() => {
+            let next = u32::from(digit - b'0') + 1;
+            (name.len(), stem, number.saturating_add(next))
+        }
+        _ => {
+            let room = (name.len() + SUFFIX).min(name.len().next_multiple_of(4));
+            (room.min(LONGEST), name, number)
+        }
+    };
     let suffix = format!("~{number}");
-    let keep =
-        if name.len() > LONG { name.len() - suffix.len().min(name.len()) } else { name.len() };
-    [&name[..keep], suffix.as_bytes()].concat()
+    let keep = stem.len().min(room.saturating_sub(suffix.len()));
+    [&stem[..keep], suffix.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What e2fsck 1.47.0 calls the second file of each of these names.
+    #[test]
+    fn names_are_mutated_as_by_e2fsck() {
+        let long = "x".repeat(254);
+        let longest = format!("{}~0", "x".repeat(253));
+        for (name, expected) in [
+            ("a", "a~0"),
+            ("A.", "A.~0"),
+            ("q12", "q1~0"),
+            ("hard", "ha~0"),
+            ("three", "three~0"),
+            ("abcdef", "abcdef~0"),
+            ("abcdefgh", "abcdef~0"),
+            ("modules.conf.old", "modules.conf.o~0"),
+            ("q~1", "q~2"),
+            (&long, &longest),
+        ] {
+            let found = mutated(name.as_bytes(), 0);
+            assert_eq!(found.escape_ascii().to_string(), expected, "{name}");
+        }
+    }
 }

@@ -15,6 +15,8 @@ pub(crate) struct XattrBlock {
     pub(crate) met: u32,
     /// Whether its content was found sound.
     pub(crate) is_sound: bool,
+    /// The hash of an entry that says another than it has, where that is what is not sound.
+    pub(crate) bad_hash: Option<u32>,
     /// Bytes of the values in inodes of their own that its entries name: each inode that refers to it pays for them.
     pub(crate) ea_bytes: u64,
     /// How many such inodes.

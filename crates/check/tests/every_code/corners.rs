@@ -4,8 +4,8 @@
 use extant_check::Code;
 use extant_ondisk::{BlockNo, InodeNo};
 
-use super::damages::{Damage, on, with};
-use super::hand::{EXT4, Hand, META_BG, PLAIN, put16, put32};
+use super::damages::{Damage, FREE, on, with};
+use super::hand::{EXT4, Hand, MARKS, META_BG, PLAIN, put16, put32};
 
 /// A node of extents with one entry, the first block of all below it.
 fn lead_to(node: &mut [u8], most: u16, depth: u16, below: u64) {
@@ -57,9 +57,19 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::ExtentTreeBeyondLimit, PLAIN, |hand| deepen(hand, "long", 6)),
     // No kernel reads it.
     on(Code::ExtentTreeBeyondLimit, PLAIN, |hand| deepen(hand, "long", 9)),
+    // A node says that it is the top of a tree of its own.
+    on(Code::ExtentNodeLevel, PLAIN, |hand| {
+        deepen(hand, "long", 1);
+        let root = hand.decoded(hand.find("long")).i_block;
+        let node = u32::from_le_bytes(root[16..20].try_into().expect("four bytes"));
+        hand.block(u64::from(node), |bytes| put16(bytes, 6, 3));
+    }),
     // The inode of descriptors on a volume that has none, a socket.
     on(Code::ReservedInodeMode, META_BG, |hand| {
         hand.inode(InodeNo::RESIZE, |record| put16(record, 0, 0o140_644));
+    }),
+    with(Code::EntryNeverUsedInode, MARKS, &[Code::UnattachedInode], |hand| {
+        hand.entry("", "file", |entry| put32(entry, 0, FREE.0));
     }),
     // The list of bad blocks has the block that it is kept in.
     on(Code::BadBlockIllegal, EXT4, |hand| {

@@ -243,7 +243,11 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::SpecialImmutable, EXT4, |hand| hand.file("fifo", |record| flag(record, 0x10))),
     on(Code::ExtraSizeInvalid, EXT4, |hand| hand.file("file", |record| put16(record, 0x80, 7))),
     on(Code::EaInInodeInvalid, EXT4, |hand| {
-        // The first entry's value lies off the inode.
+        // The first entry's value lies on the entry.
+        hand.file("other", |record| put16(record, 0x80 + 32 + 4 + 2, 0));
+    }),
+    // It lies off the inode.
+    on(Code::EaInInodeCollision, EXT4, |hand| {
         hand.file("other", |record| put16(record, 0x80 + 32 + 4 + 2, 0xfff0));
     }),
     on(Code::EaInInodeHash, EXT4, |hand| {
@@ -267,7 +271,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         },
     ),
     with(
-        Code::EaBlockCorrupt,
+        Code::EaInInodeHash,
         PLAIN,
         &[
             Code::InodeBlocksWrong,

@@ -133,7 +133,7 @@ fn an_empty_attribute_past_the_end_is_none() {
     }
     let image = INLINE.make();
     Hand::on(&image.path()).file("tiny", |record| put16(record, FIRST_ATTRIBUTE + 2, 0xdc));
-    assert!(repair(&image).contains(&Code::EaInInodeInvalid));
+    assert!(repair(&image).contains(&Code::EaInInodeCollision));
 }
 
 #[test]
@@ -377,4 +377,23 @@ fn leavings_in_spare_inodes_are_no_damage() {
     drop(hand);
     assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
+}
+
+/// A root that leads nowhere: nobody reads such a file, which is all hole.
+#[test]
+fn a_file_whose_tree_is_hollow_can_be_read() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = PLAIN.make();
+    Hand::on(&image.path()).file("long", |record| {
+        record[0x28..0x64].fill(0);
+        for (at, value) in [(0, 0xf30a), (4, 4), (6, 1)] {
+            put16(record, 0x28 + at, value);
+        }
+    });
+    assert!(repair(&image).contains(&Code::ExtentTreeTooDeep));
+    let hand = Hand::on(&image.path());
+    assert!(hand.blocks(hand.find("long")).is_empty());
+    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
 }

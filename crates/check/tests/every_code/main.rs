@@ -40,6 +40,7 @@ const SILENT: &[Code] = &[
     Code::JournalRevokeCorrupt,
     Code::OrphanListIllegal,
     Code::ExtentTreeBeyondLimit,
+    Code::ExtentNodeLevel,
     Code::SpecialImmutable,
     Code::TimeBeyond,
     Code::FileTypeMissing,
