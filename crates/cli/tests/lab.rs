@@ -272,11 +272,11 @@ fn experiments_on_a_simulated_drive_repeat_to_the_last_digit() {
     // Figures of a curve are compared place by place.
     let [one, other] = ["check-time-1", "check-time-2"].map(|name| scratch.join(name));
     let output = extant(["lab", "compare", one.to_str().unwrap(), other.to_str().unwrap()]);
-    let said = text(&output.stdout);
-    let line = said.lines().find(|line| {
+    let is_meant = |line: &&str| {
         line.contains("extant fsck use, 40% in use") && line.contains("check_seconds")
-    });
-    assert!(line.is_some_and(|line| line.contains("+0.00%")), "{output:?}");
+    };
+    let said = text(&output.stdout);
+    assert!(said.lines().find(is_meant).is_some_and(|line| line.contains("+0.00%")), "{said}");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn options_that_change_nothing_are_named() {
         let last = ["--targets", "engine:frobnicate", "--out", out.to_str().unwrap()];
         let output = extant(words.into_iter().chain(last));
         assert!(output.status.success(), "{output:?}");
-        text(&output.stderr).to_owned()
+        text(&output.stderr)
     };
     assert!(remark("low-memory", "--time").contains("--time changes nothing"));
     assert!(remark("check-time", "--sizes").contains("--sizes changes nothing"));
