@@ -59,6 +59,8 @@ impl Check<'_> {
     ) -> Result<(), CheckError> {
         let Ok((raw, _)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
         let (links, mode) = (raw.i_links_count.get(), raw.i_mode.get());
+        let is_flagged = InodeFlags::from_bits_retain(raw.i_flags.get())
+            .intersects(InodeFlags::CASEFOLD | InodeFlags::INDEX);
         let is_reserved = ino < self.geometry.first_inode && ino != InodeNo::ROOT;
         if links == 0 && !is_reserved {
             if self.is_in_bad_block(ino) {
@@ -113,8 +115,8 @@ impl Check<'_> {
             self.write_cleared(ino, record)?;
             return Ok(());
         }
-        if mode == 0 && self.is_spare(ino) {
-            // Nothing but the checksum is judged of what nobody uses.
+        if mode == 0 && self.is_spare(ino) && !is_flagged {
+            // Nothing but the checksum and two flags is judged of what nobody uses.
             if bad_checksum && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
                 self.store.write_inode(ino, record)?;
             }
@@ -236,7 +238,7 @@ impl Check<'_> {
 
     /// A directory, link or file in use: everything that one inode tells. Ends early when it was cleared.
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
-        if self.is_out_of_use(visit.ino) {
+        if self.is_out_of_use(visit.ino) && !visit.inode.flags.contains(InodeFlags::CASEFOLD) {
             self.check_special_inode(visit)?;
             self.note_inode(visit, local);
             return Ok(());

@@ -77,7 +77,8 @@ impl Check<'_> {
             return Ok(visit.cleared);
         }
         // Only the boot loader's may be something, as e2fsck has it anything but a directory.
-        let is_possible = ino == BOOT_LOADER && file_type != Some(FileType::Directory);
+        let is_possible =
+            visit.inode.mode == 0 || ino == BOOT_LOADER && file_type != Some(FileType::Directory);
         if !is_possible && self.ask(visit.finding(Code::ReservedInodeMode))? {
             self.zero_inode(visit)?;
         }
