@@ -86,9 +86,13 @@ impl Results {
                 WHOLE => why.to_owned(),
                 phase => format!("{phase}: {why}"),
             };
-            let one = (sample.target.clone(), why);
-            if !all.contains(&one) {
-                all.push(one);
+            // A part is told of once, though each run may name another file.
+            let lead = format!("{}: ", sample.phase);
+            let is_told = all.iter().any(|(target, told)| {
+                *target == sample.target && (*told == why || told.starts_with(&lead))
+            });
+            if !is_told {
+                all.push((sample.target.clone(), why));
             }
         }
         for target in self.targets(experiment) {
