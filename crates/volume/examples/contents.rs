@@ -162,10 +162,12 @@ fn make_tree(volume: Volume, dirs: u32, files: u32, bytes: u64) -> Result<(), Fa
         for file in 0..files {
             let name = format!("file{file:05}");
             let file = volume.create(dir, name.as_bytes(), 0o644, &Creator::ROOT)?.number;
+            volume.acquire(file)?;
             for at in (0..bytes).step_by(PIECE) {
                 let len = PIECE.min((bytes - at) as usize);
                 volume.write_by(file, at, &piece[..len], &Creator::ROOT)?;
             }
+            volume.release(file, 1)?;
         }
     }
     Ok(volume.close()?)

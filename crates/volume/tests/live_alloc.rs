@@ -247,7 +247,7 @@ fn files_that_are_closed_leave_the_space_behind_them_to_the_next_ones() {
     // Blocks are chosen at each write, or for all files when they are closed.
     let ways = [false, true].into_iter().flat_map(|delalloc| CLOSES.map(|close| (delalloc, close)));
     for (delalloc, close) in ways {
-        let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4"]).unwrap();
+        let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-b", "4096"]).unwrap();
         let options = LiveOptions { delalloc: Some(delalloc), ..LiveOptions::default() };
         let volume = open_file(&image.path(), &options);
         let close_at = |at| written_and_closed(&volume, &format!("file-{at}"), close);
@@ -269,7 +269,7 @@ fn a_file_that_is_written_again_keeps_the_space_behind_it() {
         skip!("no e2fsprogs here");
     }
     for close in CLOSES {
-        let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4"]).unwrap();
+        let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-b", "4096"]).unwrap();
         let volume = open_file(&image.path(), &LiveOptions::default());
         let file = written_and_closed(&volume, "again", close);
         volume.acquire(file).unwrap();
