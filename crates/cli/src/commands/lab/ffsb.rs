@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// Run on the volume in this image, in this process: the profile's locations are paths inside it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// A directory instead of the profile's location; the profile has one [filesystem] then
+    /// A directory instead of the profile's location; the profile has one file system then
     #[arg(long, value_name = "DIR")]
     location: Option<PathBuf>,
     /// Print all counts and times as JSON
