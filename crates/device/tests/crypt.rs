@@ -234,7 +234,8 @@ impl Bench {
         let secret = format!("secret,id=s,file={}", self.key.display());
         let paths = [from.to_str().unwrap(), to.to_str().unwrap()];
         let all = [&["convert", "--object", &secret], args, &paths].concat();
-        self.qemu.text(all).unwrap();
+        // It measures how fast the machine is, and gives up where that comes to nothing.
+        self.qemu.text_despite("accurate CPU usage", &all).unwrap();
     }
 
     /// What qemu-img reads in a LUKS1 image.

@@ -66,6 +66,19 @@ impl Tool {
             Err(said(&self.path, &output))
         }
     }
+
+    /// The same of a program that now and then fails with `complaint` for no fault of its arguments: it is asked again.
+    pub fn text_despite<A: AsRef<OsStr>>(
+        &self,
+        complaint: &str,
+        args: &[A],
+    ) -> Result<String, String> {
+        const ASKED_AGAIN: u32 = 20;
+        let ask = || self.text(args.iter().map(AsRef::as_ref));
+        let passes =
+            |text: &Result<_, String>| text.as_ref().is_err_and(|said| said.contains(complaint));
+        (0..ASKED_AGAIN).fold(ask(), |text, _| if passes(&text) { ask() } else { text })
+    }
 }
 
 fn said(program: &Path, output: &Output) -> String {

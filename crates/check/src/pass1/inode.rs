@@ -69,14 +69,7 @@ impl Check<'_> {
             }
             let dtime = raw.i_dtime.get();
             if self.is_orphan_number(dtime) {
-                // Its place in an orphan list that nothing leads to.
-                if self.ask(Finding::new(Code::OrphanListLeftover).inode(ino))? {
-                    let now = self.now();
-                    if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
-                        raw.i_dtime.set(now);
-                    }
-                    self.store.write_inode(ino, record)?;
-                }
+                self.check_leftover(ino, record)?;
             } else if mode != 0 && dtime == 0 {
                 let now = self.now();
                 if self.ask(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
@@ -94,6 +87,9 @@ impl Check<'_> {
                 self.store.write_inode(ino, record)?;
             }
             return Ok(());
+        }
+        if is_reserved && self.is_orphan_number(raw.i_dtime.get()) {
+            self.check_leftover(ino, record)?;
         }
         let is_blank = is_reserved && record.iter().all(|byte| *byte == 0);
         if is_blank && ino != InodeNo::BAD_BLOCKS {
@@ -161,6 +157,19 @@ impl Check<'_> {
         if visit.dirty {
             visit.inode.encode_into(visit.record, self.geometry);
             self.store.write_inode(ino, visit.record)?;
+        }
+        Ok(())
+    }
+
+    /// An inode's place in an orphan list that nothing leads to.
+    fn check_leftover(&self, ino: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
+        let now = self.now();
+        if self.ask(Finding::new(Code::OrphanListLeftover).inode(ino))? {
+            if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+                let is_in_use = raw.i_links_count.get() > 0;
+                raw.i_dtime.set(if is_in_use { 0 } else { now });
+            }
+            self.store.write_inode(ino, record)?;
         }
         Ok(())
     }
@@ -304,7 +313,7 @@ impl Check<'_> {
 
     fn check_dtime(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let is_orphan_number = self.is_orphan_number(visit.inode.dtime);
-        // Those that are reserved are nobody's to delete.
+        // Those that are reserved are nobody's to delete; what orphan lists left in them was told before.
         let is_reserved = visit.ino < self.geometry.first_inode && visit.ino != InodeNo::ROOT;
         let is_unused = visit.inode.links == 0 && !is_orphan_number;
         if visit.inode.dtime == 0 || is_unused || is_reserved {

@@ -197,6 +197,24 @@ fn times_of_deletion_by_a_clock_that_had_just_started_are_no_orphans() {
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
+/// Reserved inodes are in orphan lists no more than others, and keep what they have otherwise.
+#[test]
+fn places_in_an_orphan_list_are_taken_from_reserved_inodes_too() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = EXT4.make();
+    let reserved = (1..=10).map(InodeNo).filter(|number| *number != InodeNo::ROOT);
+    for number in reserved {
+        let image = copied(&healthy.path()).expect("a copy");
+        let hand = Hand::on(&image.path());
+        hand.inode(number, |record| put32(record, 0x14, 1));
+        drop(hand);
+        e2fsck_fn(&image.path()).expect_err("e2fsck finds it too");
+        assert_eq!(repair(&image), [Code::OrphanListLeftover], "inode {number}");
+    }
+}
+
 /// The numbers of free blocks.
 fn free(hand: &mut Hand, count: usize) -> Vec<u64> {
     hand.free_blocks().iter().flatten().take(count).collect()
