@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Ended, Manifest, Plan, RunError, SCRATCH, Watch, clear, failed};
+use super::{Ended, Failure, Manifest, Plan, RunError, SCRATCH, Watch, clear, failed};
 use crate::cell::Cell;
 use crate::sample::{CELL_SECONDS, CellKey, OTHER_LOAD, SKIPPED, Sample, Store, WHOLE};
 use crate::stats::Summary;
@@ -114,10 +114,10 @@ impl Course {
                 samples.push(cell.sample(WHOLE, CELL_SECONDS, seconds));
                 samples
             }
-            Err(why) => {
+            Err(Failure { why, is_want_of_memory }) => {
                 watch.ended(cell, Err(&why));
                 // Another run of the target may have been at work when this one was given up.
-                if !self.given_up.insert(name(cell)) {
+                if !is_want_of_memory && !self.given_up.insert(name(cell)) {
                     return Ok(());
                 }
                 vec![Sample { why: Some(why), ..cell.sample(WHOLE, SKIPPED, 1.0) }]
@@ -144,6 +144,52 @@ fn is_scratch(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{Experiment, Settings};
+    use crate::target::Target;
+
+    struct Nobody;
+
+    impl Watch for Nobody {
+        fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
+        fn phase(&mut self, _: &Cell, _: &str) {}
+        fn ended(&mut self, _: &Cell, _: Result<f64, &str>) {}
+        fn is_interrupted(&self) -> bool {
+            false
+        }
+    }
+
+    /// The targets and runs that are tried when each ends so.
+    fn tried(failure: &Failure) -> Vec<String> {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        let program = dir.path().join("program");
+        fs::write(&program, "").expect("written");
+        let targets = Target::list("xfs,btrfs").expect("two targets");
+        let of = |it: &Experiment| it.name == "low-memory";
+        let plan = Plan {
+            experiments: Experiment::built_in().into_iter().filter(of).collect(),
+            settings: Settings { runs: Some(2), targets, ..Settings::default() },
+            out: dir.path().join("out"),
+            program,
+            command: Vec::new(),
+            guest: None,
+            jobs: 1,
+        };
+        let mut course = Course::begin(&plan, false, false).expect("begins");
+        let mut tried = Vec::new();
+        while let Some((_, cell)) = course.next_cell() {
+            tried.push(format!("{} {}", cell.target, cell.run));
+            course.keep(&cell, Err(failure.clone()), 1.0, None, &mut Nobody).expect("is kept");
+        }
+        tried
+    }
+
+    #[test]
+    fn a_target_that_cannot_run_is_given_up_and_one_that_wanted_memory_is_not() {
+        let cannot = Failure::from("there is none".to_owned());
+        let wanting = Failure { is_want_of_memory: true, ..cannot.clone() };
+        assert_eq!(tried(&cannot), ["xfs 1", "btrfs 1"]);
+        assert_eq!(tried(&wanting), ["xfs 1", "btrfs 1", "xfs 2", "btrfs 2"]);
+    }
 
     #[test]
     fn directories_of_cells_are_known_by_their_names() {

@@ -204,7 +204,23 @@ fn other_load() -> Option<f64> {
 }
 
 /// What a cell came to: its samples, or why it has none.
-pub type Ended = Result<Vec<Sample>, String>;
+pub type Ended = Result<Vec<Sample>, Failure>;
+
+/// Why a cell came to nothing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    /// In words.
+    pub why: String,
+    /// For want of memory the kernel ended something: another run may have enough. Without, no run of the target is expected to go
+    /// better.
+    pub is_want_of_memory: bool,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { why, is_want_of_memory: false }
+    }
+}
 
 /// Whoever runs cells.
 pub trait Executor {
@@ -251,7 +267,7 @@ fn one(cell: &Cell, isolation: Isolation, watch: &mut dyn Watch) -> Result<Ended
     fs::create_dir_all(&cell.scratch).map_err(failed(cell.scratch.display()))?;
     let limit = match cell.memory().map(MemoryLimit::new).transpose() {
         Ok(limit) => limit,
-        Err(why) => return Ok(Err(why)),
+        Err(why) => return Ok(Err(why.into())),
     };
     let mut command = isolation.command(&cell.program);
     command.args(["lab", "cell"]);
@@ -300,30 +316,30 @@ fn one(cell: &Cell, isolation: Isolation, watch: &mut dyn Watch) -> Result<Ended
         end(&mut child);
     }
     let complaint = complaints.join().unwrap_or_default();
+    let killed = limit.as_ref().map_or(0, MemoryLimit::killed);
     let ended = outcome.unwrap_or_else(|| {
         let last = complaint.lines().rev().find(|line| !line.trim().is_empty());
-        Err(format!("the cell's process died: {}", last.unwrap_or("it said nothing")))
+        Err(match last.filter(|_| killed == 0) {
+            Some(last) => format!("the cell's process died: {last}"),
+            None => "the cell's process died".to_owned(),
+        })
     });
-    Ok(match limit {
-        Some(limit) => with_memory(cell, &limit, ended),
-        None => ended,
-    })
-}
-
-/// What is to be known of a cell that had a limit of memory: how much it used, and whether the kernel ended something for want of it.
-fn with_memory(cell: &Cell, limit: &MemoryLimit, ended: Ended) -> Ended {
-    let killed = limit.killed();
-    match ended {
-        Ok(mut samples) => {
+    Ok(match (ended, limit) {
+        (Ok(samples), None) => Ok(samples),
+        (Ok(mut samples), Some(limit)) => {
             let peak = limit.peak().map(|bytes| cell.sample(WHOLE, MEMORY_PEAK, bytes as f64));
             samples.extend(peak);
             Ok(samples)
         }
-        Err(why) if killed > 0 => {
-            Err(format!("{why} (for want of memory the kernel ended {killed} of its processes)"))
-        }
-        Err(why) => Err(why),
-    }
+        (Err(why), _) if killed > 0 => Err(Failure {
+            why: format!(
+                "run {}: {why} (for want of memory the kernel ended {killed} of its processes)",
+                cell.run
+            ),
+            is_want_of_memory: true,
+        }),
+        (Err(why), _) => Err(why.into()),
+    })
 }
 
 /// Ends a process that may have ended already; with it go its mounts and its children.

@@ -92,7 +92,8 @@ fn measure(
     // The disk's file on the host becomes as empty as it was at first; where that cannot be, mkfs writes over what is there.
     let _ = quiet(Command::new("blkdiscard").args(["-f", DISK]));
     let mut forward = Forward { gone: gone.clone() };
-    Here::found().one(cell, &mut forward).map_err(io::Error::other)
+    let ended = Here::found().one(cell, &mut forward).map_err(io::Error::other)?;
+    Ok(ended.map_err(|failure| failure.why))
 }
 
 fn quiet(command: &mut Command) -> io::Result<std::process::Output> {

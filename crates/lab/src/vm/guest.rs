@@ -128,7 +128,8 @@ impl Guest {
         let mut order = serde_json::to_vec(&in_guest(cell)).expect("a cell is plain data");
         order.push(b'\n');
         if let Err(error) = machine.order(&order) {
-            return Ok(Err(format!("the guest takes no orders: {error}{}", machine.last_words())));
+            let why = format!("the guest takes no orders: {error}{}", machine.last_words());
+            return Ok(Err(why.into()));
         }
         let start = Instant::now();
         let mut samples: Vec<Sample> = Vec::new();
@@ -138,19 +139,19 @@ impl Guest {
             }
             if start.elapsed() > self.options.patience {
                 let seconds = self.options.patience.as_secs();
-                return Ok(Err(format!("it took longer than {seconds} s (--timeout)")));
+                return Ok(Err(format!("it took longer than {seconds} s (--timeout)").into()));
             }
             let line = match machine.hear() {
                 Heard::Line(line) => line,
                 Heard::Nothing => continue,
-                Heard::Ended(why) => return Ok(Err(why)),
+                Heard::Ended(why) => return Ok(Err(why.into())),
             };
             match message(&line, cell) {
                 Ok(Message::Phase(phase)) => watch.phase(cell, &phase),
                 Ok(Message::Sample(sample)) => samples.push(sample),
-                Ok(Message::Failed(why)) => return Ok(Err(why)),
+                Ok(Message::Failed(why)) => return Ok(Err(why.into())),
                 Ok(Message::Done) => return Ok(Ok(samples)),
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return Ok(Err(why.into())),
             }
         }
     }
@@ -167,7 +168,7 @@ impl Executor for Guest {
 
     fn one(&mut self, cell: &Cell, watch: &mut dyn Watch) -> Result<Ended, RunError> {
         if let Some(why) = self.image.as_ref().and_then(|image| image.lacks(&cell.target)) {
-            return Ok(Err(why));
+            return Ok(Err(why.into()));
         }
         if self.gone.is_none()
             && let Err(error) = self.boot(&|| watch.is_interrupted())
@@ -175,7 +176,7 @@ impl Executor for Guest {
             self.gone = Some(error.0);
         }
         if let Some(why) = &self.gone {
-            return Ok(Err(why.clone()));
+            return Ok(Err(why.clone().into()));
         }
         watch.phase(cell, "");
         let ended = self.perform(cell, watch);
@@ -292,6 +293,6 @@ mod tests {
             }
         }
         let ended = guest.one(&cell(), &mut Nobody).expect("an answer");
-        assert_eq!(ended, Err("there is no guest: apt-get is not there".to_owned()));
+        assert_eq!(ended, Err("there is no guest: apt-get is not there".to_owned().into()));
     }
 }
