@@ -8,6 +8,7 @@ use crate::live::delay::{self, Delays};
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::InodeCache;
 use crate::live::mmp::MmpMark;
+use crate::live::names::NameCache;
 use crate::live::shared::Shared;
 use crate::live::status::Status;
 use crate::live::written::CountedDevice;
@@ -229,6 +230,7 @@ impl OpenOptions {
             closes_clean: state.contains(State::CLEAN),
             allocator,
             inodes: InodeCache::new(inodes),
+            names: NameCache::new(options.memory / 64),
             delays: Delays::new(delays(options, &superblock, data), options.memory),
             geometry: Arc::new(facts.geometry.clone()),
             tables: (0..facts.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),

@@ -78,24 +78,27 @@ type Runs<'v> = Box<dyn Iterator<Item = Result<Mapping, Error>> + 'v>;
 
 impl path::Walk for Volume {
     fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error> {
-        match self.inode(number) {
-            // On a live volume the file may go between two steps.
+        self.still_there(self.inode(number))
+    }
+
+    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+        self.still_there(self.lookup(dir, name))
+    }
+
+    fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error> {
+        symlink::target(self, link)
+    }
+}
+
+impl Volume {
+    /// On a live volume a file may go between two steps of a path.
+    fn still_there<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
             Err(Error::FreeInode(_)) if matches!(self.source, Source::Live(_)) => {
                 Err(Error::NotFound)
             }
             other => other,
         }
-    }
-
-    fn lookup_in(&self, dir: &LoadedInode, name: &[u8]) -> Result<Found, Error> {
-        match &self.source {
-            Source::Cached(_) => dir::lookup(self, dir, name, self.on_broken_index),
-            Source::Live(_) => self.lookup(dir.number, name),
-        }
-    }
-
-    fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error> {
-        symlink::target(self, link)
     }
 }
 
@@ -307,7 +310,13 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory, or the device failed.
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
-        self.with_inode(dir, |dir| dir::lookup(self, dir, name, self.on_broken_index))
+        let search = |dir: &LoadedInode| dir::lookup(self, dir, name, self.on_broken_index);
+        let Source::Live(live) = &self.source else { return self.with_inode(dir, search) };
+        let inode = live.inodes.get(dir);
+        let found = inode
+            .read(self, LockAs::Dir)
+            .and_then(|dir| live.names.find(&dir, name, || search(&dir)));
+        self.noted(found)
     }
 
     /// Reads a file's bytes from `offset` on and says how many there were: fewer than asked for only at its end. Holes and

@@ -5,7 +5,7 @@ use extant_device::sync::thread;
 use extant_device::{Device, FileDevice};
 use extant_ondisk::InodeNo;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, Error, Follow, LiveOptions, OpenOptions, RenameFlags, Volume};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -102,6 +102,48 @@ fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
             Ok(mount) => assert_eq!(names(&mount.path().join("dir")), expected, "{kind:?}"),
             Err(why) => skip!("no loop mount here: {why}"),
         }
+    }
+}
+
+/// What names stood for before is forgotten when it is no longer so.
+#[test]
+fn paths_are_walked_by_what_names_stand_for_now() {
+    if tool("mke2fs").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-N", "3000"]).unwrap();
+    let volume = open_live(&image.path());
+    let (root, by) = (InodeNo::ROOT, Creator::ROOT);
+    let dir = |above, name: &str| volume.mkdir(above, name.as_bytes(), 0o755, &by).unwrap().number;
+    let at = |path: &str| match volume.resolve(path.as_bytes(), Follow::Yes) {
+        Ok(file) => Some(file.number),
+        Err(Error::NotFound) => None,
+        Err(error) => panic!("{path}: {error}"),
+    };
+    let rename = |from: (InodeNo, &str), to: (InodeNo, &str), flags| {
+        volume.rename(from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), flags).unwrap();
+    };
+    let (one, other) = (dir(root, "one"), dir(root, "other"));
+    let (sub, twin) = (dir(one, "sub"), dir(other, "sub"));
+    let (here, there) = (dir(sub, "x"), dir(twin, "x"));
+    for _ in 0..2 {
+        assert_eq!((at("/one/sub/x"), at("/other/sub/x")), (Some(here), Some(there)));
+        assert_eq!((at("/one/sub/.."), at("/one/sub/x/../..")), (Some(one), Some(one)));
+    }
+    rename((one, "sub"), (other, "sub"), RenameFlags::EXCHANGE);
+    assert_eq!((at("/one/sub/x"), at("/other/sub/x")), (Some(there), Some(here)));
+    assert_eq!(at("/other/sub/x/../.."), Some(other));
+    rename((root, "one"), (root, "first"), RenameFlags::empty());
+    assert_eq!((at("/one/sub/x"), at("/first/sub/x")), (None, Some(there)));
+    volume.rmdir(twin, b"x").unwrap();
+    assert_eq!(at("/first/sub/x"), None);
+    volume.symlink(twin, b"x", b"/other/sub", &by).unwrap();
+    assert_eq!(at("/first/sub/x/x"), Some(here));
+    // More than are kept, short names and long ones.
+    let name = |number: u32| format!("{number}{}", "-".repeat(number as usize % 40));
+    let many: Vec<InodeNo> = (0..2000).map(|number| dir(here, &name(number))).collect();
+    for (number, dir) in (0..).zip(&many).chain((0..).zip(&many)) {
+        assert_eq!(at(&format!("/other/sub/x/{}", name(number))), Some(*dir));
     }
 }
 

@@ -81,11 +81,14 @@ struct State {
     /// As the record has it, but for times that delayed data changed.
     inode: LoadedInode,
     delayed: Delayed,
+    /// Of a directory: the number of the state that its names are in ([`NameCache`](super::names::NameCache)); 0 as long as nobody
+    /// has asked.
+    edition: AtomicU64,
 }
 
 impl State {
     fn new(inode: LoadedInode) -> Self {
-        Self { inode, delayed: Delayed::default() }
+        Self { inode, delayed: Delayed::default(), edition: AtomicU64::new(0) }
     }
 }
 
@@ -158,6 +161,21 @@ impl InodeRead<'_> {
     pub(crate) fn delayed(&self) -> &Delayed {
         &self.0.as_ref().expect(LOADED).delayed
     }
+
+    /// The number of the state that a directory's names are in: `next` where nobody has asked since the directory was locked for
+    /// changes.
+    pub(crate) fn edition(&self, next: impl FnOnce() -> u64) -> u64 {
+        let edition = &self.0.as_ref().expect(LOADED).edition;
+        // Who changes it has the lock for himself; of several who ask at once, one is first.
+        match edition.load(Ordering::Relaxed) {
+            0 => {
+                let next = next();
+                let set = edition.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
+                set.map_or_else(|first| first, |_| next)
+            }
+            known => known,
+        }
+    }
 }
 
 impl Deref for InodeWrite<'_> {
@@ -170,6 +188,16 @@ impl Deref for InodeWrite<'_> {
 impl DerefMut for InodeWrite<'_> {
     fn deref_mut(&mut self) -> &mut LoadedInode {
         &mut self.0.as_mut().expect(LOADED).inode
+    }
+}
+
+impl<'a> InodeWrite<'a> {
+    /// Of a loaded inode. What was known of a directory's names may change now.
+    fn new(mut state: WriteGuard<'a, Option<State>>) -> Self {
+        if let Some(state) = &mut *state {
+            *state.edition.get_mut() = 0;
+        }
+        Self(state)
     }
 }
 
@@ -247,7 +275,7 @@ impl LiveInode {
         if state.is_none() {
             *state = Some(State::new(load()?));
         }
-        Ok(InodeWrite(state))
+        Ok(InodeWrite::new(state))
     }
 
     /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither mapped nor in that round may be
@@ -261,7 +289,7 @@ impl LiveInode {
         if state.is_none() {
             *state = Some(State::new(inode::load(source, self.number)?));
         }
-        Ok(InodeWrite(state))
+        Ok(InodeWrite::new(state))
     }
 
     /// The lock, while no round of delayed data is on its way.
@@ -302,7 +330,7 @@ impl LiveInode {
 
     /// The round was written, or could not be: the lock again.
     pub(crate) fn landing(&self) -> InodeWrite<'_> {
-        let mut file = InodeWrite(self.state.write_keyed(LockAs::File.key(self.number)));
+        let mut file = InodeWrite::new(self.state.write_keyed(LockAs::File.key(self.number)));
         file.parts().1.land();
         self.flight.set_on(false);
         file
@@ -331,13 +359,13 @@ impl LiveInode {
             *state = Some(State::new(inode::load(source, self.number)?));
         }
         let has_flight = state.as_ref().is_some_and(|state| state.delayed.has_flight());
-        Ok((!has_flight).then_some(InodeWrite(state)))
+        Ok((!has_flight).then_some(InodeWrite::new(state)))
     }
 
     /// As [`Self::write`]; `None` where the inode is not in memory.
     pub(crate) fn write_if_loaded(&self, as_what: LockAs) -> Option<InodeWrite<'_>> {
         let state = self.landed(as_what);
-        state.is_some().then_some(InodeWrite(state))
+        state.is_some().then_some(InodeWrite::new(state))
     }
 
     /// Its number.

@@ -4,6 +4,7 @@ pub(crate) mod delay;
 pub(crate) mod edit;
 pub(crate) mod inodes;
 pub(crate) mod mmp;
+pub(crate) mod names;
 pub(crate) mod ranks;
 pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
@@ -14,6 +15,7 @@ pub(crate) mod written;
 use crate::alloc::{Allocator, run_of};
 use crate::error::Error;
 use crate::live::inodes::InodeCache;
+use crate::live::names::NameCache;
 use crate::live::ranks::{OrphanLock, QuotaLock, RenameLock};
 use crate::open::{DataMode, LiveOptions};
 use crate::source::BlockKind;
@@ -49,6 +51,7 @@ pub(crate) struct Live {
     pub(crate) closes_clean: bool,
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeCache,
+    pub(crate) names: NameCache,
     /// Data that wait for their blocks.
     pub(crate) delays: Delays,
     /// The volume's, for those who seal blocks later.

@@ -30,6 +30,8 @@ extant_device::lock_ranks! {
     pub FreedLock = 310;
     /// A shard of the cache of inodes. Held for moments; no other lock is taken meanwhile.
     pub InodeCacheLock = 400;
+    /// A shard of the names that are known. Held for moments; no other lock is taken meanwhile.
+    pub NameCacheLock = 401;
     /// The files that have delayed data.
     pub DelayListLock = 402;
     /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of directories held.

@@ -3,8 +3,8 @@
 use super::dir::Found;
 use super::inode::LoadedInode;
 use crate::error::Error;
-use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
+use extant_ondisk::{InodeNo, dirent};
 
 /// Symbolic links followed on one path, as on Linux.
 const MAX_LINKS: u32 = 40;
@@ -24,8 +24,8 @@ pub enum Follow {
 pub(crate) trait Walk {
     /// An inode in use.
     fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error>;
-    /// What a name of a directory stands for.
-    fn lookup_in(&self, dir: &LoadedInode, name: &[u8]) -> Result<Found, Error>;
+    /// What a name of a directory stands for; [`Error::NotADirectory`] where it is none.
+    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error>;
     /// The target of a symbolic link.
     fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error>;
 }
@@ -46,21 +46,27 @@ pub(crate) fn resolve<W: Walk>(
     }
     let mut links_left = MAX_LINKS;
     let first = if path.first() == Some(&b'/') { InodeNo::ROOT } else { start };
-    let mut at = walk.inode(first)?;
+    let mut at = first;
+    // The inode there, where it had to be loaded on the way.
+    let mut loaded = None;
     // What is still to be walked, the next component last. A link's target is pushed in front of the rest.
     let mut rest = Vec::new();
     let mut must_be_dir = push_components(&mut rest, path);
     while let Some(name) = rest.pop() {
         if name == b"." {
-            at.as_dir()?;
+            walk.inode(at)?.as_dir()?;
             continue;
         }
-        let found = walk.lookup_in(&at, &name)?;
+        let found = walk.lookup_in(at, &name)?;
+        if found.file_type == dirent::FileType::Directory {
+            (at, loaded) = (found.inode, None);
+            continue;
+        }
         let next = walk.inode(found.inode)?;
         let is_last = rest.is_empty();
         let is_followed = !is_last || must_be_dir || follow == Follow::Yes;
         if next.file_type() != FileType::Symlink || !is_followed {
-            at = next;
+            (at, loaded) = (next.number, Some(next));
             continue;
         }
         links_left = links_left.checked_sub(1).ok_or(Error::SymlinkLoop)?;
@@ -73,15 +79,19 @@ pub(crate) fn resolve<W: Walk>(
             });
         }
         if target.first() == Some(&b'/') {
-            at = walk.inode(InodeNo::ROOT)?;
+            (at, loaded) = (InodeNo::ROOT, None);
         }
         let is_dir = push_components(&mut rest, &target);
         must_be_dir |= is_last && is_dir;
     }
+    let end = match loaded {
+        Some(inode) => inode,
+        None => walk.inode(at)?,
+    };
     if must_be_dir {
-        at.as_dir()?;
+        end.as_dir()?;
     }
-    Ok(at)
+    Ok(end)
 }
 
 /// Pushes a path's components, the first one last, and says whether its end asks for a directory.
