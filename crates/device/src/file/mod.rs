@@ -27,6 +27,10 @@ pub use open::{Direct, FileError, OpenOptions};
 use around::Around;
 use direct::DirectFile;
 
+/// Bytes of a write through the page cache whose way to the medium begins at once, so that the next flush finds little left to do. Shorter
+/// ones may be written again before that.
+const LONG_WRITE: u64 = 1 << 20;
+
 /// A regular file or a block device. Reads and writes are positioned and vectored; holes are asked of the system.
 pub struct FileDevice {
     file: File,
@@ -132,7 +136,14 @@ impl FileDevice {
 
     fn write_buffers(&self, offset: u64, buffers: &[IoSlice<'_>]) -> io::Result<()> {
         match &self.direct {
-            None => raw::write_all_at(&self.file, buffers, offset),
+            None => {
+                raw::write_all_at(&self.file, buffers, offset)?;
+                let length = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+                if length >= LONG_WRITE {
+                    raw::start_writing(&self.file, offset, length);
+                }
+                Ok(())
+            }
             Some(direct) => direct.write(&self.file, self.cached_from(direct), offset, buffers),
         }
     }

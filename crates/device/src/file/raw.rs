@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
@@ -64,6 +65,17 @@ pub(super) fn write_all_at(
         offset += wanted as u64;
     }
     Ok(())
+}
+
+/// Has the system begin to write what its page cache holds of a range, and does not wait for it. A hint: what the system does not begin
+/// now it does when the file is flushed.
+#[allow(unsafe_code)]
+pub(super) fn start_writing(file: &File, offset: u64, length: u64) {
+    let (Ok(offset), Ok(length)) = (offset.try_into(), length.try_into()) else { return };
+    // SAFETY: sync_file_range(2) takes numbers alone and touches no memory of ours; the descriptor is open as long as `file` is.
+    let _ = unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE)
+    };
 }
 
 fn retry(mut call: impl FnMut() -> Result<usize, Errno>) -> io::Result<usize> {
