@@ -83,6 +83,15 @@ impl Code {
                 | Self::SharedBlocks
                 | Self::SharedBlocksDone
                 | Self::DirectoryOptimized
+                | Self::FileTypeMissing
+        )
+    }
+
+    /// Whether preening says it and leaves it: nothing is wrong that a program must put right, and a user may have meant it.
+    pub fn is_left_by_preening(self) -> bool {
+        matches!(
+            self,
+            Self::SpecialImmutable | Self::ExtentTreeTooDeep | Self::ExtentTreeBeyondLimit
         )
     }
 
@@ -93,6 +102,8 @@ impl Code {
             self,
             Self::SuperblockInvalid
                 | Self::GroupDescChecksum
+                | Self::FeaturesOfRevisionZero
+                | Self::QuotaNumberNeedless
                 | Self::ExtraIsizeBad
                 | Self::HurdFiletype
                 | Self::ChecksumFeaturesBoth
@@ -103,9 +114,7 @@ impl Code {
                 | Self::ReservedGdtNeedless
                 | Self::ResizeInodeNotInUse
                 | Self::ResizeInodeInvalid
-                | Self::ExtentTreeBeyondLimit
                 | Self::ExtentNodeLevel
-                | Self::SpecialImmutable
                 | Self::TimeBeyond
                 | Self::FileTypeMissing
                 | Self::LostFoundNotDirectory

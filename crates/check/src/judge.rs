@@ -1,6 +1,6 @@
 //! Who decides what is done about a finding.
 
-use crate::finding::{Finding, Severity};
+use crate::finding::{Code, Finding, Severity};
 use extant_device::sync::Mutex;
 
 /// What is to be done about a finding.
@@ -12,6 +12,17 @@ pub enum Judgement {
     Leave,
     /// Leave it and end the run.
     Stop,
+}
+
+/// What preening (`-p`) does about a finding of a kind: it repairs what is safe, and the first that is not ends the run.
+pub fn preened(code: Code) -> Judgement {
+    if code.is_left_by_preening() {
+        return Judgement::Leave;
+    }
+    match code.row().severity {
+        Severity::Note | Severity::Safe => Judgement::Repair,
+        Severity::Damage | Severity::Fatal => Judgement::Stop,
+    }
 }
 
 /// Hears every finding and says what is done about it. The look calls it from several threads.
@@ -36,12 +47,10 @@ pub enum Answers {
 
 impl Judge for Answers {
     fn judge(&self, finding: &Finding) -> Judgement {
-        let row = finding.code.row();
         match self {
             Self::No => Judgement::Leave,
             Self::Yes => Judgement::Repair,
-            Self::Preen if row.severity <= Severity::Safe => Judgement::Repair,
-            Self::Preen => Judgement::Stop,
+            Self::Preen => preened(finding.code),
         }
     }
 

@@ -192,7 +192,8 @@ impl Check<'_> {
             && header.eh_entries.get() <= header.eh_max.get();
         match depth {
             _ if !fits => None,
-            None if found > MOST_LEVELS => None,
+            // One that leads to none is walked in no time.
+            None if found > MOST_LEVELS && header.eh_entries.get() > 0 => None,
             Some(depth) if found != depth => self.node_of_level(bytes, depth),
             _ => ExtentNode::parse(bytes),
         }

@@ -16,7 +16,9 @@ findings! {
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
     /// The first revision has no features.
-    FeaturesOfRevisionZero: 0, Damage, "Filesystem has feature flag(s) set, but is a revision 0 filesystem.", "Fix", true;
+    FeaturesOfRevisionZero: 0, Safe, "Filesystem has feature flag(s) set, but is a revision 0 filesystem.", "Fix", true;
+    /// The first revision has inodes of 128 bytes, and the features are those of a later one.
+    InodeSizeOfRevisionZero: 0, Damage, "Filesystem has feature flag(s) set and inodes of {found} bytes, but is a revision 0 filesystem.", "Fix", true;
     /// The format knows no such revision.
     RevisionTooHigh: 0, Damage, "The filesystem revision is {found}, which is too high; it should be {expected}.", "Fix", true;
     /// Clusters are blocks where the feature does not make them larger.
@@ -37,6 +39,10 @@ findings! {
     ExtraIsizeBad: 0, Damage, "Bad {detail} extra isize in superblock ({found}).", "Fix", true;
     /// The inode of a quota file cannot be one.
     QuotaInodeBad: 0, Damage, "Invalid {detail} quota inode {found}.", "Fix", true;
+    /// A number that can be no quota file's, and the volume has no such feature.
+    QuotaNumberNeedless: 0, Damage, "Invalid {detail} quota inode {found}, without that feature.", "Fix", true;
+    /// A file is said to be one of a quota that the volume does not have.
+    QuotaInodeHidesFile: 0, Damage, "Inode {inode} is said to be the {detail} quota file, without that feature.", "Fix", true;
     /// A time of the superblock lies ahead.
     TimeInFuture: 0, Note, "Superblock last {detail} time ({found}, now = {expected}) is in the future.", "Fix", true;
     /// More than half of the blocks are reserved.
@@ -172,7 +178,7 @@ findings! {
     /// A device, FIFO or socket has a size.
     SpecialWithSize: 1, Safe, "Special (device/socket/fifo) inode {inode} has non-zero size.", "Fix", true;
     /// A device, FIFO, socket or symbolic link is immutable or append-only.
-    SpecialImmutable: 1, Safe, "Special (device/socket/fifo/symlink) inode {inode} has immutable or append-only flag set.", "Clear", true;
+    SpecialImmutable: 1, Note, "Special (device/socket/fifo/symlink) inode {inode} has immutable or append-only flag set.", "Clear", true;
     /// A device, FIFO or socket says it has extents or inline data.
     SpecialWithMap: 1, Damage, "Special (device/socket/fifo) file (inode {inode}) has extents or inline-data flag set.", "Clear", true;
     /// The extra size of an inode cannot be.
@@ -231,7 +237,7 @@ findings! {
     /// An index entry says another first block than the node below it.
     ExtentIndexStart: 1, Damage, "Interior extent node level {found} of inode {inode}: Logical start {file_block} does not match logical start {expected} at next level.", "Fix", true;
     /// An extent tree that is deeper than any file needs.
-    ExtentTreeBeyondLimit: 1, Safe, "Inode {inode} extent tree could be more shallow ({found}; could be <= {expected}).", "Fix", true;
+    ExtentTreeBeyondLimit: 1, Note, "Inode {inode} extent tree could be more shallow ({found}; could be <= {expected}).", "Fix", true;
     /// An extent tree that is deeper than its extents need.
     ExtentTreeTooDeep: 1, Note, "Inode {inode} extent tree (at level {found}) could be shorter.", "Optimize", true;
     /// A directory has an unwritten extent.
@@ -349,7 +355,7 @@ findings! {
     /// The block of attributes lies off the volume.
     EaBlockOffVolume: 2, Damage, "Extended attribute block for inode {inode} (entry '{name}' of directory {dir}) is invalid ({block}).", "Clear", true;
     /// The entry says another type than the inode.
-    FileTypeWrong: 2, Safe, "Entry '{name}' in directory {dir} has an incorrect filetype (was {found}, should be {expected}).", "Fix", true;
+    FileTypeWrong: 2, Damage, "Entry '{name}' in directory {dir} has an incorrect filetype (was {found}, should be {expected}).", "Fix", true;
     /// The entry lacks the type.
     FileTypeMissing: 2, Safe, "Setting filetype for entry '{name}' in directory {dir} to {expected}.", "Fix", true;
     /// The entry has a type on a volume whose entries have none.
@@ -376,6 +382,10 @@ findings! {
     DirBlockWithoutChecksum: 2, Safe, "Directory inode {dir}, block #{file_block}: directory has no checksum.", "Fix", true;
     /// The index of a directory does not lead to its names.
     HtreeInvalid: 2, Damage, "Invalid HTREE directory inode {dir}: {detail}.", "Clear HTree index", true;
+    /// The root of an index is none: no name is at stake.
+    HtreeRootInvalid: 2, Safe, "HTREE directory inode {dir} has an invalid root node: {detail}.", "Clear HTree index", true;
+    /// The hashes of an index do not ascend.
+    HtreeUnordered: 2, Safe, "Problem in HTREE directory inode {dir}: an unordered hash table.", "Clear HTree index", true;
     /// The root of an index fails its checksum.
     HtreeRootChecksum: 2, Safe, "Problem in HTREE directory inode {dir}: root node fails checksum.", "Clear HTree index", true;
     /// A node of an index fails its checksum.

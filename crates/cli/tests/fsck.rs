@@ -185,6 +185,49 @@ fn lists_of_bad_blocks(options: &[&str]) {
     assert!(before[2048..] == after[2048..], "every block was put back");
 }
 
+/// Runs debugfs with a script that may write.
+fn spoil(image: &Path, words: &str) {
+    let scratch = Scratch::new();
+    let script = scratch.join("script");
+    std::fs::write(&script, words).expect("room");
+    let script = script.to_str().expect("UTF-8");
+    let debugfs = tool("debugfs").expect("asked for before");
+    debugfs.run(["-w", "-f", script, image.to_str().expect("UTF-8")]);
+}
+
+/// Exit codes and what is left, as with e2fsck: an append-only FIFO is told, left by preening, and put right by a yes; features on a
+/// volume of revision 0 are passed over by a look, and put right by preening.
+#[test]
+fn preening_leaves_what_e2fsck_leaves() {
+    let Some(e2fsck) = tool("e2fsck").filter(|_| tool("debugfs").is_some()) else {
+        return skipped("e2fsprogs are needed");
+    };
+    let cases = [
+        ("mknod fifo p\nset_inode_field fifo flags 0x20\n", ["0", "0", "1"]),
+        ("set_super_value rev_level 0\n", ["0", "1", "1"]),
+    ];
+    for (words, codes) in cases {
+        for (how, code) in ["-fn", "-fp", "-fy"].into_iter().zip(codes) {
+            let made = || {
+                let options = ["-t", "ext2", "-I", "128", "-b", "1024"];
+                let made = TempImage::by_mke2fs(16 << 20, &options).expect("mke2fs makes it");
+                spoil(&made.path(), words);
+                made
+            };
+            let (ours, theirs) = (made(), made());
+            let theirs = e2fsck.command().arg(how).arg(theirs.path()).output().expect("it starts");
+            assert_eq!(theirs.status.code().map(|code| code.to_string()).as_deref(), Some(code));
+            assert_eq!(fsck(how, &[], &ours.path()), code, "{words} {how}");
+            e2fsck_fn(&ours.path()).unwrap_or_else(|said| panic!("{words} {how}: {said}"));
+            let is_told = |image: &Path| {
+                let said = extant(["fsck", "-fn", image.to_str().expect("UTF-8")]);
+                text(&said.stdout).contains(" flag") // "flag set", "feature flag(s) set"
+            };
+            assert_eq!(is_told(&ours.path()), how == "-fn" || code == "0", "{words} {how}");
+        }
+    }
+}
+
 /// What is refused is refused before anybody is asked for a terminal.
 #[test]
 fn refusals_name_the_option() {

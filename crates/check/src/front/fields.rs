@@ -3,9 +3,11 @@
 use super::Front;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
+use extant_ondisk::inode::RawInode;
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, Uuid};
 use extant_ondisk::{MetadataChecksum, RoCompatFeatures};
+use zerocopy::FromBytes;
 
 /// `s_rev_level` of volumes with features: the last one that there is.
 const DYNAMIC_REVISION: u32 = 1;
@@ -169,8 +171,6 @@ impl Front<'_> {
     }
 
     fn check_quota_inodes(&mut self) -> Result<(), CheckError> {
-        let (first, last) =
-            (self.volume.geometry().first_inode, self.volume.geometry().inodes_count);
         let raw = &self.volume.raw;
         let has_quota = raw.features().ro_compat.contains(RoCompatFeatures::QUOTA);
         let quotas = [
@@ -179,22 +179,51 @@ impl Front<'_> {
             ("project", raw.s_prj_quota_inum.get(), None),
         ];
         for (name, number, reserved) in quotas {
-            // Without the feature a number hides a file of that number from the passes of others.
-            let is_there = (first.0..=last).contains(&number)
-                || reserved.is_some_and(|reserved| reserved.0 == number);
-            let is_possible = has_quota && is_there;
-            if number == 0 || is_possible {
-                continue;
-            }
+            let number = InodeNo(number);
+            // One file cannot count for two; that of projects has no number of its own.
+            let is_shared = reserved.is_some_and(|reserved| reserved != number)
+                && quotas.iter().any(|(other, of, _)| *other != name && *of == number.0);
+            let code = if number.0 == 0 {
+                None
+            } else if has_quota {
+                let is_possible = self.can_be_file(number) || reserved == Some(number);
+                (!is_possible || is_shared).then_some(Code::QuotaInodeBad)
+            } else if [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA].contains(&number) {
+                None // nobody else's files
+            } else if self.is_file(number) {
+                // The number hides the file from the passes of others.
+                Some(Code::QuotaInodeHidesFile)
+            } else {
+                (!self.can_be_file(number)).then_some(Code::QuotaNumberNeedless)
+            };
+            let Some(code) = code else { continue };
             let finding =
-                Finding::new(Code::QuotaInodeBad).detail(name.to_owned()).found(u64::from(number));
-            self.change(finding, |raw| match name {
-                "user" => raw.s_usr_quota_inum.set(0),
-                "group" => raw.s_grp_quota_inum.set(0),
-                _ => raw.s_prj_quota_inum.set(0),
-            })?;
+                Finding::new(code).inode(number).detail(name.to_owned()).found(number.0.into());
+            // Where nothing is written, the passes look at the file of that number as if it had been.
+            if self.ask(finding)? || !self.may_repair() {
+                self.volume.update_superblock(|raw| match name {
+                    "user" => raw.s_usr_quota_inum.set(0),
+                    "group" => raw.s_grp_quota_inum.set(0),
+                    _ => raw.s_prj_quota_inum.set(0),
+                })?;
+            }
         }
         Ok(())
+    }
+
+    fn can_be_file(&self, number: InodeNo) -> bool {
+        let geometry = self.volume.geometry();
+        (geometry.first_inode.0..=geometry.inodes_count).contains(&number.0)
+    }
+
+    /// Whether an inode is the root or a file in use.
+    fn is_file(&self, number: InodeNo) -> bool {
+        let has_links = || {
+            let record = self.volume.read_inode(number).ok()?;
+            let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
+            Some(raw.i_links_count.get() > 0)
+        };
+        number == InodeNo::ROOT || self.can_be_file(number) && has_links() == Some(true)
     }
 
     fn check_times(&mut self) -> Result<(), CheckError> {

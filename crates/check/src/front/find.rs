@@ -6,7 +6,7 @@
 
 use crate::finding::{Code, Finding};
 use extant_device::{Device, DeviceError, data_runs};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
     BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place, RoCompatFeatures,
 };
@@ -195,8 +195,9 @@ fn with_group_size(raw: &RawSuperblock) -> Option<Found> {
     })
 }
 
-/// What of the primary superblock a backup knows better than what was computed for it: the count of inodes may be wrong, or the
-/// inodes of a group that it was compared with, the blocks of a group, or where descriptors begin to lie in their groups.
+/// What of the primary superblock a backup knows better than what was computed for it: the count of inodes may be wrong, or what it
+/// was compared with, the inodes of a group and the blocks of all; the blocks of a group; where descriptors begin to lie in their
+/// groups.
 fn known_better(
     raw: &RawSuperblock,
     fixed: &RawSuperblock,
@@ -206,12 +207,18 @@ fn known_better(
         .iter()
         .any(|known| *known != raw.s_inodes_per_group);
     let is_resized = backup.s_blocks_per_group != raw.s_blocks_per_group;
+    // The backup has the same count of inodes: it is not that one which does not fit the blocks.
+    let is_cut = fixed.s_inodes_count != raw.s_inodes_count
+        && backup.s_inodes_count == raw.s_inodes_count
+        && geometry.blocks_count != Superblock::decode(raw).blocks_count;
     let is_moved = fixed.s_first_meta_bg != raw.s_first_meta_bg
         && geometry.first_meta_bg <= geometry.desc_blocks();
     let flaw = if is_resized {
         Flaw::bad_value("s_blocks_per_group", raw.s_blocks_per_group.get())
     } else if is_other {
         Flaw::bad_value("s_inodes_per_group", raw.s_inodes_per_group.get())
+    } else if is_cut {
+        Flaw::bad_value("s_blocks_count_lo", raw.s_blocks_count_lo.get())
     } else if is_moved {
         Flaw::bad_value("s_first_meta_bg", raw.s_first_meta_bg.get())
     } else {
@@ -262,7 +269,10 @@ fn odd_field(raw: &RawSuperblock) -> Option<Flaw> {
 }
 
 /// A superblock of revision 0 with features: no code that knows features writes one.
-fn with_revision(raw: &RawSuperblock, block_size: Option<u32>) -> Option<Found> {
+fn with_revision(
+    raw: &RawSuperblock,
+    block_size: Option<u32>,
+) -> Option<Result<Found, FormatError>> {
     const OLD_INODE_SIZE: u16 = 128;
     let words = [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat];
     if raw.s_rev_level.get() != 0 || words.iter().all(|word| word.get() == 0) {
@@ -277,15 +287,26 @@ fn with_revision(raw: &RawSuperblock, block_size: Option<u32>) -> Option<Found> 
         fixed.s_first_ino.set(extant_ondisk::InodeNo::FIRST_ORDINARY.0);
     }
     fixed.seal();
-    let mut found = primary(&fixed, block_size).ok()?;
-    found.counted.get_or_insert_with(|| Finding::new(Code::FeaturesOfRevisionZero));
-    Some(found)
+    let mut found = match primary(&fixed, block_size) {
+        Ok(found) => found,
+        Err(error @ FormatError::Unsupported(_)) => return Some(Err(error)),
+        Err(_) => return None,
+    };
+    let inode_size = fixed.s_inode_size.get();
+    // Inodes of another size do not stand where a reader of the first revision looks for them.
+    let finding = if inode_size == OLD_INODE_SIZE {
+        Finding::new(Code::FeaturesOfRevisionZero)
+    } else {
+        Finding::new(Code::InodeSizeOfRevisionZero).found(u64::from(inode_size))
+    };
+    found.counted.get_or_insert(finding);
+    Some(Ok(found))
 }
 
 fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, FormatError> {
     raw.verify(GroupNo(0))?;
     if let Some(found) = with_revision(raw, block_size) {
-        return Ok(found);
+        return found;
     }
     if let Some(flaw) = odd_field(raw) {
         return Err(flaw.at(Place::Superblock(GroupNo(0))));
@@ -341,7 +362,7 @@ fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found,
         } => true,
         _ => return Err(error),
     };
-    let blocks = extant_ondisk::superblock::Superblock::decode(raw).blocks_count;
+    let blocks = Superblock::decode(raw).blocks_count;
     let groups = blocks
         .checked_sub(u64::from(raw.s_first_data_block.get()))
         .map(|blocks| blocks.div_ceil(u64::from(raw.s_blocks_per_group.get()).max(1)));

@@ -7,7 +7,7 @@ use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use crate::tables::Mark;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags, RawInode};
-use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
+use extant_ondisk::{IncompatFeatures, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
 
 impl Check<'_> {
@@ -27,8 +27,7 @@ impl Check<'_> {
         let raw = RawInode::read_from_prefix(record).ok().map(|(raw, _)| raw);
         let geometry = self.geometry;
         let is_hurd = geometry.creator_os != 0;
-        let has_attributes = geometry.has_compat(CompatFeatures::EXT_ATTR)
-            || geometry.has_incompat(IncompatFeatures::EA_INODE);
+        let has_blocks = self.has_xattr_blocks();
         let is_64bit = geometry.has_incompat(IncompatFeatures::BIT64);
         let has_huge = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
         let large_dir = geometry.has_incompat(IncompatFeatures::LARGEDIR);
@@ -41,7 +40,7 @@ impl Check<'_> {
         let acl = inode.file_acl.0;
         let high = raw.filter(|_| !is_hurd);
         [
-            (!has_attributes && acl != 0).then_some(("i_file_acl", acl, false)),
+            (!has_blocks && acl != 0).then_some(("i_file_acl", acl, false)),
             raw.map(|raw| u64::from(raw.i_obso_faddr.get()))
                 .filter(|found| *found != 0)
                 .map(|found| ("i_faddr", found, false)),

@@ -112,11 +112,7 @@ impl Check<'_> {
             return Ok(());
         }
         if mode == 0 && self.is_spare(ino) && !is_flagged {
-            // Nothing but the checksum and two flags is judged of what nobody uses.
-            if bad_checksum && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
-                self.store.write_inode(ino, record)?;
-            }
-            return Ok(());
+            return self.check_spare(ino, record, bad_checksum);
         }
         let decoded = Inode::decode(record, ino, self.geometry);
         let extra_is_invalid = decoded.is_err();
@@ -157,6 +153,32 @@ impl Check<'_> {
         if visit.dirty {
             visit.inode.encode_into(visit.record, self.geometry);
             self.store.write_inode(ino, visit.record)?;
+        }
+        Ok(())
+    }
+
+    /// Of what nobody uses nothing is judged but the checksum, two flags and the space that it says to take.
+    fn check_spare(
+        &self,
+        ino: InodeNo,
+        record: &mut [u8],
+        bad_checksum: bool,
+    ) -> Result<(), CheckError> {
+        let mut is_wrong = bad_checksum;
+        if let Ok(mut inode) = Inode::decode(record, ino, self.geometry)
+            && inode.blocks > 0
+        {
+            let finding = Finding::new(Code::InodeBlocksWrong).inode(ino).found(inode.blocks);
+            if self.ask(finding.expected(0))? {
+                inode.blocks = 0;
+                inode.encode_into(record, self.geometry);
+                // Written whole, it has a checksum that fits.
+                self.store.write_inode(ino, record)?;
+                is_wrong = false;
+            }
+        }
+        if is_wrong && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
+            self.store.write_inode(ino, record)?;
         }
         Ok(())
     }
@@ -249,6 +271,13 @@ impl Check<'_> {
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
         if self.is_out_of_use(visit.ino) && !visit.inode.flags.contains(InodeFlags::CASEFOLD) {
             self.check_special_inode(visit)?;
+            if visit.cleared || visit.inode.links == 0 {
+                return Ok(()); // whatever its mode says
+            }
+            if visit.inode.dtime != 0 && self.ask(visit.finding(Code::InUseWithDtime))? {
+                visit.inode.dtime = 0;
+                visit.dirty = true;
+            }
             self.note_inode(visit, local);
             return Ok(());
         }

@@ -10,7 +10,7 @@ use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::{
     self, EaValue, NameIndex, RawXattrHeader, ValueRef, XATTR_MAGIC, XattrRef, value_hash,
 };
-use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
+use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, InodeNo};
 use std::collections::BTreeMap;
 
 /// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.
@@ -79,16 +79,16 @@ impl PolicyTable {
 }
 
 impl Check<'_> {
-    fn has_attributes(&self) -> bool {
+    /// Whether inodes may have a block of attributes; those behind an inode's fields are judged whatever the features say.
+    pub(crate) fn has_xattr_blocks(&self) -> bool {
         self.geometry.has_compat(CompatFeatures::EXT_ATTR)
-            || self.geometry.has_incompat(IncompatFeatures::EA_INODE)
     }
 
     pub(super) fn check_xattrs(&self, visit: &mut Visit<'_>) -> Result<XattrFigures, CheckError> {
         let mut figures = XattrFigures::default();
         let mut context = None;
         self.check_in_inode(visit, &mut figures, &mut context)?;
-        if visit.inode.file_acl.0 != 0 && self.has_attributes() {
+        if visit.inode.file_acl.0 != 0 && self.has_xattr_blocks() {
             self.check_acl_block(visit, &mut figures, &mut context)?;
         }
         if visit.inode.flags.contains(InodeFlags::ENCRYPT) {
@@ -147,6 +147,10 @@ impl Check<'_> {
             FormatError::Corrupt { flaw: Flaw::Rule(rule), .. } if COLLISIONS.contains(rule) => {
                 Finding::new(Code::EaInInodeCollision).inode(ino)
             }
+            // The value starts among the entries.
+            FormatError::Corrupt {
+                flaw: Flaw::BelowLimit { field: "e_value_offs", .. }, ..
+            } => Finding::new(Code::EaInInodeCollision).inode(ino),
             FormatError::Corrupt { flaw, .. } => {
                 Finding::new(Code::EaInInodeInvalid).inode(ino).detail(flaw.to_string())
             }

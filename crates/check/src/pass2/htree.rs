@@ -25,6 +25,9 @@ const ROOT_RESERVED: std::ops::Range<usize> = 24..28;
 /// `unused_flags` of an index's root, and the flag of what no reader knows.
 const ROOT_FLAGS: usize = 31;
 const UNKNOWN_FORM: u8 = 1;
+/// `info_length` of an index's root, and what it is.
+const ROOT_INFO_LEN: usize = 29;
+const INFO_LEN: u8 = 8;
 
 /// The entries of an index block: hash, whether it continues the one before, logical block below.
 type Entries = Vec<(u32, bool, u32)>;
@@ -138,24 +141,35 @@ impl Check<'_> {
         let sum_is_wrong = format.verify(bytes, at, kind).is_err();
         let mut index = tree.index.lock();
         if kind == IndexKind::Root {
+            // Without an index a block with checksums lacks one: more than the index has to be put right then.
+            let of_root = if self.geometry.has_metadata_csum() {
+                Code::HtreeInvalid
+            } else {
+                Code::HtreeRootInvalid
+            };
             match format.root(bytes) {
                 Ok((root, node)) => {
                     let _ = tree.hasher.set(rules.hasher(root.hash_version).copied());
                     if node.limit != format.capacity(IndexKind::Root) {
-                        index.flaw = Some((Code::HtreeInvalid, "the root has a bad limit"));
+                        index.flaw = Some((of_root, "the root has a bad limit"));
                     }
                     if bytes.get(ROOT_RESERVED).is_some_and(|field| field != [0; 4]) {
-                        index.flaw = Some((Code::HtreeInvalid, "the root has a reserved field"));
+                        index.flaw =
+                            Some((Code::HtreeRootInvalid, "the root has a reserved field"));
                     }
                     if bytes.get(ROOT_FLAGS).is_some_and(|flags| flags & UNKNOWN_FORM != 0) {
-                        index.flaw = Some((Code::HtreeInvalid, "the root has an unknown flag"));
+                        index.flaw = Some((of_root, "the root has an unknown flag"));
                     }
                     if sum_is_wrong {
                         index.flaw = Some((Code::HtreeRootChecksum, ""));
                     }
                     index.root = Some((root, entries_of(&node)));
                 }
-                Err(_) => index.flaw = Some((Code::HtreeInvalid, "the root is none")),
+                Err(_) => {
+                    let has_other_form = bytes.get(ROOT_INFO_LEN) != Some(&INFO_LEN);
+                    let code = if has_other_form { Code::HtreeRootInvalid } else { of_root };
+                    index.flaw = Some((code, "the root is none"));
+                }
             }
         } else if let Ok(node) = format.node(bytes, at, kind) {
             if sum_is_wrong && index.flaw.is_none() {
@@ -176,7 +190,7 @@ impl Check<'_> {
         let index = tree.index.lock();
         let flaw = match index.flaw {
             Some(flaw) => Some(flaw),
-            None => self.judge_index(tree, &index).map(|text| (Code::HtreeInvalid, text)),
+            None => self.judge_index(tree, &index),
         };
         let Some((code, text)) = flaw else { return Ok(()) };
         let finding = Finding::new(code).dir(tree.dir).detail(text.into());
@@ -188,12 +202,13 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn judge_index(&self, tree: &Tree, index: &Index) -> Option<&'static str> {
-        let Some((root, entries)) = &index.root else { return Some("there is no root") };
+    fn judge_index(&self, tree: &Tree, index: &Index) -> Option<(Code, &'static str)> {
+        let invalid = |text| Some((Code::HtreeInvalid, text));
+        let Some((root, entries)) = &index.root else { return invalid("there is no root") };
         if root.hash_version == HashVersion::SipHash
             && !self.dirs.get(tree.dir).is_some_and(|dir| dir.has(DirFlags::CASEFOLD))
         {
-            return Some("the hash version is not supported");
+            return invalid("the hash version is not supported");
         }
         let knows_hashes = tree.hasher.get().is_some_and(Option::is_some);
         let mut met = vec![false; tree.leaves.len()];
@@ -203,7 +218,7 @@ impl Check<'_> {
         let mut waiting = vec![(entries, usize::from(root.indirect_levels), 0, u32::MAX, true)];
         while let Some((entries, levels, low, high, high_is_open)) = waiting.pop() {
             if levels > MAX_LEVELS {
-                return Some("the tree is too deep");
+                return invalid("the tree is too deep");
             }
             for (at, (hash, _, block)) in entries.iter().enumerate() {
                 let least = if at == 0 { low } else { *hash };
@@ -212,37 +227,37 @@ impl Check<'_> {
                     None => (high, high_is_open),
                 };
                 if least < low || least > most {
-                    return Some("the hashes of the index do not ascend");
+                    return Some((Code::HtreeUnordered, ""));
                 }
                 match met.get_mut(*block as usize) {
-                    None => return Some("a block number is invalid"),
-                    Some(true) => return Some("a block is referenced twice"),
+                    None => return invalid("a block number is invalid"),
+                    Some(true) => return invalid("a block is referenced twice"),
                     Some(met) => *met = true,
                 }
                 if levels > 0 {
                     let Some(below) = index.nodes.get(block) else {
-                        return Some("a block that should be a node is none");
+                        return invalid("a block that should be a node is none");
                     };
                     waiting.push((below, levels - 1, least, most, is_open));
                     continue;
                 }
                 if index.nodes.contains_key(block) {
-                    return Some("a node stands where a leaf should");
+                    return invalid("a node stands where a leaf should");
                 }
                 let Some(leaf) = tree.leaves.get(*block as usize) else { continue };
                 let (min, max) = (leaf.least.load(Relaxed), leaf.most.load(Relaxed));
                 if knows_hashes && min <= max {
                     if min < least {
-                        return Some("a block has a bad min hash");
+                        return invalid("a block has a bad min hash");
                     }
                     if max > most || max == most && !is_open && most != u32::MAX {
-                        return Some("a block has a bad max hash");
+                        return invalid("a block has a bad max hash");
                     }
                 }
             }
         }
         if met.iter().any(|met| !met) {
-            return Some("a block is not referenced");
+            return invalid("a block is not referenced");
         }
         None
     }

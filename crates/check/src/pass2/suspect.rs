@@ -6,7 +6,7 @@ use crate::pass1::is_sound_special;
 use crate::store::CheckError;
 use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{FileType, Inode};
-use extant_ondisk::{BlockNo, CompatFeatures, IncompatFeatures, InodeNo};
+use extant_ondisk::{BlockNo, InodeNo};
 
 impl Check<'_> {
     /// Judges a suspect inode. True when it was cleared: its entry goes too.
@@ -30,9 +30,7 @@ impl Check<'_> {
                 dirty = true;
             }
         }
-        let has_attributes = self.geometry.has_compat(CompatFeatures::EXT_ATTR)
-            || self.geometry.has_incompat(IncompatFeatures::EA_INODE);
-        if has_attributes
+        if self.has_xattr_blocks()
             && inode.file_acl.0 != 0
             && !self.geometry.contains(inode.file_acl, 1)
             && self.ask(finding(Code::EaBlockOffVolume).block(inode.file_acl))?

@@ -2,10 +2,14 @@
 //! mode, lists of bad blocks that have the block they are kept in.
 
 use extant_check::Code;
-use extant_ondisk::{BlockNo, InodeNo};
+use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
 
-use super::damages::{Damage, FREE, on, with};
-use super::hand::{EXT4, Hand, MARKS, META_BG, PLAIN, put16, put32};
+use super::damages::{Damage, FREE, compat, on, with};
+use super::front::primary;
+use super::hand::{
+    EA_INODE, EXT2_128, EXT4, Hand, MARKS, META_BG, NO_JOURNAL, ORPHAN_FILE, PLAIN, PROJECT, put16,
+    put32,
+};
 
 /// A node of extents with one entry, the first block of all below it.
 fn lead_to(node: &mut [u8], most: u16, depth: u16, below: u64) {
@@ -40,11 +44,28 @@ pub(crate) fn deepen(hand: &mut Hand, path: &str, levels: u16) {
     });
 }
 
+/// A file with a name and a time of deletion.
+fn in_use_and_deleted(record: &mut [u8]) {
+    put16(record, 0, 0o100_600);
+    put16(record, 0x1a, 1);
+    put32(record, 0x14, 0x5f00_0000);
+}
+
 pub(crate) const DAMAGES: &[Damage] = &[
     // The superblock: the revision, where the first group begins, a file of orphans without its feature.
-    on(Code::FeaturesOfRevisionZero, PLAIN, |hand| {
+    on(Code::InodeSizeOfRevisionZero, PLAIN, |hand| {
         hand.block(1, |bytes| put32(bytes, 0x4c, 0));
     }),
+    on(Code::FeaturesOfRevisionZero, EXT2_128, |hand| {
+        hand.superblock(|raw| raw.s_rev_level.set(0));
+    }),
+    // Fewer blocks than there are: groups are missing then.
+    with(
+        Code::SuperblockInvalid,
+        ORPHAN_FILE,
+        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| primary(hand, |raw| raw.s_blocks_count_lo.set(5000)),
+    ),
     with(
         Code::SuperblockInvalid,
         PLAIN,
@@ -70,6 +91,45 @@ pub(crate) const DAMAGES: &[Damage] = &[
     }),
     with(Code::EntryNeverUsedInode, MARKS, &[Code::UnattachedInode], |hand| {
         hand.entry("", "file", |entry| put32(entry, 0, FREE.0));
+    }),
+    // A block of attributes, where no feature says that there are any; ea_inode does not.
+    with(
+        Code::FieldNotZero,
+        EA_INODE,
+        &[
+            Code::InodeBlocksWrong,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| hand.superblock(|raw| compat(raw, CompatFeatures::EXT_ATTR, false)),
+    ),
+    // Nobody's inodes that are in use and deleted: both is told, and one repair does for both.
+    with(Code::QuotaNotInUse, EXT4, &[Code::InUseWithDtime], |hand| {
+        hand.inode(InodeNo::USER_QUOTA, in_use_and_deleted);
+    }),
+    with(Code::JournalNotInUse, NO_JOURNAL, &[Code::InUseWithDtime], |hand| {
+        hand.inode(InodeNo::JOURNAL, in_use_and_deleted);
+    }),
+    // Levels that nobody can walk, below a root that leads to none.
+    with(Code::ExtentTreeBeyondLimit, EXT4, &[Code::ExtentTreeTooDeep], |hand| {
+        hand.file("dir/name-100", |record| put16(record, 0x2e, 0x8000));
+    }),
+    // One file for two quotas: the one of projects has no number of its own.
+    with(
+        Code::QuotaInodeBad,
+        PROJECT,
+        &[
+            Code::QuotaNotInUse,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| hand.superblock(|raw| raw.s_usr_quota_inum = raw.s_prj_quota_inum),
+    ),
+    // What nobody uses says that it takes space.
+    on(Code::InodeBlocksWrong, EXT4, |hand| {
+        hand.inode(InodeNo(6), |record| put32(record, 0x1c, 8));
     }),
     // The list of bad blocks has the block that it is kept in.
     on(Code::BadBlockIllegal, EXT4, |hand| {

@@ -88,7 +88,12 @@ pub(crate) const DAMAGES: &[Damage] = &[
         hand.file("long", |record| put16(record, 0x2c, 1));
     }),
     on(Code::UuidMissing, PLAIN, |hand| hand.superblock(|raw| raw.s_uuid = [0; 16])),
-    on(Code::QuotaInodeBad, EXT4, |hand| hand.superblock(|raw| raw.s_usr_quota_inum.set(14))),
+    on(Code::QuotaNumberNeedless, EXT4, |hand| {
+        hand.superblock(|raw| raw.s_usr_quota_inum.set(7));
+    }),
+    on(Code::QuotaInodeHidesFile, EXT4, |hand| {
+        hand.superblock(|raw| raw.s_usr_quota_inum.set(14));
+    }),
     on(Code::OrphanPresentWithoutFile, EXT4, |hand| {
         hand.superblock(|raw| ro_compat(raw, RoCompatFeatures::ORPHAN_PRESENT, true));
     }),
@@ -243,7 +248,11 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::SpecialImmutable, EXT4, |hand| hand.file("fifo", |record| flag(record, 0x10))),
     on(Code::ExtraSizeInvalid, EXT4, |hand| hand.file("file", |record| put16(record, 0x80, 7))),
     on(Code::EaInInodeInvalid, EXT4, |hand| {
-        // The first entry's value lies on the entry.
+        // The first entry's value is longer than any may be.
+        hand.file("other", |record| put32(record, 0x80 + 32 + 4 + 8, 0x200_0000));
+    }),
+    // It lies on the entry.
+    on(Code::EaInInodeCollision, EXT4, |hand| {
         hand.file("other", |record| put16(record, 0x80 + 32 + 4 + 2, 0));
     }),
     // It lies off the inode.
@@ -561,7 +570,11 @@ pub(crate) const DAMAGES: &[Damage] = &[
         // The hash of the second entry.
         hand.block(root, |bytes| put32(bytes, 0x28, 2));
     }),
-    on(Code::HtreeInvalid, PLAIN, |hand| {
+    on(Code::HtreeUnordered, PLAIN, |hand| {
+        let root = hand.blocks(hand.find("dir"))[0];
+        hand.block(root, |bytes| put32(bytes, 0x28, 0xffff_fff0));
+    }),
+    on(Code::HtreeRootInvalid, PLAIN, |hand| {
         let root = hand.blocks(hand.find("dir"))[0];
         // A reserved field.
         hand.block(root, |bytes| bytes[24] = 1);

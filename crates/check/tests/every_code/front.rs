@@ -46,7 +46,7 @@ fn lose_journal(hand: &mut Hand) {
 }
 
 /// Changes the primary superblock alone, and seals it.
-fn primary(hand: &Hand, change: impl FnOnce(&mut RawSuperblock)) {
+pub(crate) fn primary(hand: &Hand, change: impl FnOnce(&mut RawSuperblock)) {
     let geometry = hand.volume.geometry();
     let at = SUPERBLOCK_OFFSET as usize % geometry.block_len();
     hand.block(geometry.superblock_block().0, |bytes| {

@@ -82,6 +82,8 @@ pub(crate) const MARKS: Base =
     base("marks", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,uninit_bg"]);
 /// Files are block-mapped.
 pub(crate) const EXT2: Base = base("ext2", &["-t", "ext2", "-b", "1024", "-I", "256"]);
+/// Inodes as the first revision had them.
+pub(crate) const EXT2_128: Base = base("ext2, 128", &["-t", "ext2", "-b", "1024", "-I", "128"]);
 pub(crate) const QUOTA: Base =
     base("quota", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "quota"]);
 /// The quota file of projects has an inode like any other.

@@ -19,6 +19,8 @@ use hand::{Base, Hand, device, fsck, look};
 
 /// Damages with which `e2fsck -fn` 1.47.0 exits 0: it says nothing of them, or goes on as if they were repaired.
 const SILENT: &[Code] = &[
+    Code::FeaturesOfRevisionZero,
+    Code::QuotaNumberNeedless,
     Code::ChecksumFeaturesBoth,
     Code::ChecksumSeedNeedless,
     Code::ResizeInodeNotInUse,

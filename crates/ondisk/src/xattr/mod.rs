@@ -297,6 +297,8 @@ pub struct XattrRef<'a> {
     pub value: ValueRef<'a>,
     /// `e_hash` as stored.
     pub hash: u32,
+    /// A stored value with the bytes behind it up to the next word, which its hash covers as they are.
+    hashed: &'a [u8],
 }
 
 impl XattrRef<'_> {
@@ -304,16 +306,16 @@ impl XattrRef<'_> {
     /// as signed. Entries inside the inode may store 0. For a value with an inode of its own compare [`EaValue::hash`] with
     /// [`value_hash`]: the entry alone does not tell.
     pub fn hash_matches(&self) -> bool {
-        let ValueRef::Stored(value) = self.value else { return true };
+        let ValueRef::Stored(_) = self.value else { return true };
         self.hash == 0
-            || self.hash == entry_hash(self.name.suffix, value)
-            || self.hash == mix_value(signed_name_hash(self.name.suffix), value)
+            || self.hash == entry_hash(self.name.suffix, self.hashed)
+            || self.hash == mix_value(signed_name_hash(self.name.suffix), self.hashed)
     }
 
     /// Whether a hash is stored at all: 0 is the hash of hardly any attribute, and stands for none. Entries in blocks have one.
     pub fn has_hash(&self) -> bool {
-        let ValueRef::Stored(value) = self.value else { return true };
-        self.hash != 0 || entry_hash(self.name.suffix, value) == 0
+        let ValueRef::Stored(_) = self.value else { return true };
+        self.hash != 0 || entry_hash(self.name.suffix, self.hashed) == 0
     }
 
     /// The attribute with storage of its own.

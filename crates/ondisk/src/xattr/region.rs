@@ -113,14 +113,17 @@ impl<'a> Region<'a> {
         let mut entries = Vec::with_capacity(raw_entries.len());
         for (raw, suffix) in raw_entries {
             let value = self.value(&raw, suffix, values_from)?;
+            let mut hashed: &[u8] = &[];
             if let ValueRef::Stored(bytes) = value
                 && !bytes.is_empty()
             {
                 let start = usize::from(raw.e_value_offs.get());
-                taken.push((start, start + padded(bytes.len())));
+                let end = start + padded(bytes.len());
+                taken.push((start, end));
+                hashed = &self.bytes[start..end]; // a value's padding lies in the region, as the value does
             }
             let name = XattrNameRef { index: NameIndex(raw.e_name_index), suffix };
-            entries.push(XattrRef { name, value, hash: raw.e_hash.get() });
+            entries.push(XattrRef { name, value, hash: raw.e_hash.get(), hashed });
         }
         taken.sort_unstable();
         if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {

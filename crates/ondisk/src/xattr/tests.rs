@@ -143,11 +143,24 @@ fn a_block_with_an_entry_of_hash_zero_has_hash_zero() {
 }
 
 #[test]
+fn a_hash_covers_the_bytes_behind_a_value_as_they_are() {
+    let entry = XattrRef {
+        name: XattrNameRef { index: NameIndex::USER, suffix: b"x" },
+        value: ValueRef::Stored(b"val"),
+        hash: entry_hash(b"x", b"val!"),
+        hashed: b"val!",
+    };
+    assert!(entry.hash_matches());
+    assert!(!XattrRef { hashed: b"val\0", ..entry }.hash_matches());
+}
+
+#[test]
 fn a_hash_over_signed_characters_is_taken_too() {
     let unsigned = XattrRef {
         name: XattrNameRef { index: NameIndex::USER, suffix: b"\xc3\xa4x" },
         value: ValueRef::Stored(b"v"),
         hash: entry_hash(b"\xc3\xa4x", b"v"),
+        hashed: b"v",
     };
     let signed = XattrRef { hash: mix_value(signed_name_hash(b"\xc3\xa4x"), b"v"), ..unsigned };
     assert_ne!(signed.hash, unsigned.hash);

@@ -3,6 +3,7 @@
 use std::io::{BufRead, Write};
 
 use extant_check::finding::Pass;
+use extant_check::judge::preened;
 use extant_check::{Code, Finding, Judge, Judgement, Jump, Severity};
 use extant_device::sync::Mutex;
 use serde::Serialize;
@@ -189,8 +190,7 @@ impl Console {
         match self.answering {
             Answering::No => Judgement::Leave,
             Answering::Yes => Judgement::Repair,
-            Answering::Preen if row.severity <= Severity::Safe => Judgement::Repair,
-            Answering::Preen => Judgement::Stop,
+            Answering::Preen => preened(finding.code),
             Answering::Ask if self.state.lock().all_yes => Judgement::Repair,
             Answering::Ask => self.ask(row.question, row.default),
         }
@@ -240,6 +240,7 @@ impl Console {
             (_, _) if question.is_empty() => put("\n"),
             (Answering::Preen, Judgement::Repair) => put(&format!(" ({}).\n", done_word(question))),
             (_, Judgement::Repair) => put(&format!("  {question}? yes\n\n")),
+            (Answering::Preen, Judgement::Leave) => put(" (IGNORED).\n"),
             (Answering::Preen, _) => put("\n"),
             _ => put(&format!("  {question}? no\n\n")),
         }
