@@ -96,10 +96,24 @@ fn what_cannot_be_run_is_refused_by_name() {
         assert!(text(&output.stderr).contains(expected), "{words:?}: {output:?}");
     };
     refused(&["lab", "ffsb", path.to_str().unwrap()], 1, "line 2: there is no key speed here");
-    refused(&["lab", "ffsb", "/no/such/profile"], 1, "/no/such/profile");
+    refused(
+        &["lab", "ffsb", "/no/such/profile"],
+        1,
+        "/no/such/profile: no file, and none of --list",
+    );
     refused(&["lab", "run", "frobnicate"], 2, "there is no experiment frobnicate: there are copy-");
     refused(&["lab", "run", "all", "--targets", "ext5"], 2, "\"ext5\" is no target");
-    refused(&["lab", "run", "all", "--sizes", "0"], 2, "a number above zero is wanted");
+    for factor in ["0", "-1", "1e9", "nan", "inf", "x"] {
+        let expected = "a number above zero is wanted, 1000 at most";
+        refused(&["lab", "run", "all", "--sizes", factor], 2, expected);
+        refused(&["lab", "run", "all", "--counts", factor], 2, expected);
+    }
+    refused(&["lab", "run", "all", "--time", "-3"], 2, "a number above zero is wanted");
+    refused(&["lab", "run", "all", "--runs", "4294967295"], 2, "is not in 1..=10000");
+    let file = path.to_str().unwrap();
+    refused(&["lab", "run", "all", "--out", file], 1, "profile: no directory: results need one");
+    refused(&["lab", "report", "--out", file], 1, "profile/run.json: Not a directory");
+    refused(&["lab", "run", "all", "--experiments", file], 1, "unknown field `time`");
     refused(&["lab", "run", "all", "--device", "/"], 2, "/: no block device");
     let out = scratch.join("out");
     let beside = |experiment: &str, targets: &str, expected: &str| {
@@ -173,6 +187,17 @@ fn a_run_is_kept_reported_and_compared() {
     assert!(!out.join("scratch").exists(), "the image is gone");
     assert!(!scratch.join("place/extant-lab-scratch").exists(), "the work directory is gone");
 
+    // A line that is no sample is named, by whoever reads it.
+    let (name, good) =
+        (out.join("samples.jsonl"), std::fs::read(out.join("samples.jsonl")).unwrap());
+    std::fs::write(&name, [&good[..], b"nonsense\n"].concat()).unwrap();
+    let expected = format!("samples.jsonl: line {}: expected ident, column 2\n", found.len() + 1);
+    for said in [run("2"), extant(["lab", "report", "--out", out_name])] {
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+        assert!(text(&said.stderr).ends_with(&expected), "{said:?}");
+    }
+    std::fs::write(&name, good).unwrap();
+
     let other = run("3");
     assert!(text(&other.stderr).contains("results of other settings"), "{other:?}");
 
@@ -203,6 +228,10 @@ fn a_run_is_kept_reported_and_compared() {
     assert!(output.status.success(), "{output:?}");
     let compared: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(compared.as_array().unwrap().iter().any(|row| row["phase"] == "rm"), "{compared}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let words = ["lab", "compare", "--out", out_name, "engine", "engine@nvme"];
+    let output = extant(words);
+    assert!(text(&output.stderr).contains("of its own clock"), "two clocks: {output:?}");
     let output = extant(["lab", "compare", out_name, out_name]);
     assert!(text(&output.stdout).contains("+0.00%"), "{output:?}");
 }
@@ -289,7 +318,9 @@ fn options_that_change_nothing_are_named() {
         let last = ["--targets", "engine:frobnicate", "--out", out.to_str().unwrap()];
         let output = extant(words.into_iter().chain(last));
         assert!(output.status.success(), "{output:?}");
-        text(&output.stderr)
+        let said = text(&output.stderr);
+        assert!(said.contains("nothing was measured: the samples in"), "{said}");
+        said
     };
     assert!(remark("low-memory", "--time").contains("--time changes nothing"));
     assert!(remark("check-time", "--sizes").contains("--sizes changes nothing"));

@@ -23,6 +23,12 @@ const SECTIONS: &str =
 /// Bytes of one write at most.
 const MOST_BLOCK: u64 = 64 << 20;
 
+/// How often a target is measured at most: the documents' most is 400.
+pub const MOST_RUNS: u32 = 10_000;
+
+/// What sizes and numbers of the documents can be multiplied with at most.
+pub const MOST_FACTOR: f64 = 1000.0;
+
 /// An experiment.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -257,6 +263,11 @@ impl Settings {
     pub fn count(&self, count: u64) -> u64 {
         ((count as f64 * self.counts).ceil() as u64).max(1)
     }
+
+    /// The same of what has 32 bits: at most what they hold.
+    pub(crate) fn count_u32(&self, count: u32) -> u32 {
+        self.count(u64::from(count)).try_into().unwrap_or(u32::MAX)
+    }
 }
 
 /// Why a text is no experiment.
@@ -296,13 +307,27 @@ impl Experiment {
             experiment: Vec<Experiment>,
         }
         let table: Table = toml::from_str(text)?;
-        table.experiment.into_iter().map(Self::checked).collect()
+        let mut all: Vec<Self> = Vec::new();
+        for experiment in table.experiment {
+            if all.iter().any(|other| other.name == experiment.name) {
+                let what = "it is there twice".to_owned();
+                return Err(ExperimentError::Wrong { name: experiment.name, what });
+            }
+            all.push(experiment.checked()?);
+        }
+        Ok(all)
     }
 
     fn checked(self) -> Result<Self, ExperimentError> {
         let wrong = |what: String| Err(ExperimentError::Wrong { name: self.name.clone(), what });
-        if self.runs == 0 {
-            return wrong("runs: at least 1".to_owned());
+        if !(1..=MOST_RUNS).contains(&self.runs) {
+            return wrong(format!("runs: 1 to {MOST_RUNS}"));
+        }
+        if self.warm_up > MOST_RUNS {
+            return wrong(format!("warm-up: at most {MOST_RUNS}"));
+        }
+        if self.targets.is_empty() {
+            return wrong("targets: at least one".to_owned());
         }
         let works = self.works();
         if works.len() != 1 {
@@ -314,6 +339,9 @@ impl Experiment {
             }
             Work::LowMemory(work) if work.block.0 == 0 || work.block.0 > MOST_BLOCK => {
                 wrong("block: 1 to 64M".to_owned())
+            }
+            Work::LowMemory(work) if work.directories == 0 => {
+                wrong("directories: at least 1".to_owned())
             }
             Work::HardLinks(work) if work.pool_files == 0 || work.most_links < 2 => {
                 wrong("pool-files: at least 1; most-links: at least 2".to_owned())
@@ -328,8 +356,8 @@ impl Experiment {
             },
             Work::CheckTime(work) => {
                 let are_steps = work.steps.iter().all(|step| (0.0..=99.0).contains(step));
-                if !are_steps || !work.steps.is_sorted() {
-                    return wrong("steps: 0 to 99, ascending".to_owned());
+                if work.steps.is_empty() || !are_steps || !work.steps.is_sorted() {
+                    return wrong("steps: at least one, 0 to 99, ascending".to_owned());
                 }
                 if work.bytes_per_inode < 1024 || work.files_per_directory == 0 {
                     return wrong(
@@ -410,7 +438,9 @@ mod tests {
     fn what_is_wrong_is_named_with_its_place() {
         let good = BUILT_IN[3];
         for (from, to, named) in [
-            ("runs = 3", "runs = 0", "experiment sequential-write: runs: at least 1"),
+            ("runs = 3", "runs = 0", "experiment sequential-write: runs: 1 to 10000"),
+            ("runs = 3", "runs = 4294967295", "experiment sequential-write: runs: 1 to 10000"),
+            ("runs = 3", "warm-up = 4000000000\nruns = 3", "warm-up: at most 10000"),
             ("runs = 3", "rums = 3", "unknown field `rums`"),
             ("runs = 3", "runs = \"x\"", "line 4, column 8"),
             ("\"xfs\"", "\"hfs\"", "\"hfs\" is no target"),
@@ -427,6 +457,27 @@ mod tests {
             let error = Experiment::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
             assert!(error.contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn an_experiment_that_would_measure_nothing_is_refused() {
+        for (number, from, to, named) in [
+            (1, "directories = 14", "directories = 0", "directories: at least 1"),
+            (4, "steps = [0, 20, 40, 60, 80, 98]", "steps = []", "steps: at least one"),
+        ] {
+            let good = BUILT_IN[number];
+            assert!(good.contains(from), "{good}");
+            let error = Experiment::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
+            assert!(error.contains(named), "{error}");
+        }
+        let table = "name = \"n\"\ntitle = \"t\"\ndocument = \"d\"\nruns = 1\ntargets = [\"engine\"]\n\
+             [experiment.copy-remove]\nmade = { files = 5, bytes = \"1M\" }\n";
+        let table = format!("[[experiment]]\n{table}");
+        assert_eq!(Experiment::parse_all(&table).expect("one").len(), 1);
+        let of = |text: &str| Experiment::parse_all(text).expect_err("wrong").to_string();
+        assert_eq!(of(&format!("{table}{table}")), "experiment n: it is there twice");
+        let none = table.replace("[\"engine\"]", "[]");
+        assert_eq!(of(&none), "experiment n: targets: at least one");
     }
 
     #[test]

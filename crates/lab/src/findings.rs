@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use crate::experiment::Experiment;
 use crate::results::{Of, Results};
 use crate::stats::{Difference, Summary};
+use crate::target::{System, engine_on};
 
 /// Differences in per cent up to this one are taken for none.
 const NONE: f64 = 5.0;
@@ -107,7 +109,10 @@ impl Finding {
 
     /// Holds it against a pair; `None` where that was not measured.
     pub fn judge(&self, results: &Results, pair: &Pair) -> Option<Judged> {
+        let is_its = |one: &&Experiment| one.name == self.experiment;
+        let experiment = results.manifest.experiments.iter().find(is_its)?;
         let figure = |target: &str, phase: &str, at: Option<f64>| {
+            let target = &*results.as_measured(experiment, target)?;
             let of = Of { experiment: &self.experiment, target, phase, metric: &pair.metric };
             results.summary_at(&of, at)
         };
@@ -121,6 +126,22 @@ impl Finding {
             difference,
             verdict: self.expected.verdict(difference, after.mean),
         })
+    }
+}
+
+impl Pair {
+    /// The same of the engine on a simulated drive; `None` where it is not the engine's alone, or another checker's.
+    pub fn on_drive(&self, drive: &System) -> Option<Self> {
+        if self.phase.starts_with("e2fsck") {
+            return None;
+        }
+        let before = engine_on(&self.before, drive)?;
+        let after = engine_on(&self.after, drive)?;
+        let who = match self.who.split_once("engine") {
+            Some((lead, rest)) => format!("{lead}{}{rest}", drive.name()),
+            None => format!("{}, {}", self.who, drive.name()),
+        };
+        Some(Self { who, before, after, ..self.clone() })
     }
 }
 
@@ -157,7 +178,6 @@ impl Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Experiment;
 
     /// Every finding names targets that its experiment measures: none is left open by a slip of the pen.
     #[test]

@@ -7,6 +7,7 @@ use crate::experiment::Experiment;
 use crate::run::{Manifest, RunError};
 use crate::sample::{FILES_DONE, SAMPLES, SKIPPED, Sample, WHOLE, read};
 use crate::stats::Summary;
+use crate::target::{System, Target};
 
 /// What was measured, and with what.
 #[derive(Clone, Debug)]
@@ -35,6 +36,28 @@ impl Results {
         let chosen = &self.manifest.settings.targets;
         let targets = if chosen.is_empty() { &experiment.targets } else { chosen };
         targets.iter().map(ToString::to_string).collect()
+    }
+
+    /// The simulated drives that an experiment was measured on, in the order of its targets.
+    pub fn drives(&self, experiment: &Experiment) -> Vec<System> {
+        let mut drives: Vec<System> = Vec::new();
+        for text in self.targets(experiment) {
+            let system = text.parse().ok().map(|target: Target| target.system);
+            let drive = system.filter(|system| system.drive().is_some());
+            drives.extend(drive.filter(|drive| !drives.contains(drive)));
+        }
+        drives
+    }
+
+    /// A target as it was measured: the same; for a simulated drive without options, the first one on it.
+    pub fn as_measured(&self, experiment: &Experiment, wanted: &str) -> Option<String> {
+        let mut targets = self.targets(experiment).into_iter();
+        if let Some(same) = targets.clone().find(|text| *text == wanted) {
+            return Some(same);
+        }
+        let wanted: Target = wanted.parse().ok()?;
+        wanted.system.drive().filter(|_| wanted.mount.is_empty() && wanted.mkfs.is_empty())?;
+        targets.find(|text| text.parse().is_ok_and(|it: Target| it.system == wanted.system))
     }
 
     /// The figures of a metric, run by run.

@@ -167,10 +167,19 @@ fn lines(samples: &[Sample]) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// What is wrong with a line: where in it, says the line already that it is one.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" at line 1 column ") {
+        Some((what, column)) => format!("{what}, column {column}"),
+        None => text,
+    }
+}
+
 /// Reads samples; a last line that was torn off is left out.
 ///
 /// # Errors
-/// The file cannot be read, or a line is no sample: it is named.
+/// The file cannot be read, or a line is no sample: its number is told.
 pub fn read(path: &Path) -> io::Result<Vec<Sample>> {
     let text = fs::read(path).or_else(missing_is_empty)?;
     let mut samples = Vec::new();
@@ -179,7 +188,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Sample>> {
             Ok(sample) => samples.push(sample),
             Err(_) if !line.ends_with(b"\n") => {}
             Err(error) => {
-                let what = format!("{}: line {number}: {error}", path.display());
+                let what = format!("line {number}: {}", without_place(&error));
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
         }
@@ -244,7 +253,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place for the test");
         fs::write(dir.path().join(SAMPLES), "{}\n").expect("written");
         let error = Store::open(dir.path()).expect_err("no sample").to_string();
-        assert!(error.contains("line 1") && error.contains("experiment"), "{error}");
+        assert_eq!(error, "line 1: missing field `experiment`, column 2");
     }
 
     #[test]

@@ -158,6 +158,13 @@ impl Target {
     }
 }
 
+/// The same target on a simulated drive; `None` of what is not the engine's.
+pub(crate) fn engine_on(text: &str, drive: &System) -> Option<String> {
+    let target: Target = text.parse().ok()?;
+    let is_engine = target.system == System::Engine;
+    is_engine.then(|| Target { system: drive.clone(), ..target }.to_string())
+}
+
 fn begins_target(piece: &str) -> bool {
     let name = piece.trim().split(':').next().unwrap_or_default();
     stack(name).is_some() || (name == "dir" && piece.contains(':'))

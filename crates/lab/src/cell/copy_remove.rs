@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::place::{Live, Place};
+use super::place::{Live, Place, volume_size};
 use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
 use crate::experiment::CopyRemove;
@@ -58,9 +58,10 @@ pub(super) fn run(
         }
     };
     let place = Place::new(cell)?;
-    let room = tree.bytes * ROOM + tree.entries.len() as u64 * FILE_ROOM;
+    let room = tree.bytes.saturating_mul(ROOM);
+    let room = room.saturating_add((tree.entries.len() as u64).saturating_mul(FILE_ROOM));
     recorder.announce("mkfs");
-    place.format(room.max(LEAST_VOLUME).next_multiple_of(1 << 20))?;
+    place.format(volume_size(room, LEAST_VOLUME))?;
 
     let live = place.mount()?;
     recorder.follow(&live);
@@ -101,7 +102,7 @@ impl Tree {
             Made::Dir(to) => Entry { to, kind: Kind::Dir },
             Made::Symlink(to, target) => Entry { to, kind: Kind::Symlink(target) },
             Made::File(to, size) => {
-                bytes += size;
+                bytes = u64::saturating_add(bytes, size);
                 Entry { to, kind: Kind::Zeroes(size) }
             }
         };

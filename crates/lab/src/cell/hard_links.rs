@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tar::EntryType;
 
-use super::place::{Live, Place};
+use super::place::{Live, Place, volume_size};
 use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
 use crate::archive::{ArchiveSize, Entries, LINKS_BEGIN, POOL};
@@ -24,6 +24,8 @@ const POINTS: u64 = 60;
 /// Room for a pool file beside its bytes, and for each name.
 const FILE_ROOM: u64 = 8 << 10;
 const NAME_ROOM: u64 = 256;
+/// The journal and the like.
+const BESIDE: u64 = 256 << 20;
 /// Volumes of every target can be that small.
 const LEAST_VOLUME: u64 = 1 << 30;
 
@@ -34,16 +36,18 @@ pub(super) fn run(
 ) -> Result<(), CellError> {
     let size = ArchiveSize::new(work, &cell.settings);
     let place = Place::new(cell)?;
-    let room = size.pool_bytes * 2
-        + size.pool_files * FILE_ROOM
-        + (size.links + size.empty_files) * NAME_ROOM * 2
-        + (256 << 20);
-    let room = room.max(LEAST_VOLUME).next_multiple_of(1 << 20);
+    let names = size.links.saturating_add(size.empty_files);
+    let parts =
+        [(size.pool_bytes, 2), (size.pool_files, FILE_ROOM), (names, NAME_ROOM * 2), (BESIDE, 1)];
+    let room = parts.iter().fold(0, |room: u64, (count, each): &(u64, u64)| {
+        room.saturating_add(count.saturating_mul(*each))
+    });
     recorder.announce("mkfs");
     // Inodes for the pool, the empty files and the directories.
-    let inodes = (size.pool_files + size.empty_files + size.links / 8 + 10_000).to_string();
+    let inodes = size.pool_files.saturating_add(size.empty_files).saturating_add(size.links / 8);
+    let inodes = inodes.saturating_add(10_000).to_string();
     let words: &[&str] = if cell.target.system.is_ext() { &["-N", &inodes] } else { &[] };
-    place.format_with(room, words)?;
+    place.format_with(volume_size(room, LEAST_VOLUME), words)?;
     // On a simulated drive's clock the archive costs nothing.
     if cell.run == 1 && cell.target.system.drive().is_none() {
         recorder.timed("archive alone", || archive_alone(&size, cell.settings.seed))?;

@@ -1,6 +1,6 @@
 //! Document 001: files are written with write(2) and removed while memory is short.
 
-use super::place::{Live, Place};
+use super::place::{Live, Place, volume_size};
 use super::recorder::Recorder;
 use super::{Cell, CellError, Trying};
 use crate::experiment::{FileRow, LowMemory};
@@ -9,7 +9,9 @@ use crate::files::make_filled;
 /// Room on the volume: data, and a tenth for the rest.
 const ROOM: f64 = 1.1;
 /// The journal and the like.
-const BESIDE: u64 = 512 << 20;
+const BESIDE: f64 = 512.0 * 1_048_576.0;
+/// What files take room in.
+const BLOCK: u64 = 4096;
 /// Volumes of every target can be that small.
 const LEAST_VOLUME: u64 = 1 << 30;
 
@@ -27,12 +29,13 @@ pub(super) fn run(
     let of = |row: &FileRow| (settings.count(row.files), settings.size(row.size.0));
     let largest = rows.iter().map(|(_, row)| {
         let (files, size) = of(row);
-        files * size.next_multiple_of(4096) * work.directories
+        let each = size.saturating_add(BLOCK - 1) / BLOCK * BLOCK;
+        files.saturating_mul(each).saturating_mul(work.directories)
     });
     let data = largest.max().unwrap_or(0);
-    let room = (data as f64 * ROOM) as u64 + BESIDE;
+    let room = (data as f64 * ROOM + BESIDE) as u64;
     recorder.announce("mkfs");
-    place.format(room.max(LEAST_VOLUME).next_multiple_of(1 << 20))?;
+    place.format(volume_size(room, LEAST_VOLUME))?;
 
     for (name, row) in rows {
         let (files, size) = of(row);
@@ -41,7 +44,7 @@ pub(super) fn run(
         let write = format!("write {name}");
         let made = recorder.timed(&write, || make(&live, work, files, size));
         let (_, seconds) = made?;
-        let bytes = (files * size * work.directories) as f64;
+        let bytes = files as f64 * size as f64 * work.directories as f64;
         recorder.record(&write, "throughput_bytes_per_second", bytes / seconds);
         let delete = format!("delete {name}");
         let removed = recorder.timed(&delete, || {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use extant::{Direct, FileSystem, open_device};
 
 use super::layers::Mapped;
-use super::tool::{complaint, finish, run};
+use super::tool::{complaint, finish, needs, run};
 use super::zfs::Pool;
 use super::{Cell, CellError, Trying, engine};
 use crate::charged::Charged;
@@ -21,6 +21,8 @@ use crate::target::System;
 
 /// How long a server may take to mount, and to write everything out when it is unmounted.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// What nobody has: a file of so many bytes is refused by the system, with its reason.
+const MOST_VOLUME: u64 = 1 << 62;
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 /// Names that a command is given.
@@ -58,6 +60,11 @@ enum End {
     Mount(MountGuard),
     Pool(Pool),
     Nothing,
+}
+
+/// The size of a volume with so much room, in whole mebibytes; not below the least that a target takes.
+pub(super) fn volume_size(room: u64, least: u64) -> u64 {
+    room.clamp(least, MOST_VOLUME).next_multiple_of(1 << 20)
 }
 
 impl<'c> Place<'c> {
@@ -259,11 +266,12 @@ impl<'c> Place<'c> {
             command.args(["-o", options]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        needs("fuse2fs")?;
         let mut server = command.spawn().trying("fuse2fs")?;
         let start = Instant::now();
         while fs::metadata(&self.point).is_ok_and(|found| found.dev() == before) {
             if let Some(status) = server.try_wait().trying("fuse2fs")? {
-                return Err(CellError(format!("fuse2fs: {status}")));
+                return Err(CellError(format!("fuse2fs ended without mounting: {status}")));
             }
             if start.elapsed() > PATIENCE {
                 let _ = server.kill();

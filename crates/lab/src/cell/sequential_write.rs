@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::place::{Live, Place, check, mean_extents, simulated_times};
+use super::place::{Live, Place, check, mean_extents, simulated_times, volume_size};
 use super::recorder::Recorder;
 use super::tool::needs;
 use super::{Cell, CellError, Trying};
@@ -27,7 +27,8 @@ pub(super) fn run(
     let place = Place::new(cell)?;
     let settings = &cell.settings;
     recorder.announce("mkfs");
-    place.format(volume_size(work, settings))?;
+    let room = (work.volume.0 as f64 * settings.sizes * settings.counts) as u64;
+    place.format(volume_size(room, LEAST_VOLUME))?;
 
     let live = place.mount()?;
     recorder.follow(&live);
@@ -139,16 +140,11 @@ fn profile(work: &SequentialWrite, settings: &Settings) -> Result<Profile, CellE
             }
         }
         if let Start::Files(count @ 1..) = &mut set.start {
-            *count = settings.count(u64::from(*count)) as u32;
+            *count = settings.count_u32(*count);
         }
     }
     for group in &mut profile.thread_groups {
-        group.threads = settings.count(u64::from(group.threads)) as u32;
+        group.threads = settings.count_u32(group.threads);
     }
     Ok(profile)
-}
-
-fn volume_size(work: &SequentialWrite, settings: &Settings) -> u64 {
-    let scaled = (work.volume.0 as f64 * settings.sizes * settings.counts) as u64;
-    scaled.max(LEAST_VOLUME).next_multiple_of(1 << 20)
 }

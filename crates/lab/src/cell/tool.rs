@@ -1,6 +1,8 @@
 //! Commands of this machine.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -24,15 +26,22 @@ pub(super) fn run<S: AsRef<OsStr>>(
 pub(super) fn needs(program: impl AsRef<Path>) -> Result<(), CellError> {
     match is_there(&program) {
         true => Ok(()),
-        false => Err(CellError(format!("{} is not on this machine", program.as_ref().display()))),
+        false => Err(not_here(program.as_ref().display())),
     }
+}
+
+fn not_here(program: impl Display) -> CellError {
+    CellError(format!("{program} is not on this machine"))
 }
 
 /// Runs a command to its end, whatever that is.
 pub(super) fn finish(command: &mut Command) -> Result<Output, CellError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();
-    output.map_err(|error| CellError(format!("{program}: {error}")))
+    output.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => not_here(&program),
+        _ => CellError(format!("{program}: {error}")),
+    })
 }
 
 /// What a command that failed said.
@@ -48,4 +57,18 @@ pub(super) fn complaint(command: &Command, output: &Output) -> CellError {
         None => name.to_owned(),
     };
     CellError(format!("{name}: {}: {line}", output.status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = run("mkfs.nowhere", ["image"]).expect_err("there is none");
+        assert_eq!(error.0, "mkfs.nowhere is not on this machine");
+        assert_eq!(needs("mkfs.nowhere").expect_err("there is none"), error);
+        let error = run("sh", ["-c", "echo why >&2; exit 3"]).expect_err("it fails");
+        assert_eq!(error.0, "sh: exit status: 3: why");
+    }
 }

@@ -5,79 +5,92 @@ use super::table::{Across, Column, PUBLISHED, Series, Table, number, with_interv
 use crate::experiment::Experiment;
 use crate::results::{Of, Results};
 use crate::stats::{Difference, Summary};
-use crate::target::{System, Target};
+use crate::target::{System, engine_on};
+
+/// The series of e2fsck's figures, and its phases.
+const E2FSCK: &str = "e2fsck";
 
 /// Our figures as texts: rows, columns.
 type Figures = Vec<Vec<Option<String>>>;
 
 /// A published table beside ours; `None` where nothing of it was measured.
 pub(super) fn beside(results: &Results, experiment: &Experiment, table: &Table) -> Option<Table> {
-    let measured = Measured { results, experiment, targets: results.targets(experiment) };
-    let columns = table.head.len() - table.labels;
-    let all: Vec<Series> =
-        table.beside.iter().flat_map(|series| measured.with_drives(series)).collect();
-    let series: Vec<Figures> =
-        all.iter().map(|series| measured.figures(series, table.rows.len(), columns)).collect();
-    // Series, and columns of them, that have no figure say nothing.
-    let has = |of: usize, column: usize| series[of].iter().any(|row| row[column].is_some());
-    let shown: Vec<(usize, usize)> = (0..columns)
-        .flat_map(|column| (0..series.len()).map(move |of| (column, of)))
-        .filter(|(column, of)| has(*of, *column))
-        .collect();
-    if shown.is_empty() {
-        return None;
-    }
-    let ours =
-        |column: usize| shown.iter().filter(move |(found, _)| *found == column).map(|(_, of)| *of);
-    let mut head: Vec<String> = table.head[..table.labels].to_vec();
-    for column in 0..columns {
-        let title = &table.head[table.labels + column];
-        head.push(format!("{title}{PUBLISHED}"));
-        head.extend(ours(column).map(|of| format!("{title}: {}", all[of].name)));
-    }
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    let caption = format!("Published and measured here: {}", table.caption);
-    let mut whole = Table::ours(&experiment.name, &caption, &head);
-    whole.labels = table.labels;
-    whole.hardware.clone_from(&table.hardware);
-    for (number, published) in table.rows.iter().enumerate() {
-        let mut row = published[..table.labels].to_vec();
-        for column in 0..columns {
-            let theirs = &published[table.labels + column];
-            row.push(if theirs.is_empty() { "–".to_owned() } else { theirs.clone() });
-            row.extend(
-                ours(column)
-                    .map(|of| series[of][number][column].clone().unwrap_or_else(|| "–".to_owned())),
-            );
-        }
-        whole.rows.push(row);
-    }
-    Some(whole)
+    let measured = Measured { results, experiment };
+    let with_drives = |series: &Series| {
+        let own = std::iter::once(series.clone());
+        own.chain(measured.on_drives(series)).collect::<Vec<_>>()
+    };
+    measured.beside(table, table.beside.iter().flat_map(with_drives).collect())
+}
+
+/// A published table beside what was measured on simulated drives; `None` where nothing of it was.
+pub(super) fn beside_drives(
+    results: &Results,
+    experiment: &Experiment,
+    table: &Table,
+) -> Option<Table> {
+    let measured = Measured { results, experiment };
+    let series = table.beside.iter().flat_map(|series| measured.on_drives(series)).collect();
+    measured.beside(table, series)
 }
 
 /// What was measured of an experiment.
 struct Measured<'r> {
     results: &'r Results,
     experiment: &'r Experiment,
-    targets: Vec<String>,
 }
 
 impl Measured<'_> {
-    /// A series, and the same of each simulated drive that the engine was measured on.
-    fn with_drives(&self, series: &Series) -> Vec<Series> {
-        let mut all = vec![series.clone()];
-        // No other checker lives in a drive's world.
-        if series.name == "e2fsck" {
-            return all;
+    fn beside(&self, table: &Table, all: Vec<Series>) -> Option<Table> {
+        let columns = table.head.len() - table.labels;
+        let series: Vec<Figures> =
+            all.iter().map(|series| self.figures(series, table.rows.len(), columns)).collect();
+        // Series, and columns of them, that have no figure say nothing.
+        let has = |of: usize, column: usize| series[of].iter().any(|row| row[column].is_some());
+        let shown: Vec<(usize, usize)> = (0..columns)
+            .flat_map(|column| (0..series.len()).map(move |of| (column, of)))
+            .filter(|(column, of)| has(*of, *column))
+            .collect();
+        if shown.is_empty() {
+            return None;
         }
-        let parsed = self.targets.iter().filter_map(|text| text.parse::<Target>().ok());
-        let mut drives: Vec<System> =
-            parsed.map(|target| target.system).filter(|system| system.drive().is_some()).collect();
-        drives.dedup();
-        for drive in drives {
+        let ours = |column: usize| {
+            shown.iter().filter(move |(found, _)| *found == column).map(|(_, of)| *of)
+        };
+        let mut head: Vec<String> = table.head[..table.labels].to_vec();
+        for column in 0..columns {
+            let title = &table.head[table.labels + column];
+            head.push(format!("{title}{PUBLISHED}"));
+            head.extend(ours(column).map(|of| format!("{title}: {}", all[of].name)));
+        }
+        let head: Vec<&str> = head.iter().map(String::as_str).collect();
+        let caption = format!("Published and measured here: {}", table.caption);
+        let mut whole = Table::ours(&self.experiment.name, &caption, &head);
+        whole.labels = table.labels;
+        whole.hardware.clone_from(&table.hardware);
+        for (number, published) in table.rows.iter().enumerate() {
+            let mut row = published[..table.labels].to_vec();
+            for column in 0..columns {
+                let theirs = &published[table.labels + column];
+                row.push(if theirs.is_empty() { "–".to_owned() } else { theirs.clone() });
+                row.extend(ours(column).map(|of| {
+                    series[of][number][column].clone().unwrap_or_else(|| "–".to_owned())
+                }));
+            }
+            whole.rows.push(row);
+        }
+        Some(whole)
+    }
+
+    /// A series as it was measured on each simulated drive; where e2fsck looked at a drive's image, by this machine's clock.
+    fn on_drives(&self, series: &Series) -> Vec<Series> {
+        let mut all: Vec<Series> = Vec::new();
+        for drive in self.results.drives(self.experiment) {
             let mut of_drive = series.clone();
             of_drive.name = match series.name.as_str() {
                 "engine" => drive.name().to_owned(),
+                // No other checker lives in a drive's world.
+                E2FSCK => format!("{E2FSCK} on this machine, image of {}", drive.name()),
                 name => format!("{name}, {}", drive.name()),
             };
             let is_any = of_drive.move_to(&drive);
@@ -102,6 +115,7 @@ impl Measured<'_> {
     fn along(&self, series: &Series, place: usize) -> Vec<Option<String>> {
         let wanted = series.targets.get(place).or(series.targets.first());
         let target = wanted.and_then(|wanted| self.name_of(wanted));
+        let target = target.as_deref();
         let at = series.at.get(place).copied();
         let cell = |(phases, metric, unit): &(Vec<String>, String, f64)| {
             let of = |phase: &str, metric: &str| {
@@ -130,7 +144,7 @@ impl Measured<'_> {
             let phases = if column.phases.is_empty() { &row.phases } else { &column.phases };
             // All that was done so: document 002 tells its two orders of removal not apart.
             let summary = |target: &String| {
-                let target = self.name_of(target)?;
+                let target = &*self.name_of(target)?;
                 let of = |phase: &String| {
                     let name = &self.experiment.name;
                     self.results.values(&Of { experiment: name, target, phase, metric })
@@ -150,30 +164,18 @@ impl Measured<'_> {
         across.columns.iter().map(cell).collect()
     }
 
-    /// The target as it was measured: the same; for a simulated drive without options, the first one on it.
-    fn name_of(&self, wanted: &str) -> Option<&str> {
-        let same = self.targets.iter().find(|text| *text == wanted);
-        let on_drive = || {
-            let wanted: Target = wanted.parse().ok()?;
-            wanted.system.drive().filter(|_| wanted.mount.is_empty() && wanted.mkfs.is_empty())?;
-            let is_on =
-                |text: &&String| text.parse().is_ok_and(|it: Target| it.system == wanted.system);
-            self.targets.iter().find(is_on)
-        };
-        same.or_else(on_drive).map(String::as_str)
+    fn name_of(&self, wanted: &str) -> Option<String> {
+        self.results.as_measured(self.experiment, wanted)
     }
 }
 
 impl Series {
     /// Makes it the engine's on a simulated drive; whether anything in it was the engine's.
     fn move_to(&mut self, drive: &System) -> bool {
-        let mut is_any = false;
-        let mut moved = |text: &mut String| match text.parse::<Target>() {
-            Ok(target) if target.system == System::Engine => {
-                is_any = true;
-                *text = Target { system: drive.clone(), ..target }.to_string();
-            }
-            _ => text.clear(),
+        let (mut is_any, is_of_e2fsck) = (false, self.name == E2FSCK);
+        let mut moved = |text: &mut String| {
+            *text = engine_on(text, drive).unwrap_or_default();
+            is_any |= !text.is_empty();
         };
         self.targets.iter_mut().for_each(&mut moved);
         if let Some(across) = &mut self.across {
@@ -182,7 +184,8 @@ impl Series {
             }
         }
         for (phases, _, _) in &mut self.figures {
-            phases.iter_mut().for_each(|phase| *phase = phase.replace("e2fsck", "extant fsck"));
+            let checker = if is_of_e2fsck { "e2fsck on this machine" } else { "extant fsck" };
+            phases.iter_mut().for_each(|phase| *phase = phase.replace(E2FSCK, checker));
         }
         is_any
     }
@@ -196,6 +199,7 @@ mod tests {
     use crate::experiment::Settings;
     use crate::run::Manifest;
     use crate::sample::Sample;
+    use crate::target::Target;
 
     fn results(experiment: &str, targets: &str, figures: &[(&str, &str, &str, f64)]) -> Results {
         let all = Experiment::built_in().into_iter();

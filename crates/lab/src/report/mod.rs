@@ -1,6 +1,7 @@
 //! The report: one page that needs nothing else, the figures beside it, and all samples as CSV.
 
 mod beside;
+mod drives;
 mod figures;
 mod own;
 mod summary;

@@ -4,18 +4,20 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use super::drives;
 use super::own::{difference_text, scaled};
 use super::shell_line;
 use super::table::{number, published, with_interval};
 use crate::experiment::{Experiment, Work};
-use crate::findings::Finding;
+use crate::findings::{Finding, Pair};
 use crate::results::{Of, Results};
 use crate::run::RunError;
+use crate::sample::Sample;
 use crate::stats::{Difference, Summary};
-use crate::target::Target;
+use crate::target::{System, Target};
 
 /// A figure by which systems are compared: title, phase, metric, what it is divided by, whether more is better.
-type Headline = (&'static str, &'static str, &'static str, f64, bool);
+pub(super) type Headline = (&'static str, &'static str, &'static str, f64, bool);
 
 const COPY: [Headline; 6] = [
     ("cp, s", "cp", "elapsed_seconds", 1.0, false),
@@ -50,8 +52,11 @@ const WRITE: [Headline; 5] = [
     ("extents per file", "write", "extents_per_file", 1.0, false),
     ("rm -rf, s", "rm", "remove_seconds", 1.0, false),
 ];
-/// Who is compared, in the order of columns; ours first.
-const SYSTEMS: [&str; 7] = ["engine", "extant", "ext4", "ext3", "xfs", "btrfs", "fuse2fs"];
+/// Who is compared, in the order of columns; ours first. Those on simulated drives stand apart: [`super::drives`].
+const SYSTEMS: [&str; 12] = [
+    "engine", "extant", "ext4", "ext3", "ext2", "xfs", "btrfs", "jfs", "nilfs2", "fuse2fs",
+    "zfs-fuse", "dir",
+];
 
 /// The page of some directories of results.
 ///
@@ -70,23 +75,25 @@ pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
     runs(&all, &mut page);
     findings(&all, &mut page);
     page.push_str("\n## Where ours stand\n");
-    let mut behind = Vec::new();
+    let mut compared = Compared::default();
     for (_, results) in &all {
         for experiment in &results.manifest.experiments {
             let standing = Standing { results, experiment };
             let _ = write!(page, "\n### {}: {}\n", experiment.name, experiment.title);
-            standing.table(&mut page, &mut behind);
-            standing.checkers(&mut page, &mut behind);
+            standing.table(&mut page, &mut compared);
+            standing.checkers(&mut page, &mut compared);
+            drives::write(results, experiment, standing.headlines(), &mut page);
         }
     }
     page.push_str("\n## Where ours fall behind\n");
     let significant =
         "figures of the tables above in which ours are worse and the interval says so";
-    match behind.is_empty() {
-        true => {
+    match (compared.figures, &compared.behind[..]) {
+        (0, _) => page.push_str("Nothing says so: no figure of ours has one of another system beside it, by the same clock.\n"),
+        (_, []) => {
             let _ = writeln!(page, "Nowhere: there are no {significant}.");
         }
-        false => {
+        (_, behind) => {
             let _ = writeln!(page, "The {significant}:\n");
             for line in behind {
                 let _ = writeln!(page, "- {line}");
@@ -106,7 +113,7 @@ fn runs(all: &[(&Path, Results)], page: &mut String) {
         for experiment in &results.manifest.experiments {
             let settings = &results.manifest.settings;
             let of = |metric: &str| {
-                let fits = |sample: &&crate::sample::Sample| {
+                let fits = |sample: &&Sample| {
                     sample.experiment == experiment.name && sample.metric == metric
                 };
                 results.samples.iter().filter(fits).map(|sample| sample.value).collect::<Vec<_>>()
@@ -154,6 +161,18 @@ fn runs(all: &[(&Path, Results)], page: &mut String) {
     }
 }
 
+/// The simulated drives that an experiment was measured on.
+fn drives_of(all: &[(&Path, Results)], name: &str) -> Vec<System> {
+    let mut drives: Vec<System> = Vec::new();
+    for (_, results) in all {
+        for experiment in results.manifest.experiments.iter().filter(|one| one.name == name) {
+            let found = results.drives(experiment).into_iter();
+            drives.extend(found.filter(|drive| !drives.contains(drive)).collect::<Vec<_>>());
+        }
+    }
+    drives
+}
+
 /// What the documents found, and what is so today.
 fn findings(all: &[(&Path, Results)], page: &mut String) {
     page.push_str(
@@ -161,8 +180,15 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
     );
     for finding in Finding::all() {
         let mut is_first = true;
-        for pair in &finding.pairs {
-            let judged = all.iter().find_map(|(_, results)| finding.judge(results, pair));
+        let judged = |pair: &Pair| all.iter().find_map(|(_, results)| finding.judge(results, pair));
+        // Which drives there may be is no matter of the findings: those that were not measured are not named.
+        let drives = drives_of(all, &finding.experiment);
+        let on_drives = finding.pairs.iter().flat_map(|pair| {
+            let moved = drives.iter().filter_map(|drive| pair.on_drive(drive));
+            moved.filter_map(|pair| judged(&pair).map(|it| (pair, Some(it)))).collect::<Vec<_>>()
+        });
+        let here = finding.pairs.iter().map(|pair| (pair.clone(), judged(pair)));
+        for (pair, judged) in here.chain(on_drives) {
             let (here, verdict) = match judged {
                 None => ("–".to_owned(), "was not measured".to_owned()),
                 Some(judged) => {
@@ -197,28 +223,55 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
     }
 }
 
+/// What came of setting ours beside others.
+#[derive(Debug, Default)]
+struct Compared {
+    /// How many figures of ours had another system's beside them.
+    figures: usize,
+    /// Those in which ours are worse, in words.
+    behind: Vec<String>,
+}
+
 struct Standing<'r> {
     results: &'r Results,
     experiment: &'r Experiment,
 }
 
 impl Standing<'_> {
-    /// Of each system the target with the fewest options: name of the system, name of the target.
-    fn systems(&self) -> Vec<(&'static str, String)> {
-        let targets = self.results.targets(self.experiment);
-        let plainest = |system: &&'static str| {
-            let is_of = |text: &&String| {
-                let target: Option<Target> = text.parse().ok();
-                target.is_some_and(|target| target.system.name() == *system)
-                    && self
-                        .results
-                        .samples
-                        .iter()
-                        .any(|sample| sample.target == **text && sample.why.is_none())
-            };
-            Some((*system, targets.iter().filter(is_of).min_by_key(|text| text.len())?.clone()))
-        };
-        SYSTEMS.iter().filter_map(plainest).collect()
+    /// By which figures systems are compared.
+    fn headlines(&self) -> &'static [Headline] {
+        match self.experiment.work() {
+            Work::CopyRemove(_) => &COPY,
+            Work::LowMemory(_) => &MEMORY,
+            Work::HardLinks(_) => &LINKS,
+            Work::SequentialWrite(_) => &WRITE,
+            Work::CheckTime(_) => &[],
+        }
+    }
+
+    /// Of each system, with the layers below it, the target with the fewest options that has figures: name of the system, name of the
+    /// target.
+    fn systems(&self) -> Vec<(String, String)> {
+        let mut found: Vec<(usize, String, String)> = Vec::new();
+        for text in self.results.targets(self.experiment) {
+            let Ok(target) = text.parse::<Target>() else { continue };
+            let place = SYSTEMS.iter().position(|system| *system == target.system.name());
+            let (Some(place), true) = (place, self.has_figures(&text)) else { continue };
+            let plain = Target { mount: String::new(), mkfs: String::new(), ..target }.to_string();
+            match found.iter_mut().find(|(_, system, _)| *system == plain) {
+                Some((.., shortest)) if shortest.len() > text.len() => *shortest = text,
+                Some(_) => {}
+                None => found.push((place, plain, text)),
+            }
+        }
+        found.sort_by_key(|(place, ..)| *place);
+        found.into_iter().map(|(_, system, target)| (system, target)).collect()
+    }
+
+    fn has_figures(&self, target: &str) -> bool {
+        let is_of =
+            |sample: &&Sample| sample.experiment == self.experiment.name && sample.target == target;
+        self.results.samples.iter().filter(is_of).any(|sample| sample.why.is_none())
     }
 
     fn summary(&self, target: &str, headline: &Headline) -> Option<Summary> {
@@ -228,17 +281,13 @@ impl Standing<'_> {
     }
 
     /// A row for each figure, a column for each system; ours beside all others.
-    fn table(&self, page: &mut String, behind: &mut Vec<String>) {
-        let headlines: &[Headline] = match self.experiment.work() {
-            Work::CopyRemove(_) => &COPY,
-            Work::LowMemory(_) => &MEMORY,
-            Work::HardLinks(_) => &LINKS,
-            Work::SequentialWrite(_) => &WRITE,
-            Work::CheckTime(_) => return,
-        };
-        let systems = self.systems();
-        let names = systems.iter().map(|(system, target)| match *system == target.as_str() {
-            true => (*system).to_owned(),
+    fn table(&self, page: &mut String, compared: &mut Compared) {
+        let (headlines, systems) = (self.headlines(), self.systems());
+        if headlines.is_empty() || systems.is_empty() {
+            return;
+        }
+        let names = systems.iter().map(|(system, target)| match system == target {
+            true => escaped(system),
             false => format!("`{}`", escaped(target)),
         });
         let names: Vec<String> = names.collect();
@@ -261,8 +310,9 @@ impl Standing<'_> {
                     systems.iter().zip(&found).filter(|((peer, _), _)| !is_ours(peer))
                 {
                     let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+                    compared.figures += 1;
                     if let Some(times) = worse(ours, theirs, headline.4) {
-                        behind.push(format!(
+                        compared.behind.push(format!(
                             "{}, {}: {system} {}, {peer} {}: {times}",
                             self.experiment.name,
                             headline.0,
@@ -276,7 +326,7 @@ impl Standing<'_> {
     }
 
     /// Our checker beside e2fsck, on the same volumes.
-    fn checkers(&self, page: &mut String, behind: &mut Vec<String>) {
+    fn checkers(&self, page: &mut String, compared: &mut Compared) {
         let phases: &[&str] = match self.experiment.work() {
             Work::SequentialWrite(_) => &[""],
             Work::CheckTime(_) => &[" establish", " use", " remove"],
@@ -303,6 +353,7 @@ impl Standing<'_> {
                 for (at, theirs) in of("e2fsck") {
                     let same = all_of_ours.iter().find(|(place, _)| *place == at);
                     let Some((_, ours)) = same else { continue };
+                    compared.figures += 1;
                     let place = if at < 0.0 { String::new() } else { format!(", {at}% in use") };
                     let what = format!("`{}`{phase}{place}", escaped(&target));
                     let ratio = ours.mean / theirs.mean;
@@ -315,7 +366,7 @@ impl Standing<'_> {
                         with_interval(&theirs)
                     ));
                     if let Some(times) = worse(ours, &theirs, false) {
-                        behind.push(format!(
+                        compared.behind.push(format!(
                             "{}, check of {what}: extant fsck {} s, e2fsck {} s: {times}",
                             self.experiment.name,
                             number(ours.mean),
@@ -347,7 +398,7 @@ fn worse(ours: &Summary, theirs: &Summary, more_is_better: bool) -> Option<Strin
 }
 
 /// In a cell of a table.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
@@ -364,5 +415,33 @@ mod tests {
         assert_eq!(worse(&fast, &slow, true).as_deref(), Some("2.00 times worse"));
         assert_eq!(worse(&of(&[2.0]), &fast, false), None, "a single run decides nothing");
         assert_eq!(worse(&of(&[1.0, 3.0]), &fast, false), None, "the interval holds zero");
+    }
+
+    /// The page of what is kept of the documents at their scale.
+    fn page_of(names: &[&str]) -> String {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments");
+        let dirs: Vec<PathBuf> = names.iter().map(|name| Path::new(dir).join(name)).collect();
+        summary(&dirs).expect("results of the documentation")
+    }
+
+    #[test]
+    fn simulated_drives_stand_beside_the_published_figures() {
+        let page = page_of(&["document-001", "document-003"]);
+        for wanted in [
+            // Each target of a drive, by the figures of the experiment.
+            "| `engine@hdd7200-2005:data=writeback,nodelalloc,nomballoc:-t ext3` | 232.4 | 0.7262 |",
+            "\n| `engine@hdd7200:data=writeback:-I 256 -O ^metadata_csum,^flex_bg` | 99.67 |",
+            // The document's table with the drive's figures in it.
+            "| ext3, mount options | write large files: published | write large files: engine@hdd7200-2005 |",
+            "| data=ordered | 2429.67 (2270.02) | 232.4 (",
+            "| ext3 | -I 256 | data=writeback | 75.1 | 116.",
+            // What the documents found.
+            "|  |  |  | engine@hdd7200-2005 | -94.03% (0.7262 to 0.0433) | holds (single runs) |",
+            // No system but ours has such a drive.
+            "Nothing says so: no figure of ours has one of another system beside it",
+        ] {
+            assert!(page.contains(wanted), "{wanted} in {page}");
+        }
+        assert!(!page.contains("\n| |  |"), "a table without systems: {page}");
     }
 }

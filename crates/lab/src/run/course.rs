@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::{Ended, Failure, Manifest, Plan, RunError, SCRATCH, Watch, clear, failed};
 use crate::cell::Cell;
-use crate::sample::{CELL_SECONDS, CellKey, OTHER_LOAD, SKIPPED, Sample, Store, WHOLE};
+use crate::sample::{CELL_SECONDS, CellKey, OTHER_LOAD, SAMPLES, SKIPPED, Sample, Store, WHOLE};
 use crate::stats::Summary;
 
 /// What is done of a plan, and what is left.
@@ -42,7 +42,7 @@ impl Course {
             }
         }
         Manifest::keep(plan, is_guest)?;
-        let store = Store::open(&out).map_err(failed(out.display()))?;
+        let store = Store::open(&out).map_err(failed(out.join(SAMPLES).display()))?;
         let cells = plan.cells(isolated);
         Ok(Self { out, store, cells, next: 0, given_up: BTreeSet::new() })
     }

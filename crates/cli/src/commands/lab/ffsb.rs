@@ -82,6 +82,9 @@ fn read(path: &Path) -> std::io::Result<String> {
         (Err(error), Some(reference)) if error.kind() == std::io::ErrorKind::NotFound => {
             Ok(reference.text.to_owned())
         }
+        (Err(error), _) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(std::io::Error::new(error.kind(), "no file, and none of --list"))
+        }
         (text, _) => text,
     }
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_lab::cell::Cell;
-use extant_lab::experiment::{Bytes, Experiment, Settings};
+use extant_lab::experiment::{Bytes, Experiment, MOST_FACTOR, MOST_RUNS, Settings};
+use extant_lab::results::Results;
 use extant_lab::run::{self, Alone, Plan, RunError, Watch};
+use extant_lab::sample::CELL_SECONDS;
 use extant_lab::target::Target;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -50,13 +52,13 @@ pub(crate) struct Changes {
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
     /// Sizes of files, and of volumes that they fill, are multiplied with this; 1 is the document's. Files of check-time are empty
-    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    #[arg(long, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     sizes: Option<f64>,
     /// Numbers of files, threads, links and inodes are multiplied with this
-    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    #[arg(long, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     counts: Option<f64>,
     /// How often each target is measured
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_RUNS)))]
     runs: Option<u32>,
     /// What is measured, separated by commas
     #[arg(long, value_name = "TARGET,...")]
@@ -68,17 +70,26 @@ pub(crate) struct Changes {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How long sequential-write writes
-    #[arg(long, value_name = "SECONDS", value_parser = factor)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     time: Option<f64>,
     /// A block device to use instead of a file: what is on it is lost
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
 }
 
-/// A number above zero.
+/// What is multiplied with.
 fn factor(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "a number above zero is wanted".to_owned())
+    above_zero(text, MOST_FACTOR)
+}
+
+/// A time: a year at most.
+fn seconds(text: &str) -> Result<f64, String> {
+    above_zero(text, 365.0 * 24.0 * 3600.0)
+}
+
+fn above_zero(text: &str, most: f64) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= most);
+    number.ok_or_else(|| format!("a number above zero is wanted, {most} at most"))
 }
 
 impl Changes {
@@ -170,8 +181,18 @@ impl Args {
             return Err(Failure::usage(format_args!("--jobs: {why}")));
         }
         perform(experiments, settings, &self.out, self.jobs)?;
-        session.remark(format_args!("samples are in {}", self.out.display()))
+        tell_of(&self.out, session)
     }
+}
+
+/// Says where the samples are, and whether any of them is a figure.
+pub(super) fn tell_of(out: &Path, session: &mut Session) -> Result<(), Failure> {
+    let results = Results::read(out).map_err(Failure::new)?;
+    let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
+    session.remark(match is_any {
+        true => format!("samples are in {}", out.display()),
+        false => format!("nothing was measured: the samples in {} say why", out.display()),
+    })
 }
 
 /// Runs experiments and shows how far they are.
@@ -195,7 +216,12 @@ pub(super) fn plan(
     settings: Settings,
     out: &Path,
 ) -> Result<Plan, Failure> {
-    std::fs::create_dir_all(out).at(out)?;
+    if let Err(error) = std::fs::create_dir_all(out) {
+        return Err(match out.exists() {
+            true => Failure::at(out, "no directory: results need one"),
+            false => Failure::at(out, error),
+        });
+    }
     Ok(Plan {
         experiments,
         settings,
@@ -248,6 +274,12 @@ impl Display {
     }
 }
 
+/// As a cell is told of.
+fn name(cell: &Cell) -> String {
+    let run = if cell.run == 0 { "warming up".to_owned() } else { format!("run {}", cell.run) };
+    format!("{} {} {run}", cell.experiment.name, cell.target)
+}
+
 impl Watch for Display {
     fn begins(&mut self, number: usize, total: usize, cell: &Cell, left: Option<f64>) {
         self.left = left.map_or_else(String::new, |seconds| {
@@ -260,13 +292,11 @@ impl Watch for Display {
     }
 
     fn phase(&mut self, cell: &Cell, phase: &str) {
-        let run = if cell.run == 0 { "warming up".to_owned() } else { format!("run {}", cell.run) };
-        let (experiment, left) = (&cell.experiment.name, &self.left);
-        self.bar.set_message(format!("{experiment} {} {run}{left}: {phase}", cell.target));
+        self.bar.set_message(format!("{}{}: {phase}", name(cell), self.left));
     }
 
     fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>) {
-        let name = format!("{} {} run {}", cell.experiment.name, cell.target, cell.run);
+        let name = name(cell);
         match outcome {
             Ok(seconds) => self.tell(&format!("{name}: {seconds:.1} s")),
             Err(why) => self.tell(&format!("{name}: skipped: {why}")),

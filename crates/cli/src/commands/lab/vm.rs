@@ -8,7 +8,7 @@ use extant_lab::run::{Alone, Watch, run_with};
 use extant_lab::target::Target;
 use extant_lab::vm::{Acceleration, Guest, Image, Options};
 
-use super::run::{Changes, Display, chosen, ended, plan, remark};
+use super::run::{Changes, Display, chosen, ended, plan, remark, tell_of};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -167,6 +167,6 @@ impl RunArgs {
         drop(guest);
         display.bar.finish_and_clear();
         ended(outcome)?;
-        session.remark(format_args!("samples are in {}", self.out.display()))
+        tell_of(&self.out, session)
     }
 }
