@@ -125,6 +125,25 @@ fn access_control_lists_hold_and_are_inherited() {
     assert_eq!(shown(&kernel.path().join("dir")), here);
 }
 
+/// As with the kernel's ext4: nothing is left to be done.
+#[test]
+fn a_list_that_is_not_there_is_removed_already() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let dir = mount.path().join("dir");
+    fs::create_dir(&dir).expect("mkdir");
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        assert_eq!(rustix::fs::removexattr(&dir, name), Ok(()), "{name}");
+    }
+    assert_eq!(rustix::fs::removexattr(&dir, "user.none"), Err(Errno::NODATA));
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
 #[test]
 fn immutable_and_append_only_files_are_kept_so() {
     if let Err(why) = can_mount() {
