@@ -54,6 +54,9 @@ pub enum MountError {
         /// What it said.
         said: String,
     },
+    /// An option that only those have who mount without fusermount3.
+    #[error("the mount option {0} is for root's mounts: fusermount3 does not grant it")]
+    BeyondFusermount(&'static str),
     /// The image is no device that can be opened.
     #[error(transparent)]
     Image(#[from] extant_device::url::UrlError),

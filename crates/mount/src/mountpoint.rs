@@ -242,6 +242,9 @@ fn mount_by_helper(
         what: "cannot be run",
         source,
     };
+    if let Some(option) = beyond_helper(options) {
+        return Err(MountError::BeyondFusermount(option));
+    }
     let (ours, its) = UnixStream::pair().map_err(failed)?;
     rustix::io::fcntl_setfd(&its, FdFlags::empty()).map_err(|errno| failed(errno.into()))?;
     let mut command = Command::new(FUSERMOUNT);
@@ -267,6 +270,16 @@ fn mount_by_helper(
         Ok(connection) if status.success() => Ok(Mounted { connection }),
         _ => Err(MountError::Fusermount { path: point.to_owned(), said }),
     }
+}
+
+/// An option that fusermount3 would take for ordinary users without heeding it, or does not know.
+fn beyond_helper(options: &MountOptions) -> Option<&'static str> {
+    let asked = [
+        (options.suid == Some(true), "suid"),
+        (options.dev == Some(true), "dev"),
+        (options.nosymfollow, "nosymfollow"),
+    ];
+    asked.into_iter().find_map(|(is_asked, name)| is_asked.then_some(name))
 }
 
 fn helper_options(image: &Path, options: &MountOptions) -> OsString {
@@ -367,6 +380,7 @@ pub(crate) fn detach(point: &Path, how: Detach) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parse_options;
 
     #[test]
     fn a_line_of_the_kernels_table_is_read() {
@@ -387,6 +401,15 @@ mod tests {
         assert_eq!(control_dir("0:57"), Some(Path::new(CONTROL).join("57")));
         assert_eq!(control_dir("7:3"), Some(Path::new(CONTROL).join("7340035")));
         assert_eq!((control_dir(""), control_dir("7")), (None, None));
+    }
+
+    #[test]
+    fn what_the_helper_would_not_heed_is_found() {
+        let beyond = |list| beyond_helper(&parse_options([list]).expect("known"));
+        assert_eq!(beyond("nodev,suid"), Some("suid"));
+        assert_eq!(beyond("dev"), Some("dev"));
+        assert_eq!(beyond("nosymfollow,noexec"), Some("nosymfollow"));
+        assert_eq!(beyond("nosuid,nodev,ro,noexec,nodiratime,user"), None);
     }
 
     #[test]

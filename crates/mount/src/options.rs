@@ -15,6 +15,9 @@ const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
 /// The least memory that a volume works with.
 const LEAST_MEMORY: u64 = 16 << 20;
 
+/// Event loops that any machine can run; each has buffers of a request's size.
+const MOST_THREADS: u32 = 1024;
+
 /// An option that is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OptionError {
@@ -372,6 +375,9 @@ impl MountOptions {
             },
             ("threads", _) => match number()? {
                 0 => return Err(bad_value(option, "at least 1")),
+                threads if threads > MOST_THREADS => {
+                    return Err(bad_value(option, "at most 1024"));
+                }
                 threads => self.threads = Some(threads as usize),
             },
             // mount(8) hands the user's name on.
@@ -489,6 +495,13 @@ mod tests {
         assert_eq!(parsed("memory=64M").map(|all| all.memory), Ok(Some(64 << 20)));
         assert_eq!(parsed("memory=8M"), Err(bad_value("memory=8M", "at least 16M")));
         assert_eq!(parsed("memory=much"), Err(bad_value("memory=much", "not a size")));
+    }
+
+    #[test]
+    fn threads_are_bounded() {
+        assert_eq!(parsed("threads=1024").map(|all| all.threads), Ok(Some(1024)));
+        assert_eq!(parsed("threads=1025"), Err(bad_value("threads=1025", "at most 1024")));
+        assert_eq!(parsed("threads=0"), Err(bad_value("threads=0", "at least 1")));
     }
 
     #[test]

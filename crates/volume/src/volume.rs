@@ -25,9 +25,15 @@ use extant_ondisk::dirent::MAX_NAME_LEN;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Place, Uuid};
+use extant_ondisk::{
+    BlockNo, FileBlock, Flaw, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, Uuid,
+};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Of so many clusters the kernel's ext4 keeps one for maps that grow, and of all so many at most.
+const KERNELS_SPARE_SHARE: u64 = 50;
+const KERNELS_MOST_SPARE: u64 = 4096;
 
 /// A file system on a device. It may be used by many threads at once.
 ///
@@ -111,7 +117,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
-    /// Free blocks but for those reserved for the reserved user.
+    /// Free blocks but for those reserved for the reserved user, and for those that the kernel's ext4 does not tell of either.
     pub available_blocks: u64,
     /// Inodes.
     pub inodes: u32,
@@ -510,6 +516,19 @@ impl Volume {
         group::bitmap(self, group, kind)
     }
 
+    /// Blocks that the kernel's ext4 keeps back where a file's map may have to grow at any write (`admin-guide/ext4.rst`,
+    /// "reserved_clusters"), and so does not tell of as available: a fiftieth of the clusters, 4096 of them at most. Here they can
+    /// be used, since every map's growth is reserved with the data.
+    fn spare_blocks(&self) -> u64 {
+        let geometry = self.geometry();
+        if !geometry.has_incompat(IncompatFeatures::EXTENTS) {
+            return 0;
+        }
+        let per_cluster = u64::from(geometry.blocks_per_cluster);
+        let clusters = geometry.blocks_count / per_cluster / KERNELS_SPARE_SHARE;
+        clusters.min(KERNELS_MOST_SPARE) * per_cluster
+    }
+
     /// The figures of statfs. Free blocks and inodes are those that the descriptors count, or the live counts.
     ///
     /// # Errors
@@ -522,11 +541,12 @@ impl Volume {
         };
         let free_blocks = free_clusters.saturating_mul(u64::from(geometry.blocks_per_cluster));
         let overhead = group::overhead(self, &self.superblock)?;
+        let kept_blocks = self.superblock.reserved_blocks.saturating_add(self.spare_blocks());
         Ok(StatFs {
             block_size: geometry.block_size,
             blocks: geometry.blocks_count.saturating_sub(overhead),
             free_blocks,
-            available_blocks: free_blocks.saturating_sub(self.superblock.reserved_blocks),
+            available_blocks: free_blocks.saturating_sub(kept_blocks),
             inodes: geometry.inodes_count,
             free_inodes,
             max_name_len: MAX_NAME_LEN as u32,

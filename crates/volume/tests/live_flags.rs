@@ -47,6 +47,25 @@ fn turn(volume: &Volume, file: InodeNo, flag: InodeFlags, on: bool) -> Result<In
     volume.set_flags(file, flags)
 }
 
+/// As the kernel does: who asks for what ext4 has not is told so, and not left to believe it.
+#[test]
+fn flags_that_ext4_has_not_are_refused_where_they_are_new() {
+    let device = match device_of(&["-t", "ext4"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let volume = open(&device, &LiveOptions::default());
+    let file = create(&volume, "file");
+    // chattr's C and x (linux/fs.h): no copy on write, direct access.
+    for bit in [0x0080_0000, 0x0200_0000] {
+        let flag = InodeFlags::from_bits_retain(bit);
+        let refused = turn(&volume, file, flag, true);
+        assert!(matches!(refused, Err(Error::NotSupported(_))), "{bit:#x}: {refused:?}");
+    }
+    assert!(turn(&volume, file, InodeFlags::NODUMP, true).unwrap().contains(InodeFlags::NODUMP));
+    volume.close().unwrap();
+}
+
 #[test]
 fn a_simple_map_is_changed_into_the_other_form_and_back() {
     let device = match device_of(&["-t", "ext4", "-b", "1024", "-O", "^64bit"]) {

@@ -54,6 +54,17 @@ impl Server {
         self.with(|volume| Ok(attributes_of(volume, &volume.inode(file)?)))
     }
 
+    /// Whether a file has setuid, or a setgid that lets a program run as its group.
+    ///
+    /// # Errors
+    /// As [`Self::attributes`].
+    pub(crate) fn has_set_ids(&self, file: InodeNo) -> Result<bool, Errno> {
+        self.with(|volume| {
+            let mode = volume.inode(file)?.mode & PERMISSION_MASK;
+            Ok(without_set_ids(mode) != mode)
+        })
+    }
+
     /// Changes what stat tells of a file.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::PERMISSION_MASK;
-use extant_volume::{SetAttributes, XattrSet};
+use extant_volume::{Error, SetAttributes, XattrSet};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -83,14 +83,18 @@ impl Server {
         })
     }
 
-    /// Removes an attribute.
+    /// Removes an attribute. An access control list that is not there is removed already.
     ///
     /// # Errors
     /// As [`Volume::remove_xattr`](extant_volume::Volume::remove_xattr).
     pub fn remove_xattr(&self, file: InodeNo, name: &[u8]) -> Result<(), Errno> {
         self.with(|volume| {
             self.check_name(name)?;
-            Ok(volume.remove_xattr(file, name)?)
+            match volume.remove_xattr(file, name) {
+                // The mode alone says who may do what then, as it does already.
+                Err(Error::NoXattr) if ACL_NAMES.contains(&name) => Ok(()),
+                done => Ok(done?),
+            }
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Requests, each taken apart, asked of the server, and answered.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use extant_ondisk::InodeNo;
@@ -12,9 +13,10 @@ use rustix::io::Errno;
 use super::abi::{self, opcode};
 use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_listed, statx_out};
 use super::message::{Reply, Request, node};
+use super::notice;
 use super::seek::Writers;
 use super::space::News;
-use crate::attr::{decode_device, inode_of};
+use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
 use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy};
 
@@ -39,6 +41,8 @@ pub(super) struct Dispatcher {
     pub(super) server: Arc<Server>,
     pub(super) writers: Writers,
     pub(super) news: News,
+    /// Takes what the kernel is told unasked.
+    pub(super) connection: Arc<OwnedFd>,
     /// SETXATTR has its longer form.
     pub(super) has_long_setxattr: bool,
 }
@@ -146,7 +150,10 @@ impl Dispatcher {
             opcode::FALLOCATE => {
                 let given: abi::FallocateIn = request.arguments().take()?;
                 let (mode, offset, len) = (given.mode, given.offset, given.length);
-                self.server.fallocate(request.inode()?, mode, offset, len, request.caller())?;
+                let (file, caller) = (request.inode()?, request.caller());
+                self.telling_of_lost_set_ids(file, || {
+                    self.server.fallocate(file, mode, offset, len, caller)
+                })?;
             }
             opcode::LSEEK => return self.seek(request, to),
             opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => self.copy(request, to)?,
@@ -257,7 +264,12 @@ impl Dispatcher {
             drops_set_ids: given.open_flags & abi::OPEN_KILL_SUIDGID != 0,
         };
         let file = request.inode()?;
-        let cached = self.server.open(file, wanted, request.caller())?;
+        let open = || self.server.open(file, wanted, request.caller());
+        let cached = if wanted.truncates && wanted.drops_set_ids {
+            self.telling_of_lost_set_ids(file, open)
+        } else {
+            open()
+        }?;
         if wanted.writes {
             self.writers.enter(file);
         }
@@ -303,14 +315,40 @@ impl Dispatcher {
             let drops_set_ids = given.write_flags & abi::WRITE_KILL_SUIDGID != 0;
             WriteBy::Caller { caller: request.caller(), drops_set_ids }
         };
-        let (file, mut count) = (request.inode()?, 0);
-        // The kernel takes a short answer for a failure of the device; what ended it is told instead.
-        while count < data.len() {
-            let offset = given.offset.checked_add(count as u64).ok_or(Errno::FBIG)?;
-            count += self.server.write(file, offset, &data[count..], by)?;
-        }
+        let file = request.inode()?;
+        let write = || {
+            let mut count = 0;
+            // The kernel takes a short answer for a failure of the device; what ended it is told instead.
+            while count < data.len() {
+                let offset = given.offset.checked_add(count as u64).ok_or(Errno::FBIG)?;
+                count += self.server.write(file, offset, &data[count..], by)?;
+            }
+            Ok(count)
+        };
+        let count = match by {
+            WriteBy::Caller { drops_set_ids: true, .. } => {
+                self.telling_of_lost_set_ids(file, write)
+            }
+            WriteBy::Caller { .. } | WriteBy::Cache => write(),
+        }?;
         // A request carries less than 4 GiB.
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
+    }
+
+    /// Does what may take setuid and setgid from a file. The kernel, which goes by the mode that it knows when the file is run, is told
+    /// where it did, before the program goes on: that its answer changes the mode it does not expect.
+    fn telling_of_lost_set_ids<T>(
+        &self,
+        file: InodeNo,
+        work: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let had_set_ids = self.server.has_set_ids(file)?;
+        let done = work();
+        if had_set_ids && !self.server.has_set_ids(file).unwrap_or(false) {
+            // Where the kernel does not know the file any more it asks anyhow.
+            let _ = notice::forget_attributes(&self.connection, node_of(file));
+        }
+        done
     }
 
     fn stat_fs(&self, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -407,7 +445,9 @@ impl Dispatcher {
         let given: abi::CopyIn = request.arguments().take()?;
         let from = (request.inode()?, given.off_in);
         let target = (node(given.nodeid_out)?, given.off_out);
-        let count = self.server.copy(from, target, given.len, request.caller())?;
+        let count = self.telling_of_lost_set_ids(target.0, || {
+            self.server.copy(from, target, given.len, request.caller())
+        })?;
         if request.header.opcode == opcode::COPY_FILE_RANGE_64 {
             return to.put(&count);
         }

@@ -13,6 +13,7 @@ mod encode;
 mod forgotten;
 mod later;
 mod message;
+mod notice;
 mod readers;
 mod ring;
 mod seek;
@@ -69,21 +70,20 @@ impl Transport for Fuse {
         let Some(agreement) = meet(&self.connection, &server, wishes)? else {
             return thread::Builder::new().spawn(|| Ok(()));
         };
+        let first = Arc::new(self.connection);
         let dispatcher = Arc::new(Dispatcher {
             server,
             writers: Writers::default(),
             news: News::default(),
+            connection: first.clone(),
             has_long_setxattr: agreement.has_long_setxattr,
         });
         let (seeks, seek_jobs) = channel();
         let (space, space_jobs) = sync_channel(space::MOST);
         let deputies = Deputies { space, seeks };
-        let first = Arc::new(self.connection);
         let mut others = Vec::new();
-        let for_seeks = (dispatcher.clone(), first.clone());
-        others.push(spawn("fuse-seek", move || {
-            answer_seeks(&for_seeks.0, &for_seeks.1, &seek_jobs)
-        })?);
+        let for_seeks = dispatcher.clone();
+        others.push(spawn("fuse-seek", move || answer_seeks(&for_seeks, &seek_jobs))?);
         let for_space = dispatcher.clone();
         others.push(spawn("fuse-space", move || {
             answer_when_there_is_space(&for_space, &space_jobs)

@@ -6,18 +6,16 @@
 //! those that answer go on.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use extant_ondisk::InodeNo;
 use rustix::fs::SeekFrom;
-use zerocopy::IntoBytes;
 
-use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, OutHeader};
 use super::dispatch::Dispatcher;
 use super::later::Later;
 use super::message::ReplyBuffer;
+use super::notice;
 
 /// How often each file is open for writing.
 #[derive(Debug, Default)]
@@ -49,32 +47,19 @@ impl Writers {
     }
 }
 
-/// Answers such questions, one after the other, until nobody asks any more. `connection` takes what the kernel is told.
-pub(super) fn answer_seeks(
-    dispatcher: &Dispatcher,
-    connection: &OwnedFd,
-    jobs: &Receiver<(Later, SeekFrom)>,
-) {
+/// Answers such questions, one after the other, until nobody asks any more.
+pub(super) fn answer_seeks(dispatcher: &Dispatcher, jobs: &Receiver<(Later, SeekFrom)>) {
     let mut buffer = ReplyBuffer::new();
     for (later, wanted) in jobs {
         let request = later.request();
         // Where the kernel does not know the file any more nobody waits either.
-        let _ = drop_cache(connection, request.header.nodeid);
+        let _ = notice::drop_cache(&dispatcher.connection, request.header.nodeid);
         let mut reply = buffer.reply();
         let found = request.inode().and_then(|file| dispatcher.server.seek(file, wanted));
         let outcome = found.and_then(|at| reply.put(&at));
         let len = reply.len();
         later.answer(dispatcher, outcome, len, &mut buffer);
     }
-}
-
-/// Has the kernel write what it keeps of a file, and drop it.
-fn drop_cache(connection: &OwnedFd, nodeid: u64) -> rustix::io::Result<()> {
-    let what = InvalInodeOut { ino: nodeid, off: 0, len: 0 };
-    let len = size_of::<OutHeader>() + size_of::<InvalInodeOut>();
-    let header = OutHeader { len: len as u32, error: NOTIFY_INVAL_INODE, unique: 0 };
-    rustix::io::write(connection, &[header.as_bytes(), what.as_bytes()].concat())?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ use extant_ondisk::{
 
 /// Flags that users may change (`inodes.rst`, "aggregate flags"); the kernel handles two more of their own.
 const MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_c0ff);
+/// Flags that users may see, and may ask for without effect (`inodes.rst` there).
+const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_dfff);
 /// Flags that mean something on directories only.
 const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::TOPDIR)
@@ -116,6 +118,9 @@ impl Volume {
 
     fn flags_after(&self, file: &LoadedInode, wanted: InodeFlags) -> Result<InodeFlags, Error> {
         let geometry = self.geometry();
+        if !wanted.difference(file.flags | VISIBLE).is_empty() {
+            return Err(Error::NotSupported("a flag that ext4 has no use for, or not here"));
+        }
         let allowed = match file.file_type() {
             FileType::Directory => MODIFIABLE,
             FileType::Regular => MODIFIABLE - OF_DIRECTORIES,

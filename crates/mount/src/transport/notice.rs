@@ -1,0 +1,35 @@
+//! What the kernel is told unasked, of a file of a number of FUSE's.
+
+use std::os::fd::OwnedFd;
+
+use zerocopy::IntoBytes;
+
+use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, OutHeader};
+
+/// In place of an offset: of the file's contents nothing is dropped.
+const ATTRIBUTES_ALONE: i64 = -1;
+
+/// Has the kernel write what it keeps of a file, and drop it, its attributes too. It returns once the kernel has: that takes
+/// requests of its own, which others must answer.
+///
+/// # Errors
+/// ENOENT where the kernel does not know the file.
+pub(super) fn drop_cache(connection: &OwnedFd, node: u64) -> rustix::io::Result<()> {
+    invalidate(connection, node, 0)
+}
+
+/// Has the kernel ask for a file's attributes anew when it needs them. It does not wait for anybody.
+///
+/// # Errors
+/// As [`drop_cache`].
+pub(super) fn forget_attributes(connection: &OwnedFd, node: u64) -> rustix::io::Result<()> {
+    invalidate(connection, node, ATTRIBUTES_ALONE)
+}
+
+fn invalidate(connection: &OwnedFd, node: u64, offset: i64) -> rustix::io::Result<()> {
+    let what = InvalInodeOut { ino: node, off: offset, len: 0 };
+    let len = size_of::<OutHeader>() + size_of::<InvalInodeOut>();
+    let header = OutHeader { len: len as u32, error: NOTIFY_INVAL_INODE, unique: 0 };
+    rustix::io::write(connection, &[header.as_bytes(), what.as_bytes()].concat())?;
+    Ok(())
+}
