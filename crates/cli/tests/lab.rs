@@ -113,7 +113,10 @@ fn what_cannot_be_run_is_refused_by_name() {
     let file = path.to_str().unwrap();
     refused(&["lab", "run", "all", "--out", file], 1, "profile: no directory: results need one");
     refused(&["lab", "report", "--out", file], 1, "profile/run.json: Not a directory");
-    refused(&["lab", "run", "all", "--experiments", file], 1, "unknown field `time`");
+    let other = scratch.join("other.toml");
+    std::fs::write(&other, "time = 1\n").unwrap();
+    let other = other.to_str().unwrap();
+    refused(&["lab", "run", "all", "--experiments", other], 1, "unknown field `time`");
     refused(&["lab", "run", "all", "--device", "/"], 2, "/: no block device");
     let out = scratch.join("out");
     let beside = |experiment: &str, targets: &str, expected: &str| {
