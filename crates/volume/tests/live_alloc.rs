@@ -218,6 +218,63 @@ fn freed_blocks_are_discarded_after_their_commit_where_that_is_asked_for() {
     }
 }
 
+/// FITRIM: what was free before is zeroes then, all of it and nothing else.
+#[test]
+fn free_space_is_trimmed_and_what_is_in_use_stays() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let kinds = [&["-t", "ext4"][..], &["-t", "ext4", "-O", "bigalloc"], &["-b", "1024"]];
+    for args in kinds {
+        let image = TempImage::by_mke2fs(96 << 20, args).unwrap();
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
+        let volume = open(device.clone(), &LiveOptions::default());
+        let geometry = volume.geometry();
+        let [kept, gone] = ["kept", "gone"].map(|name| create(&volume, name));
+        for at in 0..24 {
+            for file in [kept, gone] {
+                volume.write(file, at * WRITE as u64, &[0x77; WRITE]).unwrap();
+            }
+        }
+        volume.fsync(gone).unwrap();
+        let places: Vec<u64> = extents(&volume, gone)
+            .iter()
+            .map(|extent| geometry.byte_of(extent.physical().unwrap()))
+            .collect();
+        volume.closed_by_all(kept);
+        volume.unlink(InodeNo::ROOT, b"gone").unwrap();
+        volume.sync().unwrap();
+        let bytes_at = |places: &[u64]| {
+            let mut byte = [0];
+            let at = |place: &u64| device.read_at(*place, &mut byte).map(|()| byte[0]);
+            places.iter().map(at).collect::<Result<Vec<u8>, _>>().unwrap()
+        };
+        assert_eq!(bytes_at(&places), vec![0x77; places.len()], "{args:?}");
+
+        let whole = 0..device.size();
+        assert_eq!(
+            volume.trim(whole.clone(), 256 << 20).unwrap(),
+            0,
+            "{args:?}: no run is so long"
+        );
+        let group = u64::from(geometry.blocks_per_group) * u64::from(geometry.block_size);
+        let first = volume.trim(0..group, 0).unwrap();
+        assert!(first > 0 && first < group, "{args:?}: {first} bytes of a group");
+        let free = volume.stat_fs().unwrap().free_blocks * u64::from(geometry.block_size);
+        assert_eq!(volume.trim(whole, 0).unwrap(), free, "{args:?}: all that is free");
+        assert_eq!(bytes_at(&places), vec![0; places.len()], "{args:?}");
+        let mut found = vec![0; 24 * WRITE];
+        volume.read(kept, 0, &mut found).unwrap();
+        assert!(found.iter().all(|byte| *byte == 0x77), "{args:?}");
+        volume.close().unwrap();
+
+        let mut bytes = vec![0; device.size() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        std::fs::write(image.path(), bytes).unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+    }
+}
+
 /// How a file is closed.
 type Close = fn(&Volume, InodeNo);
 

@@ -199,6 +199,43 @@ fn immutable_and_append_only_files_are_kept_so() {
     assert_eq!(fs::read(kernel.path().join("late")).expect("read"), b"written before");
 }
 
+/// fstrim, and the label: an image takes no space for what is free.
+#[test]
+fn free_space_is_given_back_to_the_host_and_the_label_is_told() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    if tool("fstrim").is_none() {
+        skip!("no util-linux here");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4", "-L", "labelled"], "256M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let taken = || fs::metadata(&image).expect("stat").blocks() * 512;
+    let (kept, gone) = (mount.path().join("kept"), mount.path().join("gone"));
+    for file in [&kept, &gone] {
+        fs::write(file, vec![0x5a; 32 << 20]).expect("write");
+        fs::File::open(file).and_then(|file| file.sync_all()).expect("fsync");
+    }
+    let before = taken();
+    fs::remove_file(&gone).expect("rm");
+    // What was freed is free once that is committed.
+    fs::File::open(&kept).and_then(|file| file.sync_all()).expect("fsync");
+    assert!(taken() >= before, "nobody has told the host yet");
+    let said = ran("fstrim", &["-v"], &[mount.path()]);
+    assert!(said.contains("trimmed"), "{said}");
+    assert!(taken() + (30 << 20) < before, "{} bytes of {before} are left", taken());
+    assert!(fs::read(&kept).expect("read").iter().all(|byte| *byte == 0x5a));
+    if tool("python3").is_some() {
+        let ask = "import fcntl, os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\n\
+                   print(fcntl.ioctl(fd, 0x81009431, bytes(256)).rstrip(b'\\0').decode())";
+        let label = ran("python3", &["-c", ask], &[mount.path()]);
+        assert_eq!(label.trim(), "labelled");
+    }
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
 /// What overlayfs asks for: the kernel's ext4 shows the same afterwards.
 #[test]
 fn a_whiteout_takes_the_name_of_what_is_moved_away() {

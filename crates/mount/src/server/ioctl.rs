@@ -1,4 +1,5 @@
-//! Flags and projects of files: what lsattr, chattr and their like ask by ioctl.
+//! What programs ask by ioctl: flags and projects of files (lsattr, chattr and their like), the volume's label, and that the device be
+//! told of free space (fstrim).
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::InodeFlags;
@@ -17,6 +18,14 @@ const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 /// Bytes of `struct fsxattr`: flags, three figures of which the third is the project, one more, padding (linux/fs.h).
 const FSXATTR_LEN: usize = 28;
 const FSX_PROJECT_AT: usize = 12;
+
+/// `_IOR(0x94, 49, char[256])`: the label, zeroes behind it (linux/fs.h).
+const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
+const LABEL_LEN: usize = 256;
+/// `_IOWR('X', 121, struct fstrim_range)`: start, length and least length, in bytes; the answer's length is what the device was told of.
+pub(crate) const FITRIM: u32 = 0xc018_5879;
+const TRIM_LENGTH_AT: usize = 8;
+const TRIM_LEAST_AT: usize = 16;
 
 /// Flags that only the file system itself knows about.
 const HIDDEN: InodeFlags =
@@ -72,8 +81,37 @@ impl Server {
                 self.set_fsxattr(file, word(input, 0)?, word(input, FSX_PROJECT_AT)?, by)?;
                 Ok(Vec::new())
             }
+            FS_IOC_GETFSLABEL => {
+                let mut label = self.with(|volume| Ok(volume.superblock().label().to_vec()))?;
+                label.resize(LABEL_LEN, 0);
+                Ok(label)
+            }
+            FITRIM => self.trim(input, by),
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// For root, and for whose mount it is.
+    fn trim(&self, input: &[u8], by: Caller) -> Result<Vec<u8>, Errno> {
+        if by.uid != 0 && by.uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::PERM);
+        }
+        let start = long(input, 0)?;
+        let (length, least) = (long(input, TRIM_LENGTH_AT)?, long(input, TRIM_LEAST_AT)?);
+        let told = self.with(|volume| {
+            let geometry = volume.geometry();
+            let block_size = u64::from(geometry.block_size);
+            let is_possible = start < geometry.blocks_count * block_size
+                && length >= block_size
+                && least <= u64::from(geometry.blocks_per_group) * block_size;
+            if !is_possible {
+                return Err(Errno::INVAL.into());
+            }
+            Ok(volume.trim(start..start.saturating_add(length), least)?)
+        })?;
+        let mut answer = input.to_vec();
+        answer[TRIM_LENGTH_AT..TRIM_LEAST_AT].copy_from_slice(&told.to_le_bytes());
+        Ok(answer)
     }
 
     fn set_fsxattr(
@@ -106,4 +144,10 @@ impl Server {
 fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
     let bytes = input.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Errno::INVAL)?;
     Ok(u32::from_le_bytes(*bytes))
+}
+
+/// Eight bytes, likewise.
+fn long(input: &[u8], at: usize) -> Result<u64, Errno> {
+    let bytes = input.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Errno::INVAL)?;
+    Ok(u64::from_le_bytes(*bytes))
 }

@@ -26,6 +26,7 @@ use crate::options::{Atime, MountOptions};
 pub use attributes::{Cached, Change, OpenFor};
 pub use data::WriteBy;
 pub use dirs::Listed;
+pub(crate) use ioctl::FITRIM;
 
 /// Distinct messages that are logged; a broken volume has no end of places.
 const MAX_TOLD: usize = 1000;

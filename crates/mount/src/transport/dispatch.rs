@@ -18,7 +18,7 @@ use super::seek::Writers;
 use super::space::News;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
-use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy};
+use crate::server::{Cached, Change, FITRIM, Held, OpenFor, Server, WriteBy};
 
 /// SEEK_DATA and SEEK_HOLE of lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -482,6 +482,7 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
         | opcode::COPY_FILE_RANGE
         | opcode::COPY_FILE_RANGE_64
         | opcode::DESTROY => true,
+        opcode::IOCTL => arguments.take::<abi::IoctlIn>().is_ok_and(|given| given.cmd == FITRIM),
         opcode::BATCH_FORGET => {
             arguments.take::<abi::BatchForgetIn>().is_ok_and(|given| given.count > MANY)
         }

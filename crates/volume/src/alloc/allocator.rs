@@ -15,6 +15,7 @@ use crate::source::MetadataRead;
 use extant_device::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex, MutexGuard};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place, Tid};
+use std::ops::Range;
 
 /// Shards of the lists of freed clusters.
 const SHARDS: usize = 8;
@@ -100,6 +101,11 @@ impl Claim {
     /// How many clusters.
     pub(crate) fn clusters(&self) -> u64 {
         u64::from(self.piece.len())
+    }
+
+    /// The cluster behind them, counted in their group.
+    pub(crate) fn end(&self) -> u32 {
+        self.piece.clusters.end
     }
 }
 
@@ -278,6 +284,32 @@ impl Allocator {
         let piece = found?.ok_or(Error::NoSpace)?;
         let run = run_of(geometry, &piece);
         Ok(Claim { allocator: self.clone(), piece, run })
+    }
+
+    /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free run of `least` or more. No handle is
+    /// needed. `None` where there are none.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: all that is free is promised. And the group's bitmap is broken.
+    pub(crate) fn claim_in<S: MetadataRead>(
+        self: &Arc<Self>,
+        source: &S,
+        group: GroupNo,
+        clusters: Range<u32>,
+        least: u32,
+        most: u32,
+    ) -> Result<Option<Claim>, Error> {
+        let budget = Budget::Free { is_privileged: true };
+        let drawn = self.draw(budget, u64::from(most.max(1)))?;
+        // No more than `most`, so it fits.
+        let found = self.find_in(source, group, clusters, least, drawn as u32);
+        let used = match &found {
+            Ok(Some(piece)) => u64::from(piece.len()),
+            _ => 0,
+        };
+        self.settle(budget, drawn, used);
+        let run = |piece: &Piece| run_of(source.geometry(), piece);
+        Ok(found?.map(|piece| Claim { allocator: self.clone(), run: run(&piece), piece }))
     }
 
     /// Marks claimed clusters as in use on the volume.

@@ -258,6 +258,29 @@ impl Allocator {
         Ok(None)
     }
 
+    /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free run of `least` or more.
+    pub(super) fn find_in<S: MetadataRead>(
+        &self,
+        source: &S,
+        no: GroupNo,
+        clusters: Range<u32>,
+        least: u32,
+        most: u32,
+    ) -> Result<Option<Piece>, Error> {
+        let wish = self.wish(1, 1);
+        self.try_group(source, no, &wish, 0, |buddy, _| {
+            let mut from = clusters.start;
+            loop {
+                let at = buddy.chunk_in(0, from..clusters.end)?;
+                let run = buddy.run_around(at);
+                if run.end - run.start >= least {
+                    return Some(at..run.end.min(clusters.end).min(at.saturating_add(most)));
+                }
+                from = run.end;
+            }
+        })
+    }
+
     /// Sets clusters of a group aside where `place` finds them; a group without a chunk of `order` is filed anew and not asked.
     fn try_group<S: MetadataRead>(
         &self,

@@ -13,6 +13,7 @@ mod namespace;
 mod new_inode;
 mod read_dir;
 mod rename;
+mod trim;
 mod xattrs;
 
 pub use attributes::SetAttributes;
