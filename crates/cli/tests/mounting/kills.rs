@@ -146,6 +146,8 @@ struct Stopped<'a> {
 impl<'a> Stopped<'a> {
     fn new(server: &'a str, above: &'a Path) -> Self {
         signal("-STOP", server);
+        // Its threads may answer until the first of them has taken the signal.
+        until("the stop", || are_all_in_state(server, 'T'));
         Self { server, above }
     }
 }
@@ -176,14 +178,19 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     panic!("{what}: for half a minute it has not come");
 }
 
+/// What the kernel tells of each thread of a process: "12 (name) D ...", where D is its state.
+fn threads_of(process: &str) -> Vec<String> {
+    let tasks = fs::read_dir(Path::new("/proc").join(process).join("task")).expect("it runs");
+    tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("stat")).ok()).collect()
+}
+
+fn are_all_in_state(process: &str, state: char) -> bool {
+    threads_of(process).iter().all(|thread| thread.contains(&format!(") {state} ")))
+}
+
 /// Whether a thread of that name waits in the kernel for what it cannot be called away from.
 fn is_inside_the_kernel(process: &str, name: &str) -> bool {
-    let tasks = fs::read_dir(Path::new("/proc").join(process).join("task")).expect("it runs");
-    // "12 (name) D ...".
-    let waits = format!("({name}) D");
-    tasks.flatten().any(|task| {
-        fs::read_to_string(task.path().join("stat")).is_ok_and(|stat| stat.contains(&waits))
-    })
+    threads_of(process).iter().any(|thread| thread.contains(&format!("({name}) D ")))
 }
 
 /// One thread of the server has the kernel drop what it keeps of a file and waits there for a read of that file, which the other
