@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -234,6 +235,34 @@ fn refusals_name_the_option() {
     let option = "ea_ver=1";
     let said = text(&extant(["fsck", "-E", option, "disk.img"]).stderr);
     assert!(said.contains("ea_ver") && !said.contains("terminal"), "{said}");
+}
+
+/// Options given again and options that exclude each other, as with e2fsck.
+#[test]
+fn options_go_together_as_with_e2fsck() {
+    let Some(e2fsck) = tool("e2fsck").filter(|_| tool("mke2fs").is_some()) else {
+        return skipped("e2fsprogs are needed");
+    };
+    let made = TempImage::by_mke2fs(4 << 20, &["-t", "ext4"]).expect("mke2fs makes it");
+    let image = made.path();
+    let cases = [
+        ("-p -p", 0),
+        ("-p -a", 0),
+        ("-n -n -f -f -v -v", 0),
+        ("-y -y -b 8193 -b 1", 0),
+        ("-n -y", 8),
+        ("-n -c", 8),
+        ("-n -c -l list", 8),
+        ("-y -c -l list", 16),
+        ("-y -c -L list", 16),
+    ];
+    for (words, code) in cases {
+        let options = || words.split(' ').map(OsStr::new).chain([image.as_os_str()]);
+        let theirs = e2fsck.command().args(options()).output().expect("it starts");
+        assert_eq!(theirs.status.code(), Some(code), "e2fsck {words}");
+        let ours = extant([OsStr::new("fsck")].into_iter().chain(options()));
+        assert_eq!(ours.status.code(), Some(code), "{words}: {}", text(&ours.stderr));
+    }
 }
 
 /// Files with gaps between their blocks, directories, indirect blocks at other places: the same lines, and the same share of

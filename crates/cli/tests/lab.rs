@@ -327,6 +327,7 @@ fn options_that_change_nothing_are_named() {
     };
     assert!(remark("low-memory", "--time").contains("--time changes nothing"));
     assert!(remark("check-time", "--sizes").contains("--sizes changes nothing"));
+    assert!(remark("copy-remove", "--steps").contains("--steps changes nothing"));
     assert!(!remark("hard-links", "--sizes").contains("changes nothing"));
 }
 

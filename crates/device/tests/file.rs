@@ -191,6 +191,60 @@ fn direct_requests_agree_with_the_page_cache() {
     assert!(back == expected[1..]);
 }
 
+/// Blocks all over a file, alone and side by side, in batches of two threads, beside what does not go with them: requests that are
+/// long, inside a sector, or behind the last whole one.
+#[test]
+fn scattered_direct_writes_agree_with_the_page_cache() {
+    const BLOCK: usize = 4096;
+    const BLOCKS: usize = 1024; // of each thread
+    let scratch = scratch();
+    let path = scratch.path().join("d.img");
+    let size = (2 * BLOCKS * BLOCK + 700) as u64;
+    let device = match writing().create_new(true).size(size).direct(Direct::Required).open(&path) {
+        Err(FileError::NoDirect { .. }) => skip!("the file system here has no direct access"),
+        result => result.expect("a new file"),
+    };
+    // Not aligned.
+    let block_of = |block: usize, round: usize| vec![(block * 7 + round) as u8; BLOCK + 1];
+    let write = |first: usize| {
+        for round in 0..3 {
+            // Runs of one to twenty blocks with a block between them; 41 is no part of 1024, so that each comes once.
+            let mut blocks: Vec<usize> = (0..BLOCKS)
+                .map(|at| at * 41 % BLOCKS)
+                .filter(|at| at % 50 < 20 || at % 2 == round % 2)
+                .map(|at| first + at)
+                .collect();
+            blocks.rotate_left(round * 100);
+            let contents: Vec<_> = blocks.iter().map(|block| block_of(*block, round)).collect();
+            let mut batch: Vec<_> = (blocks.iter().zip(&contents))
+                .map(|(block, bytes)| Request::write((block * BLOCK) as u64, &bytes[1..]))
+                .collect();
+            device.submit(&mut batch).expect("it fits");
+            assert!(batch.iter().all(|request| request.outcome.is_done()));
+        }
+    };
+    extant_device::sync::thread::scope(|scope| {
+        scope.spawn(|| write(0));
+        scope.spawn(|| write(BLOCKS));
+    });
+    let mut odd: Vec<_> =
+        (0..40).map(|at| Request::write(at * 40_960 + 5000, b"inside a sector")).collect();
+    odd.push(Request::write(size - 900, &[9; 900]));
+    device.submit(&mut odd).expect("it fits");
+    let mut expected = vec![0; size as usize];
+    for block in 0..2 * BLOCKS {
+        let at = block % BLOCKS;
+        let last = (0..3).rev().find(|round| at % 50 < 20 || at % 2 == round % 2);
+        let bytes = block_of(block, last.expect("written"));
+        expected[block * BLOCK..][..BLOCK].copy_from_slice(&bytes[1..]);
+    }
+    for request in &odd[..40] {
+        expected[request.offset() as usize..][..15].copy_from_slice(b"inside a sector");
+    }
+    expected[size as usize - 900..].fill(9);
+    assert!(fs::read(&path).expect("it is there") == expected);
+}
+
 #[test]
 fn where_possible_falls_back_to_the_page_cache() {
     let directory = Path::new("/dev/shm");

@@ -318,6 +318,17 @@ impl Experiment {
         Ok(all)
     }
 
+    /// The same with other steps of `check-time`; one that has none stays as it is.
+    ///
+    /// # Errors
+    /// [`ExperimentError::Wrong`]: no steps, or none that a volume is filled to.
+    pub fn with_steps(mut self, steps: &[f64]) -> Result<Self, ExperimentError> {
+        if let Some(work) = &mut self.check_time {
+            work.steps = steps.to_vec();
+        }
+        self.checked()
+    }
+
     fn checked(self) -> Result<Self, ExperimentError> {
         let wrong = |what: String| Err(ExperimentError::Wrong { name: self.name.clone(), what });
         if !(1..=MOST_RUNS).contains(&self.runs) {
@@ -469,6 +480,13 @@ mod tests {
             assert!(good.contains(from), "{good}");
             let error = Experiment::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
             assert!(error.contains(named), "{error}");
+        }
+        let check_time = Experiment::parse(BUILT_IN[4]).expect("built in");
+        let other = check_time.clone().with_steps(&[20.0, 98.0]).expect("steps");
+        assert!(matches!(other.work(), Work::CheckTime(work) if work.steps == [20.0, 98.0]));
+        for steps in [&[][..], &[20.0, 0.0], &[-1.0], &[99.5], &[f64::NAN]] {
+            let error = check_time.clone().with_steps(steps).expect_err("none").to_string();
+            assert!(error.contains("steps: at least one, 0 to 99"), "{error}");
         }
         let table = "name = \"n\"\ntitle = \"t\"\ndocument = \"d\"\nruns = 1\ntargets = [\"engine\"]\n\
              [experiment.copy-remove]\nmade = { files = 5, bytes = \"1M\" }\n";

@@ -1,13 +1,17 @@
 //! A batch on a file: requests of one kind that lie side by side are carried out as one.
 //!
 //! Between two flushes the order is free (the device's rules), so the requests are sorted by place; sixteen log blocks
-//! or a stretch of an inode table are then one system call.
+//! or a stretch of an inode table are then one system call. Short stretches that go around the page cache are written many at a time.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use super::FileDevice;
+use super::ring::Write;
 use crate::device::{Outcome, Request, RequestKind};
 use crate::error::{Cause, DeviceError, Operation};
+
+/// Runs that are worth to be under way at the same time.
+const SEVERAL: usize = 4;
 
 /// Carries out a checked batch.
 pub(super) fn run(device: &FileDevice, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
@@ -54,9 +58,18 @@ fn run_stretch(device: &FileDevice, stretch: &mut [Request<'_>]) {
     }
     let mut sorted: Vec<&mut Request<'_>> = stretch.iter_mut().collect();
     sorted.sort_by_key(|request| (request.operation() == Operation::Read, request.offset()));
+    let mut runs = Vec::new();
     let mut rest = sorted.as_mut_slice();
     while !rest.is_empty() {
         let (run, tail) = rest.split_at_mut(side_by_side(rest));
+        runs.push(run);
+        rest = tail;
+    }
+    write_at_once(device, &mut runs);
+    for run in runs {
+        if run.iter().all(|request| request.outcome.is_done()) {
+            continue;
+        }
         let done = run.len() > 1 && run_as_one(device, run);
         for request in run {
             if done {
@@ -65,7 +78,35 @@ fn run_stretch(device: &FileDevice, stretch: &mut [Request<'_>]) {
                 run_one(device, request);
             }
         }
-        rest = tail;
+    }
+}
+
+/// Writes short runs at the same time, where the device can and there are several. What it does not do stays as it is.
+fn write_at_once(device: &FileDevice, runs: &mut [&mut [&mut Request<'_>]]) {
+    let mut short: Vec<_> = runs.iter_mut().filter(|run| device.is_short_write(run)).collect();
+    if short.len() < SEVERAL {
+        return;
+    }
+    let mut writes: Vec<Write<'_>> = short.iter().map(|run| write_of(run)).collect();
+    device.write_at_once(&mut writes);
+    let done: Vec<bool> = writes.iter().map(|write| write.is_done).collect();
+    for (run, is_done) in short.iter_mut().zip(done) {
+        for request in run.iter_mut().filter(|_| is_done) {
+            request.outcome = Outcome::Done;
+        }
+    }
+}
+
+/// Writes that lie side by side, as one.
+fn write_of<'a>(run: &'a [&mut Request<'_>]) -> Write<'a> {
+    let pieces = run.iter().flat_map(|request| match &request.kind {
+        RequestKind::Write { buffers, .. } => buffers.slices(),
+        _ => &[],
+    });
+    Write {
+        offset: run[0].offset(),
+        pieces: pieces.map(|piece| &**piece).collect(),
+        is_done: false,
     }
 }
 

@@ -129,7 +129,7 @@ impl DirectFile {
         })
     }
 
-    fn is_whole(&self, bytes: u64) -> bool {
+    pub(super) fn is_whole(&self, bytes: u64) -> bool {
         bytes.is_multiple_of(self.sector)
     }
 

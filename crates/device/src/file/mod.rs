@@ -7,6 +7,7 @@ mod direct;
 mod ioctl;
 mod open;
 mod raw;
+mod ring;
 
 use std::fmt;
 use std::fs::File;
@@ -26,6 +27,7 @@ pub use open::{Direct, FileError, OpenOptions};
 
 use around::Around;
 use direct::DirectFile;
+use ring::{Ring, Write};
 
 /// Bytes of a write through the page cache whose way to the medium begins at once, so that the next flush finds little left to do. Shorter
 /// ones may be written again before that.
@@ -41,6 +43,8 @@ pub struct FileDevice {
     sector_size: u32,
     /// Set while requests go around the page cache.
     direct: Option<DirectFile>,
+    /// For many writes at a time, around the page cache.
+    ring: Option<Ring>,
     /// For reads around the page cache that the others go through.
     around: Option<Box<Around>>,
     /// Cleared when the file system refuses to punch holes.
@@ -145,6 +149,27 @@ impl FileDevice {
                 Ok(())
             }
             Some(direct) => direct.write(&self.file, self.cached_from(direct), offset, buffers),
+        }
+    }
+
+    /// Whether requests that lie side by side are a write for [`Self::write_at_once`].
+    fn is_short_write(&self, run: &[&mut Request<'_>]) -> bool {
+        let Some(direct) = self.direct.as_ref().filter(|_| self.ring.is_some()) else {
+            return false;
+        };
+        let offset = run[0].offset();
+        let length: u64 = run.iter().map(|request| request.length()).sum();
+        run[0].operation() == Operation::Write
+            && length <= ring::LONGEST as u64
+            && direct.is_whole(offset)
+            && direct.is_whole(length)
+            && offset + length <= self.cached_from(direct)
+    }
+
+    /// Has short writes under way at the same time; which of them are done, they say.
+    fn write_at_once(&self, writes: &mut [Write<'_>]) {
+        if let Some(ring) = &self.ring {
+            ring.write(&self.file, writes);
         }
     }
 

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::around::Around;
 use super::direct::DirectFile;
+use super::ring::Ring;
 use super::{FileDevice, ioctl};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -307,6 +308,10 @@ impl OpenOptions {
             true => Around::open(path, &file, size, is_block.then_some(sector_size)),
             false => None,
         };
+        let ring = match &direct {
+            Some(direct) if self.write => Ring::new(direct.alignment()),
+            _ => None,
+        };
         let punches = !is_block && self.write && can_punch(&file, size);
         Ok(FileDevice {
             file,
@@ -316,6 +321,7 @@ impl OpenOptions {
             read_only: !self.write,
             sector_size,
             direct,
+            ring,
             around: around.map(Box::new),
             punches: AtomicBool::new(punches),
         })

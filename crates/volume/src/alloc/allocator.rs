@@ -274,16 +274,9 @@ impl Allocator {
         let geometry = source.geometry();
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         let wanted = request.count.max(1).div_ceil(per_cluster);
-        let drawn = self.draw(budget, wanted)?;
-        let found = self.find(source, &request, drawn);
-        let used = match &found {
-            Ok(Some(piece)) => u64::from(piece.len()),
-            _ => 0,
-        };
-        self.settle(budget, drawn, used);
-        let piece = found?.ok_or(Error::NoSpace)?;
-        let run = run_of(geometry, &piece);
-        Ok(Claim { allocator: self.clone(), piece, run })
+        let claim =
+            self.claim_found(geometry, budget, wanted, |drawn| self.find(source, &request, drawn))?;
+        claim.ok_or(Error::NoSpace)
     }
 
     /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free run of `least` or more. No handle is
@@ -300,16 +293,30 @@ impl Allocator {
         most: u32,
     ) -> Result<Option<Claim>, Error> {
         let budget = Budget::Free { is_privileged: true };
-        let drawn = self.draw(budget, u64::from(most.max(1)))?;
-        // No more than `most`, so it fits.
-        let found = self.find_in(source, group, clusters, least, drawn as u32);
+        self.claim_found(source.geometry(), budget, u64::from(most.max(1)), |drawn| {
+            // No more than `most`, so it fits.
+            self.find_in(source, group, clusters, least, drawn as u32)
+        })
+    }
+
+    /// Draws clusters from the budget, at most as many as are wanted, and gives back what `find`, which is told how many they are,
+    /// does not use of them.
+    fn claim_found(
+        self: &Arc<Self>,
+        geometry: &Geometry,
+        budget: Budget,
+        wanted: u64,
+        find: impl FnOnce(u64) -> Result<Option<Piece>, Error>,
+    ) -> Result<Option<Claim>, Error> {
+        let drawn = self.draw(budget, wanted)?;
+        let found = find(drawn);
         let used = match &found {
             Ok(Some(piece)) => u64::from(piece.len()),
             _ => 0,
         };
         self.settle(budget, drawn, used);
-        let run = |piece: &Piece| run_of(source.geometry(), piece);
-        Ok(found?.map(|piece| Claim { allocator: self.clone(), run: run(&piece), piece }))
+        let claim = |piece| Claim { allocator: self.clone(), run: run_of(geometry, &piece), piece };
+        Ok(found?.map(claim))
     }
 
     /// Marks claimed clusters as in use on the volume.

@@ -42,6 +42,7 @@ pub(crate) const CANCELLED: u8 = 32;
 /// A clean volume that was checked lately is left alone unless -f is given.
 #[derive(Debug, clap::Args)]
 #[command(
+    args_override_self = true,
     after_help = "Exit codes: 0 no errors, 1 corrected, 4 left uncorrected, 8 operational error, 16 usage, 32 cancelled; their sums."
 )]
 pub(crate) struct Args {
@@ -188,12 +189,6 @@ impl Args {
             (false, false, true) => Answering::Yes,
             _ => return Err(conflict("only one of the options -p/-a, -n or -y may be specified")),
         };
-        if self.no && (self.check_blocks > 0 || self.lists_bad_blocks()) {
-            return Err(conflict("the -n and -c/-l/-L options are incompatible"));
-        }
-        if self.no && self.directories {
-            return Err(conflict("the -n and -D options are incompatible"));
-        }
         if answering == Answering::Ask && !self.json {
             let can_ask = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
             if !can_ask {
@@ -214,6 +209,17 @@ impl Args {
     fn refuse_conflicts(&self, extended: &Extended) -> Result<(), Failure> {
         if self.add_bad_blocks.is_some() && self.set_bad_blocks.is_some() {
             return Err(conflict("only one of the options -l and -L may be specified"));
+        }
+        if self.no && (self.check_blocks > 0 || self.lists_bad_blocks()) {
+            return Err(conflict("the -n and -c/-l/-L options are incompatible"));
+        }
+        if self.no && self.directories {
+            return Err(conflict("the -n and -D options are incompatible"));
+        }
+        if self.check_blocks > 0 && self.lists_bad_blocks() {
+            return Err(usage(
+                "the -c and the -l/-L options may not be both used at the same time",
+            ));
         }
         if self.directories && extended.fixes_only {
             return Err(conflict("-E fixes_only and -D are incompatible"));

@@ -72,6 +72,9 @@ pub(crate) struct Changes {
     /// How long sequential-write writes
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     time: Option<f64>,
+    /// Per cent of the inodes in use at which check-time checks, separated by commas
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', allow_negative_numbers = true)]
+    steps: Vec<f64>,
     /// A block device to use instead of a file: what is on it is lost
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
@@ -93,9 +96,14 @@ fn above_zero(text: &str, most: f64) -> Result<f64, String> {
 }
 
 impl Changes {
-    /// The experiments that there are.
-    pub(crate) fn experiments(&self) -> Result<Vec<Experiment>, Failure> {
-        experiments(self.experiments.as_deref())
+    /// Those of these names.
+    pub(crate) fn chosen(&self, names: &[String]) -> Result<Vec<Experiment>, Failure> {
+        let chosen = chosen(&experiments(self.experiments.as_deref())?, names)?;
+        if self.steps.is_empty() {
+            return Ok(chosen);
+        }
+        let with_steps = |experiment: Experiment| experiment.with_steps(&self.steps);
+        chosen.into_iter().map(with_steps).collect::<Result<_, _>>().map_err(Failure::usage)
     }
 
     /// As the lab takes them.
@@ -121,22 +129,26 @@ impl Changes {
             device: self.device.clone(),
         })
     }
-}
 
-/// Says which options change nothing of any of the experiments.
-pub(crate) fn remark(
-    experiments: &[Experiment],
-    settings: &Settings,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    if settings.time.is_some() && experiments.iter().all(|one| one.sequential_write.is_none()) {
-        session.remark("--time changes nothing: none of these experiments is timed")?;
+    /// Says which options change nothing of any of the experiments.
+    pub(crate) fn remark(
+        &self,
+        experiments: &[Experiment],
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        if self.time.is_some() && experiments.iter().all(|one| one.sequential_write.is_none()) {
+            session.remark("--time changes nothing: none of these experiments is timed")?;
+        }
+        let is_sized = self.sizes.is_some_and(|factor| factor != Settings::default().sizes);
+        if is_sized && experiments.iter().all(|one| one.check_time.is_some()) {
+            session
+                .remark("--sizes changes nothing: files are empty, and volumes follow --counts")?;
+        }
+        if !self.steps.is_empty() && experiments.iter().all(|one| one.check_time.is_none()) {
+            session.remark("--steps changes nothing: none of these experiments has steps")?;
+        }
+        Ok(())
     }
-    let is_sized = settings.sizes != Settings::default().sizes;
-    if is_sized && experiments.iter().all(|one| one.check_time.is_some()) {
-        session.remark("--sizes changes nothing: files are empty, and volumes follow --counts")?;
-    }
-    Ok(())
 }
 
 /// The built-in experiments, and those of a file instead or as well.
@@ -172,9 +184,9 @@ pub(crate) fn chosen(all: &[Experiment], names: &[String]) -> Result<Vec<Experim
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let experiments = chosen(&self.changes.experiments()?, &self.names)?;
+        let experiments = self.changes.chosen(&self.names)?;
         let settings = self.changes.settings()?;
-        remark(&experiments, &settings, session)?;
+        self.changes.remark(&experiments, session)?;
         if self.jobs > 1
             && let Some(why) = run::must_be_alone(&experiments, &settings)
         {

@@ -8,7 +8,7 @@ use extant_lab::run::{Alone, Watch, run_with};
 use extant_lab::target::Target;
 use extant_lab::vm::{Acceleration, Guest, Image, Options};
 
-use super::run::{Changes, Display, chosen, ended, plan, remark, tell_of};
+use super::run::{Changes, Display, ended, plan, tell_of};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -129,7 +129,7 @@ impl PrepareArgs {
 
 impl RunArgs {
     fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let experiments = chosen(&self.changes.experiments()?, &self.names)?;
+        let experiments = self.changes.chosen(&self.names)?;
         let mut settings = self.changes.settings()?;
         if settings.device.is_some() {
             return Err(Failure::usage(
@@ -142,7 +142,7 @@ impl RunArgs {
         if settings.targets.is_empty() {
             settings.targets = Target::list(TARGETS).map_err(Failure::usage)?;
         }
-        remark(&experiments, &settings, session)?;
+        self.changes.remark(&experiments, session)?;
         let cache = self.place.dir()?;
         let mut plan = plan(experiments, settings, &self.out)?;
         let _alone = Alone::in_dir(&plan.out).map_err(Failure::new)?;
