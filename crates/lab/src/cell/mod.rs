@@ -20,6 +20,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
 use std::thread;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Settings, Work};
@@ -48,6 +49,8 @@ pub struct Cell {
     pub isolated: bool,
     /// The members of a control group that limits memory: it joins them first.
     pub joins: Option<PathBuf>,
+    /// Which of the jobs at work at once does it, from 0 on; `None`: it is alone.
+    pub job: Option<usize>,
 }
 
 /// What a cell says.
@@ -102,6 +105,9 @@ pub fn serve() -> io::Result<()> {
     if let Some(members) = &cell.joins {
         std::fs::write(members, "0")?;
     }
+    if cell.target.system.drive().is_some() {
+        stay_on_one_processor(cell.job);
+    }
     let mut out = io::stdout().lock();
     let mut heard = Ok(());
     cell.perform(&mut |message| {
@@ -114,6 +120,22 @@ pub fn serve() -> io::Result<()> {
         }
     });
     heard
+}
+
+/// The threads of a world take turns: it costs a third of a cell's processor time to wake each next one on another processor. One that is
+/// alone stays where it is. Where the system does not let it, it goes without.
+fn stay_on_one_processor(job: Option<usize>) {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();
+    let number = match job {
+        Some(job) if !all.is_empty() => all[job % all.len()],
+        _ => sched_getcpu(),
+    };
+    if number < CpuSet::MAX_CPU {
+        let mut one = CpuSet::new();
+        one.set(number);
+        let _ = sched_setaffinity(None, &one);
+    }
 }
 
 impl Cell {

@@ -43,6 +43,7 @@ pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
                     let left = course.left(next).map(|left| left / plan.jobs as f64);
                     watch.begins(next, course.total(), &cell, left);
                     cell.scratch = scratch(plan, number);
+                    cell.job = Some(number);
                     let mut told = Told { sender: sender.clone(), stop: &stop };
                     let of_thread = cell.clone();
                     let thread = scope.spawn(move || measured(&of_thread, isolation, &mut told));

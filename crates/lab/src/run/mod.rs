@@ -127,6 +127,7 @@ impl Plan {
                     program: self.program.clone(),
                     isolated,
                     joins: None,
+                    job: None,
                 }));
             }
         }

@@ -240,6 +240,7 @@ mod tests {
             program: "/host/extant".into(),
             isolated: false,
             joins: None,
+            job: None,
         }
     }
 
