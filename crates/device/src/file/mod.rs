@@ -44,7 +44,7 @@ pub struct FileDevice {
     /// Set while requests go around the page cache.
     direct: Option<DirectFile>,
     /// For many writes at a time, around the page cache.
-    ring: Option<Ring>,
+    ring: Option<Box<Ring>>,
     /// For reads around the page cache that the others go through.
     around: Option<Box<Around>>,
     /// Cleared when the file system refuses to punch holes.

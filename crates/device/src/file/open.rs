@@ -309,7 +309,7 @@ impl OpenOptions {
             false => None,
         };
         let ring = match &direct {
-            Some(direct) if self.write => Ring::new(direct.alignment()),
+            Some(direct) if self.write => Ring::new(direct.alignment()).map(Box::new),
             _ => None,
         };
         let punches = !is_block && self.write && can_punch(&file, size);
