@@ -237,6 +237,23 @@ fn refusals_name_the_option() {
     assert!(said.contains("ea_ver") && !said.contains("terminal"), "{said}");
 }
 
+/// With clusters the resize inode counts one for each block that it maps, and for its own.
+#[test]
+fn a_resize_inode_made_anew_counts_its_clusters() {
+    if tool("debugfs").is_none() {
+        return skipped("e2fsprogs are needed");
+    }
+    for (cluster, block) in [("16384", "4096"), ("8192", "2048"), ("4096", "1024")] {
+        let options = ["-t", "ext4", "-O", "bigalloc", "-C", cluster, "-b", block];
+        let made = TempImage::by_mke2fs(40 << 20, &options).expect("mke2fs makes it");
+        let image = made.path();
+        assert_eq!(fsck("-fn", &[], &image), "0", "{cluster}");
+        spoil(&image, "clri <7>\n");
+        assert_eq!(fsck("-fy", &[], &image), "1", "{cluster}");
+        e2fsck_fn(&image).unwrap_or_else(|said| panic!("{cluster}: {said}"));
+    }
+}
+
 /// Options given again and options that exclude each other, as with e2fsck.
 #[test]
 fn options_go_together_as_with_e2fsck() {

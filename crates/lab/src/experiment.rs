@@ -367,7 +367,8 @@ impl Experiment {
             },
             Work::CheckTime(work) => {
                 let are_steps = work.steps.iter().all(|step| (0.0..=99.0).contains(step));
-                if work.steps.is_empty() || !are_steps || !work.steps.is_sorted() {
+                let are_ascending = work.steps.is_sorted_by(|one, next| one < next);
+                if work.steps.is_empty() || !are_steps || !are_ascending {
                     return wrong("steps: at least one, 0 to 99, ascending".to_owned());
                 }
                 if work.bytes_per_inode < 1024 || work.files_per_directory == 0 {
@@ -484,7 +485,7 @@ mod tests {
         let check_time = Experiment::parse(BUILT_IN[4]).expect("built in");
         let other = check_time.clone().with_steps(&[20.0, 98.0]).expect("steps");
         assert!(matches!(other.work(), Work::CheckTime(work) if work.steps == [20.0, 98.0]));
-        for steps in [&[][..], &[20.0, 0.0], &[-1.0], &[99.5], &[f64::NAN]] {
+        for steps in [&[][..], &[20.0, 0.0], &[20.0, 20.0], &[-1.0], &[99.5], &[f64::NAN]] {
             let error = check_time.clone().with_steps(steps).expect_err("none").to_string();
             assert!(error.contains("steps: at least one, 0 to 99"), "{error}");
         }

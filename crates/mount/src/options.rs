@@ -215,6 +215,9 @@ const NOT_BUILT: &[&str] = &[
 const FOR_OTHERS: &[&str] =
     &["auto", "comment", "defaults", "group", "noauto", "nofail", "nouser", "owner", "_netdev"];
 
+/// What the kernel shows of a mount over FUSE: mount(8) hands it back when the mount is changed.
+const SHOWN: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
+
 /// What is so anyhow. Each says how this version does it already, none asks for anything.
 const ALREADY_SO: &[&str] = &[
     "async",
@@ -239,9 +242,12 @@ const ALREADY_SO: &[&str] = &[
 pub fn parse_options<'a>(
     lists: impl IntoIterator<Item = &'a str>,
 ) -> Result<MountOptions, OptionError> {
+    let all: Vec<&str> = lists.into_iter().flat_map(|list| list.split(',')).collect();
+    let is_remount = all.contains(&"remount");
     let mut options = MountOptions::default();
-    for option in lists.into_iter().flat_map(|list| list.split(',')) {
-        if !option.is_empty() {
+    for option in all.into_iter().filter(|option| !option.is_empty()) {
+        let is_shown = option.split_once('=').is_some_and(|(name, _)| SHOWN.contains(&name));
+        if !(is_remount && is_shown) {
             options.take(option)?;
         }
     }
@@ -547,6 +553,10 @@ mod tests {
         assert_eq!(parsed("norecovery"), conflict("norecovery", "rw"));
         assert_eq!(parsed("remount,rw"), conflict("remount", "rw"));
         assert!(parsed("remount,ro").is_ok() && parsed("ro,noload").is_ok());
+        let shown =
+            "rw,remount,ro,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576";
+        assert!(parsed(shown).is_ok_and(|all| all.remount && all.read_only));
+        assert_eq!(parsed("user_id=0"), Err(OptionError::Unknown("user_id=0".to_owned())));
     }
 
     #[test]

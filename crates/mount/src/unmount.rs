@@ -1,7 +1,8 @@
 //! Unmounting from outside, and waiting until everything is on the device.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -43,6 +44,37 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         thread::sleep(PAUSE);
     }
     Ok(())
+}
+
+/// Whether a server whose mount is gone has the lock of an image: it gives it back when all is on the device.
+pub(crate) fn is_closing(image: &Path) -> bool {
+    let Ok(image) = image.canonicalize() else { return false };
+    let Ok(mut all) = mounts() else { return false };
+    !all.any(|entry| entry.is_ours() && entry.source == image)
+        && holders(&image).iter().any(|process| is_server(process))
+}
+
+/// The processes that have locks on a file, as far as the kernel tells of them.
+fn holders(file: &Path) -> Vec<String> {
+    let (Ok(metadata), Ok(table)) = (fs::metadata(file), fs::read_to_string("/proc/locks")) else {
+        return Vec::new();
+    };
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    // 1: FLOCK ADVISORY WRITE 4711 fe:00:262147 0 EOF
+    let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    let holder = |line: &str| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        let is_meant = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&place.as_str());
+        fields.get(4).filter(|_| is_meant).map(|process| (*process).to_owned())
+    };
+    table.lines().filter_map(holder).collect()
+}
+
+/// Whether a process is a server of ours.
+fn is_server(process: &str) -> bool {
+    let words = fs::read(Path::new("/proc").join(process).join("cmdline")).unwrap_or_default();
+    let words: Vec<_> = words.split(|byte| *byte == 0).collect();
+    words.windows(2).any(|pair| pair == [b"--role".as_slice(), b"server"])
 }
 
 fn is_locked(image: &File) -> io::Result<bool> {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use extant_testkit::{LoopMount, Scratch, e2fsck_fn, mke2fs, skip, tool, tree};
+use extant_testkit::{LoopMount, Scratch, e2fsck_fn, is_root, mke2fs, skip, tool, tree};
 use rustix::fs::{Advice, OFlags, SeekFrom};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
@@ -242,4 +242,32 @@ fn a_server_that_is_killed_while_a_thread_is_in_the_kernel_ends_and_its_mount() 
     again.unmount();
     e2fsck_fn(&inner).expect("healthy");
     below.unmount();
+}
+
+/// umount(8) returns before the server has closed the volume: the next mount waits for that.
+#[test]
+fn a_mount_waits_for_a_server_that_still_closes_the_volume() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    if !is_root() {
+        skip!("umount(8) is root's");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "96M");
+    for round in 0..8_u8 {
+        let mount = Mount::new(&scratch, &image, &[]);
+        fs::write(mount.path().join(format!("f{round}")), vec![round; 4 << 20]).expect("room");
+        until("the end of the mount", || {
+            let status = Command::new("umount").arg(mount.path()).status();
+            status.is_ok_and(|status| status.success())
+        });
+    }
+    let again = Mount::new(&scratch, &image, &[]);
+    for round in 0..8_u8 {
+        let found = fs::read(again.path().join(format!("f{round}"))).expect("there");
+        assert_eq!(found, vec![round; 4 << 20]);
+    }
+    again.unmount();
+    e2fsck_fn(&image).expect("healthy");
 }

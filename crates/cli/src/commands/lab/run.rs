@@ -1,5 +1,6 @@
 //! `extant lab run`: measures, and keeps every sample.
 
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use crate::session::Session;
 
 /// What a shell shows for a program that SIGINT ended: 128 + 2.
 const INTERRUPTED: u8 = 130;
+
+/// Bytes of a file of experiments, at most.
+const LONGEST_EXPERIMENTS: u64 = 16 << 20;
 
 /// Where results go, unless another directory is given.
 pub(super) const OUT: &str = "lab-results";
@@ -155,7 +159,12 @@ impl Changes {
 pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, Failure> {
     let mut all = Experiment::built_in();
     if let Some(file) = file {
-        let text = std::fs::read_to_string(file).at(file)?;
+        let mut text = String::new();
+        let opened = std::fs::File::open(file).at(file)?;
+        opened.take(LONGEST_EXPERIMENTS + 1).read_to_string(&mut text).at(file)?;
+        if text.len() as u64 > LONGEST_EXPERIMENTS {
+            return Err(Failure::at(file, "longer than any file of experiments"));
+        }
         for own in Experiment::parse_all(&text).at(file)? {
             match all.iter_mut().find(|experiment| experiment.name == own.name) {
                 Some(experiment) => *experiment = own,
