@@ -136,7 +136,7 @@ impl Check<'_> {
             }
             Ok(whole)
         };
-        Ok(QuotaTree::new(header, ino, read).records())
+        Ok(QuotaTree::new(header, ino, read).sound_records())
     }
 
     fn volume_bytes(&self) -> u64 {

@@ -272,6 +272,7 @@ fn features_of_an_ext2_volume_change_as_with_tune2fs() {
             "-O metadata_csum_seed",
             "-O extent,huge_file,dir_nlink,extra_isize,flex_bg",
             "-O orphan_file",
+            "-O ^dir_index,orphan_file",
             "-Q usrquota,prjquota",
             "-Q bogus",
         ],

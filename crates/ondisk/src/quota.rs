@@ -6,7 +6,7 @@
 
 use crate::types::InodeNo;
 use crate::{Flaw, FormatError, Place};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -314,7 +314,32 @@ where
     /// # Errors
     /// As for [`find`](Self::find), and a tree whose blocks are used twice.
     pub fn records(&mut self) -> Result<Vec<QuotaRecord>, E> {
+        Ok(self.walk()?.0)
+    }
+
+    /// All records in the order of their ids, where leaves have no others than those that the tree names.
+    ///
+    /// # Errors
+    /// As for [`records`](Self::records), and a leaf with another record: readers that look for an id in the leaf may take that one.
+    pub fn sound_records(&mut self) -> Result<Vec<QuotaRecord>, E> {
+        let (records, leaves) = self.walk()?;
+        for (leaf, named) in leaves {
+            let bytes = (self.read)(leaf)?;
+            let found = slots(&bytes);
+            if found.filter(|(_, raw)| raw.as_bytes().iter().any(|&byte| byte != 0)).count()
+                != named
+            {
+                let flaw = Flaw::Rule("a leaf has a record that the tree does not name");
+                return Err(self.flaw(leaf, flaw));
+            }
+        }
+        Ok(records)
+    }
+
+    /// All records in the order of their ids, and how many the tree names in each leaf.
+    fn walk(&mut self) -> Result<(Vec<QuotaRecord>, BTreeMap<u32, usize>), E> {
         let mut records = Vec::new();
+        let mut leaves = BTreeMap::new();
         let mut visited = BTreeSet::new();
         let mut leaf = (0, [0; QUOTA_BLOCK_SIZE]);
         // Nodes to visit: block, level, the id's digits so far. Each block is a node at most once, which bounds the walk.
@@ -336,10 +361,11 @@ where
                     leaf = (child, (self.read)(child)?);
                 }
                 records.push(self.record_of(&leaf.1, child, digits)?.1);
+                *leaves.entry(child).or_default() += 1;
             }
             waiting[first..].reverse();
         }
-        Ok(records)
+        Ok((records, leaves))
     }
 
     fn child(&self, node: &QuotaBlock, block: u32, digit: usize) -> Result<Option<u32>, E> {
@@ -561,6 +587,16 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_no_tree_names_makes_a_file_unsound() {
+        let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
+        assert_eq!(tree(&file).unwrap().sound_records(), Ok(Vec::from([record(5)])));
+        file[5 * 1024 + 16 + 3 * 72 + 4] = b'a'; // of the fourth slot, nothing but its padding
+        assert_eq!(tree(&file).unwrap().records(), Ok(Vec::from([record(5)])));
+        let flaw = Flaw::Rule("a leaf has a record that the tree does not name");
+        assert_eq!(tree(&file).unwrap().sound_records(), Err(flaw.at(Place::Quota(INODE, 5))));
+    }
+
+    #[test]
     fn records_out_of_order_are_refused() {
         assert!(build_quota_file(QuotaKind::User, &[record(5), record(5)]).is_err());
     }
@@ -572,7 +608,7 @@ mod tests {
         ) {
             let records: Vec<_> = ids.into_iter().map(record).collect();
             let file = build_quota_file(QuotaKind::User, &records).unwrap();
-            prop_assert_eq!(tree(&file).unwrap().records(), Ok(records.clone()));
+            prop_assert_eq!(tree(&file).unwrap().sound_records(), Ok(records.clone()));
             for record in records {
                 prop_assert_eq!(tree(&file).unwrap().find(record.id).unwrap().found.unwrap().record, record);
             }

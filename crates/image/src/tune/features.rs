@@ -198,6 +198,14 @@ impl Tune<'_> {
                  metadata_csum feature enabled.",
             ));
         }
+        let after = self.features().difference(*off).union(*on).compat;
+        if on.compat.contains(CompatFeatures::ORPHAN_FILE)
+            && !after.contains(CompatFeatures::HAS_JOURNAL)
+        {
+            return Err(TuneError::invalid(
+                "orphan_file feature can be set only for filesystems with journal.",
+            ));
+        }
         if off.incompat.contains(IncompatFeatures::FLEX_BG) {
             self.need_own_tables()?;
         }

@@ -133,11 +133,6 @@ impl Tune<'_> {
     }
 
     pub(super) fn add_orphan_file(&mut self) -> Result<(), TuneError> {
-        if !self.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
-            return Err(TuneError::invalid(
-                "orphan_file feature can be set only for filesystems with journal.",
-            ));
-        }
         self.need_sound_volume("adding an orphan file")?;
         let geometry = self.volume.geometry().clone();
         let blocks = journal::orphan_file_blocks(self.orphan_file_size()?, geometry.blocks_count);
