@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::MountError;
-use crate::mountpoint::{self, mount_at};
+use crate::mountpoint::{self, Detach, mount_at};
 use crate::options::MountOptions;
 use crate::sandbox;
 use crate::server::Server;
@@ -124,7 +124,11 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
             mountpoint::mount(&image, &request.point, options)?
         }
     };
-    let entry = mount_at(&request.point).map_err(failed)?;
+    let entry = mount_at(&request.point).map_err(|source| {
+        // Nobody else knows of it yet.
+        let _ = mountpoint::detach(&request.point, Detach::Dead);
+        failed(source)
+    })?;
     tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
     let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
