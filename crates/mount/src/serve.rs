@@ -180,14 +180,17 @@ fn open_when_closed(
 ) -> Result<Files, MountError> {
     let begun = Instant::now();
     loop {
-        match open_files(url, options, claimed) {
-            Err(MountError::Image(UrlError::File(FileError::InUse { path, mounted: false })))
-                if begun.elapsed() < CLOSING && unmount::is_closing(&path) =>
-            {
-                thread::sleep(LOOK_AGAIN);
-            }
-            outcome => return outcome,
+        let opened = open_files(url, options, claimed);
+        let Err(MountError::Image(UrlError::File(FileError::InUse { path, mounted: false }))) =
+            &opened
+        else {
+            return opened;
+        };
+        if begun.elapsed() >= CLOSING || !unmount::is_closing(path) {
+            // It may have been given back between the two looks.
+            return open_files(url, options, claimed);
         }
+        thread::sleep(LOOK_AGAIN);
     }
 }
 

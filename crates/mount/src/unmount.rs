@@ -54,17 +54,18 @@ pub(crate) fn is_closing(image: &Path) -> bool {
         && holders(&image).iter().any(|process| is_server(process))
 }
 
-/// The processes that have locks on a file, as far as the kernel tells of them.
+/// The processes that have locks on a file, as far as the kernel tells of them; and on files of its number in other file systems, as btrfs
+/// calls its devices otherwise there.
 fn holders(file: &Path) -> Vec<String> {
     let (Ok(metadata), Ok(table)) = (fs::metadata(file), fs::read_to_string("/proc/locks")) else {
         return Vec::new();
     };
-    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     // 1: FLOCK ADVISORY WRITE 4711 fe:00:262147 0 EOF
-    let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    let number = format!(":{}", metadata.ino());
     let holder = |line: &str| {
         let fields: Vec<_> = line.split_ascii_whitespace().collect();
-        let is_meant = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&place.as_str());
+        let is_meant = fields.get(1) == Some(&"FLOCK")
+            && fields.get(5).is_some_and(|place| place.ends_with(&number));
         fields.get(4).filter(|_| is_meant).map(|process| (*process).to_owned())
     };
     table.lines().filter_map(holder).collect()

@@ -32,8 +32,9 @@ use crate::mkfs::Dialogue;
 /// Changes a volume as asked.
 ///
 /// # Errors
-/// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and failures of the device. Unless
-/// the error says otherwise nothing was changed.
+/// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and failures of the device. Refusals
+/// that need no more than the superblock come before anything is changed. A later one (no room for a journal, a folded directory)
+/// may leave parts of the same request done, and a volume for e2fsck to look at.
 pub fn run(
     device: &Arc<dyn Device>,
     request: &Request,

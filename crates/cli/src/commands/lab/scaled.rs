@@ -66,11 +66,9 @@ impl Scale {
         if !self.warms_up {
             experiment.warm_up = 0;
         }
-        if let Some(work) = &mut experiment.check_time
-            && !self.steps.is_empty()
-        {
-            work.steps = self.steps.to_vec();
+        match self.steps {
+            [] => experiment,
+            steps => experiment.with_steps(steps).expect("steps of ours are steps"),
         }
-        experiment
     }
 }
