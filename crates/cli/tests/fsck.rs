@@ -229,6 +229,26 @@ fn preening_leaves_what_e2fsck_leaves() {
     }
 }
 
+/// Where nothing but the state was wrong, that was corrected.
+#[test]
+fn a_state_that_is_put_right_is_a_correction() {
+    let Some(e2fsck) = tool("e2fsck").filter(|_| tool("debugfs").is_some()) else {
+        return skipped("e2fsprogs are needed");
+    };
+    for state in ["0", "1", "2", "4", "5"] {
+        for how in ["-n", "-fn", "-p", "-fp", "-y", "-fy"] {
+            let made = TempImage::by_mke2fs(4 << 20, &["-t", "ext4"]).expect("mke2fs makes it");
+            spoil(&made.path(), &format!("set_super_value state {state}\n"));
+            let theirs = Scratch::new();
+            let theirs = theirs.join("theirs.img");
+            std::fs::copy(made.path(), &theirs).expect("copied");
+            let code = e2fsck.command().arg(how).arg(&theirs).output().expect("it starts").status;
+            let code = code.code().expect("it ends").to_string();
+            assert_eq!(fsck(how, &[], &made.path()), code, "{state} {how}");
+        }
+    }
+}
+
 /// What is refused is refused before anybody is asked for a terminal.
 #[test]
 fn refusals_name_the_option() {
@@ -251,6 +271,24 @@ fn a_resize_inode_made_anew_counts_its_clusters() {
         spoil(&image, "clri <7>\n");
         assert_eq!(fsck("-fy", &[], &image), "1", "{cluster}");
         e2fsck_fn(&image).unwrap_or_else(|said| panic!("{cluster}: {said}"));
+    }
+}
+
+/// A look tells of what the resize inode maps beyond the volume, a repair makes it anew.
+#[test]
+fn a_resize_inode_that_maps_what_is_not_there_is_damage() {
+    if tool("debugfs").is_none() {
+        return skipped("e2fsprogs are needed");
+    }
+    // So does e2fsck, but where blocks of pointers to others are not there: it gives up.
+    let cases = [("0", 99999), ("IND", 99999), ("TIND", 99999), ("2", 5)];
+    for (at, block) in cases {
+        let made = TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]).expect("mke2fs makes it");
+        let image = made.path();
+        spoil(&image, &format!("set_inode_field <7> block[{at}] {block}\n"));
+        assert_eq!(fsck("-fn", &[], &image), "4", "{at}");
+        assert_eq!(fsck("-fy", &[], &image), "1", "{at}");
+        e2fsck_fn(&image).unwrap_or_else(|said| panic!("{at}: {said}"));
     }
 }
 

@@ -119,6 +119,8 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// Requests come by io_uring where the kernel offers that; else they are read.
     pub io_uring: bool,
+    /// Idle processors of a virtual machine poll while many requests come, where this may be asked for.
+    pub busy_poll: bool,
     /// The kernel's cache keeps what programs write, and its times, until it has to go; else each write is a request.
     pub writeback_cache: bool,
     /// Only the flags of a mount that is there are changed.
@@ -162,6 +164,7 @@ impl Default for MountOptions {
             memory: None,
             threads: None,
             io_uring: true,
+            busy_poll: true,
             writeback_cache: true,
             remount: false,
             said_rw: false,
@@ -322,6 +325,8 @@ impl MountOptions {
             "nodiscard" => self.discard = false,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
+            "busy_poll" => self.busy_poll = true,
+            "nobusy_poll" => self.busy_poll = false,
             "writeback_cache" => self.writeback_cache = true,
             "nowriteback_cache" => self.writeback_cache = false,
             "data"

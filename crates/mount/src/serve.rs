@@ -23,7 +23,7 @@ use crate::mountpoint::{self, Detach, mount_at};
 use crate::options::MountOptions;
 use crate::sandbox;
 use crate::server::Server;
-use crate::transport::{FUSE_DEVICE, Fuse, Rings, Transport};
+use crate::transport::{Awake, FUSE_DEVICE, Fuse, Rings, Transport};
 use crate::unmount;
 
 /// What the server tells the process outside: a word, and for the first the device number of the mount.
@@ -107,10 +107,9 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let control_in = control.try_clone().map_err(failed)?;
     let control = Arc::new(Mutex::new(control));
     let clones = fs::OpenOptions::new().read(true).write(true).open(FUSE_DEVICE).is_ok();
-    let threads = options.threads.unwrap_or_else(|| {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        (processors * LOOPS_A_PROCESSOR).clamp(MIN_LOOPS, MAX_LOOPS)
-    });
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let usual = (processors * LOOPS_A_PROCESSOR).clamp(MIN_LOOPS, MAX_LOOPS);
+    let threads = options.threads.unwrap_or(usual);
 
     let held =
         if holds { mountpoint::mount_holding(&image, &request.point, options)? } else { None };
@@ -132,6 +131,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
     let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
+    let awake = options.busy_poll.then(|| Awake::prepare(processors)).flatten();
 
     // No directory is kept from being unmounted.
     std::env::set_current_dir("/").map_err(failed)?;
@@ -150,7 +150,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         .map_err(|source| MountError::Volume { image: image.clone(), source })?;
     let server = Arc::new(Server::new(volume, env, options));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
-    let fuse = Fuse { connection, clones, writeback_cache, rings };
+    let fuse = Fuse { connection, clones, writeback_cache, processors, rings, awake };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
 
     let (sender, events) = channel();

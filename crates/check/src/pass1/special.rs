@@ -6,10 +6,10 @@ use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::groups::classic_desc_blocks;
-use extant_ondisk::indirect::{pointer, set_pointer};
+use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, set_pointer};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags, RawInode};
 use extant_ondisk::quota::QuotaKind;
-use extant_ondisk::{BlockNo, CompatFeatures, InodeNo, RoCompatFeatures};
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, InodeNo, RoCompatFeatures};
 use std::ops::Range;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -349,6 +349,31 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Tells of what a resize inode that stays as it is maps beyond the volume.
+    fn tell_illegal_pointers(&self, record: &[u8]) -> Result<(), CheckError> {
+        let Ok((raw, _)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
+        let map = IndirectMap::new(self.geometry.block_size);
+        let slots = (0..SLOTS)
+            .filter_map(|slot| Some((map.slot_start(slot).0, pointer(&raw.i_block, slot)?)));
+        let mut pointers: Vec<_> = slots.collect();
+        let double = pointer(&raw.i_block, DOUBLE_SLOT).unwrap_or_default();
+        if double.0 != 0 && self.geometry.contains(double, 1) {
+            let below = self.store.read(double)?;
+            let start = map.slot_start(DOUBLE_SLOT).0;
+            let each = self.geometry.block_len() as u64 / 4;
+            pointers.extend((0..).map_while(|at| {
+                pointer(&below, at).map(|block| (start + at as u64 * each, block))
+            }));
+        }
+        for (at, block) in pointers {
+            if block.0 != 0 && !self.geometry.contains(block, 1) {
+                let finding = Finding::new(Code::IllegalBlock).inode(InodeNo::RESIZE);
+                self.tell(finding.file_block(FileBlock(at)).block(block))?;
+            }
+        }
+        Ok(())
+    }
+
     /// After pass 1, when free blocks are known: the resize inode as it must be.
     pub(super) fn finish_resize_inode(&self) -> Result<(), CheckError> {
         if !self.has_resize_inode() {
@@ -360,8 +385,11 @@ impl Check<'_> {
             Ok(inode) => self.resize_is_sound(&inode)?,
             Err(_) => false,
         };
-        if is_sound || !self.ask(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
+        if is_sound {
             return Ok(());
+        }
+        if !self.ask(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
+            return if self.is_repair() { Ok(()) } else { self.tell_illegal_pointers(&record) };
         }
         let Some(double) = self.resize_double(&record) else {
             return self.give_up_resize_inode(record);

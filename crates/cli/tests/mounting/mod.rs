@@ -1,5 +1,6 @@
 //! Mounts for the tests: each is taken away again whatever happens, and nothing waits without a limit.
 
+mod awake;
 mod blocks;
 mod failures;
 mod hostile;

@@ -7,6 +7,7 @@
 //! setuid, nor places what files hold at pages.
 
 mod abi;
+mod awake;
 mod clone;
 mod dispatch;
 mod encode;
@@ -39,6 +40,7 @@ use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
 use space::{News, answer_when_there_is_space};
 
+pub(crate) use awake::Awake;
 pub(crate) use clone::FUSE_DEVICE;
 pub(crate) use ring::Rings;
 
@@ -60,8 +62,12 @@ pub struct Fuse {
     pub clones: bool,
     /// The kernel's cache may keep what programs write.
     pub writeback_cache: bool,
+    /// Processors that this process may use.
+    pub processors: usize,
     /// Rings by which requests may come.
     pub(crate) rings: Option<Rings>,
+    /// Idle processors that are kept awake while requests come.
+    pub(crate) awake: Option<Awake>,
 }
 
 impl Transport for Fuse {
@@ -96,12 +102,13 @@ impl Transport for Fuse {
             Some(_) => (READERS_BESIDE_RINGS, false, false),
             None => (threads, true, self.clones),
         };
-        if let Some(rings) = rings {
-            count += rings.start(&dispatcher, &deputies, threads, (&ended, &mut others))?;
-        }
         let (connections, are_own) = connections(first, readers, are_own, clones);
         // Whether reading waits is a matter of the descriptor: threads that share one all wait.
-        let readers = Arc::new(Readers::new(if are_own { 1 } else { readers }));
+        let readers = Arc::new(Readers::new(if are_own { 1 } else { readers }, self.processors));
+        if let Some(rings) = rings {
+            let served_by = (threads, &readers);
+            count += rings.start(&dispatcher, &deputies, served_by, (&ended, &mut others))?;
+        }
         for connection in connections {
             let (dispatcher, deputies) = (dispatcher.clone(), deputies.clone());
             let readers = readers.clone();
@@ -109,7 +116,7 @@ impl Transport for Fuse {
             spawn_loop("fuse", &ended, read)?;
             count += 1;
         }
-        others.push(spawn("fuse-watch", move || readers.watch())?);
+        others.push(spawn("fuse-watch", move || readers.watch(self.awake))?);
         drop((deputies, ended));
         spawn("fuse-end", move || {
             for _ in 0..count {
@@ -203,8 +210,10 @@ const LOOK: Duration = Duration::from_micros(100);
 /// After so many looks in vain only each so many-th is made.
 const VAIN_LOOKS: u32 = 16;
 const RARE_LOOK: u32 = 64;
-/// So many requests that were there at once, one after the other, are work for another thread.
+/// So many requests that were there at once, one after the other, are work for another thread, if a processor is left for it.
 const PILE: u32 = 8;
+/// Where they took longer, the thread did not work but waited.
+const SLOW_PILE: Duration = Duration::from_micros(250);
 
 /// What a thread finds when it looks for a request.
 enum Found {
@@ -287,6 +296,29 @@ impl Source<'_> {
     }
 }
 
+/// Requests that were there at once, one after the other.
+#[derive(Default)]
+struct Pile {
+    height: u32,
+    since: Option<Instant>,
+}
+
+impl Pile {
+    /// One more comes, or the first after a moment without any; how long the last ones took when there are enough.
+    fn grows(&mut self, at_once: bool) -> Option<Duration> {
+        if !at_once {
+            *self = Self::default();
+            return None;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.height += 1;
+        (self.height > PILE).then(|| {
+            *self = Self::default();
+            since.elapsed()
+        })
+    }
+}
+
 /// Answers requests until the mount has gone.
 fn serve(
     dispatcher: &Dispatcher,
@@ -300,7 +332,7 @@ fn serve(
     let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());
     let mut forgotten = Forgotten::default();
     while readers.wait() {
-        let mut pile = 0;
+        let mut pile = Pile::default();
         loop {
             let meanwhile = || forgotten.let_go(dispatcher);
             let (len, at_once, slept) = match source.find(&mut buffer, meanwhile)? {
@@ -314,11 +346,12 @@ fn serve(
             if is_own && forgotten.take(dispatcher, &request) {
                 continue;
             }
-            pile = if at_once { pile + 1 } else { 0 };
             let is_long = is_long(&request);
-            if pile > PILE || at_once && is_long {
-                pile = 0;
-                readers.call();
+            match pile.grows(at_once) {
+                _ if at_once && is_long => readers.call(),
+                Some(took) if took >= SLOW_PILE => readers.call(),
+                Some(_) => readers.call_to_work(),
+                None => {}
             }
             if is_long {
                 forgotten.let_go(dispatcher);

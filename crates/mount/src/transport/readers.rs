@@ -9,9 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::awake::Awake;
+
 /// How often the watch looks, and after how many looks without a request it sleeps.
 const LOOK: Duration = Duration::from_millis(1);
 const QUIET_LOOKS: u32 = 50;
+/// A request takes its caller as much of a processor as the thread that answers it.
+const PROCESSORS_A_THREAD: usize = 2;
 /// So many requests back is lately.
 const LATELY: u32 = 64;
 
@@ -29,7 +33,7 @@ struct State {
 
 /// Whether one program asks or several.
 #[derive(Debug, Default)]
-pub(super) struct Programs {
+struct Programs {
     /// The one that asked last.
     last: AtomicU32,
     /// How many requests more count as lately.
@@ -38,7 +42,7 @@ pub(super) struct Programs {
 
 impl Programs {
     /// One asks, or the kernel itself (0).
-    pub(super) fn asks(&self, program: u32) {
+    fn asks(&self, program: u32) {
         // What several threads do to these at once may be lost: they are estimates.
         if program != 0 && self.last.load(Ordering::Relaxed) != program {
             self.last.store(program, Ordering::Relaxed);
@@ -50,7 +54,7 @@ impl Programs {
     }
 
     /// Whether several asked lately.
-    pub(super) fn are_several(&self) -> bool {
+    fn are_several(&self) -> bool {
         self.lately.load(Ordering::Relaxed) > 0
     }
 }
@@ -67,6 +71,8 @@ pub(super) struct Readers {
     /// Requests so far.
     requests: AtomicU64,
     programs: Programs,
+    /// Threads that may work at once.
+    most_at_work: usize,
     /// The watch is awake.
     watches: AtomicBool,
     is_watch_wanted: Mutex<bool>,
@@ -78,8 +84,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Readers {
-    /// So many threads are called already.
-    pub(super) fn new(calls: usize) -> Self {
+    /// So many threads are called already, of those that share so many processors.
+    pub(super) fn new(calls: usize, processors: usize) -> Self {
         Self {
             state: Mutex::new(State { calls, ..State::default() }),
             called: Condvar::new(),
@@ -87,6 +93,7 @@ impl Readers {
             reading: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             programs: Programs::default(),
+            most_at_work: (processors / PROCESSORS_A_THREAD).max(1),
             watches: AtomicBool::new(false),
             is_watch_wanted: Mutex::new(false),
             watch: Condvar::new(),
@@ -113,11 +120,20 @@ impl Readers {
 
     /// Calls another thread, if one waits.
     pub(super) fn call(&self) {
+        self.call_if(|_| true);
+    }
+
+    /// Calls another thread, if one waits and those on duty leave a processor for it.
+    pub(super) fn call_to_work(&self) {
+        self.call_if(|state| state.on_duty + state.calls < self.most_at_work);
+    }
+
+    fn call_if(&self, is_needed: impl FnOnce(&State) -> bool) {
         if !self.has_waiting.load(Ordering::Relaxed) {
             return;
         }
         let mut state = lock(&self.state);
-        if state.waiting > state.calls {
+        if state.waiting > state.calls && is_needed(&state) {
             state.calls += 1;
             drop(state);
             self.called.notify_one();
@@ -175,6 +191,15 @@ impl Readers {
         }
     }
 
+    /// One of `program` has come by other ways than reading.
+    pub(super) fn has_come(&self, program: u32) {
+        self.programs.asks(program);
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        if !self.watches.load(Ordering::SeqCst) {
+            self.wake_watch();
+        }
+    }
+
     /// Whether several programs asked lately.
     pub(super) fn are_several(&self) -> bool {
         self.programs.are_several()
@@ -187,13 +212,17 @@ impl Readers {
         self.wake_watch();
     }
 
-    /// Calls a thread whenever nobody has looked for requests for a while, until the mount is gone. Sleeps while nothing is asked.
-    pub(super) fn watch(&self) {
+    /// Calls a thread whenever nobody has looked for requests for a while, and tells `awake` how many come, until the mount is gone.
+    /// Sleeps while nothing is asked.
+    pub(super) fn watch(&self, mut awake: Option<Awake>) {
         while self.sleep_until_asked() {
             let (mut seen, mut quiet) = (self.requests.load(Ordering::SeqCst), 0);
             loop {
                 std::thread::sleep(LOOK);
                 let now = self.requests.load(Ordering::SeqCst);
+                if let Some(awake) = &mut awake {
+                    awake.look(now.wrapping_sub(seen));
+                }
                 let is_still = now == seen;
                 seen = now;
                 if self.reading.load(Ordering::SeqCst) > 0 {
@@ -267,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_last_one_on_duty_stays() {
-        let readers = Readers::new(2);
+        let readers = Readers::new(2, 4);
         assert!(readers.wait() && readers.wait());
         assert!(readers.may_go());
         assert!(!readers.may_go());
@@ -276,7 +305,7 @@ mod tests {
 
     #[test]
     fn who_does_something_long_is_stood_in_for_and_not_needed_afterwards() {
-        let readers = Arc::new(Readers::new(1));
+        let readers = Arc::new(Readers::new(1, 2));
         assert!(readers.wait());
         let other = thread::spawn({
             let readers = readers.clone();
@@ -297,14 +326,14 @@ mod tests {
 
     #[test]
     fn the_end_wakes_who_waits_and_the_watch() {
-        let readers = Arc::new(Readers::new(0));
+        let readers = Arc::new(Readers::new(0, 2));
         let waits = [0, 1].map(|_| {
             let readers = readers.clone();
             thread::spawn(move || readers.wait())
         });
         let watch = thread::spawn({
             let readers = readers.clone();
-            move || readers.watch()
+            move || readers.watch(None)
         });
         drop(Reader(&readers));
         assert!(waits.into_iter().all(|wait| !wait.join().expect("no panic")));
@@ -313,11 +342,11 @@ mod tests {
 
     #[test]
     fn a_thread_is_called_where_the_one_on_duty_does_not_come_back() {
-        let readers = Arc::new(Readers::new(1));
+        let readers = Arc::new(Readers::new(1, 2));
         assert!(readers.wait());
         let watch = thread::spawn({
             let readers = readers.clone();
-            move || readers.watch()
+            move || readers.watch(None)
         });
         let other = thread::spawn({
             let readers = readers.clone();

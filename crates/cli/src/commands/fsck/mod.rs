@@ -12,12 +12,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, needs_check};
-use extant_check::{CheckError, Code, Options, Report};
+use extant_check::{CheckError, Code, Options};
 use extant_device::env::Env;
 use extant_device::undo::UndoDevice;
 use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, Direct, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
+use extant_ondisk::superblock::State;
 
 use super::undo;
 use crate::err_line;
@@ -369,6 +370,8 @@ impl Run<'_> {
         meter: Meter,
     ) -> Result<u8, Failure> {
         let start = options.env.elapsed();
+        let state = ready.store.superblock().state;
+        let was_clean = state.contains(State::CLEAN) && !state.contains(State::ERRORS);
         let checked = extant_check::repair(&mut ready.store, options, console);
         meter.finish();
         let report = match checked {
@@ -411,27 +414,17 @@ impl Run<'_> {
             traffic,
             levels: self.args.times,
         };
-        self.tell(console, &report, outcomes, is_told, &costs, &*device)
-    }
-
-    fn tell(
-        &self,
-        console: &Console,
-        report: &Report,
-        outcomes: Vec<extant_check::Outcome>,
-        left: bool,
-        costs: &Costs,
-        device: &dyn Device,
-    ) -> Result<u8, Failure> {
-        let is_modified = console.is_modified();
-        let superblock = summary::superblock_of(device).unwrap_or(None);
-        let code = u8::from(console.has_corrected(report.found_errors)) * CORRECTED
-            + u8::from(left) * UNCORRECTED;
-        let summary = Summary { code, is_modified, left, superblock, report, outcomes };
+        // What the volume says of itself is corrected too.
+        let has_corrected = console.has_corrected(report.found_errors)
+            || !was_clean && !left && !console.is_read_only();
+        let code = u8::from(has_corrected) * CORRECTED + u8::from(is_told) * UNCORRECTED;
+        let superblock = summary::superblock_of(&*device).unwrap_or(None);
+        let (is_modified, report) = (console.is_modified(), &report);
+        let summary = Summary { code, is_modified, left: is_told, superblock, report, outcomes };
         if self.args.json {
-            summary.print_json(&self.image, console, costs)?;
+            summary.print_json(&self.image, console, &costs)?;
         } else {
-            summary.print(&console.name(), self.args.preen, self.args.verbose, costs);
+            summary.print(&console.name(), self.args.preen, self.args.verbose, &costs);
         }
         Ok(code)
     }

@@ -33,7 +33,7 @@ use super::abi::{URING_COMMIT_AND_FETCH, URING_REGISTER, UringCommand};
 use super::dispatch::{Dispatcher, is_bulk, is_long};
 use super::later::{Deputies, Later, Reason, Verdict, judge};
 use super::message::{ReplyBuffer, Request};
-use super::readers::Programs;
+use super::readers::Readers;
 use super::{spawn, spawn_loop};
 use slot::Slot;
 
@@ -87,7 +87,7 @@ impl Rings {
         self,
         dispatcher: &Arc<Dispatcher>,
         deputies: &Deputies,
-        helpers: usize,
+        (helpers, readers): (usize, &Arc<Readers>),
         (ended, others): (&Sender<io::Result<()>>, &mut Vec<JoinHandle<()>>),
     ) -> io::Result<usize> {
         let (sender, jobs) = channel();
@@ -97,8 +97,8 @@ impl Rings {
             others.push(spawn("fuse-help", move || help(&dispatcher, &deputies, &jobs))?);
         }
         let (dispatcher, deputies) = (dispatcher.clone(), deputies.clone());
-        let programs = Programs::default();
-        let shared = Arc::new(Shared { dispatcher, deputies, programs, helpers: sender });
+        let readers = readers.clone();
+        let shared = Arc::new(Shared { dispatcher, deputies, readers, helpers: sender });
         let count = self.0.len();
         for (queue, prepared) in self.0.into_iter().enumerate() {
             let shared = shared.clone();
@@ -207,7 +207,7 @@ impl RingRequest {
 struct Shared {
     dispatcher: Arc<Dispatcher>,
     deputies: Deputies,
-    programs: Programs,
+    readers: Arc<Readers>,
     /// Those who do what takes long.
     helpers: Sender<RingRequest>,
 }
@@ -421,8 +421,8 @@ impl Shared {
         buffer: &mut ReplyBuffer,
     ) -> Option<Slot> {
         let request = slot.request();
-        self.programs.asks(request.header.pid);
-        let is_away = is_bulk(&request) || is_long(&request) && self.programs.are_several();
+        self.readers.has_come(request.header.pid);
+        let is_away = is_bulk(&request) || is_long(&request) && self.readers.are_several();
         if !is_away {
             return answer(&self.dispatcher, &self.deputies, (index, slot), inbox, buffer);
         }

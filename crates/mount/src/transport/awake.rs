@@ -1,0 +1,97 @@
+//! Processors that stay awake while programs ask one request after the other.
+//!
+//! On a virtual machine an idle processor gives itself back to the host, and only the host wakes it: 16 µs where the answer took 2.
+//! An idle processor that polls instead sees at once that it is wanted (Documentation/virt/guest-halt-polling.rst), and it does while
+//! somebody claims that wake-ups must take no time: whoever holds `/dev/cpu_dma_latency` open may (Documentation/power/
+//! pm_qos_interface.rst). The claim is made only while many requests come: an idle mount leaves the processors to the host.
+
+use std::fs::{File, OpenOptions, read_to_string};
+use std::io::Write;
+
+use zerocopy::IntoBytes;
+
+/// Where microseconds that a wake-up may take are claimed; root's.
+const LATENCY: &str = "/dev/cpu_dma_latency";
+/// Who puts idle processors to rest.
+const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
+/// The one of virtual machines.
+const HALTPOLL: &str = "haltpoll";
+
+/// Microseconds that a wake-up may take.
+const AT_ONCE: i32 = 0;
+const WHENEVER: i32 = i32::MAX;
+
+/// All that are idle poll, though one is waited for: with more processors than these it costs the host too much.
+const MOST_PROCESSORS: usize = 8;
+
+/// So many requests between two looks are worth a processor's time.
+const MANY: u64 = 4;
+/// The claim ends after so many looks in a row that found fewer.
+const FEW_LOOKS: u32 = 10;
+
+/// A claim on the time of idle processors, which is made and given up as requests come.
+#[derive(Debug)]
+pub(crate) struct Awake {
+    latency: File,
+    is_claimed: bool,
+    few_looks: u32,
+}
+
+impl Awake {
+    /// Where so many processors are a few of a host's, and this process may say how they idle. Call it before the sandbox is closed.
+    pub(crate) fn prepare(processors: usize) -> Option<Self> {
+        let is_virtual = || read_to_string(DRIVER).is_ok_and(|driver| driver.trim() == HALTPOLL);
+        if processors > MOST_PROCESSORS || !is_virtual() {
+            return None;
+        }
+        OpenOptions::new().write(true).open(LATENCY).ok().map(Self::with)
+    }
+
+    fn with(latency: File) -> Self {
+        Self { latency, is_claimed: false, few_looks: 0 }
+    }
+
+    /// So many requests came since the last look.
+    pub(super) fn look(&mut self, requests: u64) {
+        self.few_looks = if requests < MANY { self.few_looks.saturating_add(1) } else { 0 };
+        let few = if self.is_claimed { FEW_LOOKS } else { 1 };
+        let is_claimed = self.few_looks < few;
+        if is_claimed != self.is_claimed {
+            self.is_claimed = is_claimed;
+            let microseconds = if is_claimed { AT_ONCE } else { WHENEVER };
+            // Without it all goes on, slower.
+            let _ = self.latency.write_all(microseconds.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek};
+
+    #[test]
+    fn processors_are_kept_awake_while_many_requests_come_and_no_longer() {
+        let mut written = tempfile::tempfile().expect("a file");
+        let mut awake = Awake::with(written.try_clone().expect("one more descriptor"));
+        let mut claims = move || -> Vec<i32> {
+            let mut claims = [0_i32; 8];
+            written.rewind().expect("rewound");
+            let len = written.read(claims.as_mut_bytes()).expect("read");
+            claims[..len / 4].to_vec()
+        };
+        awake.look(MANY - 1);
+        assert_eq!(claims(), [0; 0]);
+        (0..3).for_each(|_| awake.look(MANY));
+        assert_eq!(claims(), [AT_ONCE]);
+        (1..FEW_LOOKS).for_each(|_| awake.look(0));
+        awake.look(MANY);
+        (1..FEW_LOOKS).for_each(|_| awake.look(1));
+        assert_eq!(claims(), [AT_ONCE]);
+        awake.look(1);
+        (0..3).for_each(|_| awake.look(0));
+        assert_eq!(claims(), [AT_ONCE, WHENEVER]);
+        awake.look(MANY);
+        assert_eq!(claims(), [AT_ONCE, WHENEVER, AT_ONCE]);
+    }
+}
