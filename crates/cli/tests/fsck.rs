@@ -229,18 +229,18 @@ fn preening_leaves_what_e2fsck_leaves() {
     }
 }
 
-/// Where nothing but the state was wrong, that was corrected.
+/// Where nothing was wrong but that the volume did not say that it was clean, that was corrected.
 #[test]
 fn a_state_that_is_put_right_is_a_correction() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| tool("debugfs").is_some()) else {
         return skipped("e2fsprogs are needed");
     };
-    for state in ["0", "1", "2", "4", "5"] {
+    for state in ["0", "1", "2", "3", "4", "5"] {
         for how in ["-n", "-fn", "-p", "-fp", "-y", "-fy"] {
             let made = TempImage::by_mke2fs(4 << 20, &["-t", "ext4"]).expect("mke2fs makes it");
             spoil(&made.path(), &format!("set_super_value state {state}\n"));
-            let theirs = Scratch::new();
-            let theirs = theirs.join("theirs.img");
+            let scratch = Scratch::new();
+            let theirs = scratch.join("theirs.img");
             std::fs::copy(made.path(), &theirs).expect("copied");
             let code = e2fsck.command().arg(how).arg(&theirs).output().expect("it starts").status;
             let code = code.code().expect("it ends").to_string();

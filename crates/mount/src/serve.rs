@@ -131,7 +131,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
     let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
-    let awake = options.busy_poll.then(|| Awake::prepare(processors)).flatten();
+    let awake = if options.busy_poll { prepare_awake() } else { None };
 
     // No directory is kept from being unmounted.
     std::env::set_current_dir("/").map_err(failed)?;
@@ -163,13 +163,21 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
 
 /// Rings for requests to come by, where the kernel offers that: it is off unless root has switched it on.
 fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
-    let said = |path| fs::read_to_string(path).ok();
-    let is_on = said("/sys/module/fuse/parameters/enable_uring")?.trim() == "Y";
-    // "0-3": a queue for each, whether it is on or not.
-    let possible = said("/sys/devices/system/cpu/possible")?;
-    let last: usize = possible.trim().rsplit(['-', ',']).next()?.parse().ok()?;
+    let is_on = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").ok()?.trim() == "Y";
+    // A queue for each, whether it is on or not.
+    let processors = last_processor("/sys/devices/system/cpu/possible")? + 1;
     // Without them requests are read.
-    is_on.then(|| Rings::prepare(connection, last + 1).ok())?
+    is_on.then(|| Rings::prepare(connection, processors).ok())?
+}
+
+/// A claim on idle processors, of which all that are on would poll.
+fn prepare_awake() -> Option<Awake> {
+    Awake::prepare(last_processor("/sys/devices/system/cpu/online")? + 1)
+}
+
+/// The last one of a list like `0-3` or `0,2`.
+fn last_processor(list: &str) -> Option<usize> {
+    fs::read_to_string(list).ok()?.trim().rsplit(['-', ',']).next()?.parse().ok()
 }
 
 /// A server whose mount is gone keeps the image until all is on the device: umount(8) does not wait for that, so that this does.

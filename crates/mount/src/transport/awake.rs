@@ -38,7 +38,7 @@ pub(crate) struct Awake {
 }
 
 impl Awake {
-    /// Where so many processors are a few of a host's, and this process may say how they idle. Call it before the sandbox is closed.
+    /// Where these are a few processors of a host's, and this process may say how they idle. Call it before the sandbox is closed.
     pub(crate) fn prepare(processors: usize) -> Option<Self> {
         let is_virtual = || read_to_string(DRIVER).is_ok_and(|driver| driver.trim() == HALTPOLL);
         if processors > MOST_PROCESSORS || !is_virtual() {

@@ -284,6 +284,16 @@ struct Run<'a> {
 struct Opened {
     device: Arc<dyn Device>,
     undo: Option<Arc<UndoDevice>>,
+    /// Its superblock, if one was there, said so before anything was done.
+    was_clean: bool,
+}
+
+impl Opened {
+    fn new(device: Arc<dyn Device>, undo: Option<Arc<UndoDevice>>) -> Self {
+        let superblock = summary::superblock_of(&*device).ok().flatten();
+        let was_clean = superblock.is_none_or(|read| read.state.contains(State::CLEAN));
+        Self { device, undo, was_clean }
+    }
 }
 
 impl Run<'_> {
@@ -370,8 +380,7 @@ impl Run<'_> {
         meter: Meter,
     ) -> Result<u8, Failure> {
         let start = options.env.elapsed();
-        let state = ready.store.superblock().state;
-        let was_clean = state.contains(State::CLEAN) && !state.contains(State::ERRORS);
+        let was_clean = opened.was_clean || ready.store.superblock().state.contains(State::CLEAN);
         let checked = extant_check::repair(&mut ready.store, options, console);
         meter.finish();
         let report = match checked {
@@ -414,7 +423,7 @@ impl Run<'_> {
             traffic,
             levels: self.args.times,
         };
-        // What the volume says of itself is corrected too.
+        // What the volume has said of itself is corrected too; what its journal says is not.
         let has_corrected = console.has_corrected(report.found_errors)
             || !was_clean && !left && !console.is_read_only();
         let code = u8::from(has_corrected) * CORRECTED + u8::from(is_told) * UNCORRECTED;
@@ -486,14 +495,14 @@ impl Run<'_> {
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
-            return Ok(Opened { device: part()?, undo: None });
+            return Ok(Opened::new(part()?, None));
         };
         // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
         let undo = UndoDevice::create(part()?, path).map_err(|error| failed(&error))?;
         self.restrict()?;
         let undo = Arc::new(undo);
-        Ok(Opened { device: undo.clone(), undo: Some(undo) })
+        Ok(Opened::new(undo.clone(), Some(undo)))
     }
 
     /// Gives up what reading a damaged image does not need. Lists of bad blocks are read when its size is known.
