@@ -458,7 +458,34 @@ fn the_time_of_birth_is_told() {
     assert_eq!(here, there);
 }
 
-/// Setuid goes when somebody else writes, truncates or gets the file.
+/// Who writes until a volume is full is told so by `write`, not at the end alone.
+#[test]
+fn a_full_volume_ends_who_writes_on() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let Some(timeout) = tool("timeout") else { skip!("no timeout here") };
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &[]);
+    for name in ["one", "two"] {
+        let to = format!("of={}", mount.path().join(name).display());
+        let words = ["-k", "5", "60", "dd", "if=/dev/zero", &to, "bs=1M"];
+        let output = timeout.command().env("LC_ALL", "C").args(words).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("No space left on device"), "{said}");
+    }
+    // Who only looks is told of no error, and who writes when there is space again neither.
+    assert!(fs::read(mount.path().join("one")).is_ok());
+    fs::remove_file(mount.path().join("one")).expect("removed");
+    fs::write(mount.path().join("two"), [7; 1 << 20]).expect("there is space");
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+    let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    assert_eq!(fs::read(kernel.path().join("two")).expect("read"), [7; 1 << 20]);
+}
+
 /// Whoever keeps times meanwhile, the kernel's cache or the server.
 #[test]
 fn each_name_of_a_file_tells_of_its_last_change() {
@@ -507,6 +534,7 @@ fn each_name_of_a_file_tells_of_its_last_change() {
     }
 }
 
+/// Setuid goes when somebody else writes, truncates or gets the file.
 #[test]
 fn setuid_is_lost_to_writers_without_privileges() {
     if let Err(why) = can_mount() {

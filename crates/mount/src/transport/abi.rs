@@ -98,6 +98,8 @@ pub(super) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 pub(super) const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// The answer to OPEN: what the kernel's cache holds of the file stays.
 pub(super) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+/// GETATTR: the number of an open file is given.
+pub(super) const GETATTR_FH: u32 = 1 << 0;
 /// WRITE: from the kernel's cache, not from a program's call.
 pub(super) const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE: the file loses setuid and setgid.
@@ -291,6 +293,14 @@ pub(super) struct Rename2In {
 pub(super) struct OpenIn {
     pub(super) flags: u32,
     pub(super) open_flags: u32,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct GetattrIn {
+    pub(super) getattr_flags: u32,
+    pub(super) dummy: u32,
+    pub(super) fh: u64,
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]

@@ -12,10 +12,12 @@ use rustix::io::Errno;
 
 use super::abi::{self, opcode};
 use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_listed, statx_out};
+use super::later::wants_space;
 use super::message::{Reply, Request, node};
 use super::notice;
 use super::seek::Writers;
 use super::space::News;
+use super::unfit::Unfit;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
 use crate::server::{Cached, Change, FITRIM, Held, OpenFor, Server, WriteBy};
@@ -41,11 +43,15 @@ pub(super) struct Dispatcher {
     pub(super) server: Arc<Server>,
     pub(super) writers: Writers,
     pub(super) news: News,
+    pub(super) unfit: Unfit,
     /// Takes what the kernel is told unasked.
     pub(super) connection: Arc<OwnedFd>,
     /// SETXATTR has its longer form.
     pub(super) has_long_setxattr: bool,
 }
+
+/// The number of all open files that can be written; the others have 0.
+const WRITER: u64 = 1;
 
 fn open_flags(flags: u32) -> OFlags {
     OFlags::from_bits_retain(flags)
@@ -74,7 +80,7 @@ impl Dispatcher {
                 return Ok(Outcome::Silent);
             }
             opcode::INTERRUPT | opcode::NOTIFY_REPLY => return Ok(Outcome::Silent),
-            opcode::GETATTR => to.put(&attr_out(&self.server.attributes(request.inode()?)?))?,
+            opcode::GETATTR => self.get_attr(request, to)?,
             opcode::STATX => to.put(&statx_out(&self.server.attributes(request.inode()?)?))?,
             opcode::SETATTR => self.set_attr(request, to)?,
             opcode::READLINK => to.put_bytes(&self.server.read_link(request.inode()?)?)?,
@@ -116,6 +122,7 @@ impl Dispatcher {
                 let released: abi::ReleaseIn = request.arguments().take()?;
                 let file = request.inode()?;
                 if writes(released.flags) && self.writers.leave(file) {
+                    self.unfit.take(file);
                     self.server.closed_by_all(file);
                 }
             }
@@ -273,7 +280,7 @@ impl Dispatcher {
         if wanted.writes {
             self.writers.enter(file);
         }
-        to.put(&opened(cached))
+        to.put(&opened(cached, wanted.writes))
     }
 
     fn create(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -293,7 +300,7 @@ impl Dispatcher {
             self.writers.enter(file);
         }
         give(to, held)?;
-        to.put(&opened(self.server.cached(file)))
+        to.put(&opened(self.server.cached(file), writes(given.flags)))
     }
 
     fn read(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -329,7 +336,8 @@ impl Dispatcher {
             WriteBy::Caller { drops_set_ids: true, .. } => {
                 self.telling_of_lost_set_ids(file, write)
             }
-            WriteBy::Caller { .. } | WriteBy::Cache => write(),
+            WriteBy::Caller { .. } => write(),
+            WriteBy::Cache => self.telling_of_space(file, write()),
         }?;
         // A request carries less than 4 GiB.
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
@@ -349,6 +357,32 @@ impl Dispatcher {
             let _ = notice::forget_attributes(&self.connection, node_of(file));
         }
         done
+    }
+
+    /// What the kernel's cache wrote of a file fitted or did not: then the next who writes is told.
+    fn telling_of_space<T>(&self, file: InodeNo, done: Result<T, Errno>) -> Result<T, Errno> {
+        match done {
+            Err(errno) if wants_space(errno) => {
+                self.unfit.note(file, errno);
+                // Where the kernel does not know the file any more nobody writes.
+                let _ = notice::forget_attributes(&self.connection, node_of(file));
+            }
+            _ => _ = self.unfit.take(file),
+        }
+        done
+    }
+
+    fn get_attr(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
+        let given: abi::GetattrIn = request.arguments().take()?;
+        let file = request.inode()?;
+        // Who asks without an open file wants to know, and does not write.
+        if given.getattr_flags & abi::GETATTR_FH != 0
+            && given.fh == WRITER
+            && let Some(errno) = self.unfit.take(file)
+        {
+            return Err(errno);
+        }
+        to.put(&attr_out(&self.server.attributes(file)?))
     }
 
     fn stat_fs(&self, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -494,12 +528,13 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
 }
 
 /// The answer to who opens a file.
-fn opened(cached: Cached) -> abi::OpenOut {
+fn opened(cached: Cached, writes: bool) -> abi::OpenOut {
     let open_flags = match cached {
         Cached::Kept => abi::FOPEN_KEEP_CACHE,
         Cached::GoneAround => abi::FOPEN_DIRECT_IO,
     };
-    abi::OpenOut { open_flags, ..abi::OpenOut::default() }
+    let fh = if writes { WRITER } else { 0 };
+    abi::OpenOut { fh, open_flags, ..abi::OpenOut::default() }
 }
 
 /// An entry of which the kernel has a hold now.

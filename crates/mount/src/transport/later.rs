@@ -7,6 +7,7 @@ use std::sync::{Arc, Once};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use super::abi::opcode;
 use super::dispatch::{Dispatcher, Outcome};
 use super::message::{OwnedRequest, Reply, ReplyBuffer, Request};
 use super::ring::RingRequest;
@@ -111,8 +112,10 @@ pub(super) fn judge(
     reply: &mut Reply<'_>,
 ) -> Verdict {
     let mut outcome = dispatcher.dispatch(request, reply);
+    // Attributes take no space: they tell of what did not fit before.
     if let Err(errno) = outcome
         && wants_space(errno)
+        && request.header.opcode != opcode::GETATTR
     {
         if dispatcher.server.nameless_count() > 0 {
             return Verdict::Later(Reason::Space(errno));

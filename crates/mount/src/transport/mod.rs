@@ -19,6 +19,7 @@ mod readers;
 mod ring;
 mod seek;
 mod space;
+mod unfit;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,6 +40,7 @@ use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
 use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
 use space::{News, answer_when_there_is_space};
+use unfit::Unfit;
 
 pub(crate) use awake::Awake;
 pub(crate) use clone::FUSE_DEVICE;
@@ -81,6 +83,7 @@ impl Transport for Fuse {
             server,
             writers: Writers::default(),
             news: News::default(),
+            unfit: Unfit::default(),
             connection: first.clone(),
             has_long_setxattr: agreement.has_long_setxattr,
         });
