@@ -106,8 +106,8 @@ pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
 /// What was run, where, at which scale, under which load.
 fn runs(all: &[(&Path, Results)], page: &mut String) {
     page.push_str(
-        "\n## What was run\nA scale of 1 is the document's. *Other load* is what processors did in the moments before cells began, while the lab did nothing.\n\n\
-         | experiment | sizes × | counts × | runs | targets | other load | took | command | report |\n|---|---|---|---|---|---|---|---|---|\n",
+        "\n## What was run\nA scale of 1 is the document's. *Other load* is what processors did in the moments before cells began, while the lab did nothing; *cells took* so long one after the other, with `--jobs 2` half of it.\n\n\
+         | experiment | sizes × | counts × | runs | targets | other load | cells took | command | report |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for (dir, results) in all {
         for experiment in &results.manifest.experiments {
