@@ -281,14 +281,20 @@ fn a_resize_inode_that_maps_what_is_not_there_is_damage() {
         return skipped("e2fsprogs are needed");
     }
     // So does e2fsck, but where blocks of pointers to others are not there: it gives up.
-    let cases = [("0", 99999), ("IND", 99999), ("TIND", 99999)];
-    for (at, block) in cases {
-        let made = TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]).expect("mke2fs makes it");
+    let cases = [
+        "block[0] 99999",
+        "block[IND] 99999",
+        "block[TIND] 99999",
+        "size 1",
+        "size 281475044093952",
+    ];
+    for damage in cases {
+        let made = TempImage::by_mke2fs(40 << 20, &["-t", "ext4"]).expect("mke2fs makes it");
         let image = made.path();
-        spoil(&image, &format!("set_inode_field <7> block[{at}] {block}\n"));
-        assert_eq!(fsck("-fn", &[], &image), "4", "{at}");
-        assert_eq!(fsck("-fy", &[], &image), "1", "{at}");
-        e2fsck_fn(&image).unwrap_or_else(|said| panic!("{at}: {said}"));
+        spoil(&image, &format!("set_inode_field <7> {damage}\n"));
+        assert_eq!(fsck("-fn", &[], &image), "4", "{damage}");
+        assert_eq!(fsck("-fy", &[], &image), "1", "{damage}");
+        e2fsck_fn(&image).unwrap_or_else(|said| panic!("{damage}: {said}"));
     }
 }
 

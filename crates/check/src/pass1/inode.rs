@@ -389,7 +389,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn check_size(&self, visit: &mut Visit<'_>, figures: &MapFigures) -> Result<(), CheckError> {
+    pub(super) fn check_size(
+        &self,
+        visit: &mut Visit<'_>,
+        figures: &MapFigures,
+    ) -> Result<(), CheckError> {
         let block = u64::from(self.geometry.block_size);
         let size = visit.inode.size;
         if visit.inode.is_inline() || figures.is_unsure {

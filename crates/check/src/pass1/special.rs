@@ -1,7 +1,7 @@
 //! Reserved inodes: root, bad blocks, resize, journal, quotas, and those that nothing uses.
 
 use super::AT_ONCE;
-use super::inode::Visit;
+use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -202,8 +202,21 @@ impl Check<'_> {
                 visit.inode.blocks = expected;
                 visit.dirty = true;
             }
+            let end = self.resize_end();
+            let figures = MapFigures { end, written_end: end, ..MapFigures::default() };
+            self.check_size(visit, &figures)?;
         }
         Ok(true)
+    }
+
+    /// Blocks up to the last one that the resize inode maps: those of the backups.
+    fn resize_end(&self) -> u64 {
+        let start = IndirectMap::new(self.geometry.block_size).slot_start(DOUBLE_SLOT).0;
+        let each = self.geometry.block_len() as u64 / 4;
+        let ends = self.resize_plan().into_iter().filter(|(_, backups)| !backups.is_empty()).map(
+            |(block, backups)| start + self.resize_slot(block) as u64 * each + backups.len() as u64,
+        );
+        ends.max().unwrap_or(0)
     }
 
     /// Bytes that the resize inode takes: the double indirect block, and each reserved block with those of the backups, each counted as
