@@ -10,7 +10,7 @@ use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::quota;
 use extant_volume::{
-    AclKind, Creator, Error, LiveOptions, OpenOptions, SetAttributes, Volume, XattrSet,
+    AclKind, Creator, Error, LiveOptions, LoadedInode, OpenOptions, SetAttributes, Volume, XattrSet,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -253,6 +253,45 @@ fn a_file_is_not_given_to_a_group_beyond_its_limits() {
     assert!(matches!(give(files[1], true), Err(Error::QuotaExceeded)));
     assert_eq!(volume.inode(files[1]).unwrap().gid, 0);
     assert_eq!(give(files[1], false).unwrap(), 55);
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// What data would find: blocks that are not kept for others, and limits that allow them.
+#[test]
+fn room_is_judged_by_free_space_and_limits() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota", "-m", "25"]).unwrap();
+    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device: Arc<dyn Device> = Arc::new(device);
+    let mut edit = ScratchEdit::new(Volume::open(device.clone()).unwrap());
+    let limits = QuotaRecord { id: 7, block_hard: 1024, ..QuotaRecord::default() };
+    quota::set_limits(&mut edit, QuotaKind::User, &limits).unwrap();
+    edit.write_out(device.as_ref()).unwrap();
+    drop((edit, device));
+    let volume = open_live(&image.path());
+    let by = |uid, is_privileged| Creator { uid, is_privileged, ..BY };
+    let [limited, other] = [7, 8].map(|uid| {
+        let name = format!("of{uid}");
+        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &by(uid, false)).unwrap()
+    });
+    let has_room = |file: &LoadedInode, bytes, is_privileged| {
+        volume.has_room(file, bytes, &by(file.inode.uid, is_privileged)).unwrap()
+    };
+    assert!(has_room(&limited, 1 << 20, false) && !has_room(&limited, (1 << 20) + 1024, false));
+    assert!(has_room(&limited, (1 << 20) + 1024, true), "limits do not bind the privileged");
+    volume.write_by(limited.number, 0, &[7; 512 << 10], &by(7, false)).unwrap();
+    assert!(has_room(&limited, 512 << 10, false) && !has_room(&limited, 516 << 10, false));
+
+    let statfs = volume.stat_fs().unwrap();
+    let block = u64::from(statfs.block_size);
+    let (free, kept) = (statfs.free_blocks, volume.superblock().reserved_blocks);
+    assert!(kept > 0 && kept < free);
+    assert!(has_room(&other, (free - kept) * block, false));
+    assert!(!has_room(&other, (free - kept + 1) * block, false));
+    assert!(has_room(&other, free * block, true) && !has_room(&other, (free + 1) * block, true));
     volume.close().unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }

@@ -13,7 +13,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::programs::missing;
 use super::suites::program;
-use super::{Mount, can_mount, image};
+use super::{Mount, can_mount, image, until};
 
 /// What works on the volume meanwhile: what it is called, what it needs, and how it goes, in a directory of its own. $2 is a tree,
 /// and the program's path is $4 where it may lie beside PATH.
@@ -165,17 +165,6 @@ impl Drop for Stopped<'_> {
 fn signal(signal: &str, process: &str) {
     let status = Command::new("kill").args([signal, process]).status();
     assert!(status.expect("kill runs").success(), "{signal} {process}");
-}
-
-/// Waits for what comes soon.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..3000 {
-        if is_so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("{what}: for half a minute it has not come");
 }
 
 /// What the kernel tells of each thread of a process: "12 (name) D ...", where D is its state.

@@ -31,6 +31,17 @@ pub(crate) fn can_mount() -> Result<(), String> {
     tool("mke2fs").map(|_| ()).ok_or_else(|| "no mke2fs here".to_owned())
 }
 
+/// Waits for what comes soon.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: for half a minute it has not come");
+}
+
 /// An image that mke2fs made in scratch space.
 pub(crate) fn image(scratch: &Scratch, args: &[&str], size: &str) -> PathBuf {
     let path = scratch.join("disk.img");

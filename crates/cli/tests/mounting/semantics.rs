@@ -1,19 +1,19 @@
 //! What calls mean through the mount: attributes, lists, flags, projects, files without names, holes, copies, damage.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
-use extant_testkit::{LoopMount, Scratch, debugfs, e2fsck_fn, skip, tool};
+use extant_testkit::{LoopMount, Scratch, Tool, debugfs, e2fsck_fn, skip, tool};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::{Mount, can_mount, image};
+use super::{Mount, can_mount, image, until};
 
 /// Runs a tool that must succeed, and gives what it printed.
 fn ran(program: &str, args: &[&str], paths: &[&Path]) -> String {
@@ -217,11 +217,12 @@ fn free_space_is_given_back_to_the_host_and_the_label_is_told() {
         fs::write(file, vec![0x5a; 32 << 20]).expect("write");
         fs::File::open(file).and_then(|file| file.sync_all()).expect("fsync");
     }
-    let before = taken();
+    let free = || rustix::fs::statvfs(mount.path()).expect("statvfs").f_bavail;
+    let (before, free_before) = (taken(), free());
     fs::remove_file(&gone).expect("rm");
-    // What was freed is free once that is committed.
-    fs::File::open(&kept).and_then(|file| file.sync_all()).expect("fsync");
     assert!(taken() >= before, "nobody has told the host yet");
+    // The kernel forgets the file in its own time.
+    until("the space is free", || free() > free_before);
     let said = ran("fstrim", &["-v"], &[mount.path()]);
     assert!(said.contains("trimmed"), "{said}");
     assert!(taken() + (30 << 20) < before, "{} bytes of {before} are left", taken());
@@ -484,6 +485,54 @@ fn a_full_volume_ends_who_writes_on() {
     e2fsck_fn(&image).expect("healthy");
     let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
     assert_eq!(fs::read(kernel.path().join("two")).expect("read"), [7; 1 << 20]);
+}
+
+/// Adds a line to a file as shells do: they look at no error of `close`. What the shell said.
+fn append(shell: &Tool, line: &str, file: &Path) -> Result<(), String> {
+    let script = "echo \"$1\" >> \"$2\"";
+    let args = ["-c", script, "-", line].map(OsStr::new);
+    let output = shell.command().env("LC_ALL", "C").args(args).arg(file).output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+/// Where space is scarce `write` itself tells, and what it took is there.
+#[test]
+fn who_appends_to_a_file_of_a_full_volume_hears_that_it_is_full() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let Some(shell) = tool("bash") else { skip!("no bash here") };
+    for options in [&[][..], &["-o", "nowriteback_cache"][..]] {
+        let scratch = Scratch::new();
+        let image = image(&scratch, &["-t", "ext4"], "64M");
+        let mount = Mount::new(&scratch, &image, options);
+        let [log, fill] = ["log", "fill"].map(|name| mount.path().join(name));
+        let mut file = fs::File::create_new(&fill).expect("create");
+        while file.write_all(&[7; 1 << 20]).is_ok() {}
+        drop(file);
+
+        let line = |number: u32| format!("{number:0>999}");
+        // A few lines find room in what the large file could not use.
+        let mut refused = (0..1000).map(|number| (number, append(&shell, &line(number), &log)));
+        let (count, refused) = refused.find(|(_, done)| done.is_err()).expect("it is full");
+        let said = refused.expect_err("found as such");
+        assert!(said.contains("No space left on device"), "{options:?}: {said}");
+        let read = |path: &Path| fs::read_to_string(path).expect("read");
+        let taken: String = (0..count).map(|number| line(number) + "\n").collect();
+        let before = read(&log);
+        let rest = before.strip_prefix(&taken).expect("what was taken is there");
+        assert!(line(count).starts_with(rest), "what the last block had room for: {rest}");
+
+        fs::remove_file(&fill).expect("removed");
+        until("the space is free", || append(&shell, "last", &log).is_ok());
+        assert!(read(&log) == before.clone() + "last\n", "{options:?}");
+        mount.unmount();
+        e2fsck_fn(&image).expect("healthy");
+        let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+        assert!(read(&kernel.path().join("log")) == before + "last\n", "{options:?}");
+    }
 }
 
 /// Whoever keeps times meanwhile, the kernel's cache or the server.

@@ -16,6 +16,9 @@ const SETGID: u16 = 0o2000;
 const SETGID_EXECUTABLE: u16 = 0o2010;
 /// Seconds after which a time of the last read is old (`relatime`, mount(8)).
 const DAY: i64 = 24 * 60 * 60;
+/// Bytes that are hardly any space, and of small volumes which part.
+const SPARE: u64 = 4 << 20;
+const SPARE_SHARE: u64 = 64;
 
 /// What a request wants changed. What is `None` stays.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -123,14 +126,27 @@ impl Server {
             if flags.truncates {
                 volume.truncate_by(file, 0, &self.writer(by, flags.drops_set_ids))?;
             }
-            Ok(Cached::of(inode.flags, flags.writes))
+            Ok(self.cached(volume, &inode, flags))
         })
     }
 
     /// What becomes of the contents of a file that was just made in the kernel's cache. One that cannot be looked at is cached.
-    pub(crate) fn cached(&self, file: InodeNo) -> Cached {
-        let flags = self.with(|volume| Ok(volume.inode(file)?.flags));
-        Cached::of(flags.unwrap_or(InodeFlags::empty()), true)
+    pub(crate) fn cached_when_made(&self, file: InodeNo, flags: OpenFor) -> Cached {
+        let cached = self.with(|volume| Ok(self.cached(volume, &volume.inode(file)?, flags)));
+        cached.unwrap_or(Cached::Kept)
+    }
+
+    fn cached(&self, volume: &Volume, file: &LoadedInode, flags: OpenFor) -> Cached {
+        let is_synced = || file.flags.contains(InodeFlags::SYNC);
+        let is_scarce = || {
+            let geometry = volume.geometry();
+            let size = geometry.blocks_count * u64::from(geometry.block_size);
+            let spare = SPARE.min(size / SPARE_SHARE);
+            // Where that cannot be told, the write will tell.
+            !volume.has_room(file, spare, &self.cache_writer(file)).unwrap_or(true)
+        };
+        let goes_around = flags.writes && (is_synced() || flags.hears_of_space && is_scarce());
+        if goes_around { Cached::GoneAround } else { Cached::Kept }
     }
 
     /// A file was read: the time of that is kept as the mount's options say. What fails changes nothing for the reader.
@@ -176,14 +192,8 @@ fn is_older(read: Timestamp, changed: Timestamp) -> bool {
 pub enum Cached {
     /// It keeps them.
     Kept,
-    /// What is written is here when the call returns (chattr's S).
+    /// What is written is here when the call returns: chattr's S, and where there may be no space for it.
     GoneAround,
-}
-
-impl Cached {
-    fn of(flags: InodeFlags, writes: bool) -> Self {
-        if writes && flags.contains(InodeFlags::SYNC) { Self::GoneAround } else { Self::Kept }
-    }
 }
 
 /// What a file is opened for.
@@ -197,6 +207,8 @@ pub struct OpenFor {
     pub truncates: bool,
     /// It loses setuid and setgid then.
     pub drops_set_ids: bool,
+    /// Where hardly any space is left each write tells whether it found some.
+    pub hears_of_space: bool,
 }
 
 #[cfg(test)]

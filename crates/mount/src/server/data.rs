@@ -1,6 +1,6 @@
 //! Contents of files.
 
-use extant_ondisk::inode::PERMISSION_MASK;
+use extant_ondisk::inode::{Inode, PERMISSION_MASK};
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{Creator, Target, Volume};
@@ -70,16 +70,18 @@ impl Server {
         self.with(|volume| {
             let creator = match by {
                 WriteBy::Caller { caller, drops_set_ids } => self.writer(caller, drops_set_ids),
-                WriteBy::Cache => {
-                    let inode = volume.inode(file)?;
-                    let owner = Caller { uid: inode.uid, gid: inode.gid };
-                    let has_set_ids = inode.mode & PERMISSION_MASK & SET_IDS != 0;
-                    let is_privileged = has_set_ids || self.is_privileged(owner);
-                    Creator { is_privileged, writes_back: true, ..self.creator(owner, 0) }
-                }
+                WriteBy::Cache => self.cache_writer(&*volume.inode(file)?),
             };
             Ok(volume.write_by(file, offset, bytes, &creator)?)
         })
+    }
+
+    /// Who writes what the kernel's cache kept.
+    pub(super) fn cache_writer(&self, file: &Inode) -> Creator {
+        let owner = Caller { uid: file.uid, gid: file.gid };
+        let has_set_ids = file.mode & PERMISSION_MASK & SET_IDS != 0;
+        let is_privileged = has_set_ids || self.is_privileged(owner);
+        Creator { is_privileged, writes_back: true, ..self.creator(owner, 0) }
     }
 
     /// Makes what was changed of a file durable; with `data_only` not its times.

@@ -46,12 +46,16 @@ pub(super) struct Dispatcher {
     pub(super) unfit: Unfit,
     /// Takes what the kernel is told unasked.
     pub(super) connection: Arc<OwnedFd>,
-    /// SETXATTR has its longer form.
-    pub(super) has_long_setxattr: bool,
+    pub(super) agreement: Agreement,
 }
 
-/// The number of all open files that can be written; the others have 0.
-const WRITER: u64 = 1;
+/// Numbers of open files: what may be done with one, in bits.
+mod open_file {
+    /// It can be written.
+    pub(super) const WRITING: u64 = 1 << 0;
+    /// What is written goes around the kernel's cache.
+    pub(super) const GOING_AROUND: u64 = 1 << 1;
+}
 
 fn open_flags(flags: u32) -> OFlags {
     OFlags::from_bits_retain(flags)
@@ -263,12 +267,9 @@ impl Dispatcher {
 
     fn open(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::OpenIn = request.arguments().take()?;
-        let flags = open_flags(given.flags);
         let wanted = OpenFor {
-            writes: writes(given.flags),
-            appends: flags.contains(OFlags::APPEND),
-            truncates: flags.contains(OFlags::TRUNC),
             drops_set_ids: given.open_flags & abi::OPEN_KILL_SUIDGID != 0,
+            ..self.opened_for(given.flags)
         };
         let file = request.inode()?;
         let open = || self.server.open(file, wanted, request.caller());
@@ -281,6 +282,19 @@ impl Dispatcher {
             self.writers.enter(file);
         }
         to.put(&opened(cached, wanted.writes))
+    }
+
+    fn opened_for(&self, flags: u32) -> OpenFor {
+        let has = |flag| open_flags(flags).contains(flag);
+        OpenFor {
+            writes: writes(flags),
+            appends: has(OFlags::APPEND),
+            truncates: has(OFlags::TRUNC),
+            drops_set_ids: false,
+            // Who may read too may map, and keeps the cache.
+            hears_of_space: self.agreement.mixes_direct_and_cached
+                && open_flags(flags) & OFlags::RWMODE == OFlags::WRONLY,
+        }
     }
 
     fn create(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -296,11 +310,12 @@ impl Dispatcher {
             self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?
         };
         let file = held.attributes.inode;
-        if writes(given.flags) {
+        let wanted = self.opened_for(given.flags);
+        if wanted.writes {
             self.writers.enter(file);
         }
         give(to, held)?;
-        to.put(&opened(self.server.cached(file), writes(given.flags)))
+        to.put(&opened(self.server.cached_when_made(file, wanted), wanted.writes))
     }
 
     fn read(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -323,14 +338,24 @@ impl Dispatcher {
             WriteBy::Caller { caller: request.caller(), drops_set_ids }
         };
         let file = request.inode()?;
-        let write = || {
-            let mut count = 0;
-            // The kernel takes a short answer for a failure of the device; what ended it is told instead.
-            while count < data.len() {
-                let offset = given.offset.checked_add(count as u64).ok_or(Errno::FBIG)?;
-                count += self.server.write(file, offset, &data[count..], by)?;
+        let goes_around = given.fh & open_file::GOING_AROUND != 0
+            || open_flags(given.flags).contains(OFlags::DIRECT);
+        let write = || match by {
+            WriteBy::Cache => self.write_all(file, given.offset, data, by),
+            WriteBy::Caller { .. } if goes_around => {
+                match self.write_some(file, given.offset, data, by) {
+                    (0, Some(errno)) => Err(errno),
+                    (count, _) => Ok(count),
+                }
             }
-            Ok(count)
+            WriteBy::Caller { caller, .. } => {
+                let before = self.server.attributes(file)?.size;
+                self.write_all(file, given.offset, data, by).inspect_err(|_| {
+                    // The kernel does not ask how far the file has grown: the next write to its end would miss it.
+                    let cut = Change { size: Some(before), ..Change::default() };
+                    let _ = self.server.change(file, &cut, caller);
+                })
+            }
         };
         let count = match by {
             WriteBy::Caller { drops_set_ids: true, .. } => {
@@ -341,6 +366,41 @@ impl Dispatcher {
         }?;
         // A request carries less than 4 GiB.
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
+    }
+
+    /// Writes as many bytes as there is space for: how many, and why no more.
+    fn write_some(
+        &self,
+        file: InodeNo,
+        offset: u64,
+        data: &[u8],
+        by: WriteBy,
+    ) -> (usize, Option<Errno>) {
+        let mut count = 0;
+        while count < data.len() {
+            let Some(at) = offset.checked_add(count as u64) else {
+                return (count, Some(Errno::FBIG));
+            };
+            match self.server.write(file, at, &data[count..], by) {
+                Ok(more) => count += more,
+                Err(errno) => return (count, Some(errno)),
+            }
+        }
+        (count, None)
+    }
+
+    /// Writes all bytes. The kernel takes a short answer for a failure of the device; what ended it is told instead.
+    fn write_all(
+        &self,
+        file: InodeNo,
+        offset: u64,
+        data: &[u8],
+        by: WriteBy,
+    ) -> Result<usize, Errno> {
+        match self.write_some(file, offset, data, by) {
+            (count, None) => Ok(count),
+            (_, Some(errno)) => Err(errno),
+        }
     }
 
     /// Does what may take setuid and setgid from a file. The kernel, which goes by the mode that it knows when the file is run, is told
@@ -377,7 +437,7 @@ impl Dispatcher {
         let file = request.inode()?;
         // Who asks without an open file wants to know, and does not write.
         if given.getattr_flags & abi::GETATTR_FH != 0
-            && given.fh == WRITER
+            && given.fh & open_file::WRITING != 0
             && let Some(errno) = self.unfit.take(file)
         {
             return Err(errno);
@@ -402,7 +462,7 @@ impl Dispatcher {
 
     fn set_xattr(&self, request: &Request<'_>) -> Result<(), Errno> {
         let mut arguments = request.arguments();
-        let given = if self.has_long_setxattr {
+        let given = if self.agreement.has_long_setxattr {
             arguments.take::<abi::SetXattrIn>()?
         } else {
             let abi::ShortSetXattrIn { size, flags } = arguments.take()?;
@@ -529,11 +589,11 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
 
 /// The answer to who opens a file.
 fn opened(cached: Cached, writes: bool) -> abi::OpenOut {
-    let open_flags = match cached {
-        Cached::Kept => abi::FOPEN_KEEP_CACHE,
-        Cached::GoneAround => abi::FOPEN_DIRECT_IO,
+    let writing = if writes { open_file::WRITING } else { 0 };
+    let (open_flags, fh) = match cached {
+        Cached::Kept => (abi::FOPEN_KEEP_CACHE, writing),
+        Cached::GoneAround => (abi::FOPEN_DIRECT_IO, writing | open_file::GOING_AROUND),
     };
-    let fh = if writes { WRITER } else { 0 };
     abi::OpenOut { fh, open_flags, ..abi::OpenOut::default() }
 }
 
@@ -566,9 +626,12 @@ pub(super) struct Wishes {
 /// What was agreed on with the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Agreement {
+    /// SETXATTR has its longer form.
     pub(super) has_long_setxattr: bool,
     /// Requests come by rings.
     pub(super) has_rings: bool,
+    /// The kernel's cache keeps what programs write, and stays right where an open file goes around it (Linux 6.6).
+    pub(super) mixes_direct_and_cached: bool,
 }
 
 /// Requests of the kernel's own, as readahead and writeback, that may wait; and from how many on it holds writers back.
@@ -641,5 +704,8 @@ pub(super) fn agree(
     Ok(Agreement {
         has_long_setxattr: agreed & init::SETXATTR_EXT != 0,
         has_rings: agreed & init::OVER_IO_URING != 0,
+        mixes_direct_and_cached: [init::WRITEBACK_CACHE, init::DIRECT_IO_ALLOW_MMAP]
+            .iter()
+            .all(|flag| agreed & flag != 0),
     })
 }

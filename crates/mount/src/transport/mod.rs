@@ -85,7 +85,7 @@ impl Transport for Fuse {
             news: News::default(),
             unfit: Unfit::default(),
             connection: first.clone(),
-            has_long_setxattr: agreement.has_long_setxattr,
+            agreement,
         });
         let (seeks, seek_jobs) = channel();
         let (space, space_jobs) = sync_channel(space::MOST);

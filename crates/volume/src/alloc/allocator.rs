@@ -183,6 +183,16 @@ impl Allocator {
         self.pending_clusters.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether so many clusters are free, some of them perhaps after a commit, that are not kept for others.
+    pub(crate) fn has_room(&self, clusters: u64, is_privileged: bool) -> bool {
+        self.free_clusters().saturating_sub(self.kept_from(is_privileged)) >= clusters
+    }
+
+    /// Clusters that are only for the privileged.
+    fn kept_from(&self, is_privileged: bool) -> u64 {
+        if is_privileged { 0 } else { self.options.kept_clusters }
+    }
+
     /// Clusters that are promised to data that wait for their blocks.
     pub(crate) fn reserved_clusters(&self) -> u64 {
         self.reserved_clusters.load(Ordering::Relaxed)
@@ -211,7 +221,7 @@ impl Allocator {
     /// Takes at most `most` off the volume's count, at least `least`. Clusters that wait for a commit do not count: nobody would
     /// find them.
     fn count_off(&self, least: u64, most: u64, is_privileged: bool) -> Result<u64, Error> {
-        let kept = if is_privileged { 0 } else { self.options.kept_clusters };
+        let kept = self.kept_from(is_privileged);
         let mut free = self.free_clusters.load(Ordering::Relaxed);
         loop {
             let held_back = self.pending_clusters.load(Ordering::Relaxed).saturating_add(kept);

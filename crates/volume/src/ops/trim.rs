@@ -10,13 +10,16 @@ const BYTES_AT_ONCE: u64 = 64 << 20;
 
 impl Volume {
     /// Tells the device what is free in a range of the volume's bytes, as the ioctl FITRIM does: a sparse image takes no space for it any
-    /// more. Free runs of fewer than `least` bytes are left as they are, and so is what was freed since the last commit. How many
-    /// bytes the device was told of.
+    /// more. Free runs of fewer than `least` bytes are left as they are. What was freed is committed first, so that it is free. How
+    /// many bytes the device was told of.
     ///
     /// # Errors
-    /// The volume is only read, a bitmap is broken, or the device failed.
+    /// The volume is only read, a bitmap is broken, or the journal or device failed.
     pub fn trim(&self, range: Range<u64>, least: u64) -> Result<u64, Error> {
         let live = self.writable()?;
+        if live.allocator.has_pending() {
+            self.commit_all()?;
+        }
         let geometry = self.geometry();
         let cluster_size = geometry.cluster_size();
         // Runs lie in groups, and a group's clusters have 32 bits.

@@ -183,6 +183,24 @@ impl Promised {
             return Ok(());
         }
         let owners = Owners::of(&file.inode);
+        self.judge(source, owners, bytes, now)?;
+        for kind in QuotaKind::ALL {
+            *self.0.entry((kind, owners.id(kind))).or_default() += bytes;
+        }
+        Ok(())
+    }
+
+    /// Whether owners' limits allow so many bytes more than what they use and were promised.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`] if not, a broken quota file, or the device failed.
+    pub fn judge<S: MetadataRead>(
+        &self,
+        source: &S,
+        owners: Owners,
+        bytes: u64,
+        now: i64,
+    ) -> Result<(), Error> {
         let usage = Usage { space: i64::try_from(bytes).unwrap_or(i64::MAX), inodes: 0 };
         for (kind, _) in files(source) {
             let id = owners.id(kind);
@@ -192,9 +210,6 @@ impl Promised {
             if is_exceeded(&record, usage, now) {
                 return Err(Error::QuotaExceeded);
             }
-        }
-        for kind in QuotaKind::ALL {
-            *self.0.entry((kind, owners.id(kind))).or_default() += bytes;
         }
         Ok(())
     }

@@ -82,6 +82,27 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether data of so many bytes would find space in a file, and its owners' limits allow them. Nothing is promised: others may be
+    /// faster.
+    ///
+    /// # Errors
+    /// The volume is only read, a broken quota file, or the device failed.
+    pub fn has_room(&self, file: &LoadedInode, bytes: u64, by: &Creator) -> Result<bool, Error> {
+        let live = self.writable()?;
+        let clusters = bytes.div_ceil(self.geometry().cluster_size());
+        if !live.allocator.has_room(clusters, by.is_privileged) {
+            return Ok(false);
+        }
+        if by.is_privileged || !self.has_quotas() {
+            return Ok(true);
+        }
+        let now = live.now(self.geometry()).seconds;
+        match live.quotas.lock().judge(self, Owners::of(&file.inode), bytes, now) {
+            Err(Error::QuotaExceeded) => Ok(false),
+            judged => judged.map(|()| true),
+        }
+    }
+
     /// With bigalloc: the logical clusters of a range that neither have blocks nor are promised.
     fn unpromised_clusters(
         &self,
