@@ -291,9 +291,9 @@ impl Dispatcher {
             appends: has(OFlags::APPEND),
             truncates: has(OFlags::TRUNC),
             drops_set_ids: false,
-            // Who may read too may map, and keeps the cache.
+            // Who may read too may map, and keeps the cache; O_DIRECT does without it anyhow.
             hears_of_space: self.agreement.mixes_direct_and_cached
-                && open_flags(flags) & OFlags::RWMODE == OFlags::WRONLY,
+                && open_flags(flags) & (OFlags::RWMODE | OFlags::DIRECT) == OFlags::WRONLY,
         }
     }
 
@@ -338,17 +338,16 @@ impl Dispatcher {
             WriteBy::Caller { caller: request.caller(), drops_set_ids }
         };
         let file = request.inode()?;
-        let goes_around = given.fh & open_file::GOING_AROUND != 0
-            || open_flags(given.flags).contains(OFlags::DIRECT);
+        let goes_around = given.fh & open_file::GOING_AROUND != 0;
+        let is_direct = open_flags(given.flags).contains(OFlags::DIRECT);
         let write = || match by {
-            WriteBy::Cache => self.write_all(file, given.offset, data, by),
             WriteBy::Caller { .. } if goes_around => {
                 match self.write_some(file, given.offset, data, by) {
                     (0, Some(errno)) => Err(errno),
                     (count, _) => Ok(count),
                 }
             }
-            WriteBy::Caller { caller, .. } => {
+            WriteBy::Caller { caller, .. } if !is_direct => {
                 let before = self.server.attributes(file)?.size;
                 self.write_all(file, given.offset, data, by).inspect_err(|_| {
                     // The kernel does not ask how far the file has grown: the next write to its end would miss it.
@@ -356,6 +355,8 @@ impl Dispatcher {
                     let _ = self.server.change(file, &cut, caller);
                 })
             }
+            // With O_DIRECT the kernel cuts itself, and pages of its cache lie before the end that it knows.
+            _ => self.write_all(file, given.offset, data, by),
         };
         let count = match by {
             WriteBy::Caller { drops_set_ids: true, .. } => {
