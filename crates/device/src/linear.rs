@@ -39,7 +39,7 @@ struct Place {
 }
 
 impl LinearDevice {
-    /// Joins the parts in their order. No two may overlap on one device: who reads may know better, and a writer has chosen so.
+    /// Joins the parts in their order. That no two lie on each other is for the caller to see to.
     ///
     /// # Errors
     /// A part reaches past the end of its device, or the sum is beyond all numbers.

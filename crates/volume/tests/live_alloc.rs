@@ -341,3 +341,90 @@ fn a_file_that_is_written_again_keeps_the_space_behind_it() {
         e2fsck_fn(&image.path()).unwrap();
     }
 }
+
+/// Takes all space that is free.
+fn fill_up(volume: &Volume) {
+    let file = create(volume, "fill");
+    let block = u64::from(volume.geometry().block_size) as usize;
+    let mut at = 0;
+    for piece in [1 << 20, 16 * block, block] {
+        while let Ok(count) = volume.write_by(file, at, &vec![1; piece], &Creator::ROOT) {
+            at += count as u64;
+        }
+    }
+    volume.sync().unwrap();
+    assert_eq!(volume.stat_fs().unwrap().free_blocks, 0);
+}
+
+/// As many extents as an inode has room for, far from each other.
+fn in_four_places(volume: &Volume, blocks: u64) -> InodeNo {
+    let file = create(volume, "file");
+    let block = u64::from(volume.geometry().block_size);
+    for at in 0..4 {
+        volume
+            .write(file, at * 4 * blocks * block, &vec![b'A'; (blocks * block) as usize])
+            .unwrap();
+    }
+    volume.fsync(file).unwrap();
+    assert_eq!(extents(volume, file).iter().filter(|found| !found.is_hole()).count(), 4);
+    file
+}
+
+fn contents(volume: &Volume, file: InodeNo) -> Vec<u8> {
+    let mut bytes = vec![0; volume.inode(file).unwrap().size as usize];
+    volume.read(file, 0, &mut bytes).unwrap();
+    bytes
+}
+
+/// The parts of an extent need a node for which there is no space: then its first and last bytes stay too.
+#[test]
+fn a_hole_that_cannot_be_punched_changes_nothing() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    for args in [&["-b", "4096"][..], &["-b", "1024"], &["-b", "4096", "-O", "bigalloc"]] {
+        let args = [&["-t", "ext4"], args].concat();
+        let image = TempImage::by_mke2fs(32 << 20, &args).unwrap();
+        let volume = open_file(&image.path(), &LiveOptions::default());
+        let block = u64::from(volume.geometry().block_size);
+        let file = in_four_places(&volume, 64);
+        fill_up(&volume);
+        let before = contents(&volume, file);
+        let (from, length) = (256 * block + 16 * block + 100, 32 * block + 200);
+        let punch = || volume.fallocate(file, FallocateMode::PunchHole, from, length);
+        assert!(matches!(punch(), Err(Error::NoSpace)), "{args:?}");
+        assert!(contents(&volume, file) == before, "{args:?}");
+        volume.unlink(InodeNo::ROOT, b"fill").unwrap();
+        volume.sync().unwrap();
+        punch().unwrap();
+        let mut expected = before;
+        expected[from as usize..(from + length) as usize].fill(0);
+        assert!(contents(&volume, file) == expected, "{args:?}");
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+    }
+}
+
+/// A write that cannot map its hole has not overwritten the blocks behind it either.
+#[test]
+fn a_write_that_finds_no_space_changes_nothing_behind_it() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("no e2fsprogs here");
+    }
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "4096"]).unwrap();
+    let volume = open_file(&image.path(), &with(AllocatorKind::MultiBlock));
+    let block = u64::from(volume.geometry().block_size);
+    let file = in_four_places(&volume, 1);
+    let one = create(&volume, "one");
+    volume.write(one, 0, &vec![1; block as usize]).unwrap();
+    fill_up(&volume);
+    volume.unlink(InodeNo::ROOT, b"one").unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.stat_fs().unwrap().free_blocks, 1);
+    let before = contents(&volume, file);
+    let written = volume.write(file, 3 * block, &vec![b'B'; 2 * block as usize]);
+    assert!(matches!(written, Err(Error::NoSpace)), "{written:?}");
+    assert!(contents(&volume, file) == before);
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}

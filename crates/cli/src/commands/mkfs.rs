@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// The version
     #[arg(short = 'V')]
     version: bool,
-    /// Refused: undo files are not written yet
+    /// Keep what is overwritten in a file, for extant undo
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
     /// A file or a block device

@@ -20,6 +20,11 @@ pub struct Limits {
     pub memory: u64,
 }
 
+impl Limits {
+    /// Most bytes of memory for Argon2.
+    pub const MOST_MEMORY: u64 = MOST_KIB << 10;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self { memory: 1 << 30 }

@@ -66,7 +66,7 @@ impl Contents {
     ) -> Result<Self, WordsError> {
         let (told, stage) = match &mut beside {
             Some(beside) => {
-                let told = beside.load(image.size().div_ceil(BLOCK))?;
+                let told = beside.load(image.size().div_ceil(BLOCK), image.file())?;
                 (told.runs, told.stage)
             }
             None => (RangeMap::new(), Stage::Ended),
@@ -331,7 +331,7 @@ impl Contents {
         }
         self.words.iter().try_for_each(|(run, _)| self.punch(run))?;
         if let Some(beside) = &self.beside {
-            beside.end(kept.is_empty()).map_err(failed_beside)?;
+            beside.end(kept.is_empty(), self.image.file()).map_err(failed_beside)?;
         }
         self.stage = Stage::Ended;
         self.has_begun = false;

@@ -261,11 +261,6 @@ fn killed(dir: &tempfile::TempDir) -> tempfile::TempDir {
     for name in ["image.words", "image"] {
         std::fs::copy(dir.path().join(name), left.path().join(name)).expect("a copy");
     }
-    // The image is the newer one.
-    let image = left.path().join("image").metadata().and_then(|found| found.modified());
-    let words = std::fs::File::options().write(true).open(left.path().join("image.words"));
-    let earlier = image.expect("a time") - Duration::from_secs(1);
-    words.and_then(|words| words.set_modified(earlier)).expect("a time");
     left
 }
 
@@ -354,7 +349,7 @@ fn a_file_of_words_that_another_command_removes_is_not_used() {
 }
 
 #[test]
-fn words_older_than_their_image_are_refused() {
+fn words_of_another_state_of_the_image_are_refused() {
     let dir = tempfile::tempdir().expect("a place for the test");
     let device = reopened(&dir, "nvme", Some(8 * MIB), &ModelOptions::default());
     device.write_at(0, &vec![b'x'; 4 << 20]).expect("written");
@@ -365,8 +360,15 @@ fn words_older_than_their_image_are_refused() {
         drop(reopened(&dir, "nvme", None, &ModelOptions::default()));
     }
     let file = std::fs::File::options().write(true).open(&image).expect("the image");
-    let later = file.metadata().and_then(|found| found.modified()).expect("a time");
-    file.set_modified(later + Duration::from_secs(1)).expect("a time");
-    let error = ModelDevice::words_of(&image, false).expect_err("stale");
-    assert!(error.to_string().contains("older than the image"), "{error}");
+    let right = file.metadata().and_then(|found| found.modified()).expect("a time");
+    // A copy whose files are all of the same moment, and an older state of the image.
+    for wrong in [right + Duration::from_secs(1), right - Duration::from_secs(1)] {
+        file.set_modified(wrong).expect("a time");
+        let words = std::fs::File::options().write(true).open(dir.path().join("image.words"));
+        words.and_then(|words| words.set_modified(wrong)).expect("a time");
+        let error = ModelDevice::words_of(&image, false).expect_err("stale");
+        assert!(error.to_string().contains("the image was changed since"), "{error}");
+    }
+    file.set_modified(right).expect("a time");
+    ModelDevice::words_of(&image, false).expect("it is as it was");
 }

@@ -1,8 +1,8 @@
 //! The file beside a simulated drive's image: runs of blocks that are kept as words, where the image has holes.
 //!
 //! Lines are only added to it. `begin`: from here on the image is being changed. `FIRST END WORD`, the word in hexadecimal: a run.
-//! `whole`: the runs since `begin` are all that there are now. `end`: the image fits them. A line that was cut off says nothing, so that a
-//! command that is killed at any moment leaves the runs of the one before or its own.
+//! `whole`: the runs since `begin` are all that there are now. `end SECONDS NANOSECONDS`: the image, last changed at that time, fits
+//! them. A line that was cut off says nothing, so that a command that is killed at any moment leaves the runs of the one before or its own.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -50,8 +50,11 @@ pub enum WordsError {
         /// Which line, from 1 on.
         line: usize,
     },
-    /// The image was written by another program since.
-    #[error("{}: older than the image it belongs to; what it holds is lost when it is removed", path.display())]
+    /// The image was written by another program since, or is a copy that was.
+    #[error(
+        "{}: the image was changed since, or copied without its time (as cp -p keeps it); what this file holds is lost when it is removed",
+        path.display()
+    )]
     Stale {
         /// The file.
         path: PathBuf,
@@ -65,6 +68,22 @@ pub enum WordsError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// When an image was changed last: seconds and nanoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Changed(i64, i64);
+
+impl Changed {
+    pub(super) fn of(found: &Metadata) -> Self {
+        Self(found.mtime(), found.mtime_nsec())
+    }
+
+    /// That of a line that says that the image fits the runs.
+    fn told(line: &str) -> Option<Self> {
+        let (seconds, nanoseconds) = line.strip_prefix(END)?.strip_prefix(' ')?.split_once(' ')?;
+        Some(Self(seconds.parse().ok()?, nanoseconds.parse().ok()?))
+    }
 }
 
 /// How far the last command came that changed the image.
@@ -115,17 +134,12 @@ impl Words {
             Err(source) => return Err(WordsError::Io { path, source }),
         };
         let words = Self { file, path, is_written: write, is_own };
-        let own = words.file.metadata().map_err(words.failed())?;
-        let changed = |found: &Metadata| (found.mtime(), found.mtime_nsec());
-        // Of a command that was killed the image is newer.
-        if own.len() > 0 && changed(&of_image) > changed(&own) {
-            let text = words.text()?;
-            let last = text.lines().rfind(|line| matches!(*line, BEGIN | END));
-            if text.contains('\n') && last != Some(BEGIN) {
-                return Err(WordsError::Stale { path: words.path.clone() });
-            }
-        }
-        Ok(Some(words))
+        let text = words.text()?;
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let last = whole.lines().rfind(|line| *line == BEGIN || Changed::told(line).is_some());
+        // Of a command that was killed the image may have any time.
+        let fits = last.and_then(Changed::told).is_none_or(|told| told == Changed::of(&of_image));
+        if fits { Ok(Some(words)) } else { Err(WordsError::Stale { path: words.path.clone() }) }
     }
 
     fn failed(&self) -> impl FnOnce(io::Error) -> WordsError + '_ {
@@ -140,8 +154,8 @@ impl Words {
         Ok(text)
     }
 
-    /// Reads it; the image has so many blocks and is had alone, if it is to be written.
-    pub(super) fn load(&mut self, blocks: u64) -> Result<Told, WordsError> {
+    /// Reads it; the image has so many blocks, and is open, and had alone if it is to be written.
+    pub(super) fn load(&mut self, blocks: u64, image: &File) -> Result<Told, WordsError> {
         let text = self.text()?;
         if self.is_written {
             let own = self.file.metadata().map_err(self.failed())?;
@@ -158,7 +172,7 @@ impl Words {
         let told = self.told(&text, blocks)?;
         if self.is_written && told.stage == Stage::Ended && !told.runs.is_empty() {
             // Opening the image may have changed its time.
-            self.add(END).map_err(self.failed())?;
+            self.end(false, image).map_err(self.failed())?;
         }
         Ok(told)
     }
@@ -188,7 +202,7 @@ impl Words {
                     told.runs = std::mem::take(&mut next);
                     told.stage = Stage::Whole;
                 }
-                END => told.stage = Stage::Ended,
+                _ if Changed::told(line).is_some() => told.stage = Stage::Ended,
                 _ => {
                     let mut parts = line.split(' ');
                     let mut number = |radix| u64::from_str_radix(parts.next()?, radix).ok();
@@ -198,10 +212,6 @@ impl Words {
                     next.insert(first..end, word);
                 }
             }
-        }
-        // Files of before there were such lines.
-        if !has_begun {
-            told.runs = next;
         }
         Ok(told)
     }
@@ -237,12 +247,13 @@ impl Words {
         self.add(&(text + WHOLE))
     }
 
-    /// The image fits the runs; there are none if `is_empty`.
-    pub(super) fn end(&self, is_empty: bool) -> io::Result<()> {
-        match is_empty {
-            true => self.file.set_len(0),
-            false => self.add(END),
+    /// The image, as it is now, fits the runs; there are none if `is_empty`.
+    pub(super) fn end(&self, is_empty: bool, image: &File) -> io::Result<()> {
+        if is_empty {
+            return self.file.set_len(0);
         }
+        let Changed(seconds, nanoseconds) = Changed::of(&image.metadata()?);
+        self.add(&format!("{END} {seconds} {nanoseconds}"))
     }
 }
 
@@ -266,14 +277,15 @@ mod tests {
         let image = dir.path().join("image");
         std::fs::write(&image, [0; 4096]).expect("an image");
         let words = Words::open(&image, true).expect("opened").expect("made");
+        let image = File::open(&image).expect("an image");
         let one: RangeMap<u64, u64> = [(0..300, 7)].into();
         let two: RangeMap<u64, u64> = [(0..100, 7), (100..400, u64::MAX)].into();
         words.store(&one).expect("told");
-        words.end(false).expect("told");
+        words.end(false, &image).expect("told");
         let first = words.text().expect("text").len();
         words.begin().expect("told");
         words.store(&two).expect("told");
-        words.end(false).expect("told");
+        words.end(false, &image).expect("told");
         let text = words.text().expect("text");
         for cut in 0..=text.len() {
             let told = words.told(&text[..cut], 400).expect("runs");
@@ -291,14 +303,14 @@ mod tests {
             assert!(told.runs == expected, "{cut}");
             assert!(stage.is_none_or(|stage| told.stage == stage), "{cut}: {:?}", told.stage);
         }
-        words.end(true).expect("told");
+        words.end(true, &image).expect("told");
         assert_eq!(words.text().expect("text"), "");
-        // Before there were such lines the runs were all.
-        let told = words.told("extant words 1\n0 300 7\n", 400).expect("runs");
-        assert!(told.runs == one && told.stage == Stage::Ended);
-        for wrong in
-            ["extant words 2\n", "extant words 1\n0 401 7\n", "extant words 1\nbeginning\n"]
-        {
+        for wrong in [
+            "extant words 2\n",
+            "extant words 1\n0 401 7\n",
+            "extant words 1\nbeginning\n",
+            "extant words 1\nend 7\n",
+        ] {
             words.told(wrong, 400).expect_err(wrong);
         }
     }

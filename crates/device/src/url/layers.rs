@@ -316,6 +316,9 @@ impl<'a> Options<'a> {
         let mut limits = Limits::default();
         let Some(cipher) = self.text("cipher")? else {
             if let Some(memory) = self.bytes("kdf-memory")? {
+                if memory > Limits::MOST_MEMORY {
+                    return Err("kdf-memory is 4 GiB at most".to_owned());
+                }
                 limits.memory = memory;
             }
             return Ok(Layer::Crypt { plain: None, key, passes_discards, limits });

@@ -17,8 +17,9 @@ mod tests;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -137,6 +138,14 @@ pub enum UrlError {
         text: OsString,
         /// The longest prefix that was tried.
         image: PathBuf,
+    },
+    /// Two parts that are joined have bytes of one file in common.
+    #[error("{} and {}: parts that are joined lie on each other", one.display(), other.display())]
+    Overlap {
+        /// The file of the first part.
+        one: PathBuf,
+        /// That of the second, perhaps under another name.
+        other: PathBuf,
     },
     /// The file was not opened.
     #[error(transparent)]
@@ -312,16 +321,16 @@ impl DeviceUrl {
             Some(_) => ModelDevice::words_of(self.path(), options.writes())?,
             None => None,
         };
-        let mut opened: Vec<(PathBuf, Arc<FileDevice>)> = Vec::new();
+        let mut opened: Vec<(Option<(u64, u64)>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
             // Where it cannot be told, opening it tells why.
-            let path = part.path.canonicalize().unwrap_or_else(|_| part.path.clone());
-            let known = opened.iter().find(|(known, _)| *known == path);
+            let identity = identity(&part.path);
+            let known = opened.iter().find(|(known, _)| known.is_some() && *known == identity);
             let file = match known {
                 Some((_, file)) => file.clone(),
                 None => Arc::new(options.open(&part.path)?),
             };
-            opened.push((path, file));
+            opened.push((identity, file));
         }
         let parts = opened.into_iter().map(|(_, file)| file).collect();
         Ok(Files { parts, words: Arc::new(Mutex::new(words)) })
@@ -367,9 +376,15 @@ impl DeviceUrl {
     /// # Errors
     /// A partition, a run or a layer was not had.
     pub fn device(&self, files: &Files, keys: Keys) -> Result<Arc<dyn Device>, UrlError> {
-        let parts = self.parts.iter().zip(&files.parts);
-        let parts = parts.map(|(part, file)| part.of(self.held_by(file, files)?));
-        let mut devices: Vec<Arc<dyn Device>> = parts.collect::<Result<_, _>>()?;
+        let (mut devices, mut runs) = (Vec::new(), Vec::new());
+        for (part, file) in self.parts.iter().zip(&files.parts) {
+            let (device, run) = part.of(self.held_by(file, files)?)?;
+            devices.push(device);
+            runs.push((part, file, run));
+        }
+        if self.layers.contains(&Layer::Linear) {
+            refuse_overlaps(&runs)?;
+        }
         let write = files.parts.iter().all(|file| !file.is_read_only());
         for layer in self.layers.iter().rev() {
             devices = vec![self.layer(layer, devices, &keys, write)?];
@@ -435,20 +450,25 @@ impl Files {
 }
 
 impl Part {
-    /// The part that is meant of the file or block device. The partition table is read, and no more.
-    fn of(&self, mut device: Arc<dyn Device>) -> Result<Arc<dyn Device>, UrlError> {
+    /// The part that is meant of the file or block device, and which bytes of that it is. The partition table is read, and no more.
+    fn of(&self, mut device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Range<u64>), UrlError> {
+        let mut start = 0;
         if let Some(number) = self.partition {
             let part = SliceDevice::partition(device, number)
                 .map_err(|error| UrlError::Partition { path: self.path.clone(), error })?;
+            start = part.start();
             device = Arc::new(part);
         }
         if let Some(run) = self.run {
             let size = run.size.unwrap_or(device.size().saturating_sub(run.offset));
             let slice = SliceDevice::new(device, run.offset, size)
                 .map_err(|error| UrlError::Slice { path: self.path.clone(), error })?;
+            // Within the file.
+            start += slice.start();
             device = Arc::new(slice);
         }
-        Ok(device)
+        let end = start + device.size();
+        Ok((device, start..end))
     }
 }
 
@@ -490,6 +510,27 @@ impl Target {
         let image = PathBuf::from(OsStr::from_bytes(&bytes[..*last]));
         Err(UrlError::NoImage { text: text.to_owned(), image })
     }
+}
+
+/// Refuses runs of one file that lie on each other: writing one would change the other.
+fn refuse_overlaps(runs: &[(&Part, &Arc<FileDevice>, Range<u64>)]) -> Result<(), UrlError> {
+    for (at, (part, file, run)) in runs.iter().enumerate() {
+        let lies_here = |(_, other, before): &&(_, &Arc<FileDevice>, Range<u64>)| {
+            Arc::ptr_eq(file, other) && before.start < run.end && run.start < before.end
+        };
+        if let Some((other, ..)) = runs[..at].iter().find(lies_here) {
+            let (one, other) = (other.path.clone(), part.path.clone());
+            return Err(UrlError::Overlap { one, other });
+        }
+    }
+    Ok(())
+}
+
+/// What tells a file or block device from all others, under whatever name.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    let is_block = found.file_type().is_block_device();
+    Some(if is_block { (u64::MAX, found.rdev()) } else { (found.dev(), found.ino()) })
 }
 
 fn refuse_schemes(text: &[u8]) -> Result<(), UrlError> {

@@ -336,3 +336,29 @@ fn mistakes_in_layers_are_named() {
         Err("crypt:no.img?key-file=k:/etc: no file or block device crypt:no.img?key-file=k".into())
     );
 }
+
+/// Whatever names a file has.
+#[test]
+fn parts_that_lie_on_each_other_are_refused() {
+    let dir = tempfile::tempdir().expect("a place for the test");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["a", "b"] {
+        std::fs::write(at(name), vec![0; 64 << 10]).expect("written");
+    }
+    std::os::unix::fs::symlink("a", at("symbolic")).expect("a link");
+    std::fs::hard_link(at("a"), at("hard")).expect("a link");
+    let opened = |text: String| {
+        let opened = open(text, Access::ReadWrite, &OpenOptions::new());
+        opened.map(|device| device.size()).map_err(|error| error.to_string())
+    };
+    let [a, b] = ["a", "b"].map(at);
+    assert_eq!(opened(format!("linear:{a}?offset=4k&size=8k,{a}?size=4k,{b}")), Ok(76 << 10));
+    for other in ["a", "symbolic", "hard"].map(at) {
+        for text in
+            [format!("linear:{a},{b},{other}"), format!("linear:{a}?size=8k,{other}?offset=4k")]
+        {
+            let error = opened(text.clone()).expect_err(&text);
+            assert!(error.ends_with("parts that are joined lie on each other"), "{error}");
+        }
+    }
+}

@@ -262,17 +262,18 @@ impl Volume {
         let end = if bytes.end >= file.size { bytes.end.max(last) } else { bytes.end };
         let bytes = bytes.start..end.max(bytes.start);
         let edges = self.edges(file, &bytes)?;
-        let is_journalled = self.is_journalled(file);
-        if !is_journalled {
+        let own = credits::INODE + credits::quotas(self);
+        let mut edit = self.edit(own + credits::remove_step(file))?;
+        // First, since there may be no space for the parts of an extent: then nothing changes.
+        self.remove_range(&mut edit, file, whole(self.geometry(), &bytes))?;
+        edit.continue_with(own + edges.len() as u32)?;
+        if self.is_journalled(file) {
+            zero_in_frames(&mut edit, &edges)?;
+        } else {
             self.zero_on_device(&edges)?;
         }
-        let own = credits::INODE + credits::quotas(self) + edges.len() as u32;
-        let mut edit = self.edit(own + credits::remove_step(file))?;
-        if is_journalled {
-            zero_in_frames(&mut edit, &edges)?;
-        }
         touch(&edit, file, by);
-        self.remove_range(&mut edit, file, whole(self.geometry(), &bytes))
+        write_inode(&mut edit, file.number, &file.inode)
     }
 
     fn zero_range(

@@ -72,6 +72,11 @@ impl Round {
         self.segments.iter().map(|segment| (segment.blocks.clone(), segment.start))
     }
 
+    /// Whether it does more than overwrite.
+    pub(super) fn maps_something(&self) -> bool {
+        self.segments.iter().any(|segment| !matches!(segment.state, Was::Written))
+    }
+
     /// With bigalloc: whether a block lies in the cluster that the last run ends in, but not behind it. The map does not know of that
     /// cluster before the run is mapped.
     fn ends_in_cluster_of(&self, block: u64, per_cluster: u64) -> bool {
@@ -109,6 +114,8 @@ impl Volume {
                 return Ok(false);
             }
             let (start, state) = match mapping.target {
+                // What is overwritten would stay so where what lies before it could not be mapped.
+                Target::Written(_) if round.maps_something() => return Ok(false),
                 Target::Written(start) => (start, Was::Written),
                 Target::Unwritten(start) => (start, Was::Unwritten),
                 Target::Hole => {

@@ -218,7 +218,7 @@ impl Volume {
         self.plan_blocks(live, file, wanted.start.0..wanted.end.0, &mut round, |request| {
             self.claim(live, request, by)
         })?;
-        if round.segments.iter().any(|segment| !matches!(segment.state, Was::Written)) {
+        if round.maps_something() {
             shared.set_unsynced();
         }
         let round_end = round.range().end << self.geometry().block_bits();
