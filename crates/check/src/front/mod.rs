@@ -43,6 +43,8 @@ pub struct OpenOptions {
     pub fresh_uuid: Uuid,
     /// The clock.
     pub env: Env,
+    /// Whether times of the superblock are judged. e2fsck does so where a check is asked for (`-f`).
+    pub judges_times: bool,
     /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick local time.
     pub time_fudge: u64,
     /// Called with seconds while a volume that may be in use elsewhere is watched.
@@ -56,6 +58,7 @@ impl Default for OpenOptions {
             journal: None,
             fresh_uuid: Uuid::NIL,
             env: Env::threads(),
+            judges_times: true,
             time_fudge: 24 * 60 * 60,
             waiting: None,
         }

@@ -321,10 +321,10 @@ impl DeviceUrl {
             Some(_) => ModelDevice::words_of(self.path(), options.writes())?,
             None => None,
         };
-        let mut opened: Vec<(Option<(u64, u64)>, Arc<FileDevice>)> = Vec::new();
+        let mut opened: Vec<(Option<Identity>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
             // Where it cannot be told, opening it tells why.
-            let identity = identity(&part.path);
+            let identity = Identity::of(&part.path);
             let known = opened.iter().find(|(known, _)| known.is_some() && *known == identity);
             let file = match known {
                 Some((_, file)) => file.clone(),
@@ -527,10 +527,20 @@ fn refuse_overlaps(runs: &[(&Part, &Arc<FileDevice>, Range<u64>)]) -> Result<(),
 }
 
 /// What tells a file or block device from all others, under whatever name.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let found = fs::metadata(path).ok()?;
-    let is_block = found.file_type().is_block_device();
-    Some(if is_block { (u64::MAX, found.rdev()) } else { (found.dev(), found.ino()) })
+#[derive(Clone, Copy, PartialEq)]
+enum Identity {
+    Block { device: u64 },
+    File { device: u64, inode: u64 },
+}
+
+impl Identity {
+    fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        Some(match found.file_type().is_block_device() {
+            true => Self::Block { device: found.rdev() },
+            false => Self::File { device: found.dev(), inode: found.ino() },
+        })
+    }
 }
 
 fn refuse_schemes(text: &[u8]) -> Result<(), UrlError> {

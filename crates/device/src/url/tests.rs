@@ -1,6 +1,7 @@
 use super::*;
 use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Limits, Mode, Plain};
 use crate::model::{ModelOptions, Preset};
+use std::os::unix::fs::symlink;
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
     |path| match path.to_str() {
@@ -343,10 +344,10 @@ fn parts_that_lie_on_each_other_are_refused() {
     let dir = tempfile::tempdir().expect("a place for the test");
     let at = |name: &str| dir.path().join(name).display().to_string();
     for name in ["a", "b"] {
-        std::fs::write(at(name), vec![0; 64 << 10]).expect("written");
+        fs::write(at(name), vec![0; 64 << 10]).expect("written");
     }
-    std::os::unix::fs::symlink("a", at("symbolic")).expect("a link");
-    std::fs::hard_link(at("a"), at("hard")).expect("a link");
+    symlink("a", at("symbolic")).expect("a link");
+    fs::hard_link(at("a"), at("hard")).expect("a link");
     let opened = |text: String| {
         let opened = open(text, Access::ReadWrite, &OpenOptions::new());
         opened.map(|device| device.size()).map_err(|error| error.to_string())

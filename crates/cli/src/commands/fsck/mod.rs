@@ -531,6 +531,7 @@ impl Run<'_> {
             },
             journal,
             fresh_uuid: fresh_uuid().map_err(|error| failed(&error))?,
+            judges_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {
                 err_line!(
                     "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
