@@ -2,9 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::url::{Access, DeviceUrl, Files, Keys, Target, look};
+use extant_device::url::{Access, DeviceUrl, Files, Found, Keys, Target, look};
 use extant_device::{Device, OpenOptions};
 
 use crate::commands::Operands;
@@ -30,8 +31,23 @@ impl Inside {
                 Ok(Self { name: OsStr::from_bytes(name).to_owned(), image, path })
             }
             // `./disk.img` is a host path by the rule, and an image all the same.
-            Target::Host(_) => Self::root_of(text),
+            Target::Host(_) => Self::within_host(text).map_or_else(|| Self::root_of(text), Ok),
         }
+    }
+
+    /// `./disk.img:/path`, where no file is named by the whole: who asks for a file in an image cannot mean a path of the host.
+    fn within_host(text: &OsStr) -> Option<Self> {
+        let bytes = text.as_bytes();
+        if look(Path::new(text)) != Found::Nothing {
+            return None;
+        }
+        let colons = (0..bytes.len()).rev().filter(|at| bytes[*at..].starts_with(b":/"));
+        colons.map(|at| bytes.split_at(at)).find_map(|(name, rest)| {
+            let name = OsStr::from_bytes(name).to_owned();
+            let image = DeviceUrl::parse(&name, look).ok()?;
+            let path = OsStr::from_bytes(&rest[1..]).to_owned();
+            (look(image.path()) == Found::Device).then_some(Self { name, image, path })
+        })
     }
 
     /// The root directory of the image that is named by all of `text`.
@@ -100,6 +116,28 @@ mod tests {
         let same = inside_of(Some(name), &["/etc/fstab".into()]).unwrap();
         assert_eq!(same, [file]);
         assert_eq!(inside_of(Some(name), &[]).unwrap(), [root]);
+    }
+
+    /// What shells complete.
+    #[test]
+    fn a_relative_name_leads_into_an_image_unless_it_is_a_files() {
+        let scratch = Scratch::new();
+        let image = scratch.join("disk.img");
+        std::fs::write(&image, "").unwrap();
+        let relative = |path: &Path| format!("./{}{}", "../".repeat(30), path.display());
+        let text = relative(&image) + ":/etc/fstab";
+        let file = Inside::parse(OsStr::new(&text)).unwrap();
+        assert_eq!(
+            (file.path.to_str(), &*file.name),
+            (Some("/etc/fstab"), OsStr::new(&relative(&image)))
+        );
+        assert_eq!(file.image.path(), Path::new(&relative(&image)));
+
+        let whole = scratch.join("disk.img:").join("etc");
+        std::fs::create_dir(scratch.join("disk.img:")).unwrap();
+        std::fs::write(&whole, "").unwrap();
+        let whole = Inside::parse(OsStr::new(&relative(&whole))).unwrap();
+        assert_eq!(whole.path, "/");
     }
 
     #[test]
