@@ -349,10 +349,13 @@ impl Dispatcher {
             }
             WriteBy::Caller { caller, .. } if !is_direct => {
                 let before = self.server.attributes(file)?.size;
+                let has_grown = || self.server.attributes(file).is_ok_and(|now| now.size > before);
                 self.write_all(file, given.offset, data, by).inspect_err(|_| {
-                    // The kernel does not ask how far the file has grown: the next write to its end would miss it.
-                    let cut = Change { size: Some(before), ..Change::default() };
-                    let _ = self.server.change(file, &cut, caller);
+                    // The kernel does not ask how far: the next write to the end would miss it.
+                    if has_grown() {
+                        let cut = Change { size: Some(before), ..Change::default() };
+                        let _ = self.server.change(file, &cut, caller);
+                    }
                 })
             }
             // With O_DIRECT the kernel cuts itself, and pages of its cache lie before the end that it knows.
