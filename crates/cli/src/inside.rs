@@ -2,10 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::url::{Access, DeviceUrl, Files, Found, Keys, Target, look};
+use extant_device::url::{Access, DeviceUrl, Files, Keys, Target, look};
 use extant_device::{Device, OpenOptions};
 
 use crate::commands::Operands;
@@ -25,29 +24,14 @@ pub(crate) struct Inside {
 impl Inside {
     /// Reads `IMAGE:/path`, or `IMAGE` for its root directory.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
-        match Target::parse(text, look).map_err(Failure::usage)? {
+        match Target::parse_inside(text, look).map_err(Failure::usage)? {
             Target::Inside { image, path } => {
                 let name = &text.as_bytes()[..text.len() - path.len() - 1];
                 Ok(Self { name: OsStr::from_bytes(name).to_owned(), image, path })
             }
             // `./disk.img` is a host path by the rule, and an image all the same.
-            Target::Host(_) => Self::within_host(text).map_or_else(|| Self::root_of(text), Ok),
+            Target::Host(_) => Self::root_of(text),
         }
-    }
-
-    /// `./disk.img:/path`, where no file is named by the whole: who asks for a file in an image cannot mean a path of the host.
-    fn within_host(text: &OsStr) -> Option<Self> {
-        let bytes = text.as_bytes();
-        if look(Path::new(text)) != Found::Nothing {
-            return None;
-        }
-        let colons = (0..bytes.len()).rev().filter(|at| bytes[*at..].starts_with(b":/"));
-        colons.map(|at| bytes.split_at(at)).find_map(|(name, rest)| {
-            let name = OsStr::from_bytes(name).to_owned();
-            let image = DeviceUrl::parse(&name, look).ok()?;
-            let path = OsStr::from_bytes(&rest[1..]).to_owned();
-            (look(image.path()) == Found::Device).then_some(Self { name, image, path })
-        })
     }
 
     /// The root directory of the image that is named by all of `text`.
@@ -99,6 +83,7 @@ pub(crate) fn inside_of(image: Option<&OsStr>, files: &[OsString]) -> Result<Vec
 mod tests {
     use super::*;
     use extant_testkit::Scratch;
+    use std::path::Path;
 
     #[test]
     fn an_image_alone_is_its_root() {

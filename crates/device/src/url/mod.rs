@@ -486,30 +486,57 @@ impl Target {
         let (schemes, rest) = layers::take_schemes(bytes);
         refuse_schemes(rest)?;
         let first = bytes.len() - rest.len();
-        let colons: Vec<usize> =
-            (first..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")).collect();
-        let Some(last) = colons.last() else { return Ok(Self::Host(PathBuf::from(text))) };
-        let whole_is_there = schemes.is_empty() && look(Path::new(text)) != Found::Nothing;
-        for at in colons.iter().rev() {
-            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..*at]), &look);
-            let is_there = |part: &Part| look(&part.path) == Found::Device;
-            let image = match image {
-                Ok(image) if image.parts.iter().all(is_there) => image,
-                Ok(_) => continue,
-                Err(error) => return Err(error),
-            };
-            if whole_is_there {
-                let (one, other) = (PathBuf::from(text), image.path().to_owned());
-                return Err(UrlError::Ambiguous { text: text.to_owned(), one, other });
-            }
-            return Ok(Self::Inside { image, path: OsString::from_vec(bytes[at + 1..].to_vec()) });
-        }
-        if whole_is_there {
+        let Some(last) = colons(bytes, first).next_back() else {
             return Ok(Self::Host(PathBuf::from(text)));
+        };
+        let whole_is_there = schemes.is_empty() && look(Path::new(text)) != Found::Nothing;
+        match (Self::inside(bytes, first, &look)?, whole_is_there) {
+            (Some((image, _)), true) => {
+                let (one, other) = (PathBuf::from(text), image.path().to_owned());
+                Err(UrlError::Ambiguous { text: text.to_owned(), one, other })
+            }
+            (Some((image, path)), false) => Ok(Self::Inside { image, path }),
+            (None, true) => Ok(Self::Host(PathBuf::from(text))),
+            (None, false) => {
+                let image = PathBuf::from(OsStr::from_bytes(&bytes[..last]));
+                Err(UrlError::NoImage { text: text.to_owned(), image })
+            }
         }
-        let image = PathBuf::from(OsStr::from_bytes(&bytes[..*last]));
-        Err(UrlError::NoImage { text: text.to_owned(), image })
     }
+
+    /// As [`Self::parse`], where a path of the host is of no use: `./IMAGE:/path` is inside too, unless a file has the whole name.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_inside(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
+        match Self::parse(text, &look)? {
+            Self::Host(path) if look(&path) == Found::Nothing => {
+                let inside = Self::inside(text.as_bytes(), 0, &look)?;
+                Ok(inside.map_or(Self::Host(path), |(image, path)| Self::Inside { image, path }))
+            }
+            target => Ok(target),
+        }
+    }
+
+    /// The longest prefix before a `:/` from byte `first` on that is an image, and what follows.
+    fn inside(
+        bytes: &[u8],
+        first: usize,
+        look: &impl Fn(&Path) -> Found,
+    ) -> Result<Option<(DeviceUrl, OsString)>, UrlError> {
+        for at in colons(bytes, first).rev() {
+            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), look)?;
+            if image.parts.iter().all(|part| look(&part.path) == Found::Device) {
+                return Ok(Some((image, OsString::from_vec(bytes[at + 1..].to_vec()))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Where `:/` stands, from byte `first` on.
+fn colons(bytes: &[u8], first: usize) -> impl DoubleEndedIterator<Item = usize> {
+    (first..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/"))
 }
 
 /// Refuses runs of one file that lie on each other: writing one would change the other.
