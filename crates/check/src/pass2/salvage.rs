@@ -31,6 +31,10 @@ impl Check<'_> {
         let left = chain.end - at;
         let before = before.and_then(|before| record_at(bytes, before, &chain.format));
         let broken = record_at(bytes, at, &chain.format);
+        if let Some(length) = self.length_by_names(chain, bytes, at) {
+            set_rec_len(bytes, at, length, block_len);
+            return;
+        }
         if let Some(next) = self.next_chain(chain, bytes, at) {
             self.bridge(chain, bytes, at..next, before);
             return;
@@ -60,7 +64,11 @@ impl Check<'_> {
             bytes[chain.end - 8..chain.end].fill(0);
             return;
         }
-        // Nothing leads on from here.
+        // Nothing leads on from here: a name keeps the rest of the block, or else the record before gets it.
+        if broken.is_some_and(|it| it.name_len + 8 <= left && self.is_name(chain, bytes, &it)) {
+            set_rec_len(bytes, at, left, block_len);
+            return;
+        }
         match before {
             Some(before) => {
                 set_rec_len(bytes, before.at, before.rec_len + left, block_len);
@@ -73,26 +81,47 @@ impl Check<'_> {
         }
     }
 
-    /// Where records that lead to the end begin again behind a broken one, the first of them a name of an inode in use. It is
-    /// looked for once: what is not found behind one record is not behind a later one.
+    /// The length that the name of a broken record needs, where another name stands behind it, whatever that record's length is.
+    fn length_by_names(&self, chain: &Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
+        let broken = record_at(bytes, at, &chain.format)?;
+        let length = (broken.name_len + 8).next_multiple_of(4);
+        let next = record_at(bytes, at + length, &chain.format)?;
+        let fits = next.at + next.name_len + 8 <= chain.end;
+        (fits && self.is_name(chain, bytes, &broken) && self.is_name(chain, bytes, &next))
+            .then_some(length)
+    }
+
+    /// Where records begin again behind a broken one.
     fn next_chain(&self, chain: &mut Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
-        if std::mem::replace(&mut chain.is_searched, true) {
-            return None;
+        if chain.restarts.is_none() {
+            chain.restarts = Some(self.find_restarts(chain, bytes, at));
         }
+        // What salvage has written since lies before the next record.
+        let restarts = chain.restarts.as_deref().unwrap_or_default();
+        let behind = restarts.partition_point(|restart| *restart < at + SHORTEST);
+        restarts.get(behind).copied()
+    }
+
+    /// Every name of an inode in use behind `at` from which records lead to the end, or whose record is just as long as the name
+    /// needs: what was damaged twice has such names between the damages.
+    fn find_restarts(&self, chain: &Chain<'_>, bytes: &[u8], at: usize) -> Vec<usize> {
         // Whether records lead to the end from here, for every fourth byte from the end on.
         let places = (chain.end - at) / 4;
         let mut leads = vec![false; places + 1];
         leads[places] = true;
-        let mut found = None;
+        let mut found = Vec::new();
         for place in (SHORTEST / 4..places).rev() {
             let Some(record) = record_at(bytes, at + place * 4, &chain.format) else { continue };
-            leads[place] = record.can_be(chain.end)
-                && record.inode <= self.geometry.inodes_count
-                && leads[place + record.rec_len / 4];
-            if leads[place] && self.is_name(chain, bytes, &record) {
-                found = Some(record.at);
+            if !record.can_be(chain.end) || record.inode > self.geometry.inodes_count {
+                continue;
+            }
+            leads[place] = leads[place + record.rec_len / 4];
+            let is_tight = record.rec_len == (record.name_len + 8).next_multiple_of(4);
+            if (leads[place] || is_tight) && self.is_name(chain, bytes, &record) {
+                found.push(record.at);
             }
         }
+        found.reverse();
         found
     }
 

@@ -49,6 +49,34 @@ fn names_behind_a_broken_record_stay_in_their_directory() {
 }
 
 #[test]
+fn names_between_two_broken_records_stay_in_their_directory() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = EXT4.make();
+    for second in ["other", "long", "tiny", "small", "fast", "slow", "fifo"] {
+        let image = copied(&healthy.path()).expect("a copy");
+        let hand = Hand::on(&image.path());
+        let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        let to_end = |name| {
+            let mut left = 0;
+            hand.entry("", name, |entry| left = entry.len());
+            left
+        };
+        let mut names = ["file", second];
+        names.sort_by_key(|name| to_end(*name)); // behind a broken one no name is found
+        for name in names {
+            hand.entry("", name, |entry| put16(entry, 4, 3));
+        }
+        drop(hand);
+        assert_eq!(repair(&image), [Code::DirectoryCorrupted; 2], "file and {second}");
+        let hand = Hand::on(&image.path());
+        let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+        assert_eq!(after, before, "file and {second}");
+    }
+}
+
+#[test]
 fn files_of_a_table_that_is_looked_for_elsewhere_are_kept() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
