@@ -251,6 +251,7 @@ fn open_volume(
         allocator: options.allocator,
         stripe: options.stripe,
         discard: options.discard,
+        reserved_clusters: None,
     };
     open.open_live(device, env, &live)
 }

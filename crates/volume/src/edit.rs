@@ -22,7 +22,9 @@ use zerocopy::FromBytes;
 pub enum Purpose {
     /// File contents.
     Data,
-    /// Extent nodes, pointer blocks, directory blocks, attribute blocks.
+    /// Extent nodes and pointer blocks. On a full volume they get clusters that are kept for them.
+    Map,
+    /// Directory blocks, attribute blocks.
     Metadata,
 }
 

@@ -18,7 +18,7 @@ use crate::read::ahead::ReadAhead;
 use crate::read::{group, tables};
 use crate::source::Facts;
 use crate::torn;
-use crate::volume::{Source, Volume};
+use crate::volume::{Source, Volume, clusters_for_maps};
 use crate::write::orphans::{Orphans, clear_present};
 use extant_device::Device;
 use extant_device::env::Env;
@@ -110,6 +110,7 @@ fn allocator_options(
         // Longer than a group is no stripe to a run.
         stripe: u32::try_from(stripe).unwrap_or(0) % geometry.clusters_per_group,
         kept_clusters: superblock.reserved_blocks / per_cluster,
+        map_clusters: options.reserved_clusters.unwrap_or_else(|| clusters_for_maps(geometry)),
         memory: options.memory / BUDDY_SHARE,
     }
 }

@@ -150,6 +150,9 @@ pub struct LiveOptions {
     pub stripe: Option<u32>,
     /// The device is told of blocks that were freed, once that is committed (`discard`).
     pub discard: bool,
+    /// Clusters that only maps may take, so that a full volume can still cut extents. The kernel's `reserved_clusters`; `None` for as
+    /// many as it keeps: a fiftieth of all, 4096 at most, none where no file can have extents.
+    pub reserved_clusters: Option<u64>,
 }
 
 impl Default for LiveOptions {
@@ -171,6 +174,7 @@ impl Default for LiveOptions {
             allocator: AllocatorKind::default(),
             stripe: None,
             discard: false,
+            reserved_clusters: None,
         }
     }
 }

@@ -49,6 +49,7 @@ impl ScratchEdit {
                 longest_run: u32::MAX,
                 stripe: 0,
                 kept_clusters: 0,
+                map_clusters: 0,
                 memory: 1 << 20,
             },
         ));
@@ -165,7 +166,7 @@ impl Edit for ScratchEdit {
         let allocator = self.allocator.clone();
         allocator.free(self, Tid(0), runs.iter().map(|(run, _)| *run))?;
         allocator.committed(Tid(0), |_| ());
-        for (run, _) in runs.iter().filter(|(_, purpose)| *purpose == Purpose::Metadata) {
+        for (run, _) in runs.iter().filter(|(_, purpose)| *purpose != Purpose::Data) {
             for block in run.start.0..run.start.0 + run.count {
                 self.changed.remove(&BlockNo(block));
             }

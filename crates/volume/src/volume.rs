@@ -31,9 +31,19 @@ use extant_ondisk::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Of so many clusters the kernel's ext4 keeps one for maps that grow, and of all so many at most.
-const KERNELS_SPARE_SHARE: u64 = 50;
-const KERNELS_MOST_SPARE: u64 = 4096;
+/// Of so many clusters one is kept for maps that grow, and of all so many at most.
+const MAP_SHARE: u64 = 50;
+const MOST_FOR_MAPS: u64 = 4096;
+
+/// Clusters that are kept for maps, as the kernel keeps them (`admin-guide/ext4.rst`, "reserved_clusters"): a fiftieth of all, 4096 at
+/// most, where files may have extents. With them a full volume can cut an extent that is punched or written in the middle.
+pub(crate) fn clusters_for_maps(geometry: &Geometry) -> u64 {
+    if !geometry.has_incompat(IncompatFeatures::EXTENTS) {
+        return 0;
+    }
+    let clusters = geometry.blocks_count / u64::from(geometry.blocks_per_cluster);
+    (clusters / MAP_SHARE).min(MOST_FOR_MAPS)
+}
 
 /// A file system on a device. It may be used by many threads at once.
 ///
@@ -516,19 +526,6 @@ impl Volume {
         group::bitmap(self, group, kind)
     }
 
-    /// Blocks that the kernel's ext4 keeps back where a file's map may have to grow at any write (`admin-guide/ext4.rst`,
-    /// "reserved_clusters"), and so does not tell of as available: a fiftieth of the clusters, 4096 of them at most. Here they can
-    /// be used, since every map's growth is reserved with the data.
-    fn spare_blocks(&self) -> u64 {
-        let geometry = self.geometry();
-        if !geometry.has_incompat(IncompatFeatures::EXTENTS) {
-            return 0;
-        }
-        let per_cluster = u64::from(geometry.blocks_per_cluster);
-        let clusters = geometry.blocks_count / per_cluster / KERNELS_SPARE_SHARE;
-        clusters.min(KERNELS_MOST_SPARE) * per_cluster
-    }
-
     /// The figures of statfs. Free blocks and inodes are those that the descriptors count, or the live counts.
     ///
     /// # Errors
@@ -539,9 +536,15 @@ impl Volume {
             Source::Cached(_) => group::free_counts(self)?,
             Source::Live(live) => (live.allocator.free_clusters(), live.allocator.free_inodes()),
         };
-        let free_blocks = free_clusters.saturating_mul(u64::from(geometry.blocks_per_cluster));
+        let for_maps = match &self.source {
+            Source::Cached(_) => clusters_for_maps(geometry),
+            Source::Live(live) => live.allocator.options().map_clusters,
+        };
+        let per_cluster = u64::from(geometry.blocks_per_cluster);
+        let free_blocks = free_clusters.saturating_mul(per_cluster);
         let overhead = group::overhead(self, &self.superblock)?;
-        let kept_blocks = self.superblock.reserved_blocks.saturating_add(self.spare_blocks());
+        let for_maps = for_maps.saturating_mul(per_cluster);
+        let kept_blocks = self.superblock.reserved_blocks.saturating_add(for_maps);
         Ok(StatFs {
             block_size: geometry.block_size,
             blocks: geometry.blocks_count.saturating_sub(overhead),

@@ -394,7 +394,8 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
     }
     let image = Image::new(8 << 20, &["-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=1"]);
     // Delayed data leave some blocks that were promised to their map.
-    let options = LiveOptions { delalloc: Some(false), ..LiveOptions::default() };
+    let delalloc = Some(false);
+    let options = LiveOptions { delalloc, reserved_clusters: Some(0), ..LiveOptions::default() };
     let volume = image.open_with(&options);
     let make = |name: &str| {
         volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number

@@ -287,11 +287,13 @@ fn room_is_judged_by_free_space_and_limits() {
 
     let statfs = volume.stat_fs().unwrap();
     let block = u64::from(statfs.block_size);
-    let (free, kept) = (statfs.free_blocks, volume.superblock().reserved_blocks);
-    assert!(kept > 0 && kept < free);
-    assert!(has_room(&other, (free - kept) * block, false));
-    assert!(!has_room(&other, (free - kept + 1) * block, false));
-    assert!(has_room(&other, free * block, true) && !has_room(&other, (free + 1) * block, true));
+    let (available, kept) = (statfs.available_blocks, volume.superblock().reserved_blocks);
+    assert!(available > 0 && kept > 0 && available + kept < statfs.free_blocks);
+    assert!(has_room(&other, available * block, false));
+    assert!(!has_room(&other, (available + 1) * block, false));
+    let for_root = available + kept;
+    assert!(has_room(&other, for_root * block, true));
+    assert!(!has_room(&other, (for_root + 1) * block, true));
     volume.close().unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }

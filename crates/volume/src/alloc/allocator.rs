@@ -54,6 +54,8 @@ pub(crate) struct AllocatorOptions {
     pub stripe: u32,
     /// Clusters that only the privileged may take.
     pub kept_clusters: u64,
+    /// Clusters beside these that are for maps alone ([`Budget::All`]).
+    pub map_clusters: u64,
     /// Bytes for buddies, about.
     pub memory: u64,
 }
@@ -122,11 +124,13 @@ impl Drop for Claim {
 /// What pays for clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Budget {
-    /// Free space; some of it is kept for the privileged.
+    /// Free space; some of it is kept for the privileged, and some for maps.
     Free {
         /// Whether those who ask are.
         is_privileged: bool,
     },
+    /// All free space.
+    All,
     /// A promise ([`Allocator::reserve`]), which has at least so many clusters left, one or more.
     Reserved {
         /// How many are taken at most.
@@ -168,6 +172,11 @@ impl Allocator {
         self.free_inodes.store(free_inodes, Ordering::Relaxed);
     }
 
+    /// How it works.
+    pub(crate) fn options(&self) -> &AllocatorOptions {
+        &self.options
+    }
+
     /// Free clusters, those that wait for a commit included, those that are claimed or reserved not.
     pub(crate) fn free_clusters(&self) -> u64 {
         self.free_clusters.load(Ordering::Relaxed)
@@ -188,9 +197,10 @@ impl Allocator {
         self.free_clusters().saturating_sub(self.kept_from(is_privileged)) >= clusters
     }
 
-    /// Clusters that are only for the privileged.
+    /// Clusters that are not for data: those for maps, and those for the privileged.
     fn kept_from(&self, is_privileged: bool) -> u64 {
-        if is_privileged { 0 } else { self.options.kept_clusters }
+        let for_privileged = if is_privileged { 0 } else { self.options.kept_clusters };
+        self.options.map_clusters.saturating_add(for_privileged)
     }
 
     /// Clusters that are promised to data that wait for their blocks.
@@ -206,7 +216,7 @@ impl Allocator {
         if clusters == 0 {
             return Ok(());
         }
-        self.count_off(clusters, clusters, is_privileged)?;
+        self.count_off(clusters, clusters, self.kept_from(is_privileged))?;
         self.reserved_clusters.fetch_add(clusters, Ordering::Relaxed);
         Ok(())
     }
@@ -218,10 +228,9 @@ impl Allocator {
         self.count_back(clusters);
     }
 
-    /// Takes at most `most` off the volume's count, at least `least`. Clusters that wait for a commit do not count: nobody would
-    /// find them.
-    fn count_off(&self, least: u64, most: u64, is_privileged: bool) -> Result<u64, Error> {
-        let kept = self.kept_from(is_privileged);
+    /// Takes at most `most` off the volume's count, at least `least`, and leaves what is kept. Clusters that wait for a commit do not
+    /// count: nobody would find them.
+    fn count_off(&self, least: u64, most: u64, kept: u64) -> Result<u64, Error> {
         let mut free = self.free_clusters.load(Ordering::Relaxed);
         loop {
             let held_back = self.pending_clusters.load(Ordering::Relaxed).saturating_add(kept);
@@ -248,7 +257,10 @@ impl Allocator {
     /// How many clusters a request may look for. Free ones are taken off the count at once.
     fn draw(&self, budget: Budget, most: u64) -> Result<u64, Error> {
         match budget {
-            Budget::Free { is_privileged } => self.count_off(1, most, is_privileged),
+            Budget::Free { is_privileged } => {
+                self.count_off(1, most, self.kept_from(is_privileged))
+            }
+            Budget::All => self.count_off(1, most, 0),
             Budget::Reserved { clusters } => Ok(most.min(clusters)),
         }
     }
@@ -256,7 +268,7 @@ impl Allocator {
     /// Of the clusters that were drawn so many were found.
     fn settle(&self, budget: Budget, drawn: u64, found: u64) {
         match budget {
-            Budget::Free { .. } => self.count_back(drawn - found),
+            Budget::Free { .. } | Budget::All => self.count_back(drawn - found),
             Budget::Reserved { .. } => {
                 self.reserved_clusters.fetch_sub(found, Ordering::Relaxed);
             }
@@ -302,8 +314,7 @@ impl Allocator {
         least: u32,
         most: u32,
     ) -> Result<Option<Claim>, Error> {
-        let budget = Budget::Free { is_privileged: true };
-        self.claim_found(source.geometry(), budget, u64::from(most.max(1)), |drawn| {
+        self.claim_found(source.geometry(), Budget::All, u64::from(most.max(1)), |drawn| {
             // No more than `most`, so it fits.
             self.find_in(source, group, clusters, least, drawn as u32)
         })

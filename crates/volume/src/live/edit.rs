@@ -235,7 +235,12 @@ impl Edit for LiveEdit<'_> {
     fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
         let allocator = &self.live.allocator;
         if self.reserved == 0 {
-            let budget = Budget::Free { is_privileged: self.is_privileged };
+            // A quota file must count whatever is done, as a map must have room for it.
+            let is_kept = request.purpose == Purpose::Map || self.is_charging;
+            let budget = match is_kept {
+                true => Budget::All,
+                false => Budget::Free { is_privileged: self.is_privileged },
+            };
             return allocator.allocate(self, request, budget);
         }
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
@@ -250,7 +255,7 @@ impl Edit for LiveEdit<'_> {
         self.live.allocator.free(self, tid, runs.iter().map(|(run, _)| *run))?;
         // Data that went through the journal are revoked as metadata are.
         let is_revoked = |purpose: &Purpose| {
-            *purpose == Purpose::Metadata || self.live.data == DataMode::Journal
+            *purpose != Purpose::Data || self.live.data == DataMode::Journal
         };
         for (run, _) in runs.iter().filter(|(_, purpose)| is_revoked(purpose)) {
             for block in run.start.0..run.start.0 + run.count {

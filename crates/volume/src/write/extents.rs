@@ -305,7 +305,7 @@ fn take_nodes<E: Edit>(
         });
     let request = AllocationRequest {
         inode: file.number,
-        purpose: Purpose::Metadata,
+        purpose: Purpose::Map,
         goal,
         count: 1,
         part: None,
@@ -316,7 +316,7 @@ fn take_nodes<E: Edit>(
             Ok(run) => pool.push(run.start),
             Err(error) => {
                 for block in pool {
-                    edit.free(node_run(edit, block), Purpose::Metadata)?;
+                    edit.free(node_run(edit, block), Purpose::Map)?;
                 }
                 return Err(error);
             }
@@ -422,7 +422,7 @@ fn shrink<E: Edit>(
             write_root(file, OwnedNode::empty_leaf(ROOT_SIZE));
             return Ok((0, freed));
         };
-        edit.free(node_run(edit, block), Purpose::Metadata)?;
+        edit.free(node_run(edit, block), Purpose::Map)?;
         freed += node_blocks(edit);
         let Some(above) = way.last_mut() else { break };
         let position = above.position;
@@ -473,7 +473,7 @@ fn pull_up<E: Edit>(edit: &mut E, file: &mut LoadedInode) -> Result<u64, Error> 
         }
         let generation = root.node.generation;
         write_root(file, OwnedNode { generation, ..child.node.clone() });
-        edit.free(node_run(edit, block), Purpose::Metadata)?;
+        edit.free(node_run(edit, block), Purpose::Map)?;
         freed += 1;
     }
 }

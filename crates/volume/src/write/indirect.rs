@@ -112,14 +112,14 @@ fn point<E: Edit>(
 fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<BlockNo, Error> {
     let request = AllocationRequest {
         inode: file.number,
-        purpose: Purpose::Metadata,
+        purpose: Purpose::Map,
         goal: Some(goal),
         count: 1,
         part: None,
     };
     let block = edit.allocate(request)?.start;
     if u32::try_from(block.0).is_err() {
-        edit.free(Run { start: block, count: 1 }, Purpose::Metadata)?;
+        edit.free(Run { start: block, count: 1 }, Purpose::Map)?;
         return Err(Error::NotSupported("blocks past 2^32 in a file without extents"));
     }
     edit.create(block, kind(file), |_| ())?;

@@ -321,7 +321,7 @@ pub(super) struct Removed {
 impl Removed {
     /// What is to be freed of the map itself.
     fn map_gone(&self) -> Vec<(Run, Purpose)> {
-        self.map_runs.iter().map(|run| (*run, Purpose::Metadata)).collect()
+        self.map_runs.iter().map(|run| (*run, Purpose::Map)).collect()
     }
 
     /// Frees that alone: what was mapped stays somebody's.

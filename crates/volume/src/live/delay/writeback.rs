@@ -250,8 +250,7 @@ impl Volume {
                 let request = AllocationRequest { part, ..request };
                 let clusters = *budget;
                 if clusters == 0 {
-                    let budget = Budget::Free { is_privileged: true };
-                    return live.allocator.claim(self, request, budget);
+                    return live.allocator.claim(self, request, Budget::All);
                 }
                 let paid = Budget::Reserved { clusters };
                 let claim = live.allocator.claim(self, request, paid)?;

@@ -194,7 +194,8 @@ impl Volume {
                 Was::Written => Ok(()),
                 Was::Unwritten => {
                     let blocks = FileBlock(segment.blocks.start)..FileBlock(segment.blocks.end);
-                    self.set_written(edit, file, blocks)
+                    self.set_written(edit, file, blocks)?;
+                    Ok(())
                 }
                 Was::Hole(claim) => {
                     let count = segment.blocks.end - segment.blocks.start;
@@ -225,34 +226,43 @@ impl Volume {
         placed.map_err(|(_, error)| error)
     }
 
-    /// Marks unwritten blocks that were filled as written. Where the tree has no room for the parts of an extent, and the volume none
-    /// for the tree, the rest of the extent is filled with zeros and all of it marked: what was preallocated can always be written.
+    /// Marks unwritten blocks that were filled as written. Where that failed, in bytes, and why: what lies before is marked.
     fn set_written(
         &self,
         edit: &mut LiveEdit<'_>,
         file: &mut LoadedInode,
         blocks: Range<FileBlock>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), (u64, Error)> {
         let mut next = Some(blocks.start);
         while let Some(from) = next {
-            let range = from..blocks.end;
-            match mapping::set_state_step(edit, file, range.clone(), State::Written) {
-                Ok(after) => next = after,
-                Err(Error::NoSpace) => {
-                    let Some(extent) = mapping::unwritten_extent(self, file, from)? else {
-                        return Err(Error::NoSpace);
-                    };
-                    let end = blocks.end.min(extent.end());
-                    self.zero_run(extent.start, from.0 - extent.block.0)?;
-                    let behind = BlockNo(extent.start.0 + (end.0 - extent.block.0));
-                    self.zero_run(behind, extent.end().0 - end.0)?;
-                    set_state(edit, file, extent.block..extent.end(), State::Written)?;
-                    next = (end < blocks.end).then_some(end);
-                }
-                Err(error) => return Err(error),
+            next = match mapping::set_state_step(edit, file, from..blocks.end, State::Written) {
+                Err(Error::NoSpace) => self.set_extent_written(edit, file, from..blocks.end),
+                step => step,
             }
+            .map_err(|error| (from.0 << self.geometry().block_bits(), error))?;
         }
         Ok(())
+    }
+
+    /// The same where the tree has no room for the parts of an extent, and the volume none for the tree: the rest of the extent is
+    /// filled with zeros and all of it marked, if it ends before the file does, since only unwritten blocks may lie behind its end.
+    /// Where the next step begins.
+    fn set_extent_written(
+        &self,
+        edit: &mut LiveEdit<'_>,
+        file: &mut LoadedInode,
+        blocks: Range<FileBlock>,
+    ) -> Result<Option<FileBlock>, Error> {
+        let file_end = file.size.div_ceil(u64::from(self.geometry().block_size));
+        let file_end = FileBlock(file_end).max(blocks.end);
+        let extent = mapping::unwritten_extent(self, file, blocks.start)?;
+        let extent = extent.filter(|extent| extent.end() <= file_end).ok_or(Error::NoSpace)?;
+        let end = blocks.end.min(extent.end());
+        self.zero_run(extent.start, blocks.start.0 - extent.block.0)?;
+        let behind = BlockNo(extent.start.0 + (end.0 - extent.block.0));
+        self.zero_run(behind, extent.end().0 - end.0)?;
+        set_state(edit, file, extent.block..extent.end(), State::Written)?;
+        Ok((end < blocks.end).then_some(end))
     }
 
     /// Writes zeros to a run of blocks on the device.
