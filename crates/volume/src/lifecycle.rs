@@ -417,6 +417,10 @@ impl Volume {
         }
         // It holds what is live no more once it has stopped.
         self.writer = None;
+        if !self.geometry().has_compat(CompatFeatures::HAS_JOURNAL) {
+            // The word that it is clean comes when all before it is durable; a log sees to that by itself.
+            self.commit_all()?;
+        }
         self.store_counts(true)?;
         let mmp = self.mmp.take();
         match std::mem::replace(&mut self.source, Source::Cached(BlockCache::new(0, 1))) {

@@ -41,11 +41,13 @@ pub(super) struct LiveLog {
 
 impl LiveLog {
     /// Takes a journal whose log is empty, sets its features, and marks it as in use from `head` on: the first
-    /// transaction goes there.
+    /// transaction goes there. Before that `mark_volume` says in the volume's superblock that it needs recovery: a log that has
+    /// begun without that looks forgotten.
     pub(super) fn open(
         on: LogOnDevice,
         geometry: &Geometry,
         options: &Options,
+        mark_volume: impl FnOnce() -> Result<(), JournalError>,
     ) -> Result<(Self, u32, Tid), JournalError> {
         let log = Log { device: &*on.device, place: &on.place };
         let (mut raw, mut superblock) = log.superblock()?;
@@ -60,6 +62,7 @@ impl LiveLog {
         let head = if superblock.head == 0 { range.start } else { superblock.head };
         let first = superblock.sequence;
         (superblock.start, superblock.head) = (head, 0);
+        mark_volume()?;
         log.write_superblock(&mut raw, &superblock)?;
         on.device.flush()?;
         let format = superblock.log_format();

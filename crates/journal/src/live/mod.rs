@@ -137,8 +137,9 @@ impl Journal {
         );
         let (log, first) = match log {
             Some(on) => {
-                let (log, head, first) = LiveLog::open(on, geometry, &options)?;
-                recovery::set_needs_recovery(&*device, true)?;
+                let (log, head, first) = LiveLog::open(on, geometry, &options, || {
+                    recovery::set_needs_recovery(&*device, true)
+                })?;
                 (Some((log, head)), first)
             }
             None => (None, Tid(1)),
@@ -302,9 +303,9 @@ impl Journal {
             let progress = self.core.progress.lock();
             let (next, head) = (progress.committed.next(), progress.head);
             drop(progress);
-            let marked = log
-                .set_tail(head, next, 0)
-                .and_then(|()| recovery::set_needs_recovery(&*self.core.device, true));
+            // First the flag: a log that has begun without it looks forgotten.
+            let marked = recovery::set_needs_recovery(&*self.core.device, true)
+                .and_then(|()| log.set_tail(head, next, 0));
             if let Err(error) = marked {
                 self.core.abort(error);
             }

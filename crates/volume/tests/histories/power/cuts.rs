@@ -1,5 +1,6 @@
 //! Every cut of recorded histories, recovered by us and by e2fsck.
 
+use super::clean::has_torn_superblock;
 use super::judge::{OPENED, Recorded, recover};
 use crate::devices::Devices;
 use crate::random::{SIZE, fresh};
@@ -68,6 +69,22 @@ fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     judge_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
 }
 
+/// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is clean, and judges it.
+fn preened(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
+    let devices = devices_of(recorded.kind, cut);
+    if has_torn_superblock(&*devices.volume) {
+        return Ok(());
+    }
+    let files = devices.to_files();
+    let output = files.e2fsck("-p")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if output.status.code().is_none_or(|code| code > 1) {
+        return Err(format!("e2fsck -p: {said}"));
+    }
+    let judged = files.is_clean().and_then(|()| judge_file(recorded, cut, &files.image));
+    judged.map_err(|what| format!("after e2fsck -p: {what}\n{said}"))
+}
+
 fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
     let device = extant_device::OpenOptions::new().open(image.path());
     let volume = Volume::open(Arc::new(device.map_err(|error| error.to_string())?));
@@ -110,6 +127,7 @@ fn judge_history(
         ours(&recorded, &cut, with_e2fsck).map_err(told)?;
         if with_e2fsck {
             theirs(&recorded, &cut).map_err(told)?;
+            preened(&recorded, &cut).map_err(told)?;
         }
         if count % effort.kernel_every == 0 && kind.kernel && is_root() {
             kernels(&recorded, &cut).map_err(told)?;

@@ -6,6 +6,7 @@
 //! file's content must be what that step or a later one wrote: data may run ahead of metadata, and never behind. Free blocks
 //! hold a pattern at the start; no file may show it.
 
+mod clean;
 mod cuts;
 mod dirty;
 mod judge;
