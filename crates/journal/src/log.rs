@@ -4,8 +4,8 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use extant_device::{Device, Request};
-use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
-use extant_ondisk::{Flaw, FormatError, Place};
+use extant_ondisk::jbd2::{Header, JournalSuperblock, RawJournalSuperblock};
+use extant_ondisk::{Flaw, FormatError, Place, Tid};
 use zerocopy::IntoBytes;
 
 use crate::place::beyond;
@@ -105,6 +105,25 @@ impl Log<'_> {
             return Ok((raw, superblock));
         };
         Err(flaw.at(Place::JournalSuperblock).into())
+    }
+
+    /// The first number that a new transaction may have where a log is given up that holds some: it lies behind `least` and all
+    /// numbers in the log, else what is left of those would go on where a new transaction of the same length ends. All of it is read.
+    ///
+    /// # Errors
+    /// The journal does not reach so far, or the device failed.
+    pub fn first_unused_tid(&self, log: Range<u32>, least: Tid) -> Result<Tid, JournalError> {
+        let mut reader = LogReader::new(*self, log.end);
+        let mut next = least;
+        for at in log {
+            if let Some(header) = Header::of(reader.block(at)?)
+                && !header.tid.is_before(next)
+            {
+                // Fast commits have the number behind the last transaction's.
+                next = header.tid.next().next();
+            }
+        }
+        Ok(next)
     }
 
     /// Writes the superblock of the journal: `raw` with the fields of `superblock`, sealed. Nothing is flushed.

@@ -202,6 +202,9 @@ impl Mapper<'_> {
         if u64::from(runs.blocks_count()) < blocks {
             return Err(self.flaw(Flaw::Rule("the journal has holes")));
         }
+        if runs.map_twice() {
+            return Err(self.flaw(Flaw::Rule("the journal has a block twice")));
+        }
         Ok(JournalPlace { runs, superblock_at: 0, block_size: geometry.block_size })
     }
 

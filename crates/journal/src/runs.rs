@@ -47,6 +47,14 @@ impl BlockRuns {
         self.runs.last().map_or(0, |last| last.first + last.count)
     }
 
+    /// Whether a block of the device belongs to two of the journal's.
+    pub(crate) fn map_twice(&self) -> bool {
+        let mut sorted: Vec<&Run> = self.runs.iter().collect();
+        sorted.sort_unstable_by_key(|run| run.start);
+        let end = |run: &Run| run.start.0.saturating_add(u64::from(run.count));
+        sorted.windows(2).any(|two| end(two[0]) > two[1].start.0)
+    }
+
     /// The runs in order.
     pub fn runs(&self) -> &[Run] {
         &self.runs

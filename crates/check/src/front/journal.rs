@@ -278,7 +278,7 @@ impl Front<'_> {
                 let finding = Finding::new(code).inode(number).detail(error.to_string());
                 if self.ask(finding)? {
                     // The log is lost either way; the inode is sound, so the journal stays where it is.
-                    let fresh = fresh_superblock(found);
+                    let fresh = self.fresh_superblock(found)?;
                     self.write_journal_superblock(found, &fresh)?;
                     self.volume.update_superblock(clear_recover)?;
                     self.volume.commit()?;
@@ -398,16 +398,32 @@ impl Front<'_> {
             let log = Log { device: &*device, place: &found.place };
             let fresh = match log.superblock() {
                 Ok((mut raw, mut superblock)) => {
+                    superblock.sequence =
+                        log.first_unused_tid(superblock.log(), superblock.sequence)?;
                     (superblock.start, superblock.errno) = (0, 0);
                     superblock.encode_into(&mut raw);
                     raw.seal();
                     raw
                 }
-                Err(_) => fresh_superblock(&found),
+                Err(_) => self.fresh_superblock(&found)?,
             };
             self.write_journal_superblock(&found, &fresh)?;
         }
         Ok(())
+    }
+
+    /// A journal superblock of a journal with nothing in it, for the blocks that there are. Transactions get other numbers than those
+    /// that are left there.
+    fn fresh_superblock(&self, found: &Place) -> Result<RawJournalSuperblock, OpenError> {
+        let block_size = found.place.block_size;
+        // What is mapped behind the file's end is no part of the journal.
+        let in_file = found.inode.size / u64::from(block_size);
+        let in_file = u32::try_from(in_file).unwrap_or(u32::MAX);
+        let blocks_count = found.place.runs.blocks_count().min(in_file);
+        let device = self.volume.device().clone();
+        let log = Log { device: &*device, place: &found.place };
+        let sequence = log.first_unused_tid(1..blocks_count, Tid(1))?;
+        Ok(fresh_superblock(block_size, blocks_count, sequence))
     }
 
     fn judge_recovery(&mut self, recovered: &Recovered) -> Result<(), CheckError> {
@@ -469,17 +485,14 @@ fn forget_journal(raw: &mut RawSuperblock) {
     raw.s_jnl_blocks = Default::default();
 }
 
-/// A journal superblock of a journal with nothing in it, for the blocks that there are.
-fn fresh_superblock(found: &Place) -> RawJournalSuperblock {
+/// A journal superblock of a journal with nothing in it.
+fn fresh_superblock(block_size: u32, blocks_count: u32, sequence: Tid) -> RawJournalSuperblock {
     let mut raw = JournalSuperblock {
         is_v2: true,
-        block_size: found.place.block_size,
-        // What is mapped behind the file's end is no part of the journal.
-        blocks_count: found.place.runs.blocks_count().min(
-            u32::try_from(found.inode.size / u64::from(found.place.block_size)).unwrap_or(u32::MAX),
-        ),
+        block_size,
+        blocks_count,
         first: 1,
-        sequence: Tid(1),
+        sequence,
         start: 0,
         errno: 0,
         compat: JournalCompat::empty(),

@@ -88,9 +88,11 @@ pub fn recover(
     let volume = read_superblock(target)?;
     let needs_recovery = volume.features().incompat.contains(IncompatFeatures::RECOVER);
     recovered.next_tid = superblock.sequence;
+    let mut has_rest = superblock.start != 0;
     if needs_recovery && superblock.start != 0 {
         let found = scan::scan(log, &superblock, &mut recovered)?;
         recovered.next_tid = found.end.next();
+        has_rest = found.has_rest;
         replay::replay(target, log, &found, &mut recovered)?;
         // Fast commits continue a log that is whole.
         if recovered.damage.is_empty() {
@@ -106,6 +108,9 @@ pub fn recover(
     }
     target.flush()?;
     if superblock.start != 0 || superblock.errno != 0 {
+        if has_rest {
+            recovered.next_tid = log.first_unused_tid(superblock.log(), recovered.next_tid)?;
+        }
         superblock.sequence = recovered.next_tid;
         (superblock.start, superblock.errno) = (0, 0);
         log.write_superblock(&mut raw, &superblock)?;

@@ -1,6 +1,6 @@
 //! The walk over the log: which transactions were committed, what they logged, what they revoked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use extant_ondisk::checksum::crc32_be;
 use extant_ondisk::jbd2::{
@@ -28,10 +28,12 @@ pub(super) struct LoggedBlock {
 pub(super) struct Found {
     /// Logged blocks in log order, those left out that do not verify.
     pub(super) blocks: Vec<LoggedBlock>,
-    /// The last transaction that revokes each block.
+    /// The last transaction that revokes each block, of those that were logged before: others have nothing to bar.
     pub(super) revoked: HashMap<BlockNo, Tid>,
     /// The first transaction that is not committed.
     pub(super) end: Tid,
+    /// The walk ended at something broken: whole transactions may follow.
+    pub(super) has_rest: bool,
 }
 
 impl Found {
@@ -46,7 +48,8 @@ struct Open {
     blocks: Vec<LoggedBlock>,
     /// Logged blocks whose checksum is wrong.
     bad: Vec<FormatError>,
-    revoked: Vec<BlockNo>,
+    /// Where its revoke blocks lie in the journal.
+    revokes: Vec<u32>,
     /// Checksum v1 so far.
     checksum: u32,
     /// A descriptor or revoke block that does not verify: stale, if the commit block is older than the one before.
@@ -60,7 +63,7 @@ impl Open {
         Self {
             blocks: Vec::new(),
             bad: Vec::new(),
-            revoked: Vec::new(),
+            revokes: Vec::new(),
             checksum: !0,
             suspect: None,
             unreadable: None,
@@ -91,6 +94,7 @@ pub(super) fn scan(
         last_commit: (0, 0),
     };
     let mut found = Found { end: superblock.sequence, ..Found::default() };
+    let mut logged = HashSet::new();
     let mut open = Open::new();
     while walk.left > 0 {
         let at = walk.at;
@@ -106,18 +110,26 @@ pub(super) fn scan(
                     let open = std::mem::replace(&mut open, Open::new());
                     if let Some(error) = open.unreadable {
                         recovered.note(Damage::Revoke(error));
-                        return Ok(Found { end: found.end, ..Found::default() });
+                        return Ok(Found { end: found.end, has_rest: true, ..Found::default() });
                     }
                     for error in open.bad {
                         recovered.note(Damage::Block(error));
                     }
+                    logged.extend(open.blocks.iter().map(|block| block.home));
                     found.blocks.extend(open.blocks);
-                    found.revoked.extend(open.revoked.into_iter().map(|home| (home, header.tid)));
+                    for at in open.revokes {
+                        let records = walk.revoked(at)?.filter(|home| logged.contains(home));
+                        found.revoked.extend(records.map(|home| (home, header.tid)));
+                    }
                     found.end = found.end.next();
                     recovered.transactions += 1;
                 }
-                Verdict::Ended => break,
+                Verdict::Ended => {
+                    found.has_rest = true;
+                    break;
+                }
                 Verdict::Broken(error) => {
+                    found.has_rest = true;
                     recovered.note(Damage::Transaction(found.end, error));
                     break;
                 }
@@ -188,7 +200,7 @@ impl Walk<'_> {
     fn revoke(&mut self, open: &mut Open) -> Result<(), JournalError> {
         let (at, format) = (self.at, self.format);
         match revoke_records(self.reader.block(at)?, &format) {
-            Ok(records) => open.revoked.extend(records),
+            Ok(_) => open.revokes.push(at),
             Err(flaw @ Flaw::Checksum { .. }) => {
                 open.suspect.get_or_insert(flaw.at(Place::JournalBlock(at)));
             }
@@ -198,6 +210,13 @@ impl Walk<'_> {
         }
         self.advance();
         Ok(())
+    }
+
+    /// The records of a revoke block that was read before. A journal may be full of them, so they are not kept.
+    fn revoked(&mut self, at: u32) -> Result<impl Iterator<Item = BlockNo> + '_, JournalError> {
+        let format = self.format;
+        let records = revoke_records(self.reader.block(at)?, &format).ok();
+        Ok(records.into_iter().flatten())
     }
 
     fn commit(&mut self, open: &mut Open) -> Result<Verdict, JournalError> {

@@ -3,5 +3,6 @@
 mod any_bytes;
 mod compare;
 mod corpus;
+mod discarded;
 mod fast_commit;
 mod kernel;

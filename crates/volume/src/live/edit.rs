@@ -254,9 +254,8 @@ impl Edit for LiveEdit<'_> {
         let tid = self.tid()?;
         self.live.allocator.free(self, tid, runs.iter().map(|(run, _)| *run))?;
         // Data that went through the journal are revoked as metadata are.
-        let is_revoked = |purpose: &Purpose| {
-            *purpose != Purpose::Data || self.live.data == DataMode::Journal
-        };
+        let is_revoked =
+            |purpose: &Purpose| *purpose != Purpose::Data || self.live.data == DataMode::Journal;
         for (run, _) in runs.iter().filter(|(_, purpose)| is_revoked(purpose)) {
             for block in run.start.0..run.start.0 + run.count {
                 self.spend()?.forget(BlockNo(block))?;

@@ -303,13 +303,8 @@ fn take_nodes<E: Edit>(
         way.iter().rev().find_map(|step| step.block).or_else(|| {
             way.last().and_then(|leaf| leaf.extents().first()).map(|extent| extent.start)
         });
-    let request = AllocationRequest {
-        inode: file.number,
-        purpose: Purpose::Map,
-        goal,
-        count: 1,
-        part: None,
-    };
+    let request =
+        AllocationRequest { inode: file.number, purpose: Purpose::Map, goal, count: 1, part: None };
     let mut pool = Vec::with_capacity(needed);
     for _ in 0..needed {
         match edit.allocate(request) {

@@ -104,7 +104,7 @@ impl Volume {
         while let Some((InFlight { shared, flight, is_whole }, written)) = landing.pop() {
             let mut file = shared.landing();
             let (inode, delayed) = file.parts();
-            let outcome = self.land(live, inode, delayed, flight, written);
+            let outcome = self.land(live, &shared, inode, delayed, flight, written);
             self.note_lost(live, &shared, outcome);
             if is_whole {
                 self.note_written(live, &shared, &mut file);

@@ -95,7 +95,7 @@ impl Volume {
         let (inode, delayed) = file.parts();
         let outcome = self.plan_flight(live, shared, inode, delayed).and_then(|mut flight| {
             let written = self.submit(flight.take_data());
-            self.land(live, inode, delayed, flight, written)
+            self.land(live, shared, inode, delayed, flight, written)
         });
         self.note_lost(live, shared, outcome);
     }
@@ -122,7 +122,7 @@ impl Volume {
         let (mut file, written) = shared.fly(file, blocks, geometry, || self.submit(data));
         let (inode, delayed) = file.parts();
         let before = delayed.blocks();
-        let outcome = self.land(live, inode, delayed, flight, written);
+        let outcome = self.land(live, shared, inode, delayed, flight, written);
         let gone = before - delayed.blocks();
         self.note_lost(live, shared, outcome);
         (file, gone)
@@ -208,10 +208,12 @@ impl Volume {
         Ok(DataFlight { round, consumed, data })
     }
 
-    /// Maps data that were written. They are not delayed any more, written or not.
+    /// Maps data that were written. They are not delayed any more, written or not. That counts as a change of its own: what was
+    /// durable when they were only delayed says nothing of their map.
     pub(super) fn land(
         &self,
         live: &Live,
+        shared: &LiveInode,
         file: &mut LoadedInode,
         delayed: &mut Delayed,
         flight: DataFlight,
@@ -220,6 +222,7 @@ impl Volume {
         let DataFlight { round, consumed, .. } = flight;
         let range = round.range();
         let size = delayed.end().min(range.end << self.geometry().block_bits());
+        shared.set_unsynced();
         let outcome = written.and_then(|()| {
             let edit = self.edit(round.credits())?.privileged(true);
             let mut edit = edit.with_reserved(delayed.map_reserved);

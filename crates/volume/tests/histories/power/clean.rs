@@ -78,7 +78,8 @@ fn a_clean_flag_is_written_when_all_before_it_is_durable() {
             if !cut.marks.contains(&CLOSING) {
                 continue;
             }
-            let devices = || Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))));
+            let devices =
+                || Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))));
             match judge(&devices, has_journal) {
                 Ok(is_clean) => said_clean += usize::from(is_clean),
                 Err(what) => panic!("{name}, {cut}: {what}"),

@@ -1,0 +1,121 @@
+//! Logs that are given up, in part or whole: what they hold must never go on where a new transaction ends.
+
+use std::sync::Arc;
+
+use extant_device::env::Env;
+use extant_device::{Device, MemoryDevice};
+use extant_journal::{
+    Finish, Journal, JournalPlace, Log, LogOnDevice, NoOrderedData, Options, recover_volume,
+};
+use extant_ondisk::jbd2::{BlockType, Header};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, Tid};
+use extant_testkit::{TempImage, skip, tool};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Transactions that a log holds, each of one block.
+const TRANSACTIONS: u32 = 5;
+
+fn superblock(device: &dyn Device) -> RawSuperblock {
+    let mut raw = RawSuperblock::new_zeroed();
+    device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes()).unwrap();
+    raw.verify(GroupNo(0)).unwrap();
+    raw
+}
+
+fn place(device: &dyn Device) -> JournalPlace {
+    let raw = superblock(device);
+    JournalPlace::internal(device, &raw, &Geometry::new(&raw).unwrap()).unwrap()
+}
+
+/// Changes a free block in so many transactions; the power goes then. The block of each transaction says `fill`.
+fn work(device: &Arc<MemoryDevice>, transactions: u32, fill: u8) {
+    let geometry = Geometry::new(&superblock(&**device)).unwrap();
+    let log = LogOnDevice { device: device.clone(), place: place(&**device), is_external: false };
+    let (env, options) = (Env::stepped(1), Options::default());
+    let journal =
+        Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoOrderedData))
+            .unwrap();
+    for at in 0..transactions {
+        let handle = journal.start(1).unwrap();
+        // The end of a new volume is free.
+        let block = BlockNo(geometry.blocks_count - 10 + u64::from(at));
+        let frame = journal.read(block).unwrap();
+        handle.write(&frame).unwrap().fill(fill);
+        drop(handle);
+        journal.sync().unwrap();
+    }
+}
+
+/// Where each block of the log with a number lies, of a kind.
+fn numbered(device: &MemoryDevice, kind: BlockType) -> Vec<(u64, Tid)> {
+    let place = place(device);
+    let mut block = vec![0; place.block_size as usize];
+    let mut found = Vec::new();
+    for (start, count) in place.runs.pieces(1, place.runs.blocks_count() - 1) {
+        for at in (start.0..start.0 + u64::from(count)).map(|at| at * u64::from(place.block_size)) {
+            device.read_at(at, &mut block).unwrap();
+            if let Some(header) = Header::of(&block).filter(|header| header.block_type == kind) {
+                found.push((at, header.tid));
+            }
+        }
+    }
+    found
+}
+
+fn dirty() -> Result<Arc<MemoryDevice>, String> {
+    tool("mke2fs").ok_or("mke2fs is not installed")?;
+    let image = TempImage::by_mke2fs(8 << 20, &["-t", "ext4", "-b", "1024"])?;
+    let device = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
+    let device = Arc::new(device);
+    work(&device, TRANSACTIONS, 1);
+    Ok(device)
+}
+
+/// The numbers of the log are not used again: neither by the superblock, nor does a new transaction of the same length have old ones
+/// behind it.
+fn assert_given_up(device: &Arc<MemoryDevice>, last: Tid) {
+    let place = place(&**device);
+    let (_, superblock) = Log { device: &**device, place: &place }.superblock().unwrap();
+    assert_eq!(superblock.start, 0);
+    assert!(last.is_before(superblock.sequence), "{} after {last}", superblock.sequence);
+    work(device, 1, 2);
+    let recovered = recover_volume(&**device, None, Finish::Reset).unwrap().unwrap();
+    assert_eq!((recovered.transactions, recovered.damage.len()), (1, 0), "{recovered:?}");
+}
+
+#[test]
+fn a_log_that_the_volume_has_forgotten_keeps_its_numbers() {
+    let device = match dirty() {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let commits = numbered(&device, BlockType::Commit);
+    assert_eq!(commits.len() as u32, TRANSACTIONS);
+    let last = commits.last().unwrap().1;
+    let mut raw = superblock(&*device);
+    let mut features = raw.features();
+    features.incompat.remove(IncompatFeatures::RECOVER);
+    raw.set_features(features);
+    raw.seal();
+    device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes()).unwrap();
+    let recovered = recover_volume(&*device, None, Finish::Reset).unwrap().unwrap();
+    assert_eq!(recovered.transactions, 0);
+    assert_given_up(&device, last);
+}
+
+#[test]
+fn transactions_behind_a_broken_one_keep_their_numbers() {
+    let device = match dirty() {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let commits = numbered(&device, BlockType::Commit);
+    let ((broken, tid), last) = (commits[1], commits.last().unwrap().1);
+    // The checksum of a commit block.
+    device.write_at(broken + 0x10, &[0xff; 4]).unwrap();
+    let recovered = recover_volume(&*device, None, Finish::Reset).unwrap().unwrap();
+    assert_eq!((recovered.transactions, recovered.damage.len()), (1, 1), "{recovered:?}");
+    assert!(tid.is_before(last));
+    assert_given_up(&device, last);
+}
