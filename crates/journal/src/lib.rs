@@ -12,6 +12,7 @@ mod fast_commit;
 mod home;
 mod live;
 mod log;
+pub mod mmp;
 pub mod offline;
 mod place;
 mod recovery;

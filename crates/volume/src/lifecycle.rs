@@ -172,7 +172,7 @@ impl OpenOptions {
         data: DataMode,
         status: Arc<Status>,
     ) -> Result<Volume, Error> {
-        let written = Arc::new(CountedDevice::new(device));
+        let written = Arc::new(CountedDevice::new(device, status.clone()));
         let device: Arc<dyn Device> = written.clone();
         let raw = verified_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;

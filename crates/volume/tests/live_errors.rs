@@ -1,12 +1,14 @@
 //! Corruption met on a live volume: told with its place, recorded in the superblock, answered as `errors=` says.
 
 use extant_device::env::Env;
-use extant_device::{Device, MemoryDevice};
+use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_ondisk::superblock::ErrorPolicy;
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place};
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
 use extant_volume::{Creator, Error, LiveOptions, OpenOptions, RenameFlags, Volume};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn open(device: &Arc<dyn Device>, errors: Option<ErrorPolicy>) -> Volume {
     let options = LiveOptions { errors, ..LiveOptions::default() };
@@ -217,6 +219,94 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     assert!(volume.is_read_only());
     volume.close().unwrap_err();
     assert_eq!(mmp_sequence(&device).1, 77);
+}
+
+/// A device on which another opener writes its mark right after the first one that is written through it.
+#[derive(Debug)]
+struct Rival {
+    inner: MemoryDevice,
+    /// Where the number stands.
+    at: u64,
+    has_come: AtomicBool,
+}
+
+impl Device for Rival {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        self.inner.submit(batch)?;
+        let is_mark = |request: &Request<'_>| match &request.kind {
+            RequestKind::Write { offset, .. } => *offset == self.at - 4,
+            _ => false,
+        };
+        if batch.iter().any(is_mark) && !self.has_come.swap(true, Ordering::Relaxed) {
+            self.inner.write_at(self.at, &77_u32.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        self.inner.next_data(range)
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+}
+
+fn bytes_of(device: &dyn Device) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn with_mmp() -> Option<Vec<u8>> {
+    tool("mke2fs")?;
+    let args = ["-t", "ext4", "-O", "mmp,^metadata_csum"];
+    Some(std::fs::read(TempImage::by_mke2fs(16 << 20, &args).unwrap().path()).unwrap())
+}
+
+/// Both find that nobody has the volume: the one whose mark does not stay has changed nothing.
+#[test]
+fn of_two_who_take_a_volume_at_once_one_gives_way() {
+    let Some(mut before) = with_mmp() else { skip!("no e2fsprogs here") };
+    let inner = MemoryDevice::from_bytes(&before);
+    let (at, _) = mmp_sequence(&(Arc::new(inner.fork()) as Arc<dyn Device>));
+    let rival = Arc::new(Rival { inner, at, has_come: AtomicBool::new(false) });
+    let options = LiveOptions::default();
+    let opened = OpenOptions::default().open_live(rival.clone(), &Env::stepped(7), &options);
+    let refused = opened.unwrap_err();
+    assert!(matches!(refused, Error::InUse(_)), "{refused}");
+    let mut after = bytes_of(&*rival);
+    let block = at as usize - 4..at as usize + 1020;
+    assert_eq!(after[at as usize..][..4], 77_u32.to_le_bytes());
+    before[block.clone()].fill(0);
+    after[block].fill(0);
+    assert!(before == after, "the volume was changed");
+}
+
+/// Neither delayed data nor a checkpoint reach the device when somebody else has it.
+#[test]
+fn nothing_is_written_once_the_mark_is_lost() {
+    let Some(bytes) = with_mmp() else { skip!("no e2fsprogs here") };
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let env = Env::stepped(7);
+    let volume =
+        OpenOptions::default().open_live(device.clone(), &env, &LiveOptions::default()).unwrap();
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    volume.sync().unwrap();
+    volume.write(file, 0, &[7; 100_000]).unwrap();
+    let (at, _) = mmp_sequence(&device);
+    device.write_at(at, &77_u32.to_le_bytes()).unwrap();
+    env.advance(std::time::Duration::from_secs(10));
+    assert!(volume.is_read_only());
+    let before = bytes_of(&*device);
+    env.advance(std::time::Duration::from_secs(120));
+    volume.fsync(file).unwrap_err();
+    volume.close().unwrap_err();
+    assert!(bytes_of(&*device) == before, "the volume was changed");
 }
 
 /// The kernel opens such volumes too: what is broken of the list is left out, and the volume says that it has errors.

@@ -6,20 +6,15 @@
 use super::status::Status;
 use crate::error::Error;
 use extant_device::env::{Env, Next};
+use extant_device::sync::Arc;
 use extant_device::sync::atomic::{AtomicU32, Ordering};
-use extant_device::sync::{Arc, Condvar, Mutex};
 use extant_device::{Device, DeviceError, Operation};
+use extant_journal::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place};
 use std::io;
 use std::time::Duration;
-use zerocopy::IntoBytes;
-
-/// Seconds between updates where the superblock says none.
-const DEFAULT_INTERVAL: u16 = 5;
-/// The longest that anybody is waited for.
-const LONGEST_INTERVAL: u16 = 300;
 
 /// The mark that the volume is ours.
 #[derive(Debug)]
@@ -33,7 +28,7 @@ pub(crate) struct MmpMark {
 }
 
 impl MmpMark {
-    /// Takes a volume with the feature: waits where somebody may have it open.
+    /// Takes a volume with the feature: waits where somebody may have it open, and until nobody else can be taking it at once.
     pub(crate) fn take(
         device: &Arc<dyn Device>,
         superblock: &RawSuperblock,
@@ -44,64 +39,39 @@ impl MmpMark {
         if !geometry.contains(block, 1) {
             return Err(Flaw::bad_value("s_mmp_block", block.0).at(Place::Mmp(block)).into());
         }
-        let interval = match superblock.s_mmp_interval.get() {
-            0 => DEFAULT_INTERVAL,
-            seconds => seconds.min(LONGEST_INTERVAL),
+        let mark = Self {
+            device: device.clone(),
+            geometry: geometry.clone(),
+            block,
+            interval: interval(superblock.s_mmp_interval.get(), 0),
+            sequence: AtomicU32::new(0),
         };
-        let sequence = AtomicU32::new(0);
-        let mark =
-            Self { device: device.clone(), geometry: geometry.clone(), block, interval, sequence };
-        let (raw, before) = mark.read()?;
-        match before.sequence {
-            MmpSequence::Clean => {}
-            MmpSequence::Fsck => return Err(in_use(&before)),
-            MmpSequence::Mounted(_) => mark.wait_for_silence(&before, env)?,
-        }
-        let now = env.now();
-        let mixed = u64::from(now.nanoseconds) << 32 ^ now.seconds.cast_unsigned();
-        // A number of those that mounts have, and not 0.
-        let first = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 % MAX_SEQUENCE + 1;
-        mark.write(raw, first, env)?;
-        Ok(mark)
-    }
-
-    /// Somebody who lives counts the number up within the interval: it is watched for twice as long and a second more.
-    fn wait_for_silence(&self, before: &Mmp, env: &Env) -> Result<(), Error> {
-        let interval = self.interval.max(before.check_interval).min(LONGEST_INTERVAL);
-        let (lock, nobody) = (Mutex::<()>::default(), Condvar::default());
-        for _ in 0..2 * u32::from(interval) + 1 {
-            let mut guard = lock.lock();
-            env.wait_while_for(&nobody, &mut guard, Duration::from_secs(1), |()| true);
-            drop(guard);
-            let (_, now) = self.read()?;
-            if now.sequence != before.sequence {
-                return Err(in_use(&now));
+        let mut told = |seconds| tracing::info!(seconds, "multiple-mount protection: waiting");
+        match mark.on_device().take(&mark.says(env), env, &mut told)? {
+            Taken::Theirs(other) => Err(in_use(&other)),
+            Taken::Ours(sequence) => {
+                mark.sequence.store(sequence, Ordering::Relaxed);
+                Ok(mark)
             }
         }
-        Ok(())
     }
 
-    fn read(&self) -> Result<(RawMmp, Mmp), Error> {
-        let mut bytes = vec![0; self.geometry.block_len()];
-        self.device.read_at(self.geometry.byte_of(self.block), &mut bytes)?;
-        let raw = RawMmp::from_bytes(&bytes, self.block)?;
-        raw.verify(self.block, &self.geometry)?;
-        let mmp = Mmp::decode(&raw);
-        Ok((raw, mmp))
+    fn on_device(&self) -> MmpBlock<'_> {
+        MmpBlock { device: &*self.device, geometry: &self.geometry, block: self.block }
     }
 
-    fn write(&self, mut raw: RawMmp, sequence: u32, env: &Env) -> Result<(), Error> {
-        let mut mmp = Mmp::decode(&raw);
-        mmp.sequence = MmpSequence::decode(sequence);
-        mmp.time = env.now().seconds.max(0).cast_unsigned();
-        mmp.check_interval = self.interval;
+    /// What the block says of us, but for the number.
+    fn says(&self, env: &Env) -> Mmp {
+        let mut mmp = Mmp::new(self.interval, env.now().seconds.max(0).cast_unsigned());
         let host = rustix::system::uname();
         put(&mut mmp.node_name, host.nodename().to_bytes());
         put(&mut mmp.device_name, b"extant");
-        mmp.encode_into(&mut raw);
-        raw.seal(&self.geometry);
-        self.device.write_at(self.geometry.byte_of(self.block), raw.as_bytes())?;
-        self.device.flush()?;
+        mmp
+    }
+
+    fn write(&self, raw: RawMmp, sequence: u32, env: &Env) -> Result<(), Error> {
+        let sequence_of = MmpSequence::decode(sequence);
+        self.on_device().write(raw, &Mmp { sequence: sequence_of, ..self.says(env) })?;
         self.sequence.store(sequence, Ordering::Relaxed);
         Ok(())
     }
@@ -124,7 +94,7 @@ impl MmpMark {
 
     /// The block as it is, which must be as we left it.
     fn own(&self) -> Result<RawMmp, Error> {
-        let (raw, found) = self.read()?;
+        let (raw, found) = self.on_device().read()?;
         if found.sequence != MmpSequence::decode(self.sequence.load(Ordering::Relaxed)) {
             return Err(in_use(&found));
         }

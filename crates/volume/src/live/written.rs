@@ -1,21 +1,25 @@
-//! How much is written to a volume's device: the superblock counts it over the volume's life (`s_kbytes_written`).
+//! How much is written to a volume's device: the superblock counts it over the volume's life (`s_kbytes_written`). Once somebody else
+//! has taken the volume it is nothing.
 
+use super::mmp;
+use super::status::Status;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::{Device, DeviceError, Operation, Request};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A device, and the bytes that were written to it.
+/// A device, and the bytes that were written to it. It takes no writes any more when the volume is lost to somebody else.
 #[derive(Debug)]
 pub(crate) struct CountedDevice {
     inner: Arc<dyn Device>,
     /// Bytes that [`Self::take_kib`] has not given yet.
     written: AtomicU64,
+    status: Arc<Status>,
 }
 
 impl CountedDevice {
-    pub(crate) fn new(inner: Arc<dyn Device>) -> Self {
-        Self { inner, written: AtomicU64::new(0) }
+    pub(crate) fn new(inner: Arc<dyn Device>, status: Arc<Status>) -> Self {
+        Self { inner, written: AtomicU64::new(0), status }
     }
 
     /// Whole KiB that were written since this was asked last.
@@ -32,6 +36,10 @@ impl Device for CountedDevice {
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        let changes = |request: &Request<'_>| request.operation() != Operation::Read;
+        if self.status.is_lost() && batch.iter().any(changes) {
+            return Err(mmp::lost());
+        }
         let writes = batch.iter().filter(|request| request.operation() == Operation::Write);
         let bytes: u64 = writes.map(Request::length).sum();
         if bytes > 0 {
