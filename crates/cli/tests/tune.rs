@@ -417,7 +417,7 @@ fn what_was_switched_on_is_switched_off_again() {
     if let Some(why) = needed() {
         return skipped(why);
     }
-    let features = "orphan_file,fast_commit,ea_inode,mmp";
+    let features = "orphan_file,fast_commit,ea_inode";
     let base = base("all", &["-t", "ext4", "-O", features]).expect("mke2fs makes it");
     let scratch = Scratch::new();
     let steps = [
@@ -433,6 +433,7 @@ fn what_was_switched_on_is_switched_off_again() {
         "-Q ^usrquota",
         "-O ^quota,^project",
         "-O ^has_journal",
+        "-O mmp -E mmp_update_interval=1",
         "-O ^mmp",
         "-J size=8 -O orphan_file",
         "-O ^dir_index,^metadata_csum,^uninit_bg",

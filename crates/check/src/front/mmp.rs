@@ -3,16 +3,10 @@
 use super::{Front, OpenError, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use extant_device::sync::{Condvar, Mutex};
+use extant_journal::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
-use std::time::Duration;
 use zerocopy::FromZeros;
-
-/// Seconds between updates where the superblock says none, from mmp.rst.
-const DEFAULT_INTERVAL: u64 = 5;
-/// The longest that anybody is waited for.
-const LONGEST_INTERVAL: u64 = 300;
 
 impl Front<'_> {
     /// Reads the MMP block, waits where somebody may have the volume open, and claims it.
@@ -49,16 +43,21 @@ impl Front<'_> {
             // Looking disturbs nobody, and what is seen may be in motion.
             return Ok(());
         }
-        match mmp.sequence {
-            MmpSequence::Clean => {}
-            MmpSequence::Fsck => {
-                return Err(OpenError::InUse(format!(
-                    "MMP: another check is running on {}, or was interrupted; when it is certain that none is, clear it with tune -f -E clear_mmp",
-                    shown(&mmp.node_name)
-                )));
-            }
-            MmpSequence::Mounted(_) => self.wait_for_silence(block, &mmp)?,
+        let of_superblock = self.volume.raw.s_mmp_interval.get();
+        let ours = Mmp {
+            time: self.now(),
+            check_interval: interval(of_superblock, mmp.check_interval),
+            ..mmp
+        };
+        let waiting = self.options.waiting.clone();
+        let mut told = |seconds| waiting.iter().for_each(|waiting| waiting(seconds));
+        let device = self.volume.device().clone();
+        let on_device = MmpBlock { device: &*device, geometry: self.volume.geometry(), block };
+        match on_device.take(&ours, &self.options.env, &mut told)? {
+            Taken::Ours(_) => {}
+            Taken::Theirs(other) => return Err(in_use(&other)),
         }
+        // Those who look need not wait for a check.
         self.write_mmp(block, raw, MmpSequence::Fsck)?;
         self.facts.mmp_claimed = true;
         Ok(())
@@ -77,39 +76,6 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// A mount that lives counts its number up within the interval.
-    fn wait_for_silence(&mut self, block: BlockNo, before: &Mmp) -> Result<(), OpenError> {
-        let of_super = u64::from(self.volume.raw.s_mmp_interval.get());
-        let interval = match u64::from(before.check_interval).max(of_super) {
-            0 => DEFAULT_INTERVAL,
-            seconds => seconds.min(LONGEST_INTERVAL),
-        };
-        // Twice the interval and one second, as every opener waits.
-        let seconds = 2 * interval + 1;
-        if let Some(waiting) = &self.options.waiting {
-            waiting(seconds);
-        }
-        for _ in 0..seconds {
-            self.sleep(Duration::from_secs(1));
-            let now = Mmp::decode(&self.volume.read_mmp(block)?);
-            if now.sequence != before.sequence {
-                return Err(OpenError::InUse(format!(
-                    "MMP: the volume is in use on {} (device {})",
-                    shown(&now.node_name),
-                    shown(&now.device_name)
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Nobody wakes it: the time runs out on the environment's clock.
-    fn sleep(&self, time: Duration) {
-        let (lock, nobody) = (Mutex::<()>::default(), Condvar::default());
-        let mut guard = lock.lock();
-        self.options.env.wait_while_for(&nobody, &mut guard, time, |()| true);
-    }
-
     fn write_mmp(
         &mut self,
         block: BlockNo,
@@ -123,6 +89,17 @@ impl Front<'_> {
         }
         Ok(self.volume.write_mmp(block, raw, &mmp)?)
     }
+}
+
+fn in_use(mmp: &Mmp) -> OpenError {
+    let (node, device) = (shown(&mmp.node_name), shown(&mmp.device_name));
+    OpenError::InUse(if mmp.sequence == MmpSequence::Fsck {
+        format!(
+            "MMP: another check is running on {node}, or was interrupted; when it is certain that none is, clear it with tune -f -E clear_mmp"
+        )
+    } else {
+        format!("MMP: the volume is in use on {node} (device {device})")
+    })
 }
 
 fn shown(name: &[u8]) -> String {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use extant_check::{Answers, Options, Report, Store, front};
+use extant_device::env::Env;
 use extant_device::{Device, FileDevice, OpenOptions};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
@@ -19,6 +20,12 @@ use std::sync::Arc;
 pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
     let device: FileDevice = OpenOptions::new().write(write).open(image).expect("the image opens");
     Arc::new(device)
+}
+
+/// Whoever takes a volume with multiple-mount protection waits: by a clock that need not be waited for.
+pub(crate) fn open_options() -> front::OpenOptions {
+    let env = Env::stepped_at(1, Env::threads().now());
+    front::OpenOptions { env, ..front::OpenOptions::default() }
 }
 
 pub(crate) fn options() -> Options {
@@ -48,8 +55,7 @@ pub(crate) fn repair_with(
 pub(crate) fn fsck(image: &Path, options: &Options, answers: Answers) -> Result<Report, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let device = open(image, answers != Answers::No);
-    let mut ready = front::open(device, &front::OpenOptions::default(), &answers)
-        .map_err(|error| text(&error))?;
+    let mut ready = front::open(device, &open_options(), &answers).map_err(|error| text(&error))?;
     let mut report =
         extant_check::repair(&mut ready.store, options, &answers).map_err(|error| text(&error))?;
     let is_left = |it: &extant_check::Outcome| it.finding.code.counts_when_left() && !it.repaired;

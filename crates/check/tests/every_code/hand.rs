@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::damages::Wish;
 use extant_check::front::{Closing, OpenOptions, open};
 use extant_check::{Answers, Code, Judge, Options, Outcome};
+use extant_device::env::Env;
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_journal::offline::Offline;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
@@ -28,7 +29,10 @@ pub(crate) fn fsck(
     wish: Wish,
 ) -> Result<Vec<Outcome>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let mut ready = open(device, &OpenOptions::default(), judge).map_err(|error| text(&error))?;
+    // Whoever takes a volume with multiple-mount protection waits: by a clock that need not be waited for.
+    let env = Env::stepped_at(1, Env::threads().now());
+    let open_options = OpenOptions { env, ..OpenOptions::default() };
+    let mut ready = open(device, &open_options, judge).map_err(|error| text(&error))?;
     let options = Options {
         threads: 1,
         optimize_directories: wish == Wish::Optimize,

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use extant_device::Device;
+use extant_device::env::Env;
+use extant_journal::mmp::{MmpBlock, Taken, interval};
 use extant_journal::offline::Offline;
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, IncompatFeatures};
@@ -15,8 +17,8 @@ use crate::mkfs::identity::cut;
 /// Seconds between updates where nothing else is said, from mmp.rst.
 const DEFAULT_INTERVAL: u16 = 5;
 
-/// Says in the MMP block that the volume is worked on. Who waits there is not waited for: the volume is in use, or was not
-/// closed, and then a check is due.
+/// Says in the MMP block that the volume is worked on, once nobody else can be taking it at once. Who has it is not waited for: the
+/// volume is in use, or was not closed, and then a check is due.
 pub(super) fn claim(
     volume: &mut Offline,
     request: &Request,
@@ -36,16 +38,29 @@ pub(super) fn claim(
     } else {
         raw.verify(block, volume.geometry())?;
         if mmp.sequence != MmpSequence::Clean {
-            let end = mmp.node_name.iter().position(|byte| *byte == 0).unwrap_or(64);
-            return Err(TuneError::InUse(format!(
-                "MMP: the volume is in use on {:?}, or was not closed there; run extant fsck, or with -f -E \
-                 clear_mmp forget it",
-                mmp.node_name[..end].escape_ascii().to_string()
-            )));
+            return Err(in_use(&mmp));
+        }
+        let interval = interval(volume.raw.s_mmp_interval.get(), mmp.check_interval);
+        let device = volume.device().clone();
+        let on_device = MmpBlock { device: &*device, geometry: volume.geometry(), block };
+        let ours = Mmp { time: now, check_interval: interval, ..mmp.clone() };
+        let mut told = |seconds| {
+            dialogue.say(&format!("MMP: waiting for {seconds} seconds\n"));
+        };
+        if let Taken::Theirs(other) = on_device.take(&ours, &Env::of(&*device), &mut told)? {
+            return Err(in_use(&other));
         }
     }
     (mmp.sequence, mmp.time) = (MmpSequence::Fsck, now);
     Ok(volume.write_mmp(block, raw, &mmp)?)
+}
+
+fn in_use(mmp: &Mmp) -> TuneError {
+    let end = mmp.node_name.iter().position(|byte| *byte == 0).unwrap_or(mmp.node_name.len());
+    TuneError::InUse(format!(
+        "MMP: the volume is in use on {:?}, or was not closed there; run extant fsck, or with -f -E clear_mmp forget it",
+        mmp.node_name[..end].escape_ascii().to_string()
+    ))
 }
 
 /// Nobody works on the volume any more.
