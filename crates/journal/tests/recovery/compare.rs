@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use extant_device::{Device, FileDevice, OpenOptions};
-use extant_journal::{Finish, Recovered, recover_volume};
+use extant_journal::{Finish, JournalPlace, Recovered, recover_volume};
+use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::{Geometry, GroupNo};
 use extant_testkit::{TempImage, tool};
 
 /// A copy, its holes kept.
@@ -68,13 +70,31 @@ pub(crate) fn differences(ours: &Path, theirs: &Path) -> Vec<(u64, u8, u8)> {
     found
 }
 
-/// Recovers two copies of `image`, by us and by e2fsck, and demands the same bytes.
+/// Where the journal's superblock has the number of the next transaction and its checksum.
+fn sequence_places(image: &Path) -> [std::ops::Range<u64>; 2] {
+    let device = FileDevice::open(image).unwrap();
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).unwrap();
+    let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0)).unwrap();
+    let geometry = Geometry::new(&raw).unwrap();
+    let place = JournalPlace::internal(&device, &raw, &geometry).unwrap();
+    let (start, _) = place.runs.pieces(0, 1).next().unwrap();
+    let at = geometry.byte_of(start);
+    [at + 0x18..at + 0x1c, at + 0xfc..at + 0x100]
+}
+
+/// Recovers two copies of `image`, by us and by e2fsck, and demands the same bytes; but behind a log that was broken the next
+/// transaction has another number here, which nothing in the log has.
 pub(crate) fn assert_as_e2fsck(image: &Path, what: &str) -> Recovered {
     let (ours, theirs) = (copy_of(image), copy_of(image));
     let recovered = recover_in_place(&ours.path());
     let (status, said) = e2fsck(&theirs.path(), &["-y", "-E", "journal_only"]);
     assert!(status <= 1, "{what}: {said}");
-    let different = differences(&ours.path(), &theirs.path());
+    let mut different = differences(&ours.path(), &theirs.path());
+    if !recovered.damage.is_empty() {
+        let places = sequence_places(&ours.path());
+        different.retain(|(at, ..)| !places.iter().any(|place| place.contains(at)));
+    }
     assert!(different.is_empty(), "{what}: {recovered:?}\n{said}\n{different:x?}");
     recovered
 }
