@@ -1,5 +1,6 @@
 //! The journal: found, judged, replayed; its superblock or its inode put right, or the journal taken off.
 
+use super::groups::bad_places;
 use super::{Front, OpenError, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -53,6 +54,16 @@ impl Front<'_> {
         }
         let Some(found) = self.journal_place()? else { return Ok(()) };
         self.check_journal_superblock(&found)
+    }
+
+    /// Whether the journal's inode, where there is one, is found through a sound descriptor and makes sense there.
+    pub(super) fn is_journal_found(&self) -> bool {
+        let number = InodeNo(self.volume.raw.s_journal_inum.get());
+        let Some((group, _)) = self.volume.geometry().inode_place(number) else {
+            return number.0 == 0;
+        };
+        let bad = bad_places(group, &self.desc(group), self.volume.geometry());
+        bad.is_empty() && self.verify_desc(group).is_ok() && self.place_of_inode(number).is_ok()
     }
 
     /// No journal: then there must be no trace of one.

@@ -1,0 +1,238 @@
+//! What is kept of volumes whose superblock, descriptors or journal are damaged: no less than e2fsck keeps of a copy.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use super::front::primary;
+use super::hand::{Base, EXT2, EXT4, Hand, PLAIN, SINGLE, device, fsck};
+use common::{Walker, open};
+use extant_check::{Answers, Outcome, Store};
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::{BlockNo, GroupNo, IncompatFeatures, InodeNo};
+use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::damages::{Wish, incompat};
+
+fn can_make() -> bool {
+    tool("mke2fs").is_some() && tool("e2fsck").is_some()
+}
+
+/// Files of a volume with their contents.
+fn tree(image: &Path) -> Vec<String> {
+    let store = Store::open(open(image, false)).expect("it opens");
+    Walker::tree(&store).lines().map(str::to_owned).collect()
+}
+
+/// Paths with their contents that are still there.
+fn kept(before: &[String], image: &Path) -> usize {
+    let after = tree(image);
+    before.iter().filter(|line| after.contains(line)).count()
+}
+
+/// Contents that are still there, under whatever name.
+fn contents_kept(before: &[String], image: &Path) -> usize {
+    let count = |lines: &[String]| {
+        lines.iter().fold(BTreeMap::new(), |mut counts: BTreeMap<String, usize>, line| {
+            let contents = line.split_once('\t').expect("a path and more").1;
+            *counts.entry(contents.to_owned()).or_default() += 1;
+            counts
+        })
+    };
+    let (before, after) = (count(before), count(&tree(image)));
+    before.iter().map(|(line, count)| after.get(line).copied().unwrap_or(0).min(*count)).sum()
+}
+
+/// Repairs an image; e2fsck finds nothing then.
+fn repair(image: &TempImage) -> Vec<Outcome> {
+    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    e2fsck_fn(&image.path()).expect("nothing to find");
+    done
+}
+
+/// What e2fsck makes of a copy.
+fn repaired_by_e2fsck(image: &TempImage) -> TempImage {
+    let copy = copied(&image.path()).expect("a copy");
+    let e2fsck = tool("e2fsck").expect("asked for before");
+    e2fsck.run(["-fy", copy.path().to_str().expect("UTF-8")]);
+    copy
+}
+
+/// Repairs an image: all paths of before are there with their contents, or as many as e2fsck keeps of a copy.
+fn assert_kept(before: &[String], image: &TempImage, what: &str) {
+    let theirs = repaired_by_e2fsck(image);
+    let done = repair(image);
+    let found: Vec<_> = done.iter().map(|it| it.finding.code).collect();
+    let (ours, theirs) = (kept(before, &image.path()), kept(before, &theirs.path()));
+    assert!(ours >= theirs && ours > 0, "{what}: {ours} paths, e2fsck {theirs}: {found:?}");
+}
+
+/// The backups are as mke2fs made them: no inode but the reserved ones in use, and all of the last group unused.
+fn with_old_marks(base: &Base) -> TempImage {
+    let image = base.make();
+    let mut hand = Hand::on(&image.path());
+    let per_group = hand.volume.geometry().inodes_per_group;
+    let groups = hand.volume.geometry().groups_count;
+    let now: Vec<_> = (0..groups).map(|group| hand.volume.desc(GroupNo(group))).collect();
+    for group in 0..groups {
+        hand.volume.update_desc(GroupNo(group), |desc| {
+            desc.itable_unused = if group == 0 { per_group - 11 } else { per_group };
+            desc.free_inodes = desc.itable_unused;
+            if group > 0 {
+                desc.flags |= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+            }
+        });
+    }
+    hand.volume.write_backups().expect("writes");
+    for (group, desc) in (0..).zip(now) {
+        hand.desc(group, |stored| *stored = desc);
+    }
+    image
+}
+
+/// Issue 21: the kernel keeps the marks of backups as mke2fs wrote them.
+#[test]
+fn marks_of_never_used_inodes_in_backups_are_not_believed() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = with_old_marks(&EXT4);
+    let before = tree(&healthy.path());
+    for has_root in [true, false] {
+        let image = copied(&healthy.path()).expect("a copy");
+        let hand = Hand::on(&image.path());
+        if !has_root {
+            hand.unsealed(InodeNo::ROOT, |record| record.fill(0));
+        }
+        for block in 1..4 {
+            hand.block(block, |bytes| bytes.fill(0));
+        }
+        drop(hand);
+        let theirs = repaired_by_e2fsck(&image);
+        repair(&image);
+        let ours = contents_kept(&before, &image.path());
+        let theirs = contents_kept(&before, &theirs.path());
+        assert!(ours >= theirs && ours > 300, "root {has_root}: {ours} kept, e2fsck {theirs}");
+    }
+}
+
+/// Changes the primary superblock alone.
+fn spoil(image: &TempImage, change: impl FnOnce(&mut RawSuperblock)) {
+    primary(&Hand::on(&image.path()), change);
+}
+
+type Spoil = fn(&mut RawSuperblock);
+
+/// A superblock that makes sense by itself and does not fit the descriptors: a backup that fits is taken before tables are moved.
+#[test]
+fn a_superblock_that_its_descriptors_contradict_gives_way_to_a_backup() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let changes: [(&str, Spoil); 6] = [
+        ("reserved_gdt_blocks", |raw| {
+            raw.s_reserved_gdt_blocks.set(raw.s_reserved_gdt_blocks.get() + 8);
+        }),
+        ("a smaller inode size", |raw| raw.s_inode_size.set(128)),
+        ("a larger inode size", |raw| raw.s_inode_size.set(512)),
+        ("sparse_super", |raw| {
+            raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !1);
+        }),
+        ("flex_bg", |raw| incompat(raw, IncompatFeatures::FLEX_BG, false)),
+        ("meta_bg", |raw| incompat(raw, IncompatFeatures::META_BG, true)),
+    ];
+    for base in [&PLAIN, &EXT4] {
+        let healthy = base.make();
+        let before = tree(&healthy.path());
+        for (what, change) in changes {
+            let image = copied(&healthy.path()).expect("a copy");
+            spoil(&image, change);
+            assert_kept(&before, &image, &format!("{}, {what}", base.name));
+            assert_eq!(kept(&before, &image.path()), before.len(), "{}, {what}", base.name);
+        }
+    }
+}
+
+/// One group has no backup: the first table says how many blocks lie in front of it.
+#[test]
+fn reserved_blocks_end_where_the_first_table_begins() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = SINGLE.make();
+    let before = tree(&image.path());
+    spoil(&image, |raw| raw.s_reserved_gdt_blocks.set(raw.s_reserved_gdt_blocks.get() + 200));
+    assert_kept(&before, &image, "200 blocks more");
+    assert_eq!(kept(&before, &image.path()), before.len());
+}
+
+/// The exponent is refused by readers of volumes without flex_bg too.
+#[test]
+fn a_number_of_groups_in_a_flex_group_that_cannot_be_is_put_right() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    for base in [&EXT2, &PLAIN] {
+        let image = base.make();
+        let before = tree(&image.path());
+        spoil(&image, |raw| raw.s_log_groups_per_flex = 0xff);
+        assert_kept(&before, &image, base.name);
+    }
+}
+
+/// Bits that no backup has were not set by a program that knows them.
+#[test]
+fn unknown_features_that_no_backup_has_are_left_out() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let changes: [Spoil; 3] = [
+        |raw| raw.s_feature_incompat.set(raw.s_feature_incompat.get() | 1 << 30),
+        |raw| raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | 1 << 30),
+        |raw| raw.s_feature_compat.set(raw.s_feature_compat.get() | 1 << 30),
+    ];
+    let healthy = EXT4.make();
+    let before = tree(&healthy.path());
+    for change in changes {
+        let image = copied(&healthy.path()).expect("a copy");
+        spoil(&image, change);
+        let spoiled = std::fs::read(image.path()).expect("it is there");
+        for answers in [Answers::No, Answers::Preen] {
+            fsck(device(&image.path()), &answers, Wish::Nothing).expect_err("that is not known");
+            assert!(std::fs::read(image.path()).expect("it is there") == spoiled, "it is written");
+        }
+        repair(&image);
+        assert_eq!(kept(&before, &image.path()), before.len());
+        // All copies have it: a newer program made the volume.
+        let image = copied(&healthy.path()).expect("a copy");
+        let mut hand = Hand::on(&image.path());
+        change(&mut hand.volume.raw);
+        hand.volume.write_backups().expect("writes");
+        drop(hand);
+        spoil(&image, change);
+        fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect_err("that is not known");
+    }
+}
+
+/// The journal is restored where its inode lies, not where a broken descriptor says.
+#[test]
+fn a_journal_is_not_restored_through_a_broken_descriptor() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    for base in [&EXT4, &PLAIN] {
+        let image = base.make();
+        let before = tree(&image.path());
+        let mut hand = Hand::on(&image.path());
+        let block = hand.blocks(hand.find("long"))[8];
+        hand.desc(0, |desc| {
+            desc.block_bitmap = BlockNo(2_000_000_000);
+            desc.inode_table = BlockNo(block);
+        });
+        drop(hand);
+        assert_kept(&before, &image, base.name);
+        assert_eq!(kept(&before, &image.path()), before.len(), "{}", base.name);
+    }
+}
