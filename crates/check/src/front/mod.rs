@@ -10,6 +10,7 @@ mod fields;
 mod find;
 mod groups;
 mod journal;
+mod log_head;
 mod mmp;
 mod moved;
 mod orphans;

@@ -37,7 +37,7 @@ const JOURNAL_LOST: &[Code] = &[
 ];
 
 /// What is found where a backup is taken: its counts are old, and bitmaps that were implied are looked at.
-const FROM_BACKUP: &[Code] = &[
+pub(crate) const FROM_BACKUP: &[Code] = &[
     Code::InodeBitmapPadding,
     Code::BlockBitmapChecksum,
     Code::GroupFreeBlocksWrong,
@@ -151,7 +151,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::GroupDescInvalid,
         EXT4,
-        &[Code::GroupDescChecksum, Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong],
+        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong],
         |hand| hand.block(2, |bytes| bytes[..64].fill(0)),
     ),
     // Each group's tables in the other group, on a volume that has them inside.

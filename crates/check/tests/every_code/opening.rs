@@ -4,9 +4,11 @@
 mod common;
 
 use super::front::primary;
-use super::hand::{Base, EXT2, EXT4, Hand, PLAIN, SINGLE, device, fsck};
+use super::hand::{
+    Base, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, PLAIN, SINGLE, device, fsck,
+};
 use common::{Walker, open};
-use extant_check::{Answers, Outcome, Store};
+use extant_check::{Answers, Code, Outcome, Store};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, GroupNo, IncompatFeatures, InodeNo};
@@ -14,7 +16,11 @@ use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::damages::{Wish, incompat};
+use super::damages::{FREE, Wish, incompat};
+
+/// The block that a log's first transaction holds, and what it holds.
+const LOGGED_AT: BlockNo = BlockNo(LOGGED_BLOCK);
+const LOGGED_BYTES: [u8; 1024] = [b'j'; 1024];
 
 fn can_make() -> bool {
     tool("mke2fs").is_some() && tool("e2fsck").is_some()
@@ -234,5 +240,78 @@ fn a_journal_is_not_restored_through_a_broken_descriptor() {
         drop(hand);
         assert_kept(&before, &image, base.name);
         assert_eq!(kept(&before, &image.path()), before.len(), "{}", base.name);
+    }
+}
+
+/// Fields of the superblock of a log that waits, which its place or its first block know better.
+#[test]
+fn a_log_with_one_wrong_field_in_its_superblock_is_replayed() {
+    if !can_make() || tool("debugfs").is_none() {
+        skip!("e2fsprogs is not installed");
+    }
+    // The first block of the log, twice; the magic number, the kind, the size of a block, the count of blocks, unknown features.
+    let fields = [0x16, 0x17, 0x00, 0x07, 0x0e, 0x10, 0x28, 0xfc];
+    for base in [&LOGGED, &LOGGED_PLAIN] {
+        let healthy = base.make();
+        for at in fields {
+            // Without a checksum, features that nobody knows are another program's.
+            if at >= 0x28 && base.name == LOGGED_PLAIN.name {
+                continue;
+            }
+            let image = copied(&healthy.path()).expect("a copy");
+            let hand = Hand::on(&image.path());
+            let first = hand.blocks(InodeNo::JOURNAL)[0];
+            hand.block(first, |bytes| bytes[at] ^= 0x41);
+            drop(hand);
+            let done = repair(&image);
+            let said = format!("{}, {at:#x}: {done:?}", base.name);
+            assert!(done.iter().any(|it| it.finding.code == Code::JournalRecovered), "{said}");
+            assert_eq!(Hand::on(&image.path()).volume.read(LOGGED_AT).expect("reads"), LOGGED_BYTES);
+        }
+    }
+}
+
+/// The inode of the journal is lost, or another one is named: the superblock's copy of the map leads to the log, or the reserved
+/// inode does.
+#[test]
+fn a_log_is_replayed_whatever_became_of_its_inode() {
+    if !can_make() || tool("debugfs").is_none() {
+        skip!("e2fsprogs is not installed");
+    }
+    let moved: fn(&mut Hand) = |hand| {
+        let record = hand.volume.read_inode(InodeNo::JOURNAL).expect("reads");
+        hand.inode(FREE, |bytes| bytes.copy_from_slice(&record));
+        hand.inode(InodeNo::JOURNAL, |bytes| bytes.fill(0));
+        hand.superblock(|raw| raw.s_journal_inum.set(FREE.0));
+    };
+    let damages: [(&str, fn(&mut Hand)); 4] = [
+        ("another number", |hand| hand.superblock(|raw| raw.s_journal_inum.set(FREE.0))),
+        ("no number", |hand| hand.superblock(|raw| raw.s_journal_inum.set(0))),
+        ("the reserved inode", |hand| hand.unsealed(InodeNo::JOURNAL, |bytes| bytes.fill(0x5a))),
+        ("the table", |_| {}),
+    ];
+    let healthy = LOGGED.make();
+    let before = tree(&healthy.path());
+    for (what, damage) in damages {
+        let image = copied(&healthy.path()).expect("a copy");
+        let mut hand = Hand::on(&image.path());
+        damage(&mut hand);
+        if what == "the table" {
+            moved(&mut hand);
+            hand.unsealed(FREE, |bytes| bytes.fill(0x5a));
+        }
+        drop(hand);
+        for answers in [Answers::Preen, Answers::Yes] {
+            let copy = copied(&image.path()).expect("a copy");
+            let done = fsck(device(&copy.path()), &answers, Wish::Nothing);
+            let done = done.unwrap_or_else(|error| panic!("{what}, {answers:?}: {error}"));
+            let said = format!("{what}: {done:?}");
+            assert!(done.iter().any(|it| it.finding.code == Code::JournalRecovered), "{said}");
+            e2fsck_fn(&copy.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
+            let hand = Hand::on(&copy.path());
+            assert_eq!(hand.volume.read(LOGGED_AT).expect("reads"), LOGGED_BYTES, "{what}");
+            drop(hand);
+            assert_eq!(kept(&before, &copy.path()), before.len(), "{what}");
+        }
     }
 }
