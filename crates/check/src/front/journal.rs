@@ -172,8 +172,7 @@ impl Front<'_> {
         inode.encode_into(&mut record, self.volume.geometry());
         self.volume.write_inode(InodeNo::JOURNAL, &mut record)?;
         if number != InodeNo::JOURNAL {
-            self.volume
-                .update_superblock(|raw| raw.s_journal_inum.set(InodeNo::JOURNAL.0))?;
+            self.volume.update_superblock(|raw| raw.s_journal_inum.set(InodeNo::JOURNAL.0))?;
         }
         Ok(())
     }
@@ -441,7 +440,9 @@ impl Front<'_> {
                 Flaw::bad_value("s_first", superblock.first).to_string()
             }
             // What is only newer is not broken, where a checksum vouches for it or none can.
-            Err(JournalError::Device(_) | JournalError::Format(FormatError::UnsupportedJournal(_))) => {
+            Err(
+                JournalError::Device(_) | JournalError::Format(FormatError::UnsupportedJournal(_)),
+            ) => {
                 return Ok(None);
             }
             Err(error) => error.to_string(),
@@ -450,11 +451,7 @@ impl Front<'_> {
     }
 
     /// Has the journal replayed where it waits for that.
-    fn replay(
-        &mut self,
-        superblock: &JournalSuperblock,
-        log: &Log<'_>,
-    ) -> Result<(), OpenError> {
+    fn replay(&mut self, superblock: &JournalSuperblock, log: &Log<'_>) -> Result<(), OpenError> {
         let needs_recovery = has(&self.volume.raw, IncompatFeatures::RECOVER);
         if !self.may_repair() {
             if needs_recovery {

@@ -4,8 +4,7 @@
 use extant_device::DeviceError;
 use extant_journal::Log;
 use extant_ondisk::jbd2::{
-    BlockType, Header, JOURNAL_MAGIC, JournalIncompat, JournalSuperblock,
-    RawJournalSuperblock,
+    BlockType, Header, JOURNAL_MAGIC, JournalIncompat, JournalSuperblock, RawJournalSuperblock,
 };
 use zerocopy::IntoBytes;
 

@@ -28,9 +28,15 @@ impl Front<'_> {
             }
             return Ok(());
         }
+        let before = self.outcomes.len();
         self.release_list()?;
         self.release_file()?;
-        Ok(self.drop_orphan_file()?)
+        self.drop_orphan_file()?;
+        // Without the passes nothing else would put right what the superblock said before.
+        if self.outcomes.len() > before {
+            self.volume.sum_free_counts();
+        }
+        Ok(())
     }
 
     /// Only a journal makes use of the orphan file.

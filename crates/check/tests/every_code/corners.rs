@@ -60,12 +60,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
         hand.superblock(|raw| raw.s_rev_level.set(0));
     }),
     // Fewer blocks than there are: groups are missing then.
-    with(
-        Code::SuperblockInvalid,
-        ORPHAN_FILE,
-        FROM_BACKUP,
-        |hand| primary(hand, |raw| raw.s_blocks_count_lo.set(5000)),
-    ),
+    with(Code::SuperblockInvalid, ORPHAN_FILE, FROM_BACKUP, |hand| {
+        primary(hand, |raw| raw.s_blocks_count_lo.set(5000))
+    }),
     with(
         Code::SuperblockInvalid,
         PLAIN,

@@ -5,18 +5,20 @@ mod common;
 
 use super::front::primary;
 use super::hand::{
-    Base, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, PLAIN, SINGLE, device, fsck,
+    Base, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, NO_JOURNAL, PLAIN, SINGLE, device,
+    fsck, put16, put32,
 };
 use common::{Walker, open};
+use extant_check::front::{self, Closing, OpenOptions};
 use extant_check::{Answers, Code, Outcome, Store};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{BlockNo, GroupNo, IncompatFeatures, InodeNo};
-use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
+use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo};
+use extant_testkit::{TempImage, copied, e2fsck_fn, e2fsck_is_silent_with, skip, tool};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::damages::{FREE, Wish, incompat};
+use super::damages::{FREE, Wish, compat, incompat};
 
 /// The block that a log's first transaction holds, and what it holds.
 const LOGGED_AT: BlockNo = BlockNo(LOGGED_BLOCK);
@@ -266,7 +268,10 @@ fn a_log_with_one_wrong_field_in_its_superblock_is_replayed() {
             let done = repair(&image);
             let said = format!("{}, {at:#x}: {done:?}", base.name);
             assert!(done.iter().any(|it| it.finding.code == Code::JournalRecovered), "{said}");
-            assert_eq!(Hand::on(&image.path()).volume.read(LOGGED_AT).expect("reads"), LOGGED_BYTES);
+            assert_eq!(
+                Hand::on(&image.path()).volume.read(LOGGED_AT).expect("reads"),
+                LOGGED_BYTES
+            );
         }
     }
 }
@@ -313,5 +318,71 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
             drop(hand);
             assert_eq!(kept(&before, &copy.path()), before.len(), "{what}");
         }
+    }
+}
+
+/// The kernel keeps the counts of the groups; the superblock's follow when orphans are finished, with the passes or without.
+#[test]
+fn counts_of_the_superblock_are_right_when_orphans_are_finished() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let mut hand = Hand::on(&image.path());
+    let right = hand.volume.raw.s_free_inodes_count.get();
+    let file = hand.find("file");
+    hand.entry("", "file", |entry| put32(entry, 0, 0));
+    hand.inode(file, |record| put16(record, 0x1a, 0));
+    let count = hand.volume.geometry().inodes_count;
+    hand.superblock(|raw| {
+        raw.s_last_orphan.set(file.0);
+        raw.s_free_inodes_count.set(count);
+    });
+    drop(hand);
+    let judge = Answers::Preen;
+    let ready = front::open(device(&image.path()), &OpenOptions::default(), &judge);
+    let ready = ready.expect("it opens");
+    assert!(!ready.needs_passes());
+    ready.close(Closing::Skipped, &judge).expect("writes");
+    assert_eq!(Hand::on(&image.path()).volume.raw.s_free_inodes_count.get(), right + 1);
+    e2fsck_fn(&image.path()).expect("nothing to find");
+}
+
+/// A journal on a device of its own, whose own superblock or the log's fails its checksum.
+#[test]
+fn checksums_of_a_journal_device_are_put_right() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let options = ["-b", "1024", "-O", "journal_dev,metadata_csum"];
+    let journal = TempImage::by_mke2fs(8 << 20, &options).expect("it is made");
+    let at = |offset: u64, count: usize| {
+        let mut bytes = vec![0; count];
+        device(&journal.path()).read_at(offset, &mut bytes).expect("reads");
+        bytes
+    };
+    let image = NO_JOURNAL.make();
+    let uuid: [u8; 16] = at(1024 + 0x68, 16).try_into().expect("16 bytes");
+    Hand::on(&image.path()).superblock(|raw| {
+        compat(raw, CompatFeatures::HAS_JOURNAL, true);
+        incompat(raw, IncompatFeatures::RECOVER, true);
+        raw.s_journal_uuid = uuid;
+    });
+    let before = tree(&image.path());
+    // The last byte of the checksum, and a name in the superblock.
+    for place in [1024 + 0x3ff, 1024 + 0x78] {
+        let copy = copied(&image.path()).expect("a copy");
+        let byte = at(place, 1)[0] ^ 0x55;
+        device(&journal.path()).write_at(place, &[byte]).expect("writes");
+        let options =
+            OpenOptions { journal: Some(device(&journal.path())), ..OpenOptions::default() };
+        let ready = front::open(device(&copy.path()), &options, &Answers::Preen);
+        let ready = ready.unwrap_or_else(|error| panic!("{place:#x}: {error}"));
+        let codes: Vec<_> = ready.outcomes.iter().map(|it| it.finding.code).collect();
+        assert!(codes.contains(&Code::JournalSuperblockCorrupt), "{place:#x}: {codes:?}");
+        assert!(codes.contains(&Code::JournalRecovered), "{place:#x}: {codes:?}");
+        ready.close(Closing::Skipped, &Answers::Preen).expect("writes");
+        e2fsck_is_silent_with(&copy.path(), Some(&journal.path())).expect("nothing to find");
+        assert_eq!(kept(&before, &copy.path()), before.len());
     }
 }
