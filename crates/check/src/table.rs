@@ -77,8 +77,8 @@ findings! {
     RecoveryWithoutJournal: 0, Safe, "Superblock needs_recovery flag is set, but no journal is present.", "Clear", true;
     /// The journal's inode or superblock is none.
     JournalInvalid: 0, Safe, "Superblock has an invalid journal (inode {inode}).", "Clear", true;
-    /// The journal's inode is broken, but the superblock has a copy of its map.
-    JournalInodeBroken: 0, Safe, "The journal inode {inode} is broken ({detail}); the superblock has a copy of it.", "Restore", true;
+    /// The journal's inode is broken, but a copy in the superblock or what is left of it says where the journal lies.
+    JournalInodeBroken: 0, Safe, "The journal inode {inode} is broken ({detail}), but the place of the journal is known.", "Restore", true;
     /// The superblock has no copy of the journal inode's map, or an old one.
     JournalBackup: 0, Note, "Backing up journal inode block information.", "Fix", true;
     /// The journal's superblock is broken.

@@ -97,7 +97,13 @@ impl Front<'_> {
     fn journal_place(&mut self) -> Result<Option<Place>, OpenError> {
         let raw = self.volume.raw;
         let number = InodeNo(raw.s_journal_inum.get());
+        let mut uneven = None;
         let flaw = match self.place_of_inode(number) {
+            Ok(place) if self.size_of_log(&place) != place.inode.size => {
+                let flaw = format!("its size is {}", place.inode.size);
+                uneven = Some(place);
+                flaw
+            }
             Ok(place) => {
                 let is_backed_up =
                     raw.s_jnl_backup_type == BACKUP_OF_INODE && self.is_backed_up(&place.inode);
@@ -116,7 +122,9 @@ impl Front<'_> {
             Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
             Err(Broken::Offline(error)) => error.to_string(),
         };
-        if let Some(place) = self.place_of_hidden(number)? {
+        if uneven.is_none()
+            && let Some(place) = self.place_of_hidden(number)?
+        {
             let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
             if self.ask(finding)? {
                 self.volume.update_superblock(|raw| {
@@ -133,6 +141,17 @@ impl Front<'_> {
             let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
             if is_first && self.ask(finding)? {
                 self.restore_journal_inode(number, &place.inode)?;
+            }
+            return Ok(Some(place));
+        }
+        if let Some(mut place) = uneven {
+            let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
+            if self.ask(finding)? {
+                place.inode.size = self.size_of_log(&place);
+                let mut record = self.volume.read_inode(number)?;
+                place.inode.encode_into(&mut record, self.volume.geometry());
+                self.volume.write_inode(number, &mut record)?;
+                self.facts.needs_passes = true;
             }
             return Ok(Some(place));
         }
@@ -156,6 +175,14 @@ impl Front<'_> {
         let log = Log { device: &**self.volume.device(), place: &place.place };
         let is_journal = log.superblock().is_ok();
         Ok(Some(place).filter(|_| is_journal))
+    }
+
+    /// The size that a journal's inode should have: whole blocks, and all that the log says it has where they are mapped.
+    fn size_of_log(&self, place: &Place) -> u64 {
+        let log = Log { device: &**self.volume.device(), place: &place.place };
+        // More blocks than are mapped make no superblock of a log.
+        let said = log.superblock().map_or(0, |(_, superblock)| superblock.blocks_count);
+        u64::from(place.blocks().max(said)) * u64::from(place.place.block_size)
     }
 
     /// Whether a log has something that is to be replayed.

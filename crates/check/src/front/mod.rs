@@ -137,6 +137,8 @@ struct Facts {
     lost_journal: Option<u32>,
     /// Something was found that only the passes can put right.
     needs_passes: bool,
+    /// Orphans were finished.
+    has_orphans: bool,
     /// The MMP block says that a checker is at work: to be cleared.
     mmp_claimed: bool,
 }

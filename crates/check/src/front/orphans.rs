@@ -32,10 +32,7 @@ impl Front<'_> {
         self.release_list()?;
         self.release_file()?;
         self.drop_orphan_file()?;
-        // Without the passes nothing else would put right what the superblock said before.
-        if self.outcomes.len() > before {
-            self.volume.sum_free_counts();
-        }
+        self.facts.has_orphans = self.outcomes.len() > before;
         Ok(())
     }
 

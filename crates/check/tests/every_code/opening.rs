@@ -24,6 +24,10 @@ use super::damages::{FREE, Wish, compat, incompat};
 const LOGGED_AT: BlockNo = BlockNo(LOGGED_BLOCK);
 const LOGGED_BYTES: [u8; 1024] = [b'j'; 1024];
 
+/// Block-mapped, with a journal.
+const EXT2_JOURNAL: Base =
+    Base { name: "ext3", mke2fs: &["-t", "ext3", "-b", "1024", "-I", "256"], ..EXT2 };
+
 fn can_make() -> bool {
     tool("mke2fs").is_some() && tool("e2fsck").is_some()
 }
@@ -385,4 +389,60 @@ fn checksums_of_a_journal_device_are_put_right() {
         e2fsck_is_silent_with(&copy.path(), Some(&journal.path())).expect("nothing to find");
         assert_eq!(kept(&before, &copy.path()), before.len());
     }
+}
+
+/// A file whose map leads to the resize inode's own block gets a copy: descriptors grow there.
+#[test]
+fn a_file_on_the_block_of_the_resize_inode_gets_a_copy() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT2.make();
+    let before = tree(&image.path());
+    let hand = Hand::on(&image.path());
+    let double = hand.decoded(InodeNo(7)).i_block[4 * 13..4 * 14].to_vec();
+    hand.file("long", |record| record[0x28..0x2c].copy_from_slice(&double));
+    drop(hand);
+    let done = repair(&image);
+    assert!(done.iter().any(|it| it.finding.code == Code::MultiplyClaimed), "{done:?}");
+    assert_eq!(kept(&before, &image.path()), before.len() - 1);
+}
+
+/// Sizes that are not those of the log; the superblock's copy of the map knows, or the log does. The copy is right afterwards.
+#[test]
+fn the_size_of_the_journals_inode_is_that_of_the_log() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = EXT4.make();
+    let right = Hand::on(&healthy.path()).decoded(InodeNo::JOURNAL).size as u32;
+    for (size, has_copy) in [(right + 133, true), (right + 133, false), (right - 500, false)] {
+        let image = copied(&healthy.path()).expect("a copy");
+        let mut hand = Hand::on(&image.path());
+        hand.inode(InodeNo::JOURNAL, |record| put32(record, 4, size));
+        hand.superblock(|raw| raw.s_jnl_backup_type = u8::from(has_copy));
+        drop(hand);
+        repair(&image);
+        let hand = Hand::on(&image.path());
+        assert_eq!(hand.decoded(InodeNo::JOURNAL).size as u32, right, "{size}, {has_copy}");
+        let raw = &hand.volume.raw;
+        assert_eq!((raw.s_jnl_backup_type, raw.s_jnl_blocks[16].get()), (1, right));
+    }
+}
+
+/// Blocks of the journal that pass 1 copies for it are in the superblock's copy of its map after the same run.
+#[test]
+fn the_copy_of_the_journals_map_follows_its_blocks() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT2_JOURNAL.make();
+    let hand = Hand::on(&image.path());
+    let block = hand.blocks(InodeNo::JOURNAL)[5];
+    hand.file("long", |record| put32(record, 0x28, block as u32));
+    drop(hand);
+    repair(&image);
+    let hand = Hand::on(&image.path());
+    let stored = zerocopy::IntoBytes::as_bytes(&hand.volume.raw.s_jnl_blocks);
+    assert_eq!(stored[..60], hand.decoded(InodeNo::JOURNAL).i_block);
 }
