@@ -136,6 +136,7 @@ fn spoil(image: &TempImage, change: impl FnOnce(&mut RawSuperblock)) {
 }
 
 type Spoil = fn(&mut RawSuperblock);
+type Act = fn(&mut Hand);
 
 /// A superblock that makes sense by itself and does not fit the descriptors: a backup that fits is taken before tables are moved.
 #[test]
@@ -287,13 +288,13 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
     if !can_make() || tool("debugfs").is_none() {
         skip!("e2fsprogs is not installed");
     }
-    let moved: fn(&mut Hand) = |hand| {
+    let moved: Act = |hand| {
         let record = hand.volume.read_inode(InodeNo::JOURNAL).expect("reads");
         hand.inode(FREE, |bytes| bytes.copy_from_slice(&record));
         hand.inode(InodeNo::JOURNAL, |bytes| bytes.fill(0));
         hand.superblock(|raw| raw.s_journal_inum.set(FREE.0));
     };
-    let damages: [(&str, fn(&mut Hand)); 4] = [
+    let damages: [(&str, Act); 4] = [
         ("another number", |hand| hand.superblock(|raw| raw.s_journal_inum.set(FREE.0))),
         ("no number", |hand| hand.superblock(|raw| raw.s_journal_inum.set(0))),
         ("the reserved inode", |hand| hand.unsealed(InodeNo::JOURNAL, |bytes| bytes.fill(0x5a))),
