@@ -113,7 +113,6 @@ impl Code {
                 | Self::GroupUninitWithoutFeature
                 | Self::ReservedGdtNeedless
                 | Self::ResizeInodeNotInUse
-                | Self::ResizeInodeInvalid
                 | Self::ExtentNodeLevel
                 | Self::TimeBeyond
                 | Self::FileTypeMissing

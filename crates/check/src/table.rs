@@ -13,6 +13,12 @@ findings! {
     BlocksPerGroupWrong: 0, Damage, "blocks per group in superblock is {found}, should be {expected}.", "Fix", true;
     /// Descriptors that lie in their groups begin behind the last one.
     FirstMetaBgTooLarge: 0, Damage, "First_meta_bg is too big ({found}); it should be {expected}.", "Fix", true;
+    /// A number of groups whose tables lie together that cannot be.
+    FlexGroupsTooLarge: 0, Damage, "Superblock has 2^{found} groups in a flex group; it should be 2^{expected}.", "Fix", true;
+    /// More blocks are reserved for descriptors than lie in front of the first table, and there is no backup.
+    ReservedGdtWrong: 0, Damage, "s_reserved_gdt_blocks is {found}, should be {expected}.", "Fix", true;
+    /// The primary superblock has features that this version does not know, and a backup has none of them.
+    FeaturesUnknown: 0, Damage, "Superblock has unsupported feature(s): {detail}. The backup of group {group} does not have them.", "Use the backup", true;
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
     /// The first revision has no features.
@@ -71,8 +77,8 @@ findings! {
     RecoveryWithoutJournal: 0, Safe, "Superblock needs_recovery flag is set, but no journal is present.", "Clear", true;
     /// The journal's inode or superblock is none.
     JournalInvalid: 0, Safe, "Superblock has an invalid journal (inode {inode}).", "Clear", true;
-    /// The journal's inode is broken, but the superblock has a copy of its map.
-    JournalInodeBroken: 0, Safe, "The journal inode {inode} is broken ({detail}); the superblock has a copy of it.", "Restore", true;
+    /// The journal's inode is broken, but a copy in the superblock or what is left of it says where the journal lies.
+    JournalInodeBroken: 0, Safe, "The journal inode {inode} is broken ({detail}), but the place of the journal is known.", "Restore", true;
     /// The superblock has no copy of the journal inode's map, or an old one.
     JournalBackup: 0, Note, "Backing up journal inode block information.", "Fix", true;
     /// The journal's superblock is broken.

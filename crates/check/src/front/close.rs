@@ -5,11 +5,12 @@ use crate::finding::{Code, Finding, Severity};
 use crate::judge::{Judge, Judgement};
 use crate::report::Outcome;
 use crate::store::CheckError;
-use extant_journal::offline::{JournalShape, Offline, backup_superblock};
+use extant_journal::offline::{JournalShape, Offline, back_up_journal, backup_superblock};
 use extant_layout::tables::default_journal_blocks;
+use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::mmp::{Mmp, MmpSequence};
 use extant_ondisk::superblock::{RawSuperblock, State, Superblock};
-use extant_ondisk::{CompatFeatures, Geometry, GroupNo};
+use extant_ondisk::{CompatFeatures, Geometry, GroupNo, InodeNo};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// `s_max_mnt_count`: mounts are not counted.
@@ -74,6 +75,13 @@ impl Ready {
         if closing == Closing::Clean {
             restore(&mut volume, &facts, judge, &mut outcomes, now)?;
         }
+        if closing == Closing::Skipped && facts.has_orphans {
+            // Without the passes nothing else puts right what the superblock said before.
+            volume.sum_free_counts();
+        }
+        if closing == Closing::Clean && was_changed {
+            renew_journal_copy(&mut volume)?;
+        }
         if closing != Closing::Skipped {
             stamp(&mut volume, closing, now)?;
         }
@@ -86,6 +94,27 @@ impl Ready {
         }
         Ok(outcomes)
     }
+}
+
+/// The passes may have given the journal other blocks than the superblock's copy of its map has.
+fn renew_journal_copy(volume: &mut Offline) -> Result<(), CheckError> {
+    let number = InodeNo::JOURNAL;
+    if volume.raw.s_journal_inum.get() != number.0
+        || !volume.raw.features().compat.contains(CompatFeatures::HAS_JOURNAL)
+    {
+        return Ok(());
+    }
+    let record = volume.read_inode(number)?;
+    let Ok(inode) = Inode::decode(&record, number, volume.geometry()) else { return Ok(()) };
+    let mut renewed = volume.raw;
+    back_up_journal(&mut renewed, &inode);
+    if inode.file_type() == Some(FileType::Regular)
+        && inode.links > 0
+        && renewed.as_bytes() != volume.raw.as_bytes()
+    {
+        volume.update_superblock(|raw| back_up_journal(raw, &inode))?;
+    }
+    Ok(())
 }
 
 /// A new journal in the place of one that was taken off.

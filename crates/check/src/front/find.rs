@@ -213,7 +213,11 @@ fn known_better(
         && geometry.blocks_count != Superblock::decode(raw).blocks_count;
     let is_moved = fixed.s_first_meta_bg != raw.s_first_meta_bg
         && geometry.first_meta_bg <= geometry.desc_blocks();
-    let flaw = if is_resized {
+    let is_flex = fixed.s_log_groups_per_flex != raw.s_log_groups_per_flex
+        && raw.features().incompat.contains(IncompatFeatures::FLEX_BG);
+    let flaw = if is_flex {
+        Flaw::bad_value("s_log_groups_per_flex", raw.s_log_groups_per_flex)
+    } else if is_resized {
         Flaw::bad_value("s_blocks_per_group", raw.s_blocks_per_group.get())
     } else if is_other {
         Flaw::bad_value("s_inodes_per_group", raw.s_inodes_per_group.get())
@@ -303,6 +307,30 @@ fn with_revision(
     Some(Ok(found))
 }
 
+/// A number of groups of which tables lie together that cannot be: readers refuse it even where the feature is missing. Only makers
+/// and allocators ask for it, so that their default does.
+fn with_flex_groups(
+    raw: &RawSuperblock,
+    block_size: Option<u32>,
+) -> Option<Result<Found, FormatError>> {
+    const DEFAULT: u8 = 4;
+    const MOST: u8 = 31;
+    let log = raw.s_log_groups_per_flex;
+    if log <= MOST {
+        return None;
+    }
+    let has_flex = raw.features().incompat.contains(IncompatFeatures::FLEX_BG);
+    let right = if has_flex { DEFAULT } else { 0 };
+    let mut fixed = *raw;
+    fixed.s_log_groups_per_flex = right;
+    fixed.seal();
+    let finding = Finding::new(Code::FlexGroupsTooLarge).found(u64::from(log));
+    Some(primary(&fixed, block_size).map(|mut found| {
+        found.counted.get_or_insert(finding.expected(u64::from(right)));
+        found
+    }))
+}
+
 fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, FormatError> {
     raw.verify(GroupNo(0))?;
     if let Some(found) = with_revision(raw, block_size) {
@@ -310,6 +338,9 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     }
     if let Some(flaw) = odd_field(raw) {
         return Err(flaw.at(Place::Superblock(GroupNo(0))));
+    }
+    if let Some(found) = with_flex_groups(raw, block_size) {
+        return found;
     }
     let mut found = Found {
         raw: *raw,
@@ -448,7 +479,49 @@ fn primary_flaw(device: &dyn Device) -> Result<Option<FormatError>, DeviceError>
     Ok(raw.and_then(|raw| primary(&raw, None).err()))
 }
 
-type Backup = (RawSuperblock, Geometry, GroupNo);
+pub(super) type Backup = (RawSuperblock, Geometry, GroupNo);
+
+/// The first backups at the usual places; where there is none, the one that a search finds.
+pub(super) fn backups(
+    device: &dyn Device,
+    broken: &RawSuperblock,
+    block_size: Option<u32>,
+) -> Result<Vec<Backup>, DeviceError> {
+    /// More copies do not make one of them more likely.
+    const ENOUGH: usize = 3;
+    let mut found = Vec::new();
+    for (size, block) in backup_places(broken, block_size) {
+        let Some(offset) = block.checked_mul(u64::from(size)) else { continue };
+        found.extend(backup(device, offset, size)?);
+        if found.len() >= ENOUGH {
+            break;
+        }
+    }
+    if found.is_empty() {
+        found.extend(search(device, block_size)?);
+    }
+    Ok(found)
+}
+
+/// A backup without the features that bar this code from the primary superblock: bits that no maker set.
+pub(super) fn without_features(
+    device: &dyn Device,
+    block_size: Option<u32>,
+) -> Result<Option<Found>, DeviceError> {
+    let Some(broken) = read(device, SUPERBLOCK_OFFSET)? else { return Ok(None) };
+    let known = backups(device, &broken, block_size)?.into_iter().find(|(raw, geometry, _)| {
+        beyond(raw).is_empty() && geometry.blocks_count <= device.size() >> geometry.block_bits()
+    });
+    let finding = Finding::new(Code::FeaturesUnknown).detail(beyond(&broken).join(" "));
+    Ok(known.map(|(raw, geometry, group)| Found {
+        raw,
+        geometry,
+        group,
+        primary_flaw: None,
+        is_checksum_wrong: false,
+        counted: Some(finding.group(group)),
+    }))
+}
 
 fn any_backup(
     device: &dyn Device,

@@ -1,20 +1,23 @@
 //! The journal: found, judged, replayed; its superblock or its inode put right, or the journal taken off.
 
+use super::groups::bad_places;
+use super::log_head;
 use super::{Front, OpenError, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
+use extant_device::Device;
 use extant_journal::offline::{OfflineError, back_up_journal};
 use extant_journal::{
-    BlockRuns, Damage, Finish, JournalError, JournalPlace, Log, Recovered, recover_volume,
+    BlockRuns, Damage, Finish, JournalError, JournalPlace, Log, Recovered, recover,
 };
 use extant_ondisk::extent::{EXTENT_MAGIC, ROOT_SIZE};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::jbd2::{
     JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
 };
-use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo, Tid, Uuid};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// A journal has at least so many blocks, from mke2fs(8).
 const MIN_JOURNAL: u64 = 1024;
@@ -31,6 +34,14 @@ const HIDDEN_FILE: u16 = 0o100_600;
 struct Place {
     place: JournalPlace,
     inode: Inode,
+}
+
+impl Place {
+    /// Blocks of the journal: what is mapped behind the file's end is no part of it.
+    fn blocks(&self) -> u32 {
+        let of_file = self.inode.size / u64::from(self.place.block_size);
+        self.place.runs.blocks_count().min(u32::try_from(of_file).unwrap_or(u32::MAX))
+    }
 }
 
 impl Front<'_> {
@@ -55,6 +66,16 @@ impl Front<'_> {
         self.check_journal_superblock(&found)
     }
 
+    /// Whether the journal's inode, where there is one, is found through a sound descriptor and makes sense there.
+    pub(super) fn is_journal_found(&self) -> bool {
+        let number = InodeNo(self.volume.raw.s_journal_inum.get());
+        let Some((group, _)) = self.volume.geometry().inode_place(number) else {
+            return number.0 == 0;
+        };
+        let bad = bad_places(group, &self.desc(group), self.volume.geometry());
+        bad.is_empty() && self.verify_desc(group).is_ok() && self.place_of_inode(number).is_ok()
+    }
+
     /// No journal: then there must be no trace of one.
     fn check_absent_journal(&mut self, raw: &RawSuperblock) -> Result<(), CheckError> {
         let is_named = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
@@ -76,7 +97,13 @@ impl Front<'_> {
     fn journal_place(&mut self) -> Result<Option<Place>, OpenError> {
         let raw = self.volume.raw;
         let number = InodeNo(raw.s_journal_inum.get());
+        let mut uneven = None;
         let flaw = match self.place_of_inode(number) {
+            Ok(place) if self.size_of_log(&place) != place.inode.size => {
+                let flaw = format!("its size is {}", place.inode.size);
+                uneven = Some(place);
+                flaw
+            }
             Ok(place) => {
                 let is_backed_up =
                     raw.s_jnl_backup_type == BACKUP_OF_INODE && self.is_backed_up(&place.inode);
@@ -95,11 +122,33 @@ impl Front<'_> {
             Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
             Err(Broken::Offline(error)) => error.to_string(),
         };
-        if let Some(place) = self.place_of_backup(number) {
+        if uneven.is_none()
+            && let Some(place) = self.place_of_hidden(number)?
+        {
             let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
             if self.ask(finding)? {
+                self.volume.update_superblock(|raw| {
+                    raw.s_journal_inum.set(InodeNo::JOURNAL.0);
+                    back_up_journal(raw, &place.inode);
+                })?;
+                self.facts.needs_passes = true;
+            }
+            return Ok(Some(place));
+        }
+        if let Some(place) = self.place_of_backup(number) {
+            // The log may hold the inode's own block.
+            let is_first = number == InodeNo::JOURNAL || !self.may_repair() || !self.waits(&place);
+            let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
+            if is_first && self.ask(finding)? {
+                self.restore_journal_inode(number, &place.inode)?;
+            }
+            return Ok(Some(place));
+        }
+        if let Some(mut place) = uneven {
+            let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
+            if self.ask(finding)? {
+                place.inode.size = self.size_of_log(&place);
                 let mut record = self.volume.read_inode(number)?;
-                record.fill(0);
                 place.inode.encode_into(&mut record, self.volume.geometry());
                 self.volume.write_inode(number, &mut record)?;
                 self.facts.needs_passes = true;
@@ -111,6 +160,48 @@ impl Front<'_> {
             self.drop_journal(None)?;
         }
         Ok(None)
+    }
+
+    /// The journal in its reserved inode, where the superblock names another one that holds none.
+    fn place_of_hidden(&self, number: InodeNo) -> Result<Option<Place>, CheckError> {
+        if number == InodeNo::JOURNAL {
+            return Ok(None);
+        }
+        let place = match self.place_of_inode(InodeNo::JOURNAL) {
+            Ok(place) => place,
+            Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
+            Err(_) => return Ok(None),
+        };
+        let log = Log { device: &**self.volume.device(), place: &place.place };
+        let is_journal = log.superblock().is_ok();
+        Ok(Some(place).filter(|_| is_journal))
+    }
+
+    /// The size that a journal's inode should have: whole blocks, and all that the log says it has where they are mapped.
+    fn size_of_log(&self, place: &Place) -> u64 {
+        let log = Log { device: &**self.volume.device(), place: &place.place };
+        // More blocks than are mapped make no superblock of a log.
+        let said = log.superblock().map_or(0, |(_, superblock)| superblock.blocks_count);
+        u64::from(place.blocks().max(said)) * u64::from(place.place.block_size)
+    }
+
+    /// Whether a log has something that is to be replayed.
+    fn waits(&self, place: &Place) -> bool {
+        let log = Log { device: &**self.volume.device(), place: &place.place };
+        log.superblock().is_ok_and(|(_, superblock)| superblock.start != 0)
+    }
+
+    /// Writes the journal's inode as the superblock's copy has it: in the reserved inode, where an ordinary one held it.
+    fn restore_journal_inode(&mut self, number: InodeNo, inode: &Inode) -> Result<(), CheckError> {
+        self.facts.needs_passes = true;
+        let mut record = self.volume.read_inode(InodeNo::JOURNAL)?;
+        record.fill(0);
+        inode.encode_into(&mut record, self.volume.geometry());
+        self.volume.write_inode(InodeNo::JOURNAL, &mut record)?;
+        if number != InodeNo::JOURNAL {
+            self.volume.update_superblock(|raw| raw.s_journal_inum.set(InodeNo::JOURNAL.0))?;
+        }
+        Ok(())
     }
 
     /// The journal goes; a new one of the same size comes when the passes are through.
@@ -173,7 +264,7 @@ impl Front<'_> {
     /// The inode that the superblock's copy describes, if there is a journal in it.
     fn place_of_backup(&self, number: InodeNo) -> Option<Place> {
         let raw = &self.volume.raw;
-        if raw.s_jnl_backup_type != BACKUP_OF_INODE || number != InodeNo::JOURNAL {
+        if raw.s_jnl_backup_type != BACKUP_OF_INODE {
             return None;
         }
         let mut i_block = [0; ROOT_SIZE];
@@ -224,6 +315,15 @@ impl Front<'_> {
         let device = self.volume.device().clone();
         let log = Log { device: &*device, place: &found.place };
         let read = log.superblock();
+        if let Some((flaw, mended)) = self.mended_log(&log, &read, found.blocks())? {
+            let number = InodeNo(self.volume.raw.s_journal_inum.get());
+            let finding = Finding::new(Code::JournalSuperblockCorrupt).inode(number).detail(flaw);
+            if self.ask(finding)? {
+                write_log_superblock(&log, &mended)?;
+                return self.check_journal_superblock(found);
+            }
+            return Ok(());
+        }
         if read.as_ref().is_ok_and(|(_, superblock)| superblock.users.len() > 1)
             && let Some(cleared) = self.without_users(found)?
         {
@@ -254,7 +354,7 @@ impl Front<'_> {
                         self.write_journal_superblock(found, &cleared)?;
                     }
                 }
-                self.replay(&superblock, None)
+                self.replay(&superblock, &log)
             }
             Err(JournalError::Device(error)) => Err(error.into()),
             Err(error @ JournalError::Format(FormatError::UnsupportedJournal(_))) => {
@@ -323,18 +423,62 @@ impl Front<'_> {
             }
             return Err(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)).into());
         };
-        let place = JournalPlace::external(&*device, &raw, self.volume.geometry())?;
+        let found = JournalPlace::external(&*device, &raw, self.volume.geometry());
+        let place = match found {
+            Err(JournalError::Format(
+                error @ FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. },
+            )) => {
+                let finding = Finding::new(Code::JournalSuperblockCorrupt);
+                if !self.ask(finding.detail(format!("of the journal's device: {error}")))? {
+                    return Ok(());
+                }
+                seal_device(&*device)?;
+                JournalPlace::external(&*device, &raw, self.volume.geometry())?
+            }
+            found => found?,
+        };
         let log = Log { device: &*device, place: &place };
-        let (_, superblock) = log.superblock()?;
-        self.replay(&superblock, Some(&*device))
+        let read = log.superblock();
+        if let Some((flaw, mended)) = self.mended_log(&log, &read, place.runs.blocks_count())? {
+            if !self.ask(Finding::new(Code::JournalSuperblockCorrupt).detail(flaw))? {
+                return Ok(());
+            }
+            write_log_superblock(&log, &mended)?;
+            let (_, superblock) = log.superblock()?;
+            return self.replay(&superblock, &log);
+        }
+        let (_, superblock) = read?;
+        self.replay(&superblock, &log)
+    }
+
+    /// A broken superblock of a log as it must have been, and what is wrong with it.
+    fn mended_log(
+        &self,
+        log: &Log<'_>,
+        read: &Result<(RawJournalSuperblock, JournalSuperblock), JournalError>,
+        blocks: u32,
+    ) -> Result<Option<(String, RawJournalSuperblock)>, CheckError> {
+        let flaw = match read {
+            Ok((_, superblock)) => {
+                let first = log.place.superblock_at.saturating_add(1);
+                if superblock.start == 0 || superblock.first == first {
+                    return Ok(None);
+                }
+                Flaw::bad_value("s_first", superblock.first).to_string()
+            }
+            // What is only newer is not broken, where a checksum vouches for it or none can.
+            Err(
+                JournalError::Device(_) | JournalError::Format(FormatError::UnsupportedJournal(_)),
+            ) => {
+                return Ok(None);
+            }
+            Err(error) => error.to_string(),
+        };
+        Ok(log_head::mended(log, blocks)?.map(|mended| (flaw, mended)))
     }
 
     /// Has the journal replayed where it waits for that.
-    fn replay(
-        &mut self,
-        superblock: &JournalSuperblock,
-        external: Option<&dyn extant_device::Device>,
-    ) -> Result<(), OpenError> {
+    fn replay(&mut self, superblock: &JournalSuperblock, log: &Log<'_>) -> Result<(), OpenError> {
         let needs_recovery = has(&self.volume.raw, IncompatFeatures::RECOVER);
         if !self.may_repair() {
             if needs_recovery {
@@ -368,13 +512,13 @@ impl Front<'_> {
             self.tell(Finding::new(Code::JournalRecovered))?;
         }
         let device = self.volume.device().clone();
-        let (outcome, needs_passes) =
-            (recover_volume(&*device, external, Finish::Reset), self.facts.needs_passes);
+        let needs_passes = self.facts.needs_passes;
+        let outcome = recover(&*device, log, Finish::Reset);
         match outcome {
             Ok(recovered) => {
                 self.reload()?;
                 self.facts.needs_passes = needs_passes;
-                Ok(self.judge_recovery(&recovered.unwrap_or_default())?)
+                Ok(self.judge_recovery(&recovered)?)
             }
             Err(JournalError::Format(error)) => {
                 let finding = Finding::new(Code::JournalReplayFailed).detail(error.to_string());
@@ -415,11 +559,7 @@ impl Front<'_> {
     /// A journal superblock of a journal with nothing in it, for the blocks that there are. Transactions get other numbers than those
     /// that are left there.
     fn fresh_superblock(&self, found: &Place) -> Result<RawJournalSuperblock, OpenError> {
-        let block_size = found.place.block_size;
-        // What is mapped behind the file's end is no part of the journal.
-        let in_file = found.inode.size / u64::from(block_size);
-        let in_file = u32::try_from(in_file).unwrap_or(u32::MAX);
-        let blocks_count = found.place.runs.blocks_count().min(in_file);
+        let (block_size, blocks_count) = (found.place.block_size, found.blocks());
         let device = self.volume.device().clone();
         let log = Log { device: &*device, place: &found.place };
         let sequence = log.first_unused_tid(1..blocks_count, Tid(1))?;
@@ -449,6 +589,24 @@ impl Front<'_> {
         }
         Ok(())
     }
+}
+
+/// Computes the checksum of a journal device's own superblock again.
+fn seal_device(device: &dyn Device) -> Result<(), CheckError> {
+    let mut own = RawSuperblock::new_zeroed();
+    device.read_at(SUPERBLOCK_OFFSET, own.as_mut_bytes())?;
+    own.seal();
+    device.write_at(SUPERBLOCK_OFFSET, own.as_bytes())?;
+    Ok(device.flush()?)
+}
+
+/// Writes the superblock of a log; the rest of its block stays as it is.
+fn write_log_superblock(log: &Log<'_>, raw: &RawJournalSuperblock) -> Result<(), CheckError> {
+    if let Some((start, _)) = log.place.runs.pieces(log.place.superblock_at, 1).next() {
+        let offset = start.0.saturating_mul(u64::from(log.place.block_size));
+        log.device.write_at(offset, raw.as_bytes())?;
+    }
+    Ok(log.device.flush()?)
 }
 
 /// Why an inode holds no journal.

@@ -4,11 +4,13 @@
 //! the [`Ready`] volume goes to [`look`](crate::look) or [`repair`](crate::repair), and [`Ready::close`]
 //! makes what only a whole volume allows (a new journal), stamps the check and renews the backups.
 
+mod candidates;
 mod close;
 mod fields;
 mod find;
 mod groups;
 mod journal;
+mod log_head;
 mod mmp;
 mod moved;
 mod orphans;
@@ -16,6 +18,9 @@ mod places;
 
 pub use close::{Closing, needs_check};
 pub use find::Wanted;
+
+use candidates::Chosen;
+use find::Found;
 
 use crate::finding::{Code, Finding};
 use crate::judge::{Judge, Judgement};
@@ -27,7 +32,7 @@ use extant_journal::JournalError;
 use extant_journal::offline::{Offline, OfflineError, read_table};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, InodeNo, Uuid};
+use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -126,10 +131,14 @@ impl From<extant_device::DeviceError> for OpenError {
 struct Facts {
     /// The superblock came from a backup.
     from_backup: bool,
+    /// So did the descriptors.
+    is_table_backup: bool,
     /// Blocks of the journal that was taken off: a new one is due.
     lost_journal: Option<u32>,
     /// Something was found that only the passes can put right.
     needs_passes: bool,
+    /// Orphans were finished.
+    has_orphans: bool,
     /// The MMP block says that a checker is at work: to be cleared.
     mmp_claimed: bool,
 }
@@ -181,15 +190,10 @@ pub fn open(
     if front.may_repair() {
         front.volume.commit()?;
     }
-    // The journal may hold better descriptors, but it cannot be found where those of its inode lead nowhere.
-    let journal = InodeNo(front.volume.raw.s_journal_inum.get());
-    let geometry = front.volume.geometry();
-    let is_found = geometry
-        .inode_place(journal)
-        .map(|(group, _)| groups::bad_places(group, &front.desc(group), geometry))
-        .is_some_and(|bad| !bad.contains(&"inode table"));
-    if journal.0 != 0 && !is_found {
+    // The journal may hold better descriptors, but its inode is not found, let alone written, through one that is broken.
+    if !front.is_journal_found() {
         front.check_groups()?;
+        front.volume.seal_descs();
         if front.may_repair() {
             front.volume.commit()?;
         }
@@ -244,27 +248,8 @@ impl<'a> Front<'a> {
         options: &'a OpenOptions,
         judge: &'a dyn Judge,
     ) -> Result<Self, OpenError> {
-        let mut found = match find::find(&*device, options.superblock) {
-            Ok(found) => found,
-            Err(find::NotFound::Device(error)) => return Err(error.into()),
-            Err(find::NotFound::Format(FormatError::Unsupported(features))) => {
-                return Err(OpenError::Unsupported(features.names()));
-            }
-            Err(find::NotFound::Format(error)) => return Err(OpenError::NoSuperblock(error)),
-        };
-        let is_too_large =
-            device.size() >> found.geometry.block_bits() < found.geometry.blocks_count;
-        if is_too_large
-            && found.group.0 == 0
-            && let Some(backup) = find::fitting(&*device, &found, options.superblock.block_size)?
-        {
-            found = backup;
-        }
-        let beyond = find::beyond(&found.raw);
-        if !beyond.is_empty() {
-            return Err(OpenError::Unsupported(beyond));
-        }
-        let geometry = found.geometry;
+        let found = Self::found(&*device, options)?;
+        let geometry = &found.geometry;
         let on_device = device.size() >> geometry.block_bits();
         if on_device < geometry.blocks_count {
             let finding =
@@ -278,24 +263,33 @@ impl<'a> Front<'a> {
             });
         }
         let is_backup = found.group.0 != 0;
-        let table = if is_backup {
-            backup_table(&*device, &geometry, found.group)?
+        let is_asked_for = options.superblock.superblock.is_some();
+        let Chosen { found, table, is_table_backup } = if is_backup {
+            let table = backup_table(&*device, geometry, found.group)?;
+            Chosen { found, table, is_table_backup: true }
+        } else if is_asked_for || found.is_checksum_wrong {
+            let table = read_table(&*device, geometry)?;
+            Chosen { found, table, is_table_backup: false }
         } else {
-            read_table(&*device, &geometry)?
+            candidates::choose(&*device, found, options.superblock.block_size)?
         };
+        let is_backup = found.group.0 != 0;
         let mut raw = found.raw;
         raw.s_block_group_nr.set(0);
-        let volume = Offline::of_parts(device, raw, geometry, table);
+        let volume = Offline::of_parts(device, raw, found.geometry, table);
         let mut front = Self {
             volume,
             judge,
             options,
             outcomes: Vec::new(),
             patches: BTreeMap::new(),
-            facts: Facts { from_backup: is_backup, ..Facts::default() },
+            facts: Facts { from_backup: is_backup, is_table_backup, ..Facts::default() },
             #[cfg(test)]
             looks: std::cell::Cell::new(0),
         };
+        if is_table_backup {
+            front.distrust_all();
+        }
         let finding = if found.is_checksum_wrong {
             Some(Finding::new(Code::SuperblockChecksum))
         } else if let Some(flaw) = found.primary_flaw {
@@ -304,9 +298,16 @@ impl<'a> Front<'a> {
         } else {
             found.counted
         };
+        let unknown = finding
+            .as_ref()
+            .filter(|finding| finding.code == Code::FeaturesUnknown)
+            .and_then(|finding| finding.subject.detail.clone());
         // A backup that the user asked for beside a sound primary one is no finding; it is written all the same.
         if let Some(finding) = finding {
             let is_accepted = front.ask(finding)?;
+            if let Some(names) = unknown.filter(|_| !is_accepted) {
+                return Err(OpenError::Unsupported(vec![names]));
+            }
             if !is_accepted && front.may_repair() {
                 let flaw = extant_ondisk::Flaw::Rule("the superblock was not repaired");
                 return Err(OpenError::NoSuperblock(
@@ -322,6 +323,37 @@ impl<'a> Front<'a> {
             front.volume.commit()?;
         }
         Ok(front)
+    }
+
+    /// A superblock of features that this version knows; where the primary one has others, a backup without them.
+    fn found(device: &dyn Device, options: &OpenOptions) -> Result<Found, OpenError> {
+        let Wanted { superblock, block_size } = options.superblock;
+        let (found, unknown) = match find::find(device, options.superblock) {
+            Ok(found) => {
+                let unknown = find::beyond(&found.raw);
+                (Some(found), unknown)
+            }
+            Err(find::NotFound::Device(error)) => return Err(error.into()),
+            Err(find::NotFound::Format(FormatError::Unsupported(features))) => {
+                (None, features.names())
+            }
+            Err(find::NotFound::Format(error)) => return Err(OpenError::NoSuperblock(error)),
+        };
+        if let Some(found) = found.filter(|_| unknown.is_empty()) {
+            let blocks = device.size() >> found.geometry.block_bits();
+            if blocks < found.geometry.blocks_count
+                && found.group.0 == 0
+                && let Some(backup) = find::fitting(device, &found, block_size)?
+            {
+                return Ok(backup);
+            }
+            return Ok(found);
+        }
+        let known = match superblock {
+            None => find::without_features(device, block_size)?,
+            Some(_) => None,
+        };
+        known.ok_or(OpenError::Unsupported(unknown))
     }
 
     fn may_repair(&self) -> bool {
@@ -360,6 +392,14 @@ impl<'a> Front<'a> {
         self.patches.get(&group.0).cloned().unwrap_or_else(|| self.volume.desc(group))
     }
 
+    /// The kernel does not keep the marks of backups up to date: no inode and no block counts as never used.
+    fn distrust_all(&mut self) {
+        for group in (0..self.volume.geometry().groups_count).map(GroupNo) {
+            self.volume.update_desc(group, groups::distrust);
+        }
+        self.volume.seal_descs();
+    }
+
     /// Changes a descriptor: to be written where that was accepted, else for the passes to see.
     fn settle(&mut self, group: GroupNo, is_accepted: bool, change: impl FnOnce(&mut GroupDesc)) {
         let mut desc = self.desc(group);
@@ -384,6 +424,7 @@ impl<'a> Front<'a> {
         self.volume = again.volume;
         self.outcomes.extend(again.outcomes);
         self.facts.from_backup |= again.facts.from_backup;
+        self.facts.is_table_backup |= again.facts.is_table_backup;
         Ok(())
     }
 }

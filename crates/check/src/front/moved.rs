@@ -26,7 +26,7 @@ type Score = (i64, i64, i64);
 impl Front<'_> {
     /// Compares the places of all tables with the first backup's, and takes the backup's where more speaks for it.
     pub(super) fn check_moved_tables(&mut self) -> Result<(), CheckError> {
-        if self.facts.from_backup {
+        if self.facts.is_table_backup {
             return Ok(());
         }
         let geometry = self.volume.geometry().clone();

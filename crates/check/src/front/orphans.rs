@@ -28,9 +28,12 @@ impl Front<'_> {
             }
             return Ok(());
         }
+        let before = self.outcomes.len();
         self.release_list()?;
         self.release_file()?;
-        Ok(self.drop_orphan_file()?)
+        self.drop_orphan_file()?;
+        self.facts.has_orphans = self.outcomes.len() > before;
+        Ok(())
     }
 
     /// Only a journal makes use of the orphan file.

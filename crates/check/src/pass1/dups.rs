@@ -182,8 +182,10 @@ impl Check<'_> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(Vec::new()) };
         let mut clusters = Vec::new();
-        if ino == InodeNo::RESIZE {
+        if ino == InodeNo::RESIZE && self.has_resize_inode() {
             // Its other blocks are the volume's own.
+            let double = self.resize_pointer(&inode).map(|block| self.blocks.cluster_of(block).0);
+            clusters.extend(double.filter(|cluster| twice.contains(*cluster)));
             return Ok(clusters);
         }
         let map = self.read_map(ino, &inode)?;

@@ -167,7 +167,7 @@ impl Check<'_> {
         Ok(false)
     }
 
-    fn has_resize_inode(&self) -> bool {
+    pub(super) fn has_resize_inode(&self) -> bool {
         self.geometry.has_compat(CompatFeatures::RESIZE_INODE)
             && !self.geometry.has_incompat(extant_ondisk::IncompatFeatures::META_BG)
     }
@@ -192,8 +192,7 @@ impl Check<'_> {
             }
             return Ok(true);
         }
-        let double = pointer(&inode.i_block, DOUBLE_SLOT).unwrap_or_default();
-        if double.0 != 0 && self.geometry.contains(double, 1) {
+        if let Some(double) = self.resize_pointer(inode) {
             let cluster = self.blocks.cluster_of(double).0;
             self.blocks.claim(cluster..cluster + 1, &self.budget);
             let expected = self.resize_space() / SECTOR;
@@ -207,6 +206,12 @@ impl Check<'_> {
             self.check_size(visit, &figures)?;
         }
         Ok(true)
+    }
+
+    /// The double indirect block of the resize inode, where it lies on the volume.
+    pub(super) fn resize_pointer(&self, inode: &Inode) -> Option<BlockNo> {
+        let double = pointer(&inode.i_block, DOUBLE_SLOT)?;
+        (double.0 != 0 && self.geometry.contains(double, 1)).then_some(double)
     }
 
     /// Blocks up to the last one that the resize inode maps: those of the backups.
@@ -369,14 +374,16 @@ impl Check<'_> {
         let slots = (0..SLOTS)
             .filter_map(|slot| Some((map.slot_start(slot).0, pointer(&raw.i_block, slot)?)));
         let mut pointers: Vec<_> = slots.collect();
+        let is_there = |block: BlockNo| block.0 != 0 && self.geometry.contains(block, 1);
         let double = pointer(&raw.i_block, DOUBLE_SLOT).unwrap_or_default();
-        if double.0 != 0 && self.geometry.contains(double, 1) {
-            let below = self.store.read(double)?;
-            let start = map.slot_start(DOUBLE_SLOT).0;
+        if is_there(double) {
             let each = self.geometry.block_len() as u64 / 4;
-            pointers.extend((0..).map_while(|at| {
-                pointer(&below, at).map(|block| (start + at as u64 * each, block))
-            }));
+            let start = map.slot_start(DOUBLE_SLOT).0;
+            let below = self.pointers_in(double, start, each)?;
+            for (at, block) in below.iter().filter(|(_, block)| is_there(*block)) {
+                pointers.extend(self.pointers_in(*block, *at, 1)?);
+            }
+            pointers.extend(below);
         }
         for (at, block) in pointers {
             if block.0 != 0 && !self.geometry.contains(block, 1) {
@@ -385,6 +392,18 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The pointers of an indirect block, each with the first of the blocks of the file that it leads to.
+    fn pointers_in(
+        &self,
+        block: BlockNo,
+        start: u64,
+        each: u64,
+    ) -> Result<Vec<(u64, BlockNo)>, CheckError> {
+        let bytes = self.store.read(block)?;
+        let pointers = (0..).map_while(|at| pointer(&bytes, at));
+        Ok(pointers.zip(0..).map(|(block, at)| (start + at * each, block)).collect())
     }
 
     /// After pass 1, when free blocks are known: the resize inode as it must be.

@@ -5,7 +5,7 @@ use extant_check::Code;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
 
 use super::damages::{Damage, FREE, compat, on, with};
-use super::front::primary;
+use super::front::{FROM_BACKUP, primary};
 use super::hand::{
     EA_INODE, EXT2_128, EXT4, Hand, MARKS, META_BG, NO_JOURNAL, ORPHAN_FILE, PLAIN, PROJECT, put16,
     put32,
@@ -60,12 +60,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
         hand.superblock(|raw| raw.s_rev_level.set(0));
     }),
     // Fewer blocks than there are: groups are missing then.
-    with(
-        Code::SuperblockInvalid,
-        ORPHAN_FILE,
-        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
-        |hand| primary(hand, |raw| raw.s_blocks_count_lo.set(5000)),
-    ),
+    with(Code::SuperblockInvalid, ORPHAN_FILE, FROM_BACKUP, |hand| {
+        primary(hand, |raw| raw.s_blocks_count_lo.set(5000))
+    }),
     with(
         Code::SuperblockInvalid,
         PLAIN,

@@ -36,6 +36,14 @@ const JOURNAL_LOST: &[Code] = &[
     Code::FreeBlocksTotalWrong,
 ];
 
+/// What is found where a backup is taken: its counts are old, and bitmaps that were implied are looked at.
+pub(crate) const FROM_BACKUP: &[Code] = &[
+    Code::InodeBitmapPadding,
+    Code::BlockBitmapChecksum,
+    Code::GroupFreeBlocksWrong,
+    Code::FreeBlocksTotalWrong,
+];
+
 /// What is found beside the answer to a journal that was never made.
 const JOURNAL_UNMADE: &[Code] = &[Code::JournalInvalid, Code::JournalInodeMode];
 
@@ -72,16 +80,24 @@ fn blocks_per_group(hand: &Hand) {
 }
 
 pub(crate) const DAMAGES: &[Damage] = &[
-    with(
-        Code::SuperblockInvalid,
-        EXT4,
-        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
-        |hand| hand.block(1, |bytes| bytes.fill(0)),
-    ),
+    on(Code::FlexGroupsTooLarge, EXT2, |hand| {
+        hand.superblock(|raw| raw.s_log_groups_per_flex = 77);
+    }),
+    on(Code::ReservedGdtWrong, SINGLE, |hand| {
+        hand.superblock(|raw| raw.s_reserved_gdt_blocks.set(raw.s_reserved_gdt_blocks.get() + 8));
+    }),
+    with(Code::SuperblockInvalid, EXT4, FROM_BACKUP, |hand| hand.block(1, |bytes| bytes.fill(0))),
     with(
         Code::SuperblockInvalid,
         SMALL_GROUPS,
-        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        &[
+            Code::BlockBitmapWrong,
+            Code::BlockBitmapPadding,
+            Code::InodeBitmapPadding,
+            Code::BlockBitmapChecksum,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
         |hand| hand.block(1, |bytes| bytes.fill(0xff)),
     ),
     // Inodes of a group, which the count of all does not fit then.
@@ -92,29 +108,24 @@ pub(crate) const DAMAGES: &[Damage] = &[
         |hand| hand.block(1, |bytes| bytes[0x28] += 1),
     ),
     // More blocks than the device has; the backups know better.
-    with(
-        Code::SuperblockInvalid,
-        EXT4,
-        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
-        |hand| primary(hand, |raw| raw.s_blocks_count_lo.set(0xfff_ffff)),
-    ),
+    with(Code::SuperblockInvalid, EXT4, FROM_BACKUP, |hand| {
+        primary(hand, |raw| raw.s_blocks_count_lo.set(0xfff_ffff))
+    }),
     // Inodes of a group that cannot be, where there is no backup: the count of all tells how many there are.
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |before| before + 1)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 0)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 16)),
     // Where descriptors begin to lie in their groups, without a backup and with one.
     on(Code::FirstMetaBgTooLarge, META_BG_SINGLE, |hand| first_meta_bg(hand)),
-    with(Code::SuperblockInvalid, META_BG, &[Code::FreeBlocksTotalWrong], |hand| {
-        first_meta_bg(hand);
-    }),
-    // Blocks of a group, without a backup and with one.
-    on(Code::BlocksPerGroupWrong, SINGLE, |hand| blocks_per_group(hand)),
     with(
         Code::SuperblockInvalid,
-        EXT4,
-        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
-        |hand| blocks_per_group(hand),
+        META_BG,
+        &[Code::InodeBitmapPadding, Code::FreeBlocksTotalWrong],
+        |hand| first_meta_bg(hand),
     ),
+    // Blocks of a group, without a backup and with one.
+    on(Code::BlocksPerGroupWrong, SINGLE, |hand| blocks_per_group(hand)),
+    with(Code::SuperblockInvalid, EXT4, FROM_BACKUP, |hand| blocks_per_group(hand)),
     on(Code::SuperblockChecksum, SINGLE, |hand| {
         hand.block(0, |bytes| bytes[1024 + 0x78] ^= 1);
     }),
@@ -140,7 +151,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::GroupDescInvalid,
         EXT4,
-        &[Code::GroupDescChecksum, Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong],
+        &[Code::BlockBitmapChecksum, Code::GroupFreeBlocksWrong],
         |hand| hand.block(2, |bytes| bytes[..64].fill(0)),
     ),
     // Each group's tables in the other group, on a volume that has them inside.

@@ -299,7 +299,7 @@ fn fill(image: &Path) {
 }
 
 /// The block that [`LOGGED`]'s first transaction holds.
-const LOGGED_BLOCK: u64 = 15_000;
+pub(crate) const LOGGED_BLOCK: u64 = 15_000;
 /// Where the first attribute inside an inode stands: behind 128 bytes, 32 more, and the magic number.
 pub(crate) const FIRST_ATTRIBUTE: usize = 128 + 32 + 4;
 pub(crate) const VAULT_FILES: [&str; 2] =

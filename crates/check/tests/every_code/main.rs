@@ -9,6 +9,7 @@ mod features;
 mod front;
 mod hand;
 mod kept;
+mod opening;
 
 use std::path::Path;
 
@@ -104,7 +105,7 @@ const LEFT: &[Code] = &[Code::NoRoomForLostFound, Code::CloneFailed];
 const ELSEWHERE: &[(&str, &[Code])] = &[
     (
         "the check ends there (see mod ends), or there is nothing to repair with",
-        &[Code::DeviceTooSmall],
+        &[Code::DeviceTooSmall, Code::FeaturesUnknown],
     ),
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
     ("a journal on a device of its own is not mended: see mod ends", &[Code::JournalExternal]),

@@ -29,6 +29,23 @@ impl Offline {
         Superblock::decode(&self.raw).free_blocks
     }
 
+    /// Sets the superblock's counts of what is free to the sums of the groups' counts: the kernel keeps those alone up to date.
+    pub fn sum_free_counts(&mut self) {
+        let (mut clusters, mut inodes) = (0_u64, 0_u64);
+        for group in (0..self.geometry.groups_count).map(GroupNo) {
+            let desc = self.desc(group);
+            clusters += u64::from(desc.free_clusters);
+            inodes += u64::from(desc.free_inodes);
+        }
+        let blocks = clusters * u64::from(self.geometry.blocks_per_cluster);
+        let inodes = u32::try_from(inodes).unwrap_or(u32::MAX);
+        if (blocks, inodes) != (self.free_blocks(), self.raw.s_free_inodes_count.get()) {
+            set_free_blocks(&mut self.raw, blocks);
+            self.raw.s_free_inodes_count.set(inodes);
+            self.is_superblock_dirty = true;
+        }
+    }
+
     fn add_free_blocks(&mut self, change: i64) {
         let now = self.free_blocks().saturating_add_signed(change);
         set_free_blocks(&mut self.raw, now);
