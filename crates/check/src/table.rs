@@ -139,8 +139,6 @@ findings! {
     InUseWithDtime: 1, Safe, "Inode {inode} is in use, but has dtime set.", "Fix", true;
     /// An inode in use is linked into an orphan list that nothing leads to.
     OrphanListLeftover: 1, Damage, "Inode {inode} was part of a corrupted orphan linked list.", "Fix", true;
-    /// A directory of no length.
-    ZeroLengthDirectory: 1, Damage, "Inode {inode} is a zero-length directory.", "Clear", true;
     /// One of a group's tables lies off the volume, and where it belongs there is something else.
     GroupTableLost: 1, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is taken.", "Make a new one", true;
     /// A bitmap or inode table lies on something else of the volume's own.
@@ -210,6 +208,10 @@ findings! {
     EncryptionCorrupt: 1, Damage, "Encrypted inode {inode} has corrupt encryption extended attribute.", "Clear inode", true;
     /// A mode without type, but the content is a directory's.
     LooksLikeDirectory: 1, Damage, "Inode {inode} is a unknown file type with mode {found} but it looks like it is really a directory.", "Fix", true;
+    /// The target of a symbolic link stands in the inode, and its flag says that a map does.
+    SymlinkWithExtents: 1, Damage, "Inode {inode} is a fast symlink with EXTENTS_FL flag set.", "Clear flag", true;
+    /// The flag of extents on a map of indirect blocks.
+    ExtentsFlagOnPointers: 1, Damage, "Inode {inode} has EXTENTS_FL flag set, but is block mapped on filesystem without extents support.", "Clear flag", true;
     /// Extents on a volume that has none.
     ExtentsWithoutFeature: 1, Damage, "Inode {inode} has EXTENTS_FL flag set on filesystem without extents support.", "Clear", true;
     /// Sound extents on a volume whose feature word lost them.
@@ -232,6 +234,10 @@ findings! {
     ExtentInvalidLength: 1, Damage, "Inode {inode} has an invalid extent (logical block {file_block}, physical block {block}, invalid len {found}).", "Clear", true;
     /// An extent starts before the one before ends.
     ExtentOutOfOrder: 1, Damage, "Inode {inode} has out of order extents (invalid logical block {file_block}, physical block {block}, len {found}).", "Clear", true;
+    /// An extent has more blocks than the extent behind it, the end of the volume, or a directory's own blocks leave to it.
+    ExtentTooLong: 1, Damage, "Inode {inode} has an extent (logical block {file_block}, physical block {block}) of {found} blocks, should be {expected}.", "Cut", true;
+    /// An extent says another logical block than the one that its neighbours leave to it.
+    ExtentMisplaced: 1, Damage, "Inode {inode} has an extent at logical block {file_block} (physical block {block}, len {found}), should be at {expected}.", "Move", true;
     /// An extent of no block.
     ExtentZeroLength: 1, Damage, "Inode {inode} has zero length extent (invalid logical block {file_block}, physical block {block}).", "Clear", true;
     /// An index entry says another first block than the node below it.
@@ -254,6 +260,8 @@ findings! {
     InodeChecksum: 1, Safe, "Inode {inode} passes checks, but checksum does not match inode.", "Fix", true;
     /// A whole block of the inode table is garbage.
     InodeGarbage: 1, Damage, "Inode {inode} seems to contain garbage.", "Clear", true;
+    /// The record of another inode, in use itself, lies in the place of this one's.
+    InodeIsCopy: 1, Damage, "Inode {inode} is a copy of inode {found}, by its checksum.", "Clear", true;
     /// Inline data on a volume without them.
     InlineWithoutFeature: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag on filesystem without inline data support.", "Clear", true;
     /// Sound inline data on a volume whose feature word lost them.
@@ -367,7 +375,7 @@ findings! {
     /// Two entries of one name.
     DuplicateEntry: 2, Damage, "Duplicate entry '{name}' found in directory {dir}.", "Rebuild directory", true;
     /// A name stands twice with different inodes.
-    NameNotUnique: 2, Damage, "Entry '{name}' in directory {dir} has a non-unique filename.", "Rename to {detail}", true;
+    NameNotUnique: 2, Damage, "Entry '{name}' in directory {dir} has a non-unique filename, and could be called '{detail}'.", "Rename", true;
     /// A name that is not valid in the volume's encoding.
     NameNotUtf8: 2, Damage, "Entry '{name}' in directory {dir} has illegal UTF-8 characters in its name.", "Fix", true;
     /// A record of an encrypted directory that is too short for a name.

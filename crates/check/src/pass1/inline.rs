@@ -103,6 +103,9 @@ impl Check<'_> {
         let blocks = u32::try_from(present).unwrap_or(u32::MAX);
         if inode.is_inline() {
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
+        } else if figures.end == 0 && !figures.is_unsure {
+            // It is given a block.
+            local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
         } else if !inode.is_extent_mapped() {
             // The blocks just pushed ascend; what is between them is missing.
             let start = local.dir_blocks.len() - present;

@@ -9,6 +9,7 @@ mod features;
 mod front;
 mod hand;
 mod kept;
+mod least;
 
 use std::path::Path;
 
@@ -98,7 +99,7 @@ const ONLY_LOOKED_AT: &[Code] = &[
 ];
 
 /// What is left after a repair, since there is no room.
-const LEFT: &[Code] = &[Code::NoRoomForLostFound, Code::CloneFailed];
+const LEFT: &[Code] = &[Code::NoRoomForLostFound];
 
 /// Codes without an image here, each with the reason.
 const ELSEWHERE: &[(&str, &[Code])] = &[
