@@ -7,10 +7,10 @@ use crate::order::{self, Candidate, Verdict, Watch};
 use crate::store::CheckError;
 use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
 use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{
     Extent, ExtentNode, RawExtent, RawExtentHeader, RawExtentIndex, capacity,
 };
-use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, pointers};

@@ -172,7 +172,8 @@ fn rising_chain(candidates: &[Candidate], blocks: u64) -> Vec<usize> {
         }
         before[index] = found.map(|(_, last)| last);
         let is_behind = blocks > 0 && candidate.first() >= blocks;
-        let weight = found.map_or(0, |(weight, _)| weight) + if is_behind { BEHIND } else { INSIDE };
+        let weight =
+            found.map_or(0, |(weight, _)| weight) + if is_behind { BEHIND } else { INSIDE };
         let chain = Some((weight, index));
         longest = better(longest, chain);
         let mut at = rank + 1;

@@ -196,6 +196,8 @@ findings! {
     EaBlockRefcount: 1, Damage, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
     /// An attribute names an inode for its value that holds none.
     EaValueInode: 1, Safe, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
+    /// An attribute names an inode for its value, on a volume whose feature word lost that.
+    EaInodeFeatureMissing: 1, Damage, "Inode {inode} has EA inode {found}, but superblock is missing EA_INODE feature.", "Fix", true;
     /// The inode of a value lacks its flag.
     EaInodeWithoutFlag: 1, Safe, "EA inode {found} for parent inode {inode} missing EA_INODE flag.", "Fix", true;
     /// Another inode than a regular file has the flag of inodes that hold values.
@@ -315,6 +317,8 @@ findings! {
     DirectoryLinkedTwice: 2, Damage, "Directory {inode} has more than one entry.", "", true;
     /// An entry names the root.
     EntryLinkToRoot: 2, Damage, "Entry '{name}' in directory {dir} is a link to the root directory.", "Clear", true;
+    /// An entry names an inode that holds the value of an attribute.
+    EntryEaInode: 2, Damage, "Entry '{name}' in directory {dir} references EA inode {inode}.", "Clear", true;
     /// A name holds what no name may.
     EntryBadCharacters: 2, Damage, "Entry '{name}' in directory {dir} has illegal characters in its name.", "Fix", true;
     /// The directory does not name itself.
@@ -428,6 +432,8 @@ findings! {
     UnattachedInode: 4, Damage, "Unattached inode {inode}.", "Connect to /lost+found", true;
     /// The link count is not the number of names.
     LinkCountWrong: 4, Safe, "Inode {inode} ref count is {found}, should be {expected}.", "Fix", true;
+    /// A directory has more subdirectories than a volume without dir_nlink may have.
+    ManyLinksFeatureMissing: 4, Safe, "Directory inode {inode} has more than 65000 subdirectories, but superblock is missing DIR_NLINK feature.", "Fix", true;
     /// The number of references to a value's inode is wrong.
     EaInodeRefcount: 4, Safe, "Extended attribute inode {inode} ref count is {found}, should be {expected}.", "Fix", true;
     /// A file with the flag of a value's inode, named like any other.

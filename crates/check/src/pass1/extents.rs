@@ -321,9 +321,7 @@ impl Check<'_> {
         }
         let mut block = extent.block.0;
         if walk.is_dir && block > walk.next {
-            let hole = finding(Code::DirectoryHole)
-                .found(block)
-                .file_block(FileBlock(walk.next));
+            let hole = finding(Code::DirectoryHole).found(block).file_block(FileBlock(walk.next));
             if self.ask(hole)? {
                 walk.figures.rebuild = true;
                 self.late.lock().close_holes.push(walk.owner.inode);

@@ -73,8 +73,10 @@ impl Check<'_> {
 
     /// A mode that names no type, or one without blocks, but a first block that looks like a directory's.
     pub(super) fn check_unknown_mode(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        let has_blocks =
-            matches!(visit.inode.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
+        let has_blocks = matches!(
+            visit.inode.file_type(),
+            Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+        );
         if has_blocks || visit.ino < self.geometry.first_inode {
             return Ok(());
         }

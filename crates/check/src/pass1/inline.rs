@@ -77,8 +77,12 @@ impl Check<'_> {
             Some(FileType::Regular) => size > self.largest_file(false),
             _ => false,
         };
-        if is_wrong && self.ask(visit.finding(Code::InodeSizeWrong).found(size).expected(room))? {
-            visit.inode.size = room;
+        // Bytes behind a file's last one are zero.
+        let used = visit.inode.i_block.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        let expected = if visit.inode.is_dir() || rest > 0 { room } else { used as u64 };
+        let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
+        if is_wrong && self.ask(finding)? {
+            visit.inode.size = expected;
             visit.dirty = true;
         }
         Ok(())

@@ -244,7 +244,8 @@ impl Check<'_> {
         let owner = inode::number_of(record, ino, self.geometry);
         let Some(owner) = owner.filter(|owner| *owner != ino) else { return Ok(None) };
         let Some(original) = self.store.read_inode(owner)? else { return Ok(None) };
-        let links = RawInode::ref_from_prefix(&original).map_or(0, |(raw, _)| raw.i_links_count.get());
+        let links =
+            RawInode::ref_from_prefix(&original).map_or(0, |(raw, _)| raw.i_links_count.get());
         let is_in_use = links > 0 && inode::verify(&original, owner, self.geometry).is_ok();
         Ok(is_in_use.then_some(owner))
     }

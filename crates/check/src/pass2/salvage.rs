@@ -73,27 +73,33 @@ impl Check<'_> {
         }
     }
 
-    /// Where records that lead to the end begin again behind a broken one, the first of them a name of an inode in use. It is
-    /// looked for once: what is not found behind one record is not behind a later one.
+    /// Where records begin again behind a broken one: with a name of an inode in use that has no more room than it needs, or that
+    /// leads to a record or to the end. Where none is found behind one record there is none behind a later one.
     fn next_chain(&self, chain: &mut Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
-        if std::mem::replace(&mut chain.is_searched, true) {
+        if chain.is_searched {
             return None;
         }
-        // Whether records lead to the end from here, for every fourth byte from the end on.
-        let places = (chain.end - at) / 4;
-        let mut leads = vec![false; places + 1];
-        leads[places] = true;
-        let mut found = None;
-        for place in (SHORTEST / 4..places).rev() {
-            let Some(record) = record_at(bytes, at + place * 4, &chain.format) else { continue };
-            leads[place] = record.can_be(chain.end)
-                && record.inode <= self.geometry.inodes_count
-                && leads[place + record.rec_len / 4];
-            if leads[place] && self.is_name(chain, bytes, &record) {
-                found = Some(record.at);
+        for place in (at + SHORTEST..chain.end).step_by(4) {
+            let Some(record) = record_at(bytes, place, &chain.format) else { break };
+            if record.can_be(chain.end)
+                && (record.rec_len == (record.name_len + 8).next_multiple_of(4)
+                    || self.leads_on(chain, bytes, &record))
+                && self.is_name(chain, bytes, &record)
+            {
+                return Some(place);
             }
         }
-        found
+        chain.is_searched = true;
+        None
+    }
+
+    /// Whether a record ends where another one begins, or where all end.
+    fn leads_on(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> bool {
+        let next = record.at + record.rec_len;
+        next == chain.end
+            || record_at(bytes, next, &chain.format).is_some_and(|next| {
+                next.can_be(chain.end) && next.inode <= self.geometry.inodes_count
+            })
     }
 
     /// Whether a record names an inode that pass 1 found in use, as one of its type.

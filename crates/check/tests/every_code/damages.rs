@@ -303,7 +303,13 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::InodeIsCopy,
         EXT4,
-        &[Code::MultiplyClaimed, Code::InodeChecksum],
+        &[
+            Code::MultiplyClaimed,
+            Code::InodeChecksum,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
         |hand| {
             let mut copy = Vec::new();
             hand.file("file", |record| copy = record.to_vec());
@@ -343,10 +349,20 @@ pub(crate) const DAMAGES: &[Damage] = &[
             });
         },
     ),
-    on(Code::ExtentsFlagOnPointers, EXT2, |hand| {
-        hand.file("file", |record| flag(record, 0x8_0000));
+    with(
+        Code::ExtentsFlagOnPointers,
+        EXT2,
+        &[
+            Code::ExtentHeaderCorrupt,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| hand.file("file", |record| flag(record, 0x8_0000)),
+    ),
+    with(Code::SymlinkWithExtents, EXT4, &[Code::SymlinkInvalid], |hand| {
+        hand.file("fast", |record| flag(record, 0x8_0000));
     }),
-    on(Code::SymlinkWithExtents, EXT4, |hand| hand.file("fast", |record| flag(record, 0x8_0000))),
     on(Code::ExtentsFeatureMissing, PLAIN, |hand| {
         hand.superblock(|raw| {
             incompat(raw, IncompatFeatures::EXTENTS, false);

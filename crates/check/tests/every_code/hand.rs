@@ -415,12 +415,12 @@ impl Hand {
         })
     }
 
-    fn format(&self, dir: InodeNo) -> DirFormat {
+    pub(crate) fn format(&self, dir: InodeNo) -> DirFormat {
         DirFormat::new(self.volume.geometry(), dir, self.decoded(dir).generation)
     }
 
     /// The block and the offset of a name.
-    fn place(&self, dir: InodeNo, name: &str) -> (u64, usize) {
+    pub(crate) fn place(&self, dir: InodeNo, name: &str) -> (u64, usize) {
         let format = self.format(dir);
         let map = self.volume.read_map(dir, &self.decoded(dir)).expect("it has a map");
         for (at, block) in map.blocks() {

@@ -55,6 +55,7 @@ const SILENT: &[Code] = &[
     Code::FreeInodesTotalWrong,
     Code::QuotaFileCorrupt,
     // Found by later versions.
+    Code::EaInodeFeatureMissing,
     Code::EaInodeFlagOnOther,
     Code::EaInodeIsFile,
     // Work that is asked for.
@@ -107,6 +108,7 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
         "the check ends there (see mod ends), or there is nothing to repair with",
         &[Code::DeviceTooSmall],
     ),
+    ("a volume of 65,000 directories takes long to make", &[Code::ManyLinksFeatureMissing]),
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
     ("a journal on a device of its own is not mended: see mod ends", &[Code::JournalExternal]),
 ];
