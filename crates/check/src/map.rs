@@ -121,7 +121,7 @@ impl Check<'_> {
                 all.push(candidate);
             })?;
             map.extents = if self.is_to_settle(&watch, inode) {
-                order::apply(&all, &self.settle(ino, inode, &all)?)
+                order::apply(&all, &self.settle(ino, inode, &all, map.nodes.len())?)
             } else {
                 all.into_iter().map(|candidate| candidate.extent).collect()
             };
@@ -197,15 +197,17 @@ impl Check<'_> {
     ) -> Result<Option<Vec<Verdict>>, CheckError> {
         let mut watch = Watch::default();
         let read = |sink: &mut dyn FnMut(Candidate)| {
-            self.read_extents(&inode.i_block, None, &mut BTreeSet::new(), &mut Vec::new(), sink)
+            let mut met = BTreeSet::new();
+            self.read_extents(&inode.i_block, None, &mut met, &mut Vec::new(), sink)?;
+            Ok::<_, CheckError>(met.len())
         };
         read(&mut |candidate| watch.see(&candidate))?;
         if !self.is_to_settle(&watch, inode) {
             return Ok(None);
         }
         let mut all = Vec::new();
-        read(&mut |candidate| all.push(candidate))?;
-        self.settle(ino, inode, &all).map(Some)
+        let nodes = read(&mut |candidate| all.push(candidate))?;
+        self.settle(ino, inode, &all, nodes).map(Some)
     }
 
     /// Files may have blocks behind their end; those of directories are looked at.
@@ -219,10 +221,18 @@ impl Check<'_> {
         ino: InodeNo,
         inode: &Inode,
         candidates: &[Candidate],
+        nodes: usize,
     ) -> Result<Vec<Verdict>, CheckError> {
         let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
         if !inode.is_dir() {
-            return Ok(order::settle(candidates, blocks));
+            // With clusters an extent pays for more than it has.
+            let block = u64::from(self.geometry.block_size);
+            let beside = nodes as u64 + u64::from(inode.file_acl.0 != 0);
+            let paid = inode.blocks.checked_mul(self.space_unit(inode)).map(|bytes| bytes / block);
+            let paid = paid
+                .filter(|_| self.geometry.blocks_per_cluster == 1)
+                .and_then(|paid| paid.checked_sub(beside));
+            return Ok(order::settle(candidates, blocks, paid));
         }
         let format = DirFormat::new(self.geometry, ino, inode.generation);
         order::settle_directory(candidates, blocks, |extent, sure, places| {

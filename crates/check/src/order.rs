@@ -81,8 +81,9 @@ impl Places {
     }
 }
 
-/// Judges the extents of a file, of which `blocks` fit into its size; none is a size that says nothing.
-pub(crate) fn settle(candidates: &[Candidate], blocks: u64) -> Vec<Verdict> {
+/// Judges the extents of a file, of which `blocks` fit into its size; none is a size that says nothing. `paid` are the blocks that it
+/// pays for, where that is known.
+pub(crate) fn settle(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Drop; candidates.len()];
     let mut kept = rising_chain(candidates, blocks);
     let places = Places::of(candidates);
@@ -115,7 +116,29 @@ pub(crate) fn settle(candidates: &[Candidate], blocks: u64) -> Vec<Verdict> {
         at += 1;
     }
     put_back(candidates, blocks, &mut verdicts);
+    if let Some(paid) = paid {
+        cut_to_paid(candidates, paid, &mut verdicts);
+    }
     verdicts
+}
+
+/// Where one extent is cut and all others stay, what the file pays for says how long it was: behind it there may have been a hole.
+fn cut_to_paid(candidates: &[Candidate], paid: u64, verdicts: &mut [Verdict]) {
+    let mut others = 0;
+    let mut only = None;
+    for (candidate, verdict) in candidates.iter().zip(verdicts) {
+        match verdict {
+            Verdict::Keep | Verdict::Move(_) => others += u64::from(candidate.extent.len),
+            Verdict::Cut(len) if only.is_none() => only = Some(len),
+            Verdict::Cut(_) | Verdict::Drop => return,
+        }
+    }
+    if let Some(len) = only
+        && let Some(left) = paid.checked_sub(others).and_then(|left| u32::try_from(left).ok())
+        && (1..*len).contains(&left)
+    {
+        *len = left;
+    }
 }
 
 fn cut(candidate: &Candidate, end: u64) -> Verdict {
@@ -287,7 +310,15 @@ mod tests {
             (vec![(0, 10), (5, 10), (30, 1)], 31, vec![Keep, Drop, Keep]),
             (vec![(255, 1), (2, 1)], 3, vec![Drop, Keep]),
         ] {
-            assert_eq!(settle(&candidates(&extents), blocks), expected, "{extents:?}");
+            assert_eq!(settle(&candidates(&extents), blocks, None), expected, "{extents:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_paid_for_says_how_long_a_cut_extent_was() {
+        let extents = candidates(&[(0, 99), (4, 1), (6, 1)]);
+        for (paid, len) in [(3, 1), (5, 3), (2, 4), (90, 4)] {
+            assert_eq!(settle(&extents, 7, Some(paid))[0], Verdict::Cut(len), "{paid}");
         }
     }
 
