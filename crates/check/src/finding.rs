@@ -256,6 +256,7 @@ mod tests {
         for &code in Code::ALL {
             let shown = Finding::new(code).to_string();
             assert!(!shown.is_empty() && !shown.contains('{'), "{code:?}: {shown}");
+            assert!(!code.row().question.contains('{'), "{code:?}: a question shows no fact");
         }
     }
 

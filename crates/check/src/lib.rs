@@ -16,6 +16,7 @@ pub mod finding;
 pub mod front;
 pub mod judge;
 mod map;
+mod order;
 mod pass1;
 mod pass2;
 mod pass3;

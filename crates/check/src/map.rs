@@ -3,13 +3,16 @@
 //! The rules of pass 1 judge maps; everybody else (the search for owners, directories, quota files) takes what is sound here.
 
 use crate::check::Check;
+use crate::order::{self, Candidate, Verdict, Watch};
 use crate::store::CheckError;
 use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
 use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{
-    Extent, ExtentNode, NodeOwner, RawExtent, RawExtentHeader, RawExtentIndex, capacity,
+    Extent, ExtentNode, RawExtent, RawExtentHeader, RawExtentIndex, capacity,
 };
 use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::indirect::{IndirectMap, SLOTS, pointer, pointers};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BLOCKS};
@@ -112,15 +115,16 @@ impl Check<'_> {
         // Nodes so far: each is read once, whatever leads to it.
         let mut met = BTreeSet::new();
         if inode.is_extent_mapped() {
-            let mut next = 0;
-            self.read_extents(
-                &inode.i_block,
-                NodeOwner { inode: ino, generation: inode.generation, block: None },
-                None,
-                &mut next,
-                &mut map,
-                &mut met,
-            )?;
+            let (mut watch, mut all) = (Watch::default(), Vec::new());
+            self.read_extents(&inode.i_block, None, &mut met, &mut map.nodes, &mut |candidate| {
+                watch.see(&candidate);
+                all.push(candidate);
+            })?;
+            map.extents = if self.is_to_settle(&watch, inode) {
+                order::apply(&all, &self.settle(ino, inode, &all, map.nodes.len())?)
+            } else {
+                all.into_iter().map(|candidate| candidate.extent).collect()
+            };
         } else {
             let arithmetic = IndirectMap::new(self.geometry.block_size);
             for slot in 0..SLOTS {
@@ -134,27 +138,20 @@ impl Check<'_> {
         Ok(map)
     }
 
+    /// All extents of a tree that could be some, in its order, and its nodes.
     fn read_extents(
         &self,
         bytes: &[u8],
-        owner: NodeOwner,
         depth: Option<u16>,
-        next: &mut u64,
-        map: &mut FileMap,
         met: &mut BTreeSet<BlockNo>,
+        nodes: &mut Vec<BlockNo>,
+        sink: &mut dyn FnMut(Candidate),
     ) -> Result<(), CheckError> {
         let Some(node) = self.usable_node(bytes, depth) else { return Ok(()) };
         match node {
             ExtentNode::Leaf(extents) => {
-                for extent in extents.iter().map(RawExtent::decode) {
-                    let sound = extent.len > 0
-                        && extent.block.0 >= *next
-                        && extent.end().0 <= MAX_FILE_BLOCKS
-                        && self.geometry.contains(extent.start, u64::from(extent.len));
-                    if sound {
-                        *next = extent.end().0;
-                        map.extents.push(extent);
-                    }
+                for candidate in extents.iter().filter_map(|raw| self.candidate(raw.decode())) {
+                    sink(candidate);
                 }
             }
             ExtentNode::Index(indexes, below) => {
@@ -169,13 +166,116 @@ impl Check<'_> {
                         continue;
                     }
                     met.insert(index.leaf);
-                    map.nodes.push(index.leaf);
-                    let owner = NodeOwner { block: Some(index.leaf), ..owner };
-                    self.read_extents(&child, owner, Some(below), next, map, met)?;
+                    nodes.push(index.leaf);
+                    self.read_extents(&child, Some(below), met, nodes, sink)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// An extent that has blocks and starts on the volume, as far as it lies there.
+    pub(crate) fn candidate(&self, mut extent: Extent) -> Option<Candidate> {
+        if extent.len == 0 || !self.geometry.contains(extent.start, 1) {
+            return None;
+        }
+        let on_volume = self.geometry.blocks_count.checked_sub(extent.start.0)?;
+        let in_file = MAX_FILE_BLOCKS.checked_sub(extent.block.0)?;
+        let most = on_volume.min(in_file);
+        let is_clipped = most < u64::from(extent.len);
+        if is_clipped {
+            extent.len = u32::try_from(most).ok()?;
+        }
+        (extent.len > 0).then_some(Candidate { extent, is_clipped })
+    }
+
+    /// What becomes of the extents of a tree, in its order, where they do not follow each other.
+    pub(crate) fn verdicts(
+        &self,
+        ino: InodeNo,
+        inode: &Inode,
+    ) -> Result<Option<Vec<Verdict>>, CheckError> {
+        let mut watch = Watch::default();
+        let read = |sink: &mut dyn FnMut(Candidate)| {
+            let mut met = BTreeSet::new();
+            self.read_extents(&inode.i_block, None, &mut met, &mut Vec::new(), sink)?;
+            Ok::<_, CheckError>(met.len())
+        };
+        read(&mut |candidate| watch.see(&candidate))?;
+        if !self.is_to_settle(&watch, inode) {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        let nodes = read(&mut |candidate| all.push(candidate))?;
+        self.settle(ino, inode, &all, nodes).map(Some)
+    }
+
+    /// Files may have blocks behind their end; those of directories are looked at.
+    fn is_to_settle(&self, watch: &Watch, inode: &Inode) -> bool {
+        let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
+        watch.is_disordered || inode.is_dir() && watch.is_beyond(blocks)
+    }
+
+    fn settle(
+        &self,
+        ino: InodeNo,
+        inode: &Inode,
+        candidates: &[Candidate],
+        nodes: usize,
+    ) -> Result<Vec<Verdict>, CheckError> {
+        let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
+        if !inode.is_dir() {
+            // With clusters an extent pays for more than it has.
+            let block = u64::from(self.geometry.block_size);
+            let beside = nodes as u64 + u64::from(inode.file_acl.0 != 0);
+            let paid = inode.blocks.checked_mul(self.space_unit(inode)).map(|bytes| bytes / block);
+            let paid = paid
+                .filter(|_| self.geometry.blocks_per_cluster == 1)
+                .and_then(|paid| paid.checked_sub(beside));
+            return Ok(order::settle(candidates, blocks, paid));
+        }
+        let format = DirFormat::new(self.geometry, ino, inode.generation);
+        order::settle_directory(candidates, blocks, |extent, sure, places| {
+            let mut len = sure;
+            while len < u64::from(extent.len) {
+                let block = BlockNo(extent.start.0 + len);
+                let is_others = len > 0 && places.is_start(block.0)
+                    || self.blocks.is_system(self.blocks.cluster_of(block));
+                if is_others || !self.is_block_of(&format, extent.block.0 + len, block)? {
+                    break;
+                }
+                len += 1;
+            }
+            Ok(len)
+        })
+    }
+
+    /// Whether a block could be one of a directory's: by its checksum, else by its records.
+    pub(crate) fn is_block_of(
+        &self,
+        format: &DirFormat,
+        at: u64,
+        block: BlockNo,
+    ) -> Result<bool, CheckError> {
+        let bytes = self.store.read(block)?;
+        if format.checksum_seed.is_some() {
+            let index = HtreeFormat {
+                checksum_seed: format.checksum_seed,
+                ..HtreeFormat::new(self.geometry, format.inode, 0)
+            };
+            let is_node = |kind| index.verify(&bytes, FileBlock(at), kind).is_ok();
+            return Ok(format.verify(&bytes, FileBlock(at)).is_ok()
+                || is_node(IndexKind::Root)
+                || is_node(IndexKind::Node));
+        }
+        // Another directory's first block begins with its number.
+        let mut is_own = true;
+        for entry in format.entries(&bytes, FileBlock(at)) {
+            let Ok(entry) = entry else { return Ok(false) };
+            let is_known = entry.inode.is_none_or(|ino| ino.0 <= self.geometry.inodes_count);
+            is_own &= is_known && (entry.name != b"." || entry.inode == Some(format.inode));
+        }
+        Ok(is_own)
     }
 
     /// A node whose header makes sense, whatever its entries say.

@@ -85,8 +85,8 @@ impl Check<'_> {
         if is_dir && links == MANY_LINKS && is_indexed() {
             return Ok(());
         }
-        let may_give_up = is_dir && self.geometry.has_ro_compat(RoCompatFeatures::DIR_NLINK);
-        if may_give_up && expected > MAX_LINKS {
+        if is_dir && expected > MAX_LINKS {
+            self.check_many_links(ino)?;
             expected = u32::from(MANY_LINKS);
         }
         if u32::from(links) == expected {
@@ -103,6 +103,19 @@ impl Check<'_> {
             self.inodes.set_links(ino, u16::try_from(expected).unwrap_or(u16::MAX));
         }
         Ok(())
+    }
+
+    /// A directory has more subdirectories than are counted: the volume says that there may be such.
+    fn check_many_links(&self, ino: InodeNo) -> Result<(), CheckError> {
+        let features = self.store.raw_superblock().s_feature_ro_compat.get();
+        let has_feature = features & RoCompatFeatures::DIR_NLINK.bits() != 0;
+        if has_feature || !self.ask(Finding::new(Code::ManyLinksFeatureMissing).inode(ino))? {
+            return Ok(());
+        }
+        self.store.update_superblock(|raw| {
+            let features = raw.s_feature_ro_compat.get() | RoCompatFeatures::DIR_NLINK.bits();
+            raw.s_feature_ro_compat.set(features);
+        })
     }
 
     /// Reads an inode, changes it and writes it.

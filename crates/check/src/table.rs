@@ -145,8 +145,6 @@ findings! {
     InUseWithDtime: 1, Safe, "Inode {inode} is in use, but has dtime set.", "Fix", true;
     /// An inode in use is linked into an orphan list that nothing leads to.
     OrphanListLeftover: 1, Damage, "Inode {inode} was part of a corrupted orphan linked list.", "Fix", true;
-    /// A directory of no length.
-    ZeroLengthDirectory: 1, Damage, "Inode {inode} is a zero-length directory.", "Clear", true;
     /// One of a group's tables lies off the volume, and where it belongs there is something else.
     GroupTableLost: 1, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is taken.", "Make a new one", true;
     /// A bitmap or inode table lies on something else of the volume's own.
@@ -204,6 +202,8 @@ findings! {
     EaBlockRefcount: 1, Damage, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
     /// An attribute names an inode for its value that holds none.
     EaValueInode: 1, Safe, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
+    /// An attribute names an inode for its value, on a volume whose feature word lost that.
+    EaInodeFeatureMissing: 1, Damage, "Inode {inode} has EA inode {found}, but superblock is missing EA_INODE feature.", "Fix", true;
     /// The inode of a value lacks its flag.
     EaInodeWithoutFlag: 1, Safe, "EA inode {found} for parent inode {inode} missing EA_INODE flag.", "Fix", true;
     /// Another inode than a regular file has the flag of inodes that hold values.
@@ -216,6 +216,10 @@ findings! {
     EncryptionCorrupt: 1, Damage, "Encrypted inode {inode} has corrupt encryption extended attribute.", "Clear inode", true;
     /// A mode without type, but the content is a directory's.
     LooksLikeDirectory: 1, Damage, "Inode {inode} is a unknown file type with mode {found} but it looks like it is really a directory.", "Fix", true;
+    /// The target of a symbolic link stands in the inode, and its flag says that a map does.
+    SymlinkWithExtents: 1, Damage, "Inode {inode} is a fast symlink with EXTENTS_FL flag set.", "Clear flag", true;
+    /// The flag of extents on a map of indirect blocks.
+    ExtentsFlagOnPointers: 1, Damage, "Inode {inode} has EXTENTS_FL flag set, but is block mapped on filesystem without extents support.", "Clear flag", true;
     /// Extents on a volume that has none.
     ExtentsWithoutFeature: 1, Damage, "Inode {inode} has EXTENTS_FL flag set on filesystem without extents support.", "Clear", true;
     /// Sound extents on a volume whose feature word lost them.
@@ -238,6 +242,10 @@ findings! {
     ExtentInvalidLength: 1, Damage, "Inode {inode} has an invalid extent (logical block {file_block}, physical block {block}, invalid len {found}).", "Clear", true;
     /// An extent starts before the one before ends.
     ExtentOutOfOrder: 1, Damage, "Inode {inode} has out of order extents (invalid logical block {file_block}, physical block {block}, len {found}).", "Clear", true;
+    /// An extent has more blocks than the extent behind it, the end of the volume, or a directory's own blocks leave to it.
+    ExtentTooLong: 1, Damage, "Inode {inode} has an extent (logical block {file_block}, physical block {block}) of {found} blocks, should be {expected}.", "Cut", true;
+    /// An extent says another logical block than the one that its neighbours leave to it.
+    ExtentMisplaced: 1, Damage, "Inode {inode} has an extent at logical block {file_block} (physical block {block}, len {found}), should be at {expected}.", "Move", true;
     /// An extent of no block.
     ExtentZeroLength: 1, Damage, "Inode {inode} has zero length extent (invalid logical block {file_block}, physical block {block}).", "Clear", true;
     /// An index entry says another first block than the node below it.
@@ -260,6 +268,8 @@ findings! {
     InodeChecksum: 1, Safe, "Inode {inode} passes checks, but checksum does not match inode.", "Fix", true;
     /// A whole block of the inode table is garbage.
     InodeGarbage: 1, Damage, "Inode {inode} seems to contain garbage.", "Clear", true;
+    /// The record of another inode, in use itself, lies in the place of this one's.
+    InodeIsCopy: 1, Damage, "Inode {inode} is a copy of inode {found}, by its checksum.", "Clear", true;
     /// Inline data on a volume without them.
     InlineWithoutFeature: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag on filesystem without inline data support.", "Clear", true;
     /// Sound inline data on a volume whose feature word lost them.
@@ -313,6 +323,8 @@ findings! {
     DirectoryLinkedTwice: 2, Damage, "Directory {inode} has more than one entry.", "", true;
     /// An entry names the root.
     EntryLinkToRoot: 2, Damage, "Entry '{name}' in directory {dir} is a link to the root directory.", "Clear", true;
+    /// An entry names an inode that holds the value of an attribute.
+    EntryEaInode: 2, Damage, "Entry '{name}' in directory {dir} references EA inode {inode}.", "Clear", true;
     /// A name holds what no name may.
     EntryBadCharacters: 2, Damage, "Entry '{name}' in directory {dir} has illegal characters in its name.", "Fix", true;
     /// The directory does not name itself.
@@ -373,7 +385,7 @@ findings! {
     /// Two entries of one name.
     DuplicateEntry: 2, Damage, "Duplicate entry '{name}' found in directory {dir}.", "Rebuild directory", true;
     /// A name stands twice with different inodes.
-    NameNotUnique: 2, Damage, "Entry '{name}' in directory {dir} has a non-unique filename.", "Rename to {detail}", true;
+    NameNotUnique: 2, Damage, "Entry '{name}' in directory {dir} has a non-unique filename, and could be called '{detail}'.", "Rename", true;
     /// A name that is not valid in the volume's encoding.
     NameNotUtf8: 2, Damage, "Entry '{name}' in directory {dir} has illegal UTF-8 characters in its name.", "Fix", true;
     /// A record of an encrypted directory that is too short for a name.
@@ -426,6 +438,8 @@ findings! {
     UnattachedInode: 4, Damage, "Unattached inode {inode}.", "Connect to /lost+found", true;
     /// The link count is not the number of names.
     LinkCountWrong: 4, Safe, "Inode {inode} ref count is {found}, should be {expected}.", "Fix", true;
+    /// A directory has more subdirectories than a volume without dir_nlink may have.
+    ManyLinksFeatureMissing: 4, Safe, "Directory inode {inode} has more than 65000 subdirectories, but superblock is missing DIR_NLINK feature.", "Fix", true;
     /// The number of references to a value's inode is wrong.
     EaInodeRefcount: 4, Safe, "Extended attribute inode {inode} ref count is {found}, should be {expected}.", "Fix", true;
     /// A file with the flag of a value's inode, named like any other.

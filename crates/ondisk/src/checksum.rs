@@ -47,6 +47,17 @@ impl Crc32c {
         crc
     }
 
+    /// Takes back `count` zero bytes: what stood before they were fed.
+    pub fn without_zeros(self, count: usize) -> Self {
+        const REFLECTED: u32 = 0x82f6_3b78;
+        let mut crc = self.0;
+        for _ in 0..count * 8 {
+            // The highest bit is set where the polynomial was added.
+            crc = if crc >> 31 == 1 { (crc ^ REFLECTED) << 1 | 1 } else { crc << 1 };
+        }
+        Self(crc)
+    }
+
     /// What a set bit adds to the checksum, that has so many bits behind it (those of later bytes, and the higher ones of its own):
     /// a checksum of bytes of which that bit changes, changes by it (`^`).
     #[must_use]

@@ -315,6 +315,22 @@ pub fn seal(record: &mut [u8], inode: InodeNo, geometry: &Geometry) {
     }
 }
 
+/// The number of the inode that a record was sealed for, told by a checksum of 32 bits; `None` where there is none, or where it is
+/// that of no inode.
+pub fn number_of(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Option<InodeNo> {
+    let record = whole(record, geometry).ok()?;
+    if !checksum_is_wide(record) {
+        return None;
+    }
+    let half = |at: usize| u32::from(u16::from_le_bytes([record[at], record[at + 1]]));
+    let stored = half(CHECKSUM_LO_AT) | half(CHECKSUM_HI_AT) << 16;
+    // Checksums of equal bytes behind two numbers differ by what the numbers do, carried on over those bytes.
+    let difference = Crc32c::seeded(stored ^ checksum(record, inode, geometry)?);
+    let number = InodeNo(inode.0 ^ difference.without_zeros(8 + record.len()).value());
+    let is_some = (1..=geometry.inodes_count).contains(&number.0);
+    (is_some && verify(record, number, geometry).is_ok()).then_some(number)
+}
+
 /// Bytes of the records of most volumes.
 const USUAL: usize = 256;
 

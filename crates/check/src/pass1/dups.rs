@@ -69,6 +69,9 @@ impl Check<'_> {
                             .inode(*ino)
                             .detail("no free blocks".into());
                         self.tell(finding)?;
+                        if self.give_up(&owners, clusters)? {
+                            return Ok(());
+                        }
                     }
                     Err(error) => return Err(error),
                 }
@@ -113,6 +116,36 @@ impl Check<'_> {
         }
         let mut record = self.record(*ino)?;
         self.write_cleared(*ino, &mut record)?;
+        Ok(true)
+    }
+
+    /// Where there is no room for a copy, the smallest of the files that claim some of the clusters goes: the others keep theirs.
+    fn give_up(
+        &self,
+        owners: &BTreeMap<InodeNo, Vec<u64>>,
+        clusters: &[u64],
+    ) -> Result<bool, CheckError> {
+        let mut smallest: Option<(u64, InodeNo)> = None;
+        for (ino, others) in owners {
+            let is_file = *ino >= self.geometry.first_inode && !self.is_nameless(*ino);
+            if !is_file || !others.iter().any(|cluster| clusters.contains(cluster)) {
+                continue;
+            }
+            let record = self.record(*ino)?;
+            let Ok(inode) = Inode::decode(&record, *ino, self.geometry) else { continue };
+            // Names below a directory are worth more than what a file holds.
+            let size = if inode.is_dir() { u64::MAX } else { inode.size };
+            if smallest.is_none_or(|(least, _)| size < least) {
+                smallest = Some((size, *ino));
+            }
+        }
+        let Some((_, ino)) = smallest else { return Ok(false) };
+        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
+            return Ok(false);
+        }
+        let mut record = self.record(ino)?;
+        self.write_cleared(ino, &mut record)?;
+        self.need_restart();
         Ok(true)
     }
 

@@ -4,14 +4,15 @@ use super::Local;
 use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::{Code, Finding};
+use crate::order::Verdict;
 use crate::report::JumpTo;
 use crate::store::CheckError;
 use crate::tables::{DirBlock, Kind};
 use extant_ondisk::extent::{
-    self, Extent, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentHeader, RawExtentIndex,
-    capacity,
+    self, Extent, ExtentIndex, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentHeader,
+    RawExtentIndex, capacity,
 };
-use extant_ondisk::{BlockNo, InodeNo, MAX_FILE_BLOCKS};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo};
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
@@ -39,6 +40,8 @@ struct Walk {
     is_cut: bool,
     /// The root has levels below it and leads to none, which no reader takes.
     is_hollow: bool,
+    /// What becomes of the extents to come that could be some, where they do not follow each other.
+    verdicts: Option<std::vec::IntoIter<Verdict>>,
 }
 
 impl Check<'_> {
@@ -62,6 +65,7 @@ impl Check<'_> {
             met: BTreeSet::new(),
             is_cut: false,
             is_hollow: false,
+            verdicts: None,
         };
         let Some(node) = self.usable_node(&root, None) else {
             if self.ask(visit.finding(Code::ExtentHeaderCorrupt))? {
@@ -77,7 +81,8 @@ impl Check<'_> {
             let finding = visit.finding(Code::ExtentTreeBeyondLimit);
             walk.figures.rebuild |= self.ask(finding.found(found).expected(expected))?;
         }
-        self.walk_node(node, &NodeLimits::ROOT, &mut walk, local)?;
+        walk.verdicts = self.verdicts(visit.ino, &visit.inode)?.map(Vec::into_iter);
+        self.walk_node(node, &mut walk, local)?;
         if walk.is_cut && walk.extents == 0 {
             // Nothing is left of the file.
             self.clear_visited(visit)?;
@@ -144,20 +149,19 @@ impl Check<'_> {
     fn walk_node(
         &self,
         node: ExtentNode<'_>,
-        limits: &NodeLimits,
         walk: &mut Walk,
         local: &mut Local,
     ) -> Result<(), CheckError> {
         match node {
             ExtentNode::Leaf(extents) => {
                 for raw in extents {
-                    self.walk_extent(raw.decode(), limits, walk, local)?;
+                    self.walk_extent(raw.decode(), walk, local)?;
                 }
                 Ok(())
             }
             ExtentNode::Index(indexes, below) => {
-                for at in 0..indexes.len() {
-                    self.walk_index(indexes, at, below, limits, walk, local)?;
+                for index in indexes.iter().map(RawExtentIndex::decode) {
+                    self.walk_index(index, below, walk, local)?;
                 }
                 Ok(())
             }
@@ -166,16 +170,11 @@ impl Check<'_> {
 
     fn walk_index(
         &self,
-        indexes: &[RawExtentIndex],
-        at: usize,
+        index: ExtentIndex,
         below: u16,
-        limits: &NodeLimits,
         walk: &mut Walk,
         local: &mut Local,
     ) -> Result<(), CheckError> {
-        let Some((index, below_limits)) = extent::child_limits(indexes, below, at, limits) else {
-            return Ok(());
-        };
         let invalid = Finding::new(Code::ExtentNodeInvalid)
             .inode(walk.owner.inode)
             .block(index.leaf)
@@ -239,7 +238,7 @@ impl Check<'_> {
         }
         walk.figures.rebuild |= self.has_narrow_header(&bytes, walk)?;
         let before = walk.figures.rebuild;
-        self.walk_node(node, &below_limits, walk, local)?;
+        self.walk_node(node, walk, local)?;
         if sum_is_wrong && before == walk.figures.rebuild {
             let finding =
                 Finding::new(Code::ExtentNodeChecksum).inode(walk.owner.inode).block(index.leaf);
@@ -254,11 +253,50 @@ impl Check<'_> {
 
     fn walk_extent(
         &self,
-        extent: Extent,
-        limits: &NodeLimits,
+        said: Extent,
         walk: &mut Walk,
         local: &mut Local,
     ) -> Result<(), CheckError> {
+        let mut extent = said;
+        let finding = |code| {
+            Finding::new(code)
+                .inode(walk.owner.inode)
+                .file_block(said.block)
+                .block(said.start)
+                .found(u64::from(said.len))
+        };
+        let flaw = match self.candidate(said) {
+            None if said.len == 0 => Some(finding(Code::ExtentZeroLength)),
+            None => Some(finding(Code::ExtentInvalidStart)),
+            Some(candidate) => {
+                extent = candidate.extent;
+                let verdict = walk.verdicts.as_mut().and_then(Iterator::next);
+                match verdict.unwrap_or(Verdict::Keep) {
+                    Verdict::Keep => None,
+                    Verdict::Cut(len) => {
+                        extent.len = len;
+                        Some(finding(Code::ExtentTooLong).expected(u64::from(len)))
+                    }
+                    Verdict::Move(to) => {
+                        extent.block = FileBlock(to);
+                        Some(finding(Code::ExtentMisplaced).expected(to))
+                    }
+                    Verdict::Drop if candidate.is_clipped => {
+                        Some(finding(Code::ExtentInvalidLength))
+                    }
+                    Verdict::Drop => Some(finding(Code::ExtentOutOfOrder)),
+                }
+            }
+        };
+        if let Some(finding) = flaw {
+            let code = finding.code;
+            let repaired = self.ask(finding)?;
+            walk.figures.rebuild |= repaired;
+            let is_kept = matches!(code, Code::ExtentTooLong | Code::ExtentMisplaced);
+            if !is_kept || self.is_repair() && !repaired {
+                return Ok(());
+            }
+        }
         let finding = |code| {
             Finding::new(code)
                 .inode(walk.owner.inode)
@@ -266,34 +304,13 @@ impl Check<'_> {
                 .block(extent.start)
                 .found(u64::from(extent.len))
         };
-        let geometry = self.geometry;
-        let flaw = if extent.len == 0 {
-            Some(Code::ExtentZeroLength)
-        } else if !geometry.contains(extent.start, 1) {
-            Some(Code::ExtentInvalidStart)
-        } else if extent.block.0 < walk.next {
-            Some(Code::ExtentOutOfOrder)
-        } else if !geometry.contains(extent.start, u64::from(extent.len))
-            || extent.end().0 > MAX_FILE_BLOCKS
-        {
-            Some(Code::ExtentInvalidLength)
-        } else if walk.is_dir
+        if walk.is_dir
             && (extent.end().0 > walk.dir_limit
-                || walk.taken + u64::from(extent.len) > geometry.blocks_count)
+                || walk.taken + u64::from(extent.len) > self.geometry.blocks_count)
         {
-            Some(Code::DirectoryTooBig)
-        } else if extent.block.0 < limits.blocks.start
-            || extent.end().0 > limits.blocks.end.saturating_add(1)
-        {
-            // Beyond what the index above leaves to this node.
-            (extent.end().0 > limits.blocks.end).then_some(Code::ExtentInvalidLength)
-        } else {
-            None
-        };
-        if let Some(code) = flaw {
-            let repaired = self.ask(finding(code))?;
+            let repaired = self.ask(finding(Code::DirectoryTooBig))?;
             walk.figures.rebuild |= repaired;
-            if repaired && code == Code::DirectoryTooBig {
+            if repaired {
                 self.late.lock().drop_from.push((walk.owner.inode, extent.block.0));
             }
             return Ok(());
@@ -304,9 +321,7 @@ impl Check<'_> {
         }
         let mut block = extent.block.0;
         if walk.is_dir && block > walk.next {
-            let hole = finding(Code::DirectoryHole)
-                .found(block)
-                .file_block(extant_ondisk::FileBlock(walk.next));
+            let hole = finding(Code::DirectoryHole).found(block).file_block(FileBlock(walk.next));
             if self.ask(hole)? {
                 walk.figures.rebuild = true;
                 self.late.lock().close_holes.push(walk.owner.inode);

@@ -4,6 +4,7 @@ use super::fields::DEVICE_NUMBERS;
 use super::inode::Visit;
 use crate::check::Check;
 use crate::finding::{Code, Finding};
+use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use extant_ondisk::indirect::pointers;
 use extant_ondisk::inode::{FileType, InodeFlags};
@@ -20,7 +21,10 @@ impl Check<'_> {
             return Ok(()); // others say nothing of a list
         }
         if visit.inode.flags.is_empty()
-            || visit.inode.flags == InodeFlags::EXTENTS && is_file && self.has_extents()
+            || visit.inode.flags == InodeFlags::EXTENTS
+                && is_file
+                && self.has_extents()
+                && !self.is_target_with_map(visit)
         {
             return self.check_lost_extents_flag(visit);
         }
@@ -52,6 +56,10 @@ impl Check<'_> {
             let finding = visit.finding(Code::SpecialWithMap);
             self.drop_flags(visit, mapped, finding)?;
         }
+        if self.is_target_with_map(visit) {
+            let finding = visit.finding(Code::SymlinkWithExtents);
+            self.drop_flags(visit, InodeFlags::EXTENTS, finding)?;
+        }
         if visit.inode.flags.contains(mapped) && is_file {
             self.check_both_maps(visit)?;
         }
@@ -66,6 +74,10 @@ impl Check<'_> {
         if !visit.cleared && visit.inode.is_extent_mapped() && !self.has_extents() {
             let is_sound = visit.ino != InodeNo::BAD_BLOCKS
                 && self.looks_like_extents(visit.ino, &visit.inode.i_block);
+            if !is_sound && self.looks_like_pointers(&visit.inode.i_block) {
+                let finding = visit.finding(Code::ExtentsFlagOnPointers);
+                return self.drop_flags(visit, InodeFlags::EXTENTS, finding);
+            }
             let codes = [Code::ExtentsFeatureMissing, Code::ExtentsWithoutFeature];
             self.check_feature(visit, IncompatFeatures::EXTENTS, is_sound, codes)?;
         }
@@ -139,7 +151,6 @@ impl Check<'_> {
         if inode.is_extent_mapped()
             || inode.is_inline()
             || inode.i_block[..2] != extant_ondisk::extent::EXTENT_MAGIC.to_le_bytes()
-            || !self.has_extents()
             || !crate::map::has_map(inode)
             || !self.looks_like_extents(visit.ino, &inode.i_block)
         {
@@ -152,13 +163,27 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Whether all that a map of indirect blocks names lies on the volume.
+    fn looks_like_pointers(&self, i_block: &[u8; 60]) -> bool {
+        pointers(i_block).all(|block| block.0 == 0 || self.geometry.contains(block, 1))
+            && pointers(i_block).any(|block| block.0 != 0)
+    }
+
+    /// Whether the target of a link stands in the inode, and its flag says that a map does.
+    fn is_target_with_map(&self, visit: &Visit<'_>) -> bool {
+        let inode = &visit.inode;
+        let end = inode.i_block.iter().position(|byte| *byte == 0).map(|end| end as u64);
+        is_fast_symlink(inode)
+            && inode.is_extent_mapped()
+            && end == Some(inode.size)
+            && !self.looks_like_extents(visit.ino, &inode.i_block)
+    }
+
     /// Inline data and extents at once: what `i_block` looks like decides.
     fn check_both_maps(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let inode = &visit.inode;
         let has_magic = inode.i_block[..2] == extant_ondisk::extent::EXTENT_MAGIC.to_le_bytes();
-        let is_map = pointers(&inode.i_block)
-            .all(|block| block.0 == 0 || self.geometry.contains(block, 1))
-            && pointers(&inode.i_block).any(|block| block.0 != 0);
+        let is_map = self.looks_like_pointers(&inode.i_block);
         let (code, to_remove) = if has_magic && self.looks_like_extents(visit.ino, &inode.i_block) {
             (Code::InlineAndExtentsIsExtents, InodeFlags::INLINE_DATA)
         } else if self.has_inline_attribute(visit) {

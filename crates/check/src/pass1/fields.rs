@@ -7,7 +7,7 @@ use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use crate::tables::Mark;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags, RawInode};
-use extant_ondisk::{IncompatFeatures, InodeNo, RoCompatFeatures};
+use extant_ondisk::{FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
 
 impl Check<'_> {
@@ -71,12 +71,13 @@ impl Check<'_> {
         }
     }
 
-    /// A mode that names no type, but a first block that looks like a directory's.
+    /// A mode that names no type, or one without blocks, but a first block that looks like a directory's.
     pub(super) fn check_unknown_mode(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        if visit.inode.file_type().is_some() || visit.inode.mode & 0xf000 != 0 {
-            return Ok(());
-        }
-        if visit.ino < self.geometry.first_inode {
+        let has_blocks = matches!(
+            visit.inode.file_type(),
+            Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+        );
+        if has_blocks || visit.ino < self.geometry.first_inode {
             return Ok(());
         }
         let mut as_dir = visit.inode.clone();
@@ -97,15 +98,12 @@ impl Check<'_> {
             extant_ondisk::dirent::DirFormat::new(self.geometry, visit.ino, visit.inode.generation);
         if inode.is_inline() {
             // The parent's number, then records up to the end of i_block.
-            let parent = u32::from_le_bytes([
-                inode.i_block[0],
-                inode.i_block[1],
-                inode.i_block[2],
-                inode.i_block[3],
-            ]);
-            let is_parent = parent == 2
-                || parent >= self.geometry.first_inode.0 && parent <= self.geometry.inodes_count;
-            return Ok(is_parent && inode.size >= inode.i_block.len() as u64);
+            let (parent, records) = inode.i_block.split_at(4);
+            let parent = InodeNo(u32::from_le_bytes([parent[0], parent[1], parent[2], parent[3]]));
+            let mut records = format.inline(records.len()).entries(records, FileBlock(0));
+            return Ok(self.is_nameable(parent)
+                && self.has_inline_attribute(visit)
+                && records.all(|entry| entry.is_ok()));
         }
         let map = self.read_map(visit.ino, inode)?;
         let Some(block) = map.physical(0) else { return Ok(false) };
@@ -121,20 +119,7 @@ impl Check<'_> {
         figures: &MapFigures,
     ) -> Result<(), CheckError> {
         match visit.inode.file_type() {
-            Some(FileType::Regular) => {}
-            Some(FileType::Directory) => {
-                let is_empty = if visit.inode.is_inline() {
-                    visit.inode.size == 0
-                } else {
-                    figures.end == 0 && visit.inode.size == 0
-                };
-                if is_empty
-                    && visit.ino != InodeNo::ROOT
-                    && self.ask(visit.finding(Code::ZeroLengthDirectory))?
-                {
-                    self.clear_visited(visit)?;
-                }
-            }
+            Some(FileType::Regular | FileType::Directory) => {}
             Some(FileType::Symlink) => {
                 if self.is_sound_symlink(visit.ino, visit.record, &visit.inode, figures)? {
                     self.check_immutable(visit)?;

@@ -77,8 +77,12 @@ impl Check<'_> {
             Some(FileType::Regular) => size > self.largest_file(false),
             _ => false,
         };
-        if is_wrong && self.ask(visit.finding(Code::InodeSizeWrong).found(size).expected(room))? {
-            visit.inode.size = room;
+        // Bytes behind a file's last one are zero.
+        let used = visit.inode.i_block.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        let expected = if visit.inode.is_dir() || rest > 0 { room } else { used as u64 };
+        let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
+        if is_wrong && self.ask(finding)? {
+            visit.inode.size = expected;
             visit.dirty = true;
         }
         Ok(())
@@ -102,6 +106,9 @@ impl Check<'_> {
         // What is mapped counts, not where the map says that it ends: tables are made of this size.
         let blocks = u32::try_from(present).unwrap_or(u32::MAX);
         if inode.is_inline() {
+            local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
+        } else if figures.end == 0 && !figures.is_unsure {
+            // It is given a block.
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
         } else if !inode.is_extent_mapped() {
             // The blocks just pushed ascend; what is between them is missing.

@@ -111,6 +111,13 @@ impl Check<'_> {
             self.write_cleared(ino, record)?;
             return Ok(());
         }
+        if bad_checksum
+            && let Some(owner) = self.copied_from(ino, record)?
+            && self.ask(Finding::new(Code::InodeIsCopy).inode(ino).found(u64::from(owner.0)))?
+        {
+            self.write_cleared(ino, record)?;
+            return Ok(());
+        }
         if mode == 0 && self.is_spare(ino) && !is_flagged {
             return self.check_spare(ino, record, bad_checksum);
         }
@@ -228,6 +235,21 @@ impl Check<'_> {
         Ok(true)
     }
 
+    /// The inode whose record lies in the place of another one's: its checksum, which depends on the number, says which one. It is
+    /// in use itself, so that what lies here is a copy.
+    fn copied_from(&self, ino: InodeNo, record: &[u8]) -> Result<Option<InodeNo>, CheckError> {
+        if !self.geometry.has_metadata_csum() || ino < self.geometry.first_inode {
+            return Ok(None);
+        }
+        let owner = inode::number_of(record, ino, self.geometry);
+        let Some(owner) = owner.filter(|owner| *owner != ino) else { return Ok(None) };
+        let Some(original) = self.store.read_inode(owner)? else { return Ok(None) };
+        let links =
+            RawInode::ref_from_prefix(&original).map_or(0, |(raw, _)| raw.i_links_count.get());
+        let is_in_use = links > 0 && inode::verify(&original, owner, self.geometry).is_ok();
+        Ok(is_in_use.then_some(owner))
+    }
+
     fn set_extra_size(&self, record: &mut [u8]) {
         let room = record.len().saturating_sub(128);
         let wanted = match usize::from(self.superblock.want_extra_isize) {
@@ -281,6 +303,7 @@ impl Check<'_> {
             self.note_inode(visit, local);
             return Ok(());
         }
+        self.check_unknown_mode(visit)?;
         self.check_flags(visit)?;
         if visit.cleared {
             return Ok(());
@@ -296,7 +319,6 @@ impl Check<'_> {
         if visit.cleared {
             return Ok(());
         }
-        self.check_unknown_mode(visit)?;
         self.check_fields(visit);
         let file_type = visit.inode.file_type();
         let mut figures = MapFigures::default();
@@ -401,7 +423,9 @@ impl Check<'_> {
         }
         let expected = match visit.inode.file_type() {
             Some(FileType::Directory) => {
-                let end = figures.end * block;
+                // Without a block it is given one, and the size of that.
+                let end = figures.end.max(1) * block;
+                let size = if figures.end == 0 { end } else { size };
                 // Blocks of preallocation may lie behind the directory's end.
                 (size != end && (size > end || !size.is_multiple_of(block) || size < end))
                     .then_some(end)

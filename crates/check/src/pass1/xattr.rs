@@ -10,7 +10,7 @@ use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::{
     self, EaValue, NameIndex, RawXattrHeader, ValueRef, XATTR_MAGIC, XattrRef, value_hash,
 };
-use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, InodeNo};
+use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
 use std::collections::BTreeMap;
 
 /// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.
@@ -123,7 +123,13 @@ impl Check<'_> {
                 &mut bad_values,
                 &mut Place::Inode,
             )?,
-            Err(error) => Some(self.in_inode_flaw(visit.ino, &error)),
+            Err(error) => {
+                if let Some(value) = self.value_without_feature(&error)? {
+                    self.ask_for_ea_feature(visit.ino, value, &mut Place::Inode)?;
+                    return Ok(());
+                }
+                Some(self.in_inode_flaw(visit.ino, &error))
+            }
         };
         if let Some(finding) = problem
             && self.ask(finding)?
@@ -138,6 +144,43 @@ impl Check<'_> {
         }
         if !bad_values.is_empty() {
             self.drop_values(visit, start, &bad_values)?;
+        }
+        Ok(())
+    }
+
+    /// The inode of a value, told by its flag, which an attribute names on a volume that lacks the feature for that.
+    fn value_without_feature(&self, error: &FormatError) -> Result<Option<InodeNo>, CheckError> {
+        let FormatError::Corrupt { flaw: Flaw::BadValue { field: "e_value_inum", found }, .. } =
+            error
+        else {
+            return Ok(None);
+        };
+        let Ok(number) = u32::try_from(*found).map(InodeNo) else { return Ok(None) };
+        if self.geometry.has_incompat(IncompatFeatures::EA_INODE) {
+            return Ok(None);
+        }
+        let Some(record) = self.store.read_inode(number)? else { return Ok(None) };
+        let is_value = Inode::decode(&record, number, self.geometry).is_ok_and(|inode| {
+            inode.file_type() == Some(FileType::Regular)
+                && inode.links > 0
+                && inode.flags.contains(InodeFlags::EA_INODE)
+        });
+        Ok(is_value.then_some(number))
+    }
+
+    fn ask_for_ea_feature(
+        &self,
+        ino: InodeNo,
+        value: InodeNo,
+        place: &mut Place,
+    ) -> Result<(), CheckError> {
+        let finding = Finding::new(Code::EaInodeFeatureMissing).inode(ino);
+        if self.ask_of(finding.found(u64::from(value.0)), place)? {
+            self.store.update_superblock(|raw| {
+                let features = raw.s_feature_incompat.get() | IncompatFeatures::EA_INODE.bits();
+                raw.s_feature_incompat.set(features);
+            })?;
+            self.need_restart();
         }
         Ok(())
     }
@@ -365,7 +408,16 @@ impl Check<'_> {
             }
             Err(error) => Err(error),
         };
-        let Ok(entries) = entries else { return Ok(state) };
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                if let Some(value) = self.value_without_feature(&error)? {
+                    self.ask_for_ea_feature(ino, value, place)?;
+                    state.is_sound = self.must_restart(); // it is judged when the feature is known
+                }
+                return Ok(state);
+            }
+        };
         let mut figures = XattrFigures::default();
         let mut bad_values = Vec::new();
         self.judge_entries(ino, &entries, &mut figures, &mut None, &mut bad_values, place)?;

@@ -24,8 +24,8 @@ pub(crate) struct Chain<'a> {
     pub(crate) hashes: Option<(u32, u32)>,
     /// The function that the directory's index is keyed by.
     pub(crate) hasher: Option<extant_ondisk::dx_hash::DirHasher>,
-    /// Where records can begin again behind a broken one, in rising order, once they were looked for.
-    pub(crate) restarts: Option<Vec<usize>>,
+    /// Records behind a broken one were looked for in vain.
+    pub(crate) is_searched: bool,
     /// A flaw was told that is left, so that the checksum says nothing.
     pub(crate) is_flawed: bool,
 }
@@ -132,7 +132,7 @@ impl Check<'_> {
             changed: false,
             hashes: None,
             hasher,
-            restarts: None,
+            is_searched: false,
             is_flawed: false,
         };
         self.check_chain(&mut chain, bytes, rules, reader)?;

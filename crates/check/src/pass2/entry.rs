@@ -206,6 +206,13 @@ impl Check<'_> {
             self.clear_entry(chain, bytes, record);
             return Ok(());
         }
+        if state.has(Mark::EA_INODE) && self.ea_inodes.references(target) > 0 {
+            let finding = self.entry(chain, bytes, record, Code::EntryEaInode);
+            if self.ask(finding)? {
+                self.clear_entry(chain, bytes, record);
+            }
+            return Ok(());
+        }
         let kind = state.kind();
         let found = Kind::decode(record.file_type);
         if chain.format.has_filetype {

@@ -61,7 +61,7 @@ impl Check<'_> {
                 changed: false,
                 hashes: None,
                 hasher: None,
-                restarts: None,
+                is_searched: false,
                 is_flawed: false,
             };
             self.check_chain(&mut chain, part, rules, reader)?;

@@ -91,38 +91,33 @@ impl Check<'_> {
             .then_some(length)
     }
 
-    /// Where records begin again behind a broken one.
+    /// Where records begin again behind a broken one: with a name of an inode in use that has no more room than it needs, or that
+    /// leads to a record or to the end. Where none is found behind one record there is none behind a later one.
     fn next_chain(&self, chain: &mut Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
-        if chain.restarts.is_none() {
-            chain.restarts = Some(self.find_restarts(chain, bytes, at));
+        if chain.is_searched {
+            return None;
         }
-        // What salvage has written since lies before the next record.
-        let restarts = chain.restarts.as_deref().unwrap_or_default();
-        let behind = restarts.partition_point(|restart| *restart < at + SHORTEST);
-        restarts.get(behind).copied()
+        for place in (at + SHORTEST..chain.end).step_by(4) {
+            let Some(record) = record_at(bytes, place, &chain.format) else { break };
+            if record.can_be(chain.end)
+                && (record.rec_len == (record.name_len + 8).next_multiple_of(4)
+                    || self.leads_on(chain, bytes, &record))
+                && self.is_name(chain, bytes, &record)
+            {
+                return Some(place);
+            }
+        }
+        chain.is_searched = true;
+        None
     }
 
-    /// Every name of an inode in use behind `at` from which records lead to the end, or whose record is just as long as the name
-    /// needs: what was damaged twice has such names between the damages.
-    fn find_restarts(&self, chain: &Chain<'_>, bytes: &[u8], at: usize) -> Vec<usize> {
-        // Whether records lead to the end from here, for every fourth byte from the end on.
-        let places = (chain.end - at) / 4;
-        let mut leads = vec![false; places + 1];
-        leads[places] = true;
-        let mut found = Vec::new();
-        for place in (SHORTEST / 4..places).rev() {
-            let Some(record) = record_at(bytes, at + place * 4, &chain.format) else { continue };
-            if !record.can_be(chain.end) || record.inode > self.geometry.inodes_count {
-                continue;
-            }
-            leads[place] = leads[place + record.rec_len / 4];
-            let is_tight = record.rec_len == (record.name_len + 8).next_multiple_of(4);
-            if (leads[place] || is_tight) && self.is_name(chain, bytes, &record) {
-                found.push(record.at);
-            }
-        }
-        found.reverse();
-        found
+    /// Whether a record ends where another one begins, or where all end.
+    fn leads_on(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> bool {
+        let next = record.at + record.rec_len;
+        next == chain.end
+            || record_at(bytes, next, &chain.format).is_some_and(|next| {
+                next.can_be(chain.end) && next.inode <= self.geometry.inodes_count
+            })
     }
 
     /// Whether a record names an inode that pass 1 found in use, as one of its type.

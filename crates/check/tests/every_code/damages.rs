@@ -31,6 +31,23 @@ pub(crate) enum Wish {
     Unshare,
 }
 
+/// Makes three extents of the only one: blocks 0 to 9, ten at `second` that belong behind them, and the rest.
+pub(crate) fn split(record: &mut [u8], second: u32) {
+    let number = |at: usize, record: &[u8]| {
+        u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"))
+    };
+    let (len, start) = (record[EXTENT + 4], number(EXTENT + 8, record));
+    put16(record, 0x28 + 2, 3);
+    for (at, block, first, blocks) in
+        [(0, 0, 0, 10), (1, second, 10, 10), (2, 20, 20, u16::from(len) - 20)]
+    {
+        put32(record, EXTENT + 12 * at, block);
+        put16(record, EXTENT + 12 * at + 4, blocks);
+        put16(record, EXTENT + 12 * at + 6, 0);
+        put32(record, EXTENT + 12 * at + 8, start + first);
+    }
+}
+
 pub(crate) const fn on(code: Code, base: Base, spoil: fn(&mut Hand)) -> Damage {
     with(code, base, &[], spoil)
 }
@@ -160,25 +177,6 @@ pub(crate) const DAMAGES: &[Damage] = &[
         hand.file("file", |record| put32(record, 0x14, 0x5000_0000));
     }),
     on(Code::OrphanListLeftover, EXT4, |hand| hand.file("file", |record| put32(record, 0x14, 12))),
-    with(
-        Code::ZeroLengthDirectory,
-        EXT4,
-        &[
-            Code::DotDotWrong,
-            Code::UnattachedInode,
-            Code::LinkCountWrong,
-            Code::BlockBitmapWrong,
-            Code::GroupFreeBlocksWrong,
-            Code::FreeBlocksTotalWrong,
-        ],
-        |hand| {
-            hand.file("sub/inner", |record| {
-                put32(record, 4, 0);
-                put32(record, 0x1c, 0);
-                put16(record, 0x2a, 0);
-            });
-        },
-    ),
     on(Code::InodeSizeWrong, EXT4, |hand| hand.file("file", |record| put32(record, 4, 1))),
     on(Code::InodeBlocksWrong, EXT4, |hand| hand.file("file", |record| put32(record, 0x1c, 99))),
     with(
@@ -302,6 +300,22 @@ pub(crate) const DAMAGES: &[Damage] = &[
         let block = hand.decoded(hand.find("long")).file_acl;
         hand.block(block.0, |bytes| put32(bytes, 4, 7));
     }),
+    with(
+        Code::InodeIsCopy,
+        EXT4,
+        &[
+            Code::MultiplyClaimed,
+            Code::InodeChecksum,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| {
+            let mut copy = Vec::new();
+            hand.file("file", |record| copy = record.to_vec());
+            hand.unsealed(hand.find("other"), |record| record.copy_from_slice(&copy));
+        },
+    ),
     on(Code::CasefoldFlag, EXT4, |hand| hand.file("sub", |record| flag(record, 0x4000_0000))),
     with(
         Code::LooksLikeDirectory,
@@ -329,9 +343,26 @@ pub(crate) const DAMAGES: &[Damage] = &[
             Code::FreeBlocksTotalWrong,
         ],
         |hand| {
-            hand.file("file", |record| flag(record, 0x8_0000));
+            hand.file("file", |record| {
+                flag(record, 0x8_0000);
+                record[0x28..0x64].fill(0xff);
+            });
         },
     ),
+    with(
+        Code::ExtentsFlagOnPointers,
+        EXT2,
+        &[
+            Code::ExtentHeaderCorrupt,
+            Code::BlockBitmapWrong,
+            Code::GroupFreeBlocksWrong,
+            Code::FreeBlocksTotalWrong,
+        ],
+        |hand| hand.file("file", |record| flag(record, 0x8_0000)),
+    ),
+    with(Code::SymlinkWithExtents, EXT4, &[Code::SymlinkInvalid], |hand| {
+        hand.file("fast", |record| flag(record, 0x8_0000));
+    }),
     on(Code::ExtentsFeatureMissing, PLAIN, |hand| {
         hand.superblock(|raw| {
             incompat(raw, IncompatFeatures::EXTENTS, false);
@@ -397,9 +428,16 @@ pub(crate) const DAMAGES: &[Damage] = &[
             Code::FreeBlocksTotalWrong,
         ],
         |hand| {
-            hand.file("file", |record| put16(record, EXTENT + 4, 0x7fff));
+            hand.file("file", |record| {
+                put16(record, EXTENT + 4, 0x7fff);
+                put32(record, 4, 0);
+            });
         },
     ),
+    on(Code::ExtentTooLong, EXT4, |hand| {
+        hand.file("file", |record| put16(record, EXTENT + 4, 0x7fff));
+    }),
+    on(Code::ExtentMisplaced, EXT4, |hand| hand.file("long", |record| split(record, 5))),
     on(Code::UnwrittenDirectory, EXT4, |hand| {
         hand.file("sub", |record| record[EXTENT + 5] |= 0x80);
     }),

@@ -69,6 +69,21 @@ fn share_more(hand: &mut Hand) {
 }
 
 pub(crate) const DAMAGES: &[Damage] = &[
+    // Values with inodes of their own.
+    with(
+        Code::EaInodeFeatureMissing,
+        EA_INODE,
+        &[Code::UnattachedInode, Code::EaInodeIsFile, Code::InodeBlocksWrong],
+        |hand| {
+            hand.superblock(|raw| {
+                super::damages::incompat(raw, extant_ondisk::IncompatFeatures::EA_INODE, false);
+            });
+        },
+    ),
+    with(Code::EntryEaInode, EA_INODE, &[Code::UnattachedInode], |hand| {
+        let value = value_inode(hand);
+        hand.entry("", "tiny", |entry| put32(entry, 0, value.0));
+    }),
     // Extents.
     with(
         Code::ExtentNodeInvalid,
@@ -119,7 +134,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         Code::DirectoryTooBig,
         EXT4,
         &[
-            Code::InodeSizeWrong,
+            Code::DirectoryBlockMissing,
             Code::InodeBlocksWrong,
             Code::UnconnectedDirectory,
             Code::DotDotWrong,

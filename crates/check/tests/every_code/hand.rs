@@ -419,12 +419,12 @@ impl Hand {
         })
     }
 
-    fn format(&self, dir: InodeNo) -> DirFormat {
+    pub(crate) fn format(&self, dir: InodeNo) -> DirFormat {
         DirFormat::new(self.volume.geometry(), dir, self.decoded(dir).generation)
     }
 
     /// The block and the offset of a name.
-    fn place(&self, dir: InodeNo, name: &str) -> (u64, usize) {
+    pub(crate) fn place(&self, dir: InodeNo, name: &str) -> (u64, usize) {
         let format = self.format(dir);
         let map = self.volume.read_map(dir, &self.decoded(dir)).expect("it has a map");
         for (at, block) in map.blocks() {
@@ -438,6 +438,15 @@ impl Hand {
             }
         }
         panic!("{name} is not in {dir}");
+    }
+
+    /// The names in the block that holds one of them, in their order.
+    pub(crate) fn names_beside(&self, dir: &str, name: &str) -> Vec<String> {
+        let dir = self.find(dir);
+        let bytes = self.volume.read(BlockNo(self.place(dir, name).0)).expect("reads");
+        let entries = self.format(dir);
+        let names = entries.entries(&bytes, FileBlock(0)).flatten();
+        names.map(|entry| String::from_utf8_lossy(entry.name).into_owned()).collect()
     }
 
     /// Changes an inode's record and seals it.

@@ -9,6 +9,7 @@ mod features;
 mod front;
 mod hand;
 mod kept;
+mod least;
 mod opening;
 
 use std::path::Path;
@@ -55,6 +56,7 @@ const SILENT: &[Code] = &[
     Code::FreeInodesTotalWrong,
     Code::QuotaFileCorrupt,
     // Found by later versions.
+    Code::EaInodeFeatureMissing,
     Code::EaInodeFlagOnOther,
     Code::EaInodeIsFile,
     // Work that is asked for.
@@ -99,7 +101,7 @@ const ONLY_LOOKED_AT: &[Code] = &[
 ];
 
 /// What is left after a repair, since there is no room.
-const LEFT: &[Code] = &[Code::NoRoomForLostFound, Code::CloneFailed];
+const LEFT: &[Code] = &[Code::NoRoomForLostFound];
 
 /// Codes without an image here, each with the reason.
 const ELSEWHERE: &[(&str, &[Code])] = &[
@@ -107,6 +109,7 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
         "the check ends there (see mod ends), or there is nothing to repair with",
         &[Code::DeviceTooSmall, Code::FeaturesUnknown],
     ),
+    ("a volume of 65,000 directories takes long to make", &[Code::ManyLinksFeatureMissing]),
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
     ("a journal on a device of its own is not mended: see mod ends", &[Code::JournalExternal]),
 ];

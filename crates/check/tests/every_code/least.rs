@@ -1,0 +1,207 @@
+//! A repair loses no more than what is broken: extents, modes, records, flags, copies.
+
+use super::damages::{EXTENT, Wish, split};
+use super::hand::{
+    Base, EXT2, EXT4, FRAGMENTS, FULL, Hand, INLINE, PLAIN, device, flag, fsck, look, put16, put32,
+};
+use extant_check::Answers;
+use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
+
+/// A damage, and what a repair of it keeps.
+fn keeps(base: &Base, spoil: &dyn Fn(&Hand), is_kept: &dyn Fn(&Hand, &Hand)) {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = base.make();
+    let image = copied(&healthy.path()).expect("a copy");
+    spoil(&Hand::on(&image.path()));
+    repair(&image);
+    is_kept(&Hand::on(&healthy.path()), &Hand::on(&image.path()));
+}
+
+/// One run is enough.
+fn repair(image: &TempImage) {
+    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{said}\n{done:?}"));
+    let again = look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    assert_eq!(again, [], "{done:?}");
+}
+
+/// The names of a directory of 300.
+fn has_all_names(before: &Hand, after: &Hand) {
+    for number in 0..300 {
+        let path = format!("dir/name-{number:03}");
+        assert_eq!(after.find(&path), before.find(&path), "{path}");
+    }
+}
+
+/// The only block of a tree of extents.
+fn leaf(hand: &Hand) -> u64 {
+    let inode = hand.decoded(hand.find("holes"));
+    u64::from(u32::from_le_bytes(inode.i_block[16..20].try_into().expect("four bytes")))
+}
+
+#[test]
+fn an_extent_at_a_wrong_place_costs_itself_at_most() {
+    for block in [0, 255, 0xff00_0000] {
+        keeps(
+            &FRAGMENTS,
+            &|hand| hand.block(leaf(hand), |bytes| put32(bytes, 12 + 12 * 3, block)),
+            &|before, after| {
+                let blocks = |hand: &Hand| hand.blocks(hand.find("holes"));
+                let (before, after) = (blocks(before), blocks(after));
+                assert!(after.len() >= before.len() - 1, "{before:?}, {after:?}");
+            },
+        );
+    }
+    keeps(&EXT4, &|hand| hand.file("long", |record| split(record, 5)), &|before, after| {
+        assert_eq!(after.blocks(after.find("long")), before.blocks(before.find("long")));
+    });
+}
+
+#[test]
+fn an_extent_that_is_too_long_is_cut() {
+    keeps(
+        &FRAGMENTS,
+        &|hand| hand.block(leaf(hand), |bytes| put16(bytes, 12 + 12 * 3 + 4, 255)),
+        &|before, after| {
+            let blocks = |hand: &Hand| hand.blocks(hand.find("holes"));
+            assert_eq!(blocks(after), blocks(before));
+        },
+    );
+}
+
+#[test]
+fn a_directory_takes_no_blocks_of_others() {
+    for base in [EXT4, PLAIN] {
+        for len in [11_009, 40, 0x7fff] {
+            keeps(
+                &base,
+                &|hand| hand.file("dir", |record| put16(record, EXTENT + 4, len)),
+                &|before, after| {
+                    has_all_names(before, after);
+                    for path in ["file", "other", "long"] {
+                        let blocks = |hand: &Hand| hand.blocks(hand.find(path));
+                        assert_eq!(blocks(after), blocks(before), "{path}");
+                    }
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn a_directory_of_a_wrong_size_keeps_its_blocks() {
+    for size in [0, 1024, 1 << 20] {
+        keeps(&EXT4, &|hand| hand.file("dir", |record| put32(record, 4, size)), &has_all_names);
+    }
+}
+
+#[test]
+fn a_directory_of_a_wrong_mode_is_one() {
+    for mode in [0o140_755, 0o010_755, 0o030_755] {
+        for base in [EXT4, EXT2, INLINE] {
+            keeps(
+                &base,
+                &|hand| hand.file("sub", |record| put16(record, 0, mode)),
+                &|before, after| {
+                    let inode = after.decoded(after.find("sub"));
+                    assert_eq!(inode.mode, before.decoded(before.find("sub")).mode, "{mode:o}");
+                },
+            );
+        }
+        keeps(&EXT2, &|hand| hand.file("dir", |record| put16(record, 0, mode)), &has_all_names);
+    }
+}
+
+#[test]
+fn a_copy_of_an_inode_gives_way() {
+    for path in ["file", "dir", "sub", ""] {
+        keeps(
+            &EXT4,
+            &|hand| {
+                let mut copy = Vec::new();
+                hand.file(path, |record| copy = record.to_vec());
+                hand.unsealed(hand.find("tiny"), |record| record.copy_from_slice(&copy));
+            },
+            &|before, after| {
+                has_all_names(before, after);
+                for path in [path, "other", "sub/inner/deep"] {
+                    let blocks = |hand: &Hand| hand.blocks(hand.find(path));
+                    assert_eq!(blocks(after), blocks(before), "{path}");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_directory_without_a_block_gets_one() {
+    for (base, size) in [(EXT4, 0), (EXT4, 5000), (EXT2, 0)] {
+        keeps(
+            &base,
+            &|hand| {
+                hand.file("sub/inner", |record| {
+                    let has_extents = record[0x22] & 8 != 0;
+                    put32(record, 4, size);
+                    put32(record, 0x1c, 0);
+                    if has_extents {
+                        put16(record, 0x2a, 0);
+                    } else {
+                        put32(record, 0x28, 0);
+                    }
+                });
+            },
+            &|before, after| {
+                assert_eq!(after.find("sub/inner"), before.find("sub/inner"));
+                assert_eq!(after.blocks(after.find("sub/inner")).len(), 1);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_flag_that_does_not_fit_the_map_goes_alone() {
+    for path in ["file", "long", "dir"] {
+        keeps(&EXT2, &|hand| hand.file(path, |record| flag(record, 0x8_0000)), &|before, after| {
+            let blocks = |hand: &Hand| hand.blocks(hand.find(path));
+            assert_eq!(blocks(after), blocks(before), "{path}");
+        });
+    }
+    keeps(&EXT4, &|hand| hand.file("fast", |record| flag(record, 0x8_0000)), &|before, after| {
+        let target = |hand: &Hand| hand.decoded(hand.find("fast")).i_block;
+        assert_eq!(target(after), target(before));
+    });
+}
+
+/// A full volume: of two files that share a block one goes, and the other keeps what it has.
+#[test]
+fn without_room_for_a_copy_one_file_goes() {
+    keeps(
+        &FULL,
+        &|hand| {
+            let first = hand.blocks(hand.find("long"))[0] as u32;
+            hand.file("tiny", |record| {
+                put32(record, EXTENT + 8, first);
+                put16(record, EXTENT + 4, 3);
+            });
+        },
+        &|before, after| {
+            assert_eq!(after.blocks(after.find("long")), before.blocks(before.find("long")));
+        },
+    );
+}
+
+/// Two records of one block say lengths that lead nowhere: the names between them stay.
+
+#[test]
+fn an_inline_file_of_an_impossible_size_has_the_bytes_that_it_has() {
+    keeps(
+        &INLINE,
+        &|hand| hand.file("tiny", |record| put32(record, 0x6c, 77)),
+        &|before, after| {
+            let size = |hand: &Hand| hand.decoded(hand.find("tiny")).size;
+            assert_eq!(size(after), size(before));
+        },
+    );
+}
