@@ -148,7 +148,7 @@ fn letters_of_the_twins_work_or_are_refused_by_name() {
     for letter in ["-s", "-k", "-b", "-b2K", "-X"] {
         assert_eq!(run("filefrag", letter), (0, one.clone(), String::new()), "{letter}");
     }
-    let (code, _, said) = run("filefrag", "-VV");
+    let (code, said, _) = run("filefrag", "-VV");
     assert!(code == 0 && said.contains("unwritten"), "{said}");
     let (code, _, said) = run("dumpe2fs", "-i");
     assert!(code == 1 && said.contains("dumpe2fs: -i: "), "{code} {said}");

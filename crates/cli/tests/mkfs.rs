@@ -69,3 +69,42 @@ fn a_file_that_a_failed_mkfs_made_is_removed_and_others_stay() {
     assert!(!mkfs(&words).status.success());
     assert!(image.exists());
 }
+
+/// `-V FILE` is the version and nothing else: by every name that we answer to.
+#[test]
+fn a_command_that_prints_its_version_does_nothing_else() {
+    let scratch = Scratch::new();
+    let (image, tree) = (scratch.join("disk.img"), scratch.join("tree"));
+    let bytes = vec![7; 4 << 20];
+    std::fs::create_dir(&tree).unwrap();
+    let source = tree.to_str().unwrap();
+    let formats = [vec!["-V"], vec!["-F", "-q", "-V"], vec!["-V", "-F", "-q", "-d", source]];
+    let other = [vec!["-V"]];
+    let names: [(&str, &[Vec<&str>]); 7] = [
+        ("mke2fs", &formats),
+        ("mkfs.ext4", &formats),
+        ("e2fsck", &other),
+        ("fsck.ext4", &other),
+        ("tune2fs", &other),
+        ("dumpe2fs", &other),
+        ("filefrag", &other),
+    ];
+    for (name, lines) in names {
+        let program = scratch.join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
+        for words in lines {
+            std::fs::write(&image, &bytes).unwrap();
+            let output = Command::new(&program).args(words).arg(&image).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{name} {words:?}: {output:?}");
+            // filefrag prints it to standard output, the others to standard error.
+            let (said, silent) = match name {
+                "filefrag" => (&output.stdout, &output.stderr),
+                _ => (&output.stderr, &output.stdout),
+            };
+            let said = String::from_utf8_lossy(said);
+            assert!(said.starts_with(&format!("{name} (extant ")), "{name} {words:?}: {said}");
+            assert!(silent.is_empty(), "{name} {words:?}");
+            assert!(std::fs::read(&image).unwrap() == bytes, "{name} {words:?} changed the file");
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use extant_image::mkfs::{self, Environment, Options, Program};
 
 use super::build;
+use crate::err_line;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -181,7 +182,12 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let program = Program::of_name(&session.called).unwrap_or(Program::Extant);
     let words: Vec<OsString> = words.collect();
-    if let Ok(options) = Options::parse(words.iter().cloned())
+    let parsed = Options::parse(words.iter().cloned());
+    if parsed.as_ref().is_ok_and(|options| options.version) {
+        err_line!("{}", session.version());
+        return Ok(());
+    }
+    if let Ok(options) = parsed
         && let Some(source) = options.source.clone()
     {
         return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));

@@ -103,7 +103,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version {
-            err_line!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
+            err_line!("{}", session.version());
             return Ok(());
         }
         let Some(image) = self.image.as_deref() else {

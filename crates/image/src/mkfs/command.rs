@@ -85,10 +85,8 @@ where
 {
     let options = Options::parse(words)?;
     if options.version {
-        dialogue.warn(&format!("{} {}", program.name(), env!("CARGO_PKG_VERSION")));
-        if options.device.as_os_str().is_empty() {
-            return Ok(());
-        }
+        dialogue.warn(&format!("{} (extant {})", program.name(), env!("CARGO_PKG_VERSION")));
+        return Ok(());
     }
     refuse_what_is_missing(&options)?;
     let config = Config::load(environment.config.as_deref())?;

@@ -155,7 +155,7 @@ fn conflict(what: &str) -> Failure {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version {
-            err_line!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
+            err_line!("{}", session.version());
             return Ok(());
         }
         session.out.flush()?;
