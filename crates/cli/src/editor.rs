@@ -3,12 +3,12 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
 use extant_device::env::Env;
-use extant_device::url::{Access, DeviceUrl, UrlError};
-use extant_device::{Device, Direct, FileError, OpenOptions};
+use extant_device::url::{Access, DeviceUrl};
+use extant_device::{Device, Direct, OpenOptions};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
@@ -16,10 +16,10 @@ use crate::commands::fsck::size;
 use crate::failure::Failure;
 use crate::inside::Inside;
 use crate::session::Session;
+use crate::waiting::Waiting;
 
-/// How long another program's lock on an image is waited for, and how often it is tried.
+/// How long another program's lock on an image is waited for, as commands of one script have that run side by side.
 const PATIENCE: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(20);
 /// The least memory that a volume works with.
 const LEAST_MEMORY: u64 = 16 << 20;
 
@@ -29,12 +29,14 @@ pub(crate) struct Opening {
     /// Take this much memory at most, such as 64M, and go around the page cache; 16M or more
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<u64>,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 impl Opening {
     /// The name of an option that was given: it means nothing where no image is changed.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        self.memory.map(|_| "--memory")
+        self.memory.map(|_| "--memory").or(self.waiting.wait.map(|_| "--wait"))
     }
 }
 
@@ -59,9 +61,14 @@ impl Edited {
         let name = inside.name.display().to_string();
         // Pages of the host's cache would be memory too.
         let direct = if opening.memory.is_some() { Direct::WherePossible } else { Direct::Off };
-        let options = OpenOptions::default().direct(direct);
+        let options = opening.waiting.on(OpenOptions::default().direct(direct));
+        // Without `--wait` another command of the same script may have it for a moment.
+        let options = match opening.waiting.wait {
+            Some(_) => options,
+            None => options.patience(PATIENCE),
+        };
         // The error names the file already.
-        let device = open_alone(&inside.image, &options).map_err(Failure::new)?;
+        let device = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let volume = live(device, opening).map_err(|cause| Failure::at(&name, cause))?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs })
@@ -104,22 +111,6 @@ pub(crate) trait In<T> {
 impl<T> In<T> for Result<T, Error> {
     fn within(self, image: &Edited) -> Result<T, Failure> {
         self.map_err(|error| image.refusal(&error))
-    }
-}
-
-/// Opens an image that another program may have for a moment, as commands of one script do that run side by side. Who has it
-/// longer (a mount, a build) is told of.
-fn open_alone(image: &DeviceUrl, options: &OpenOptions) -> Result<Arc<dyn Device>, UrlError> {
-    let started = Instant::now();
-    loop {
-        match image.open(Access::ReadWrite, options) {
-            Err(UrlError::File(FileError::InUse { mounted: false, .. }))
-                if started.elapsed() < PATIENCE =>
-            {
-                std::thread::sleep(PAUSE);
-            }
-            outcome => return outcome,
-        }
     }
 }
 

@@ -189,8 +189,9 @@ fn open_when_closed(
     let begun = Instant::now();
     loop {
         let opened = open_files(url, options, claimed);
-        let Err(MountError::Image(UrlError::File(FileError::InUse { path, mounted: false }))) =
-            &opened
+        let Err(MountError::Image(UrlError::File(FileError::InUse {
+            path, mounted: false, ..
+        }))) = &opened
         else {
             return opened;
         };

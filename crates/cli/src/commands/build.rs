@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::progress::Progress as Bar;
 use crate::say;
 use crate::session::Session;
+use crate::waiting::Waiting;
 
 /// Build an image from directories, tar archives and OCI layouts, laid over each other
 ///
@@ -57,6 +58,8 @@ pub(crate) struct Args {
     /// Say nothing but errors
     #[arg(short)]
     quiet: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     /// What was built, as JSON
     #[arg(long)]
     json: bool,
@@ -115,7 +118,8 @@ impl Args {
             words.push("-F".into());
         }
         words.extend(["--".into(), self.output.clone().into()]);
-        let format = Options::parse(words).map_err(Failure::usage)?;
+        let mut format = Options::parse(words).map_err(Failure::usage)?;
+        format.wait = self.waiting.wait;
         Ok(BuildOptions {
             output: self.output.clone(),
             size: match self.size.as_str() {
@@ -215,6 +219,7 @@ pub(crate) fn populate(
     };
     // Opened once: its key may be typed.
     let to_write = OpenOptions::new().direct(Direct::WherePossible);
+    let to_write = to_write.wait(format.wait.unwrap_or_default());
     let part = is_part(&output).then(|| open(&output, Access::ReadWrite, &to_write));
     let device = part.transpose().map_err(Failure::new)?;
     if (there.is_some() || device.is_some()) && format.force == 0 {

@@ -13,9 +13,9 @@ use extant_ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLO
 use extant_volume::{Error, Journal, OpenOptions};
 
 use crate::failure::{At, Failure};
-use crate::{err_line, say};
 use crate::session::Session;
 use crate::survey::{Source, Survey};
+use crate::{err_line, say};
 use groups::Numbers;
 
 /// Show what a volume is: a summary, or superblock and groups as dumpe2fs does

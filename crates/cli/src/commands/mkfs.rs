@@ -9,6 +9,7 @@ use crate::err_line;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
+use crate::waiting::Waiting;
 
 /// mke2fs's exit code for every failure.
 const FAILED: u8 = 1;
@@ -70,6 +71,8 @@ pub(crate) struct Args {
     /// Keep what is overwritten in a file, for extant undo
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
+    #[command(flatten)]
+    waiting: Waiting,
     /// A file or a block device
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,

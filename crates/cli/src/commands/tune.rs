@@ -14,6 +14,7 @@ use crate::err_line;
 use crate::failure::{At, Failure};
 use crate::session::Session;
 use crate::terminal::Terminal;
+use crate::waiting::Waiting;
 
 /// Change a volume in place: features, label, UUID, journal, quotas, counts
 #[derive(Debug, clap::Args)]
@@ -92,6 +93,8 @@ pub(crate) struct Args {
     /// The version
     #[arg(short = 'V')]
     version: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     /// Keep what is overwritten in this file; extant undo puts it back
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
@@ -172,7 +175,8 @@ impl Args {
         session: &mut Session,
     ) -> Result<(), Failure> {
         let url = DeviceUrl::parse(image, look).map_err(Failure::new)?;
-        let device = url.open(Access::ReadWrite, &OpenOptions::new()).map_err(Failure::new)?;
+        let options = self.waiting.on(OpenOptions::new());
+        let device = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let Some(path) = &self.undo else {
             return apply(&device, request, now, image, session);
         };
