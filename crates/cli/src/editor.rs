@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
-use extant_device::env::Env;
+use extant_device::env::{Env, WallTime};
 use extant_device::url::{Access, DeviceUrl};
 use extant_device::{Device, Direct, OpenOptions};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
 use crate::commands::fsck::size;
-use crate::failure::Failure;
+use crate::failure::{At, Failure};
 use crate::inside::Inside;
 use crate::session::Session;
+use crate::time;
 use crate::waiting::Waiting;
 
 /// How long another program's lock on an image is waited for, as commands of one script have that run side by side.
@@ -69,7 +70,7 @@ impl Edited {
         };
         // The error names the file already.
         let device = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
-        let volume = live(device, opening).map_err(|cause| Failure::at(&name, cause))?;
+        let volume = live(device, opening, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs })
     }
@@ -84,6 +85,18 @@ impl Edited {
     /// A failure at a path of the image.
     pub(crate) fn failure(&self, path: &Path, why: impl std::fmt::Display) -> Failure {
         Failure::new(format_args!("{}: {why}", self.place(path)))
+    }
+
+    /// Refuses a name for a file that can be a directory's only: `/dir/` where no directory is.
+    pub(crate) fn check_names_file(&self, place: &Path) -> Result<(), Failure> {
+        if !place.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Ok(());
+        }
+        // Components have no slash at their end.
+        match self.fs.symlink_metadata(place.components().as_path()) {
+            Ok(_) => Err(self.failure(place, "not a directory")),
+            Err(_) => Err(self.failure(place, "no such directory")),
+        }
     }
 
     /// What the engine said of a path. Missing files read as the shell tells them.
@@ -114,11 +127,16 @@ impl<T> In<T> for Result<T, Error> {
     }
 }
 
-fn live(device: Arc<dyn Device>, opening: Opening) -> Result<Volume, Cause> {
+fn live(device: Arc<dyn Device>, opening: Opening, name: &str) -> Result<Volume, Failure> {
     let default = LiveOptions::default();
     let live = LiveOptions { memory: opening.memory.unwrap_or(default.memory), ..default };
-    let env = Env::of(&device);
-    extant_volume::OpenOptions::default().open_live(device, &env, &live)
+    let env = match time::epoch()? {
+        Some(seconds) if device.env().is_none() => {
+            Env::threads_at(WallTime { seconds, nanoseconds: 0 })
+        }
+        _ => Env::of(&device),
+    };
+    extant_volume::OpenOptions::default().open_live(device, &env, &live).at(name)
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.

@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::progress::Progress as Bar;
 use crate::say;
 use crate::session::Session;
+use crate::time;
 use crate::waiting::Waiting;
 
 /// Build an image from directories, tar archives and OCI layouts, laid over each other
@@ -68,12 +69,9 @@ pub(crate) struct Args {
     sources: Vec<OsString>,
 }
 
-/// The environment variable that stands in for the clock.
-const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
-
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let epoch = epoch()?;
+        let epoch = time::epoch()?;
         let options = self.options(epoch)?;
         self.check_output()?;
         if let Some(warning) = options.format.label_warning() {
@@ -234,7 +232,7 @@ pub(crate) fn populate(
     }
     let is_quiet = format.quiet;
     (format.source, format.quiet, format.force) = (None, false, 0);
-    let epoch = epoch()?;
+    let epoch = time::epoch()?;
     let reading = ReadOptions {
         owners: Owners::default(),
         latest: epoch,
@@ -257,15 +255,6 @@ pub(crate) fn populate(
 fn given(size: String, format: &Options) -> Size {
     let is_bare = size.bytes().all(|byte| byte.is_ascii_digit());
     Size::Given(if is_bare && format.block_size.is_none() { size + "k" } else { size })
-}
-
-fn epoch() -> Result<Option<i64>, Failure> {
-    let Some(text) = std::env::var_os(EPOCH_VARIABLE) else { return Ok(None) };
-    let seconds = text.to_str().and_then(|text| text.trim().parse().ok());
-    let seconds = seconds.ok_or_else(|| {
-        Failure::usage(format_args!("{EPOCH_VARIABLE} is not a time: {}", text.display()))
-    })?;
-    Ok(Some(seconds))
 }
 
 /// The report as `--json` shows it.

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use extant_device::undo::UndoDevice;
 use extant_device::url::{Access, DeviceUrl, look};
@@ -14,6 +14,7 @@ use crate::err_line;
 use crate::failure::{At, Failure};
 use crate::session::Session;
 use crate::terminal::Terminal;
+use crate::time;
 use crate::waiting::Waiting;
 
 /// Change a volume in place: features, label, UUID, journal, quotas, counts
@@ -115,7 +116,7 @@ impl Args {
         if session.as_twin {
             session.remark(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
         }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());
         let request = self.request(now)?;
         if request.is_empty() && !self.list {
