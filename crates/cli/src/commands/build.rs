@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// What was built, as JSON
     #[arg(long)]
     json: bool,
-    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input) or an OCI layout
+    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input), an OCI layout, or an archive of images
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
 }
