@@ -18,6 +18,15 @@ impl Waiting {
     pub(crate) fn on(self, options: OpenOptions) -> OpenOptions {
         options.wait(self.wait.unwrap_or_default())
     }
+
+    /// The option as it is given to another process.
+    pub(crate) fn word(self) -> Option<String> {
+        let wait = self.wait?;
+        Some(match wait {
+            Duration::MAX => "--wait".to_owned(),
+            wait => format!("--wait={}", wait.as_secs()),
+        })
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

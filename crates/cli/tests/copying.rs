@@ -250,6 +250,18 @@ fn a_copy_goes_through_a_link_that_the_command_line_names() {
     assert!(stdout.is_symlink());
 }
 
+#[test]
+fn an_image_without_a_path_is_no_target() {
+    let scratch = Scratch::new();
+    let (image, _) = with_files(&scratch);
+    let before = std::fs::read(&image).unwrap();
+    let refused = extant(["cp", scratch.join("hello").to_str().unwrap(), &image]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = format!("extant cp: {image}: to copy into this image write {image}:/\n");
+    assert_eq!(text(&refused.stderr), said);
+    assert!(std::fs::read(&image).unwrap() == before);
+}
+
 /// A link that comes from an image is not written through by the next source.
 #[test]
 fn a_copy_does_not_go_through_a_link_of_the_same_command() {

@@ -140,6 +140,32 @@ fn a_strangers_lock_is_named_and_waited_for() {
     assert!(text(&refused.stderr).contains("invalid number of seconds 'soon'"), "{refused:?}");
 }
 
+/// A mount waits too, and the image is its own then.
+#[test]
+fn a_mount_waits_for_a_strangers_lock() {
+    if !is_root() || tool("flock").is_none() || !Path::new("/dev/fuse").exists() {
+        skip!("needs root, flock and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let image = formatted(&scratch);
+    let point = scratch.join("mnt");
+    std::fs::create_dir(&point).unwrap();
+    let point = point.to_str().unwrap();
+    let stranger = Stranger::locks(&image, "-x", UNTIL_TOLD);
+    let refused = extant(["mount", "--wait=0", &image, point]);
+    assert!(!refused.status.success());
+    let named = format!("in use: locked by sh (process {})", stranger.0.id());
+    assert!(text(&refused.stderr).contains(&named), "{refused:?}");
+    let waiting = Command::new(EXTANT).args(["mount", "--wait", &image, point]).spawn().unwrap();
+    stranger.lets_go();
+    let mounted = waiting.wait_with_output().unwrap();
+    assert!(mounted.status.success(), "{mounted:?}");
+    let refused = extant(["tune", "-L", "x", &image]);
+    assert!(text(&refused.stderr).contains("locked by extant (process "), "{refused:?}");
+    quiet(&extant(["umount", point]));
+    quiet(&extant(["tune", "--wait", "-L", "x", &image]));
+}
+
 struct Loop(String);
 
 impl Loop {

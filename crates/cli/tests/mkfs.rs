@@ -70,6 +70,30 @@ fn a_file_that_a_failed_mkfs_made_is_removed_and_others_stay() {
     assert!(image.exists());
 }
 
+/// As mke2fs 1.47.0.
+#[test]
+fn the_revision_has_a_letter() {
+    if tool("dumpe2fs").is_none() {
+        skip!("dumpe2fs is not installed");
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("disk.img");
+    let path = image.to_str().unwrap();
+    for (revision, shown) in [("1", "1 (dynamic)"), ("0", "0 (original)")] {
+        let made = mkfs(&["-q", "-F", "-t", "ext2", "-r", revision, path, "8M"]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        e2fsck_fn(&image).unwrap();
+        let listed = tool("dumpe2fs").unwrap().text(["-h".as_ref(), image.as_os_str()]).unwrap();
+        assert!(listed.contains(shown), "{listed}");
+    }
+    for (revision, why) in [("2", "revision 2 is too high"), ("x", "bad revision level - x")] {
+        let refused = mkfs(&["-q", "-F", "-r", revision, path]);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
 /// `-V FILE` is the version and nothing else: by every name that we answer to.
 #[test]
 fn a_command_that_prints_its_version_does_nothing_else() {

@@ -14,7 +14,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use extant_device::FileDevice;
 use extant_device::url::{DeviceUrl, Target, look};
+use extant_image::mkfs::probe::is_ext;
 use extant_ondisk::inode::FileType;
 use extant_volume::{Follow, LoadedInode};
 
@@ -77,6 +79,7 @@ impl Args {
             return Err(Failure::usage(text));
         }
         let target = Path::new(&self.target);
+        self.refuse_image_as_file(target)?;
         let is_directory = target.is_dir();
         if self.sources.len() > 1 && !is_directory {
             return Err(Failure::at(target, "not a directory, and there are several sources"));
@@ -104,6 +107,24 @@ impl Args {
             }
         }
         Ok(())
+    }
+
+    /// `cp FILE disk.img`: meant is a copy into the image, whose root directory is to be named.
+    fn refuse_image_as_file(&self, target: &Path) -> Result<(), Failure> {
+        let is_of_host =
+            |source: &OsString| matches!(Target::parse(source, look), Ok(Target::Host(_)));
+        if self.image.is_some() || !self.sources.iter().all(is_of_host) {
+            return Ok(());
+        }
+        let is_ext = FileDevice::open(target).ok().and_then(|device| is_ext(&device).ok());
+        match is_ext {
+            None | Some(false) => Ok(()),
+            Some(true) => {
+                let target = target.display();
+                let why = format_args!("{target}: to copy into this image write {target}:/");
+                Err(Failure::usage(why))
+            }
+        }
     }
 
     /// Copies files of this machine, of other images, or of the same one into an image.

@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// The old spelling of -E
     #[arg(short = 'R', value_name = "OPTIONS", hide = true)]
     old_extended: Vec<String>,
+    /// The file system's revision: 1, or 0 for one without features
+    #[arg(short = 'r', value_name = "REVISION")]
+    revision: Option<String>,
     /// Say nothing but errors
     #[arg(short)]
     quiet: bool,

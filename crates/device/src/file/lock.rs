@@ -288,10 +288,15 @@ fn processes() -> Vec<u32> {
 }
 
 fn process(pid: u32) -> Holder {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name = match name.trim_end() {
-        "" => "a program",
-        name => name,
+    let own = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let comm = own("comm");
+    let called = own("cmdline");
+    let called = called.split('\0').next().and_then(|path| path.rsplit('/').next());
+    let name = match (comm.trim_end(), called) {
+        // Started as /proc/self/exe: what it is called says more.
+        ("exe", Some(called)) if !called.is_empty() => called,
+        ("", _) => "a program",
+        (comm, _) => comm,
     };
     Holder::Process { pid, name: name.to_owned() }
 }

@@ -332,12 +332,12 @@ impl Options {
                 Some(list) => *list = format!("{list},{text}"),
                 none => *none = Some(text),
             },
+            // As `-E revision=`, which took its place.
             b'r' => {
-                return Err(usage(
-                    "the -r option has been removed; for compatibility with systems before 1995 \
-                     there is -E revision=0"
-                        .to_owned(),
-                ));
+                let revision = numbers::number(&text);
+                let revision =
+                    revision.ok_or_else(|| invalid(format!("bad revision level - {text}")))?;
+                self.extended.push(format!("revision={revision}"));
             }
             b's' => {
                 return Err(usage(
