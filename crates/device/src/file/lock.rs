@@ -118,10 +118,9 @@ fn record_lock(file: &File, kind: libc::c_int, at: i64) -> Result<(), Errno> {
 /// stat(2) gives.
 fn listed_as(file: &File) -> Option<String> {
     record_lock(file, libc::F_RDLCK, NAME_AT).ok()?;
-    let name = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
     let _ = record_lock(file, libc::F_UNLCK, NAME_AT);
-    let name = name.ok()?.lines().find_map(|line| Some(Listed::parse(line)?.name.to_owned()));
-    name
+    info.ok()?.lines().find_map(|line| Some(Listed::parse(line)?.name.to_owned()))
 }
 
 /// A lock as proc_pid_fdinfo(5) shows it: `lock: 1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF`.

@@ -26,7 +26,7 @@ pub(super) enum Output {
         /// Where it is written.
         device: FileDevice,
         /// Its place without a name.
-        unnamed: NewFile,
+        unnamed: Box<NewFile>,
     },
 }
 
@@ -75,7 +75,8 @@ impl Output {
         let unnamed = NewFile::create(path).map_err(failed(path, "create it"))?;
         unnamed.file().set_len(bytes).map_err(failed(path, "make it so long"))?;
         let device = options.open(unnamed.way())?;
-        Ok(Self::New { path: unnamed.path().to_owned(), device, unnamed })
+        let path = unnamed.path().to_owned();
+        Ok(Self::New { path, device, unnamed: Box::new(unnamed) })
     }
 
     /// The device to write to.

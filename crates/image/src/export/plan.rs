@@ -152,11 +152,11 @@ impl<'v, F: FnMut(Chunk) -> bool> Planner<'v, F> {
         let mut name = [b".", &path[..]].concat();
         if kind == Kind::Directory {
             name.push(b'/');
-        } else if file.links > 1 {
-            if let Some(first) = self.first_names.get(&file.number) {
-                let first = first.clone();
-                return self.hard_link(&file, &name, &first);
-            }
+        } else if file.links > 1
+            && let Some(first) = self.first_names.get(&file.number)
+        {
+            let first = first.clone();
+            return self.hard_link(&file, &name, &first);
         }
         let link = match kind {
             Kind::Symlink => self.volume.read_link(file.number),

@@ -125,8 +125,16 @@ struct Image {
 
 /// A layer by its descriptor, or by the name of its file.
 enum Layer {
-    Described(Descriptor),
+    Described(Box<Descriptor>),
     Named(String),
+}
+
+/// A name with what docker leaves out of it: `debian` is `docker.io/library/debian:latest`.
+fn full(name: &str) -> String {
+    let short = name.strip_prefix("docker.io/").unwrap_or(name);
+    let short = short.strip_prefix("library/").unwrap_or(short);
+    let has_tag = short.rsplit('/').next().is_some_and(|last| last.contains(':'));
+    format!("docker.io/{short}{}", if has_tag { "" } else { ":latest" })
 }
 
 /// An entry of the `manifest.json` that `docker save` writes.
@@ -140,7 +148,7 @@ struct SavedImage {
 
 impl SavedImage {
     fn is_named(&self, reference: &str) -> bool {
-        self.tags().any(|tag| tag == reference)
+        self.tags().any(|tag| full(tag) == full(reference))
     }
 
     fn tags(&self) -> impl Iterator<Item = &str> {
@@ -201,7 +209,8 @@ impl Layout {
             return Err(self.error("the manifest is not an image's".into()));
         }
         let config: ImageConfiguration = self.json_blob(config)?;
-        let layers = manifest.layers().iter().cloned().map(Layer::Described).collect();
+        let layers =
+            manifest.layers().iter().cloned().map(Box::new).map(Layer::Described).collect();
         Ok(Image { layers, diff_ids: config.rootfs().diff_ids().clone() })
     }
 

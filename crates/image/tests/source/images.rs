@@ -111,7 +111,8 @@ fn saved(layers: &[Vec<u8>], diff_ids: &[String], tag: &str) -> (Written, serde_
 fn an_archive_of_docker_is_one_of_its_images() {
     let layers = [lower().ended(), upper().ended()];
     let ids: Vec<String> = layers.iter().map(|it| format!("sha256:{}", hex(it))).collect();
-    let (archive, entry) = saved(&layers, &ids, "debian:12");
+    // skopeo spells names out.
+    let (archive, entry) = saved(&layers, &ids, "docker.io/library/debian:12");
     let manifest = json!([entry]).to_string();
     let scratch = Scratch::new();
     let whole = archive.clone().file("manifest.json", manifest.as_bytes()).ended();
@@ -120,7 +121,7 @@ fn an_archive_of_docker_is_one_of_its_images() {
         let path = scratch.path().join(name).display().to_string();
         is_the_image(&read(&[of(&format!("docker-archive:{path}:debian:12"))]).unwrap());
         let missing = read(&[of(&format!("docker-archive:{path}:x"))]).unwrap_err().to_string();
-        assert!(missing.contains("no such image; names: debian:12"), "{missing}");
+        assert!(missing.contains("no such image; names: docker.io/library/debian:12"), "{missing}");
     }
     let two = json!([entry, entry]).to_string();
     let two = archive.file("manifest.json", two.as_bytes()).source(&scratch, "two.tar");
