@@ -3,23 +3,24 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
-use extant_device::env::Env;
-use extant_device::url::{Access, DeviceUrl, UrlError};
-use extant_device::{Device, Direct, FileError, OpenOptions};
+use extant_device::env::{Env, WallTime};
+use extant_device::url::{Access, DeviceUrl};
+use extant_device::{Device, Direct, OpenOptions};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
 use crate::commands::fsck::size;
-use crate::failure::Failure;
+use crate::failure::{At, Failure};
 use crate::inside::Inside;
 use crate::session::Session;
+use crate::time;
+use crate::waiting::Waiting;
 
-/// How long another program's lock on an image is waited for, and how often it is tried.
+/// How long another program's lock on an image is waited for, as commands of one script have that run side by side.
 const PATIENCE: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(20);
 /// The least memory that a volume works with.
 const LEAST_MEMORY: u64 = 16 << 20;
 
@@ -29,12 +30,14 @@ pub(crate) struct Opening {
     /// Take this much memory at most, such as 64M, and go around the page cache; 16M or more
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<u64>,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 impl Opening {
     /// The name of an option that was given: it means nothing where no image is changed.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        self.memory.map(|_| "--memory")
+        self.memory.map(|_| "--memory").or(self.waiting.wait.map(|_| "--wait"))
     }
 }
 
@@ -59,10 +62,15 @@ impl Edited {
         let name = inside.name.display().to_string();
         // Pages of the host's cache would be memory too.
         let direct = if opening.memory.is_some() { Direct::WherePossible } else { Direct::Off };
-        let options = OpenOptions::default().direct(direct);
+        let options = opening.waiting.on(OpenOptions::default().direct(direct));
+        // Without `--wait` another command of the same script may have it for a moment.
+        let options = match opening.waiting.wait {
+            Some(_) => options,
+            None => options.patience(PATIENCE),
+        };
         // The error names the file already.
-        let device = open_alone(&inside.image, &options).map_err(Failure::new)?;
-        let volume = live(device, opening).map_err(|cause| Failure::at(&name, cause))?;
+        let device = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
+        let volume = live(device, opening, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs })
     }
@@ -77,6 +85,18 @@ impl Edited {
     /// A failure at a path of the image.
     pub(crate) fn failure(&self, path: &Path, why: impl std::fmt::Display) -> Failure {
         Failure::new(format_args!("{}: {why}", self.place(path)))
+    }
+
+    /// Refuses a name for a file that can be a directory's only: `/dir/` where no directory is.
+    pub(crate) fn check_names_file(&self, place: &Path) -> Result<(), Failure> {
+        if !place.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Ok(());
+        }
+        // Components have no slash at their end.
+        match self.fs.symlink_metadata(place.components().as_path()) {
+            Ok(_) => Err(self.failure(place, "not a directory")),
+            Err(_) => Err(self.failure(place, "no such directory")),
+        }
     }
 
     /// What the engine said of a path. Missing files read as the shell tells them.
@@ -107,27 +127,16 @@ impl<T> In<T> for Result<T, Error> {
     }
 }
 
-/// Opens an image that another program may have for a moment, as commands of one script do that run side by side. Who has it
-/// longer (a mount, a build) is told of.
-fn open_alone(image: &DeviceUrl, options: &OpenOptions) -> Result<Arc<dyn Device>, UrlError> {
-    let started = Instant::now();
-    loop {
-        match image.open(Access::ReadWrite, options) {
-            Err(UrlError::File(FileError::InUse { mounted: false, .. }))
-                if started.elapsed() < PATIENCE =>
-            {
-                std::thread::sleep(PAUSE);
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-fn live(device: Arc<dyn Device>, opening: Opening) -> Result<Volume, Cause> {
+fn live(device: Arc<dyn Device>, opening: Opening, name: &str) -> Result<Volume, Failure> {
     let default = LiveOptions::default();
     let live = LiveOptions { memory: opening.memory.unwrap_or(default.memory), ..default };
-    let env = Env::of(&device);
-    extant_volume::OpenOptions::default().open_live(device, &env, &live)
+    let env = match time::epoch()? {
+        Some(seconds) if device.env().is_none() => {
+            Env::threads_at(WallTime { seconds, nanoseconds: 0 })
+        }
+        _ => Env::of(&device),
+    };
+    extant_volume::OpenOptions::default().open_live(device, &env, &live).at(name)
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.

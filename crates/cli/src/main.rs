@@ -23,6 +23,7 @@ mod target;
 mod terminal;
 mod time;
 mod twins;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -40,6 +40,11 @@ impl Session {
         Ok(())
     }
 
+    /// The answer to `-V`: a command that gives its version does nothing else.
+    pub(crate) fn version(&self) -> String {
+        format!("{} (extant {})", self.called, env!("CARGO_PKG_VERSION"))
+    }
+
     /// As [`Self::close`] for a command whose exit code says what it found: a reader that has gone changes nothing of that.
     pub(crate) fn close_unheard(mut self, outcome: Result<(), Failure>) -> u8 {
         let _ = self.out.flush();

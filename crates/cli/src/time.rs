@@ -1,5 +1,40 @@
 //! Times as text. UTC throughout: an image does not know the reader's time zone.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use extant_image::mkfs::EPOCH_VARIABLE;
+
+use crate::failure::Failure;
+
+/// The seconds since 1970 that stand in for the clock, where the environment gives them.
+pub(crate) fn epoch() -> Result<Option<i64>, Failure> {
+    let Some(text) = std::env::var_os(EPOCH_VARIABLE).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let seconds = text.to_str().and_then(|text| text.trim().parse().ok());
+    let seconds = seconds.ok_or_else(|| {
+        Failure::usage(format_args!("{EPOCH_VARIABLE} is not a time: {}", text.display()))
+    })?;
+    Ok(Some(seconds))
+}
+
+/// The clock, or what stands in for it.
+pub(crate) fn now() -> Result<SystemTime, Failure> {
+    let Some(seconds) = epoch()? else { return Ok(SystemTime::now()) };
+    let moment = moment(seconds, 0);
+    moment.ok_or_else(|| Failure::usage(format_args!("{EPOCH_VARIABLE} is not a time: {seconds}")))
+}
+
+/// A moment as the system counts it; `None` where it cannot.
+pub(crate) fn moment(seconds: i64, nanoseconds: u32) -> Option<SystemTime> {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let start = match seconds < 0 {
+        true => UNIX_EPOCH.checked_sub(whole)?,
+        false => UNIX_EPOCH.checked_add(whole)?,
+    };
+    start.checked_add(Duration::from_nanos(nanoseconds.into()))
+}
+
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 /// Days of 400 years of the Gregorian calendar.

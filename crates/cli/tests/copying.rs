@@ -191,3 +191,206 @@ fn check_whole(dir: &Path, source: &Path) {
         }
     }
 }
+
+fn shell(script: &str) -> std::process::Output {
+    Command::new("sh").args(["-c", script]).output().unwrap()
+}
+
+/// An image with `/hello` and `/large`, of 3 MiB.
+fn with_files(scratch: &Scratch) -> (String, Vec<u8>) {
+    let image = scratch.join("disk.img").to_str().unwrap().to_owned();
+    let large: Vec<u8> = (0..3_u32 << 20).map(|at| (at * 7 + (at >> 11)) as u8).collect();
+    std::fs::write(scratch.join("hello"), "hello\n").unwrap();
+    std::fs::write(scratch.join("large"), &large).unwrap();
+    quiet(&extant(["mkfs", "-q", "-t", "ext4", &image, "16M"]));
+    for name in ["hello", "large"] {
+        quiet(&extant(["cp", scratch.join(name).to_str().unwrap(), &format!("{image}:/")]));
+    }
+    (image, large)
+}
+
+#[test]
+fn a_copy_goes_through_a_link_that_the_command_line_names() {
+    let scratch = Scratch::new();
+    let (image, large) = with_files(&scratch);
+    let hello = format!("{image}:/hello");
+    let (file, link) = (scratch.join("file"), scratch.join("link"));
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let to = link.to_str().unwrap();
+    let dangling = extant(["cp", &hello, to]);
+    assert_eq!(dangling.status.code(), Some(1));
+    assert!(text(&dangling.stderr).contains("dangling symbolic link"), "{dangling:?}");
+    assert!(!file.exists());
+
+    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
+    std::fs::write(&file, "longer than hello\n").unwrap();
+    let before = inode(&file);
+    quiet(&extant(["cp", &hello, to]));
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "hello\n");
+    assert_eq!(inode(&file), before, "written, not replaced");
+    quiet(&extant(["cp", &format!("{image}:/large"), to]));
+    assert!(std::fs::read(&file).unwrap() == large);
+    // The same in a directory.
+    std::fs::create_dir(scratch.join("dir")).unwrap();
+    std::os::unix::fs::symlink(&file, scratch.join("dir/hello")).unwrap();
+    quiet(&extant(["cp", &hello, scratch.join("dir").to_str().unwrap()]));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "hello\n");
+
+    // A log that standard output is appended to keeps what it has.
+    let (log, stdout) = (scratch.join("log"), scratch.join("stdout"));
+    std::os::unix::fs::symlink("/proc/self/fd/1", &stdout).unwrap();
+    for place in [stdout.to_str().unwrap(), "/dev/stdout"] {
+        std::fs::write(&log, "first\n").unwrap();
+        quiet(&shell(&format!("{EXTANT} cp {hello} {place} >> {}", log.display())));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "first\nhello\n", "{place}");
+        let shown = shell(&format!("{EXTANT} cp {hello} {place} | cat"));
+        assert_eq!(text(&shown.stdout), "hello\n", "{place}");
+    }
+    assert!(stdout.is_symlink());
+}
+
+#[test]
+fn an_image_without_a_path_is_no_target() {
+    let scratch = Scratch::new();
+    let (image, _) = with_files(&scratch);
+    let before = std::fs::read(&image).unwrap();
+    let refused = extant(["cp", scratch.join("hello").to_str().unwrap(), &image]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = format!("extant cp: {image}: to copy into this image write {image}:/\n");
+    assert_eq!(text(&refused.stderr), said);
+    assert!(std::fs::read(&image).unwrap() == before);
+}
+
+/// A link that comes from an image is not written through by the next source.
+#[test]
+fn a_copy_does_not_go_through_a_link_of_the_same_command() {
+    let scratch = Scratch::new();
+    let (image, _) = with_files(&scratch);
+    let (out, victim) = (scratch.join("out"), scratch.join("victim"));
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(&victim, "kept").unwrap();
+    quiet(&extant(["mkdir", &format!("{image}:/a")]));
+    quiet(&extant(["ln", "-s", victim.to_str().unwrap(), &format!("{image}:/a/hello")]));
+    let words = ["cp", "-r", &format!("{image}:/a/hello"), &format!("{image}:/hello")];
+    let copied = extant(words.into_iter().chain([out.to_str().unwrap()]));
+    assert_eq!(copied.status.code(), Some(1), "{copied:?}");
+    assert!(text(&copied.stderr).contains("just copied"), "{copied:?}");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
+    // Nor are links in trees, which are replaced.
+    let tree = scratch.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::os::unix::fs::symlink(&victim, tree.join("hello")).unwrap();
+    quiet(&extant(["cp", "-r", &format!("{image}:/."), tree.to_str().unwrap()]));
+    assert_eq!(std::fs::read_to_string(tree.join("hello")).unwrap(), "hello\n");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
+}
+
+/// The kernel ends the process in the middle of the copy, as Ctrl-C would: by SIGXFSZ, at the same place each time.
+#[test]
+fn a_copy_that_is_killed_leaves_what_was_there() {
+    use std::os::unix::process::ExitStatusExt;
+    let scratch = Scratch::new();
+    let (image, _) = with_files(&scratch);
+    let out = scratch.join("out");
+    std::fs::create_dir(&out).unwrap();
+    let names =
+        || -> Vec<_> { out.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect() };
+    let copy = |options: &str| {
+        let target = out.join("large");
+        let target = target.display();
+        // 1 MiB in units of 512 bytes, or 2 MiB in KiB as bash counts.
+        let killed =
+            shell(&format!("ulimit -f 2048; exec {EXTANT} cp {options} {image}:/large {target}"));
+        assert!(killed.status.signal().is_some(), "{killed:?}");
+    };
+    for options in ["", "-p", "-a"] {
+        copy(options);
+        assert!(names().is_empty(), "{options}: {:?}", names());
+    }
+    std::fs::write(out.join("large"), "old").unwrap();
+    copy("");
+    assert_eq!(names(), ["large"]);
+    assert_eq!(std::fs::read_to_string(out.join("large")).unwrap(), "old");
+}
+
+#[test]
+fn a_name_that_ends_in_a_slash_is_a_directorys() {
+    let scratch = Scratch::new();
+    let (image, _) = with_files(&scratch);
+    let file = scratch.join("hello");
+    let (file, out) = (file.to_str().unwrap(), scratch.join("out"));
+    let inside = |path: &str| format!("{image}:{path}");
+    let missing = "no such directory";
+    let cases: [(&[&str], &str); 6] = [
+        (&["cp", file, &inside("/nodir/")], missing),
+        (&["cp", "-r", file, &inside("/nodir/")], missing),
+        (&["mv", &inside("/hello"), &inside("/nodir/")], missing),
+        (&["ln", &inside("/hello"), &inside("/nodir/")], missing),
+        (&["cp", file, &inside("/hello/")], "not a directory"),
+        (&["cp", &inside("/hello"), &format!("{}/", out.display())], missing),
+    ];
+    for (words, why) in cases {
+        let refused = extant(words);
+        assert_eq!(refused.status.code(), Some(1), "{words:?}: {refused:?}");
+        assert!(text(&refused.stderr).contains(why), "{words:?}: {refused:?}");
+    }
+    assert!(!out.exists());
+    let listed = extant(["ls", &inside("/")]);
+    assert_eq!(text(&listed.stdout), "hello\nlarge\nlost+found\n");
+    // Directories may be made so.
+    std::fs::create_dir(scratch.join("tree")).unwrap();
+    quiet(&extant(["cp", "-r", scratch.join("tree").to_str().unwrap(), &inside("/new/")]));
+    quiet(&extant(["mv", &inside("/new"), &inside("/renamed/")]));
+    quiet(&extant(["cp", file, &inside("/renamed/")]));
+    quiet(&extant(["cat", &inside("/renamed/hello")]));
+}
+
+#[test]
+fn equal_edits_with_a_source_date_give_equal_images() {
+    if tool("e2fsck").is_none() {
+        skip!("no e2fsck here");
+    }
+    let scratch = Scratch::new();
+    let (first, _) = with_files(&scratch);
+    let second = scratch.join("second.img");
+    std::fs::copy(&first, &second).unwrap();
+    let images = [first.as_str(), second.to_str().unwrap()];
+    let (hello, large) = (scratch.join("hello"), scratch.join("large"));
+    for image in images {
+        let inside = |path: &str| format!("{image}:{path}");
+        let edits: [&[&str]; 11] = [
+            &["cp", hello.to_str().unwrap(), &inside("/new")],
+            &["cp", large.to_str().unwrap(), &inside("/hello")],
+            &["mkdir", &inside("/dir")],
+            &["cp", "-a", &inside("/large"), &inside("/dir")],
+            &["ln", "-s", "target", &inside("/dir/link")],
+            &["mv", &inside("/new"), &inside("/dir/renamed")],
+            &["rm", &inside("/hello")],
+            &["touch", &inside("/touched")],
+            &["chmod", "600", &inside("/large")],
+            &["setfattr", "-n", "user.name", "-v", "value", &inside("/large")],
+            &["tune", "-L", "edited", image],
+        ];
+        for words in edits {
+            let edited = Command::new(EXTANT)
+                .args(words)
+                .env("SOURCE_DATE_EPOCH", "1700000000")
+                .output()
+                .unwrap();
+            quiet(&edited);
+        }
+    }
+    e2fsck_fn(Path::new(images[0])).unwrap();
+    let (first, second) = (std::fs::read(images[0]).unwrap(), std::fs::read(images[1]).unwrap());
+    let differs = first.iter().zip(&second).position(|(a, b)| a != b);
+    assert_eq!(differs, None, "the first byte that differs");
+    let shown = extant(["stat", &format!("{}:/touched", images[0])]);
+    assert_eq!(text(&shown.stdout).matches("2023-11-14 22:13:20").count(), 4, "{shown:?}");
+    let refused = Command::new(EXTANT)
+        .args(["touch", &format!("{}:/x", images[0])])
+        .env("SOURCE_DATE_EPOCH", "soon")
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}

@@ -148,7 +148,7 @@ fn letters_of_the_twins_work_or_are_refused_by_name() {
     for letter in ["-s", "-k", "-b", "-b2K", "-X"] {
         assert_eq!(run("filefrag", letter), (0, one.clone(), String::new()), "{letter}");
     }
-    let (code, _, said) = run("filefrag", "-VV");
+    let (code, said, _) = run("filefrag", "-VV");
     assert!(code == 0 && said.contains("unwritten"), "{said}");
     let (code, _, said) = run("dumpe2fs", "-i");
     assert!(code == 1 && said.contains("dumpe2fs: -i: "), "{code} {said}");
@@ -232,4 +232,13 @@ fn manual_pages_name_the_values_of_options() {
     assert!(page.contains("extant build [OPTIONS] \\-o <IMAGE> <SOURCE>..."), "{page}");
     let table = fs::read_to_string(scratch.join("extant.1")).unwrap();
     assert!(table.contains("SUBCOMMANDS") && table.contains("SYNOPSIS"), "{table}");
+    // A heading has something below it.
+    for page in fs::read_dir(scratch.path()).unwrap() {
+        let page = fs::read_to_string(page.unwrap().path()).unwrap();
+        let lines: Vec<_> = page.lines().collect();
+        let empty = lines.windows(2).find(|two| two.iter().all(|line| line.starts_with(".SH")));
+        assert_eq!(empty, None);
+    }
+    let mkfs = fs::read_to_string(scratch.join("extant-mkfs.1")).unwrap();
+    assert!(mkfs.contains(".SH NOTES\nSIZE counts blocks"), "{mkfs}");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Stdio};
 
 use common::{EXTANT, Fixture, extant, quiet, snapshot, text};
-use extant_testkit::{Kind, assert_same_tree, is_root, skip, tool};
+use extant_testkit::{Kind, Scratch, assert_same_tree, is_root, skip, tool};
 
 /// What tar makes of the archive, given every chance to keep attributes.
 fn unpacked(fixture: &Fixture, words: &[String]) -> std::path::PathBuf {
@@ -164,4 +164,44 @@ fn a_reader_that_goes_away_ends_it_without_a_word() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((text(&output.stderr), output.status.code()), (String::new(), Some(141)));
+}
+
+/// What cannot be read is left out by each of its names: no name links to a member that is not in the archive, or to a file that was
+/// not made.
+#[test]
+fn names_of_a_file_that_cannot_be_read_are_no_links() {
+    let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("first"), vec![7; 100_000]).unwrap();
+    std::fs::hard_link(source.join("first"), source.join("second")).unwrap();
+    std::fs::write(source.join("whole"), "whole").unwrap();
+    std::fs::hard_link(source.join("whole"), source.join("wholly")).unwrap();
+    let image = scratch.join("disk.img");
+    let words = ["build", "-q", "-o", image.to_str().unwrap(), source.to_str().unwrap()];
+    quiet(&extant(words));
+    let args = ["-w".as_ref(), "-R".as_ref(), "sif /first block[0] 0".as_ref(), image.as_os_str()];
+    assert!(debugfs.run(args).status.success());
+    let inside = format!("{}:/", image.display());
+    let archive = scratch.join("out.tar");
+    let exported = extant(["export", "-o", archive.to_str().unwrap(), &inside]);
+    assert_eq!(exported.status.code(), Some(1), "{exported:?}");
+    for name in ["/first", "/second"] {
+        assert!(text(&exported.stderr).contains(name), "{name}: {exported:?}");
+    }
+    let out = scratch.join("out");
+    std::fs::create_dir(&out).unwrap();
+    let unpacked = Command::new("tar")
+        .args(["-xf", archive.to_str().unwrap(), "-C", out.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(unpacked.status.success(), "{unpacked:?}");
+    assert!(out.join("whole").exists() && out.join("wholly").exists());
+    assert!(!out.join("first").exists() && !out.join("second").exists());
+
+    let copied = extant(["cp", "-a", &format!("{inside}."), out.to_str().unwrap()]);
+    assert_eq!(copied.status.code(), Some(1), "{copied:?}");
+    let said = text(&copied.stderr);
+    assert!(said.contains("/second") && !said.contains("No such file"), "{said}");
 }

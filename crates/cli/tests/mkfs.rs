@@ -69,3 +69,66 @@ fn a_file_that_a_failed_mkfs_made_is_removed_and_others_stay() {
     assert!(!mkfs(&words).status.success());
     assert!(image.exists());
 }
+
+/// As mke2fs 1.47.0.
+#[test]
+fn the_revision_has_a_letter() {
+    if tool("dumpe2fs").is_none() {
+        skip!("dumpe2fs is not installed");
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("disk.img");
+    let path = image.to_str().unwrap();
+    for (revision, shown) in [("1", "1 (dynamic)"), ("0", "0 (original)")] {
+        let made = mkfs(&["-q", "-F", "-t", "ext2", "-r", revision, path, "8M"]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        e2fsck_fn(&image).unwrap();
+        let listed = tool("dumpe2fs").unwrap().text(["-h".as_ref(), image.as_os_str()]).unwrap();
+        assert!(listed.contains(shown), "{listed}");
+    }
+    for (revision, why) in [("2", "revision 2 is too high"), ("x", "bad revision level - x")] {
+        let refused = mkfs(&["-q", "-F", "-r", revision, path]);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+/// `-V FILE` is the version and nothing else: by every name that we answer to.
+#[test]
+fn a_command_that_prints_its_version_does_nothing_else() {
+    let scratch = Scratch::new();
+    let (image, tree) = (scratch.join("disk.img"), scratch.join("tree"));
+    let bytes = vec![7; 4 << 20];
+    std::fs::create_dir(&tree).unwrap();
+    let source = tree.to_str().unwrap();
+    let formats = [vec!["-V"], vec!["-F", "-q", "-V"], vec!["-V", "-F", "-q", "-d", source]];
+    let other = [vec!["-V"]];
+    let names: [(&str, &[Vec<&str>]); 7] = [
+        ("mke2fs", &formats),
+        ("mkfs.ext4", &formats),
+        ("e2fsck", &other),
+        ("fsck.ext4", &other),
+        ("tune2fs", &other),
+        ("dumpe2fs", &other),
+        ("filefrag", &other),
+    ];
+    for (name, lines) in names {
+        let program = scratch.join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
+        for words in lines {
+            std::fs::write(&image, &bytes).unwrap();
+            let output = Command::new(&program).args(words).arg(&image).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{name} {words:?}: {output:?}");
+            // filefrag prints it to standard output, the others to standard error.
+            let (said, silent) = match name {
+                "filefrag" => (&output.stdout, &output.stderr),
+                _ => (&output.stderr, &output.stdout),
+            };
+            let said = String::from_utf8_lossy(said);
+            assert!(said.starts_with(&format!("{name} (extant ")), "{name} {words:?}: {said}");
+            assert!(silent.is_empty(), "{name} {words:?}");
+            assert!(std::fs::read(&image).unwrap() == bytes, "{name} {words:?} changed the file");
+        }
+    }
+}

@@ -39,7 +39,7 @@ pub use device::{
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use faulty::{Effect, Fault, FaultyDevice};
-pub use file::{AlignedBuffer, Direct, FileDevice, FileError, OpenOptions};
+pub use file::{AlignedBuffer, Direct, FileDevice, FileError, Holder, LoopBacking, OpenOptions};
 pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;
 pub use model::{ModelDevice, ModelOptions};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use extant_device::url::{self, Access};
 use extant_device::{
-    AlignedBuffer, Cause, Device, Direct, FileDevice, FileError, OpenOptions, Outcome, Request,
-    SliceDevice,
+    AlignedBuffer, Cause, Device, Direct, FileDevice, FileError, LoopBacking, OpenOptions, Outcome,
+    Request, SliceDevice,
 };
 use extant_testkit::skip;
 
@@ -282,7 +282,8 @@ fn a_file_that_backs_a_loop_device_is_not_written() {
     assert!(error.to_string().contains("backs the loop device /dev/loop"), "{error}");
     assert_eq!(fs::metadata(&path).expect("it is there").len(), MIB, "it is not emptied");
     FileDevice::open(&path).expect("reading is nobody's harm");
-    writing().force(true).open(&path).expect("forced");
+    let unclaimed = writing().loop_backing(LoopBacking::Unclaimed);
+    unclaimed.open(&path).expect("it is not mounted");
     drop(used);
     writing().open(&path).expect("free again");
 }

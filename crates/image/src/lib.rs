@@ -9,4 +9,4 @@ mod new_file;
 pub mod source;
 pub mod tune;
 
-pub use new_file::NewFile;
+pub use new_file::{NewFile, new_name};

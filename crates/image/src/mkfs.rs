@@ -27,7 +27,7 @@ pub use error::MkfsError;
 pub use extended::{Extended, RootOwner};
 pub use figures::{DeviceFacts, Figures};
 pub use identity::{EPOCH_VARIABLE, Identity};
-pub use options::{BlockSize, JournalOptions, Options, Program, UuidChoice};
+pub use options::{BlockSize, JournalOptions, Options, Program, UuidChoice, wait_of};
 pub use superblock::raw_superblock;
 pub use volume::{MappedFile, NewVolume};
 pub use write::WriteRules;

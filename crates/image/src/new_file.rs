@@ -1,33 +1,42 @@
 //! A file of this machine that gets its name when it is whole.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 /// Tries at a name that nobody has.
 const NAME_TRIES: u32 = 100;
+/// The permissions of a new file before the umask.
+const READ_WRITE: u16 = 0o666;
 
 /// A file without a name, to be written. One that does not get as far as [`Self::publish`] goes away, however the process
 /// ends: it has no name that could be left behind, unless its file system knows no files without.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
+    directory: Arc<OwnedFd>,
+    name: OsString,
     file: File,
     /// Where the file system knows no files without names.
     temporary: Option<TemporaryName>,
 }
 
 #[derive(Debug)]
-struct TemporaryName(PathBuf);
+struct TemporaryName {
+    directory: Arc<OwnedFd>,
+    name: OsString,
+}
 
 impl Drop for TemporaryName {
     fn drop(&mut self) {
         // Renamed by now, or a failure that was reported already.
-        let _ = fs::remove_file(&self.0);
+        let _ = unlinkat(&*self.directory, &self.name, AtFlags::empty());
     }
 }
 
@@ -39,17 +48,44 @@ impl NewFile {
     /// The directory takes no new file.
     pub fn create(path: &Path) -> io::Result<Self> {
         let path = if path.exists() { fs::canonicalize(path)? } else { path.to_owned() };
-        if path.file_name().is_none() {
+        let Some(name) = path.file_name().map(OsStr::to_owned) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
-        }
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, directory_of(&path), flags, Mode::empty())?;
+        Self::in_directory(directory, name, path, READ_WRITE)
+    }
+
+    /// The same for a name in a directory that is open, with these permissions before the umask.
+    ///
+    /// # Errors
+    /// The directory takes no new file.
+    pub fn create_at(
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        permissions: u16,
+    ) -> io::Result<Self> {
+        let directory = directory.try_clone_to_owned()?;
+        Self::in_directory(directory, name.to_owned(), PathBuf::from(name), permissions)
+    }
+
+    fn in_directory(
+        directory: OwnedFd,
+        name: OsString,
+        path: PathBuf,
+        permissions: u16,
+    ) -> io::Result<Self> {
+        let directory = Arc::new(directory);
+        let mode = Mode::from_raw_mode(permissions.into());
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(CWD, directory_of(&path), flags, Mode::from_raw_mode(0o666)) {
-            Ok(file) => Ok(Self { path, file: file.into(), temporary: None }),
+        match openat(&*directory, ".", flags, mode) {
+            Ok(file) => Ok(Self { path, directory, name, file: file.into(), temporary: None }),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                let mut options = File::options();
-                options.read(true).write(true).create_new(true);
-                let (name, file) = new_name(&path, |name| options.open(name))?;
-                Ok(Self { path, file, temporary: Some(name) })
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+                let open = |name: &OsStr| openat(&*directory, name, flags, mode);
+                let (temporary, file) = new_name(&name, open)?;
+                let temporary = TemporaryName { directory: directory.clone(), name: temporary };
+                Ok(Self { path, directory, name, file: file.into(), temporary: Some(temporary) })
             }
             Err(errno) => Err(errno.into()),
         }
@@ -79,15 +115,27 @@ impl NewFile {
     ///
     /// # Errors
     /// The directory does not take the name.
-    pub fn publish(mut self) -> io::Result<()> {
-        let name = match self.temporary.take() {
-            Some(name) => name,
-            None => {
-                let (way, flags) = (self.way(), AtFlags::SYMLINK_FOLLOW);
-                new_name(&self.path, |name| Ok(linkat(CWD, &way, CWD, name, flags)?))?.0
-            }
+    pub fn publish(self) -> io::Result<()> {
+        let directory = &*self.directory;
+        let temporary = match &self.temporary {
+            Some(temporary) => temporary.name.clone(),
+            None => match self.link(&self.name) {
+                Err(Errno::EXIST) => new_name(&self.name, |name| self.link(name))?.0,
+                linked => return Ok(linked?),
+            },
         };
-        fs::rename(&name.0, &self.path)
+        // It goes if it cannot be renamed.
+        let temporary = TemporaryName { directory: self.directory.clone(), name: temporary };
+        Ok(renameat(directory, &temporary.name, directory, &self.name)?)
+    }
+
+    fn link(&self, name: &OsStr) -> Result<(), Errno> {
+        let directory = self.directory.as_fd();
+        match linkat(CWD, self.way(), directory, name, AtFlags::SYMLINK_FOLLOW) {
+            // Without /proc root can do it by the descriptor.
+            Err(Errno::NOENT) => linkat(&self.file, "", directory, name, AtFlags::EMPTY_PATH),
+            linked => linked,
+        }
     }
 }
 
@@ -95,25 +143,22 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A name beside the output's that `take` could take, with what it gave.
-fn new_name<T>(
-    path: &Path,
-    take: impl Fn(&Path) -> io::Result<T>,
-) -> io::Result<(TemporaryName, T)> {
+/// A name next to another one that `take` could take, with what it gave.
+pub fn new_name<T>(
+    beside: &OsStr,
+    take: impl Fn(&OsStr) -> Result<T, Errno>,
+) -> Result<(OsString, T), Errno> {
     // A name may have 255 bytes: what is added must fit.
-    let own: String =
-        path.file_name().unwrap_or_default().to_string_lossy().chars().take(40).collect();
-    let mut last = io::ErrorKind::AlreadyExists.into();
+    let own: String = beside.to_string_lossy().chars().take(40).collect();
     for number in 0..NAME_TRIES {
-        let name = format!(".{own}.{}.{number}", std::process::id());
-        let name = directory_of(path).join(name);
+        let name = OsString::from(format!(".{own}.{}.{number}", std::process::id()));
         match take(&name) {
-            Ok(taken) => return Ok((TemporaryName(name), taken)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
-            Err(error) => return Err(error),
+            Ok(taken) => return Ok((name, taken)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
         }
     }
-    Err(last)
+    Err(Errno::EXIST)
 }
 
 #[cfg(test)]

@@ -123,6 +123,8 @@ pub struct MountOptions {
     pub busy_poll: bool,
     /// The kernel's cache keeps what programs write, and its times, until it has to go; else each write is a request.
     pub writeback_cache: bool,
+    /// How long another use of the image is waited for. No option of `-o` sets it.
+    pub wait: Duration,
     /// Only the flags of a mount that is there are changed.
     pub remount: bool,
     /// `rw` was said.
@@ -166,6 +168,7 @@ impl Default for MountOptions {
             io_uring: true,
             busy_poll: true,
             writeback_cache: true,
+            wait: Duration::ZERO,
             remount: false,
             said_rw: false,
         }

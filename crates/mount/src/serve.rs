@@ -189,8 +189,9 @@ fn open_when_closed(
     let begun = Instant::now();
     loop {
         let opened = open_files(url, options, claimed);
-        let Err(MountError::Image(UrlError::File(FileError::InUse { path, mounted: false }))) =
-            &opened
+        let Err(MountError::Image(UrlError::File(FileError::InUse {
+            path, mounted: false, ..
+        }))) = &opened
         else {
             return opened;
         };
@@ -208,7 +209,7 @@ fn open_files(url: &DeviceUrl, options: &MountOptions, claimed: bool) -> Result<
     // Pages of the host's cache would be memory too.
     let direct = if options.memory.is_some() { Direct::WherePossible } else { Direct::Off };
     let file = FileOptions::new().write(!read_only).shared_lock(read_only);
-    let options = file.direct(direct).claimed(claimed);
+    let options = file.direct(direct).claimed(claimed).wait(options.wait);
     Ok(url.open_files(&options)?)
 }
 

@@ -17,6 +17,8 @@ use crate::failure::Failure;
 use crate::progress::Progress as Bar;
 use crate::say;
 use crate::session::Session;
+use crate::time;
+use crate::waiting::Waiting;
 
 /// Build an image from directories, tar archives and OCI layouts, laid over each other
 ///
@@ -57,20 +59,19 @@ pub(crate) struct Args {
     /// Say nothing but errors
     #[arg(short)]
     quiet: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     /// What was built, as JSON
     #[arg(long)]
     json: bool,
-    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input) or an OCI layout
+    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input), an OCI layout, or an archive of images
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
 }
 
-/// The environment variable that stands in for the clock.
-const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
-
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let epoch = epoch()?;
+        let epoch = time::epoch()?;
         let options = self.options(epoch)?;
         self.check_output()?;
         if let Some(warning) = options.format.label_warning() {
@@ -115,7 +116,8 @@ impl Args {
             words.push("-F".into());
         }
         words.extend(["--".into(), self.output.clone().into()]);
-        let format = Options::parse(words).map_err(Failure::usage)?;
+        let mut format = Options::parse(words).map_err(Failure::usage)?;
+        format.wait = self.waiting.wait;
         Ok(BuildOptions {
             output: self.output.clone(),
             size: match self.size.as_str() {
@@ -215,6 +217,7 @@ pub(crate) fn populate(
     };
     // Opened once: its key may be typed.
     let to_write = OpenOptions::new().direct(Direct::WherePossible);
+    let to_write = to_write.wait(format.wait.unwrap_or_default());
     let part = is_part(&output).then(|| open(&output, Access::ReadWrite, &to_write));
     let device = part.transpose().map_err(Failure::new)?;
     if (there.is_some() || device.is_some()) && format.force == 0 {
@@ -229,7 +232,7 @@ pub(crate) fn populate(
     }
     let is_quiet = format.quiet;
     (format.source, format.quiet, format.force) = (None, false, 0);
-    let epoch = epoch()?;
+    let epoch = time::epoch()?;
     let reading = ReadOptions {
         owners: Owners::default(),
         latest: epoch,
@@ -252,15 +255,6 @@ pub(crate) fn populate(
 fn given(size: String, format: &Options) -> Size {
     let is_bare = size.bytes().all(|byte| byte.is_ascii_digit());
     Size::Given(if is_bare && format.block_size.is_none() { size + "k" } else { size })
-}
-
-fn epoch() -> Result<Option<i64>, Failure> {
-    let Some(text) = std::env::var_os(EPOCH_VARIABLE) else { return Ok(None) };
-    let seconds = text.to_str().and_then(|text| text.trim().parse().ok());
-    let seconds = seconds.ok_or_else(|| {
-        Failure::usage(format_args!("{EPOCH_VARIABLE} is not a time: {}", text.display()))
-    })?;
-    Ok(Some(seconds))
 }
 
 /// The report as `--json` shows it.

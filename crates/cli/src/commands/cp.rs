@@ -4,14 +4,19 @@ mod copier;
 mod importer;
 mod sources;
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use extant_device::FileDevice;
 use extant_device::url::{DeviceUrl, Target, look};
+use extant_image::mkfs::probe::is_ext;
 use extant_ondisk::inode::FileType;
 use extant_volume::{Follow, LoadedInode};
 
@@ -74,12 +79,16 @@ impl Args {
             return Err(Failure::usage(text));
         }
         let target = Path::new(&self.target);
+        self.refuse_image_as_file(target)?;
         let is_directory = target.is_dir();
         if self.sources.len() > 1 && !is_directory {
             return Err(Failure::at(target, "not a directory, and there are several sources"));
         }
         let mut images = Images::default();
         let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
+        // Files that were copied by the names of operands: a second one of the same name would replace or, through a link that
+        // came from the image, overwrite something else.
+        let mut made = HashSet::new();
         for source in inside_of(self.image.as_deref(), &self.sources)? {
             let outcome = images.of(&source).and_then(|image| {
                 let known = copies.iter().position(|(of, _)| Arc::ptr_eq(of, &image));
@@ -89,14 +98,33 @@ impl Args {
                 });
                 let (image, copies) = &mut copies[at];
                 let path = source.path.as_bytes();
-                let place = Place { target, is_directory };
-                self.copy_one(Copier::new(image, rules, copies), image, path, place, session)
+                let place = Place { target, is_directory }.of(path);
+                let copier = Copier::new(image, rules, copies);
+                self.copy_one(copier, image, path, &place, &mut made, session)
             });
             if let Err(failure) = outcome {
                 session.complain(failure)?;
             }
         }
         Ok(())
+    }
+
+    /// `cp FILE disk.img`: meant is a copy into the image, whose root directory is to be named.
+    fn refuse_image_as_file(&self, target: &Path) -> Result<(), Failure> {
+        let is_of_host =
+            |source: &OsString| matches!(Target::parse(source, look), Ok(Target::Host(_)));
+        if self.image.is_some() || !self.sources.iter().all(is_of_host) {
+            return Ok(());
+        }
+        let is_ext = FileDevice::open(target).ok().and_then(|device| is_ext(&device).ok());
+        match is_ext {
+            None | Some(false) => Ok(()),
+            Some(true) => {
+                let target = target.display();
+                let why = format_args!("{target}: to copy into this image write {target}:/");
+                Err(Failure::usage(why))
+            }
+        }
     }
 
     /// Copies files of this machine, of other images, or of the same one into an image.
@@ -159,7 +187,8 @@ impl Args {
         mut copier: Copier<'_>,
         image: &Image,
         path: &[u8],
-        Place { target, is_directory }: Place<'_>,
+        place: &Path,
+        made: &mut HashSet<PathBuf>,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let is_recursive = self.recursive || self.archive;
@@ -171,11 +200,23 @@ impl Args {
         if !is_plain && !is_recursive {
             return Err(image.failure(path, "not a regular file, left out without -r"));
         }
-        let place = Place { target, is_directory }.of(path);
-        if !file.is_dir() && place == target && is_stream(target) {
-            return write_to(image, path, &file, target);
+        if !file.is_dir() && !made.insert(place.to_owned()) {
+            return Err(Failure::at(place, "just copied from another source: not replaced"));
         }
-        copier.copy(file, path, &place, session)
+        if file.file_type() != FileType::Regular {
+            return copier.copy(file, path, place, session);
+        }
+        if self.no_clobber && place.symlink_metadata().is_ok() {
+            return Ok(());
+        }
+        match Destination::of(place)? {
+            Destination::Name => copier.copy(file, path, place, session),
+            Destination::Link => copier.through(&file, path, place, session),
+            Destination::Stream(out) => {
+                session.out.flush()?;
+                write_to(image, path, &file, out, place)
+            }
+        }
     }
 }
 
@@ -223,14 +264,67 @@ fn within<'i>(
     images.of(source).map(Within::Other)
 }
 
-/// Whether a place is something to write to, rather than a file to be made: `/dev/stdout`, a pipe.
-fn is_stream(place: &Path) -> bool {
-    let kind = place.metadata().map(|metadata| metadata.file_type());
-    kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir())
+/// What the name of a copy stands for, with a link followed as cp(1) follows it.
+enum Destination {
+    /// A name to be made, or to be made another file's.
+    Name,
+    /// A link to a regular file, which is written through it.
+    Link,
+    /// Something to write to: `/dev/stdout`, a pipe.
+    Stream(File),
 }
 
-fn write_to(image: &Image, path: &[u8], file: &LoadedInode, place: &Path) -> Result<(), Failure> {
-    let mut out = File::options().write(true).open(place).at(place)?;
+impl Destination {
+    fn of(place: &Path) -> Result<Self, Failure> {
+        let Ok(named) = place.symlink_metadata() else { return Ok(Self::Name) };
+        let found = match place.metadata() {
+            Err(error) if named.is_symlink() && error.kind() == ErrorKind::NotFound => {
+                return Err(Failure::at(place, "not written through a dangling symbolic link"));
+            }
+            found => found.at(place)?,
+        };
+        if found.is_dir() {
+            return match named.is_symlink() {
+                true => Err(Failure::at(place, "a directory is in the way")),
+                false => Ok(Self::Name),
+            };
+        }
+        if !named.is_symlink() && found.is_file() {
+            return Ok(Self::Name);
+        }
+        if found.is_file() {
+            return Ok(standard_stream(&found).at(place)?.map_or(Self::Link, Self::Stream));
+        }
+        Ok(Self::Stream(File::options().write(true).open(place).at(place)?))
+    }
+}
+
+/// Standard output or error, where a link leads to their file: what was written there before stays.
+fn standard_stream(found: &Metadata) -> std::io::Result<Option<File>> {
+    let streams = [
+        std::io::stdout().as_fd().try_clone_to_owned(),
+        std::io::stderr().as_fd().try_clone_to_owned(),
+    ];
+    for stream in streams {
+        let stream = File::from(stream?);
+        let own = stream.metadata()?;
+        if (own.dev(), own.ino()) == (found.dev(), found.ino()) {
+            return Ok(Some(stream));
+        }
+    }
+    Ok(None)
+}
+
+fn write_to(
+    image: &Image,
+    path: &[u8],
+    file: &LoadedInode,
+    mut out: File,
+    place: &Path,
+) -> Result<(), Failure> {
+    if file.is_encrypted() {
+        return Err(image.failure(path, "encrypted: the contents cannot be read"));
+    }
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {

@@ -128,10 +128,11 @@ struct JsonFile {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version > 0 {
-            let version = env!("CARGO_PKG_VERSION");
-            session.remark(format_args!("extant {version}"))?;
+            // On standard output, as filefrag's.
+            let version = session.version();
+            say!(session, "{version}")?;
             if self.version > 1 {
-                session.remark(format_args!("Flags of extents: {}", FLAGS.join(", ")))?;
+                say!(session, "supported: {}", FLAGS.join(","))?;
             }
             return Ok(());
         }

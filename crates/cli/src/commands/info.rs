@@ -13,9 +13,9 @@ use extant_ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLO
 use extant_volume::{Error, Journal, OpenOptions};
 
 use crate::failure::{At, Failure};
-use crate::say;
 use crate::session::Session;
 use crate::survey::{Source, Survey};
+use crate::{err_line, say};
 use groups::Numbers;
 
 /// Show what a volume is: a summary, or superblock and groups as dumpe2fs does
@@ -61,14 +61,18 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        if session.as_twin || self.version {
+        if self.version {
+            err_line!("{}", session.version());
+            return Ok(());
+        }
+        if session.as_twin {
             let version = env!("CARGO_PKG_VERSION");
             session.remark(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
         }
         if self.image_file {
             return Err(Failure::new("-i: the files that e2image makes are not supported"));
         }
-        let Some(image) = self.image.as_deref().filter(|_| !self.version) else { return Ok(()) };
+        let Some(image) = self.image.as_deref() else { return Ok(()) };
         let survey = Survey::open(image, self.source()?)?;
         let outcome = self.show(&survey, session);
         if outcome.is_err() && session.as_twin {

@@ -72,6 +72,9 @@ impl Args {
 pub(super) fn below_directory(image: &Edited, name: &Path, of: &Path) -> Result<PathBuf, Failure> {
     let is_dir = image.fs.metadata(name).is_ok_and(|found| found.is_dir());
     if !is_dir {
+        if !image.fs.symlink_metadata(of).is_ok_and(|found| found.is_dir()) {
+            image.check_names_file(name)?;
+        }
         return Ok(name.to_owned());
     }
     let last = of.file_name().ok_or_else(|| image.failure(of, "a path without a name"))?;

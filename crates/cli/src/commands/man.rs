@@ -59,6 +59,7 @@ fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
     let usage = command.clone().render_usage().to_string();
     let has_subcommands = command.get_subcommands().any(|inner| !inner.is_hide_set());
     let has_options = command.get_arguments().any(|argument| !argument.is_hide_set());
+    let notes = command.get_after_help().map(ToString::to_string);
     let man = Man::new(command).source(concat!("extant ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page).map_err(Failure::new)?;
@@ -78,7 +79,15 @@ fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
     if has_subcommands {
         man.render_subcommands_section(&mut page).map_err(Failure::new)?;
     }
-    man.render_extra_section(&mut page).map_err(Failure::new)?;
+    if let Some(notes) = notes {
+        page.extend(b".SH NOTES\n");
+        for line in notes.lines() {
+            // What begins with a dot would be a request.
+            let dot = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+            let line = line.replace('\\', "\\\\").replace('-', "\\-");
+            page.extend(format!("{dot}{line}\n").bytes());
+        }
+    }
     page.extend(b".SH EXIT STATUS\n");
     for (code, meaning) in EXIT_STATUS {
         page.extend(format!(".TP\n\\fB{code}\\fR\n{meaning}\n").bytes());

@@ -5,9 +5,11 @@ use std::ffi::OsString;
 use extant_image::mkfs::{self, Environment, Options, Program};
 
 use super::build;
+use crate::err_line;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
+use crate::waiting::Waiting;
 
 /// mke2fs's exit code for every failure.
 const FAILED: u8 = 1;
@@ -51,6 +53,9 @@ pub(crate) struct Args {
     /// The old spelling of -E
     #[arg(short = 'R', value_name = "OPTIONS", hide = true)]
     old_extended: Vec<String>,
+    /// The file system's revision: 1, or 0 for one without features
+    #[arg(short = 'r', value_name = "REVISION")]
+    revision: Option<String>,
     /// Say nothing but errors
     #[arg(short)]
     quiet: bool,
@@ -69,6 +74,8 @@ pub(crate) struct Args {
     /// Keep what is overwritten in a file, for extant undo
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
+    #[command(flatten)]
+    waiting: Waiting,
     /// A file or a block device
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,
@@ -181,7 +188,12 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let program = Program::of_name(&session.called).unwrap_or(Program::Extant);
     let words: Vec<OsString> = words.collect();
-    if let Ok(options) = Options::parse(words.iter().cloned())
+    let parsed = Options::parse(words.iter().cloned());
+    if parsed.as_ref().is_ok_and(|options| options.version) {
+        err_line!("{}", session.version());
+        return Ok(());
+    }
+    if let Ok(options) = parsed
         && let Some(source) = options.source.clone()
     {
         return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));

@@ -18,6 +18,7 @@ use extant_mount::{MountOptions, MountRequest, Reports, parse_options, serve, su
 
 use crate::failure::Failure;
 use crate::session::Session;
+use crate::waiting::Waiting;
 
 /// What mount(8) takes for a mount that failed.
 const MOUNT_FAILED: u8 = 32;
@@ -43,6 +44,8 @@ pub(crate) struct Args {
     /// Do not restrict the server (landlock, seccomp, capabilities)
     #[arg(long)]
     no_sandbox: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     /// What this process is to do for another one of the same command
     #[arg(long, value_enum, hide = true)]
     role: Option<Role>,
@@ -117,6 +120,7 @@ impl TwinArgs {
             read_only: false,
             foreground: false,
             no_sandbox: false,
+            waiting: Waiting::default(),
             role: None,
             key_descriptor: None,
             image: self.image,
@@ -133,7 +137,8 @@ impl TwinArgs {
 impl Args {
     pub(crate) fn run(mut self, session: &mut Session) -> Result<(), Failure> {
         let lists = self.options.iter().map(String::as_str).chain(self.read_only.then_some("ro"));
-        let options = parse_options(lists).map_err(Failure::new)?;
+        let mut options = parse_options(lists).map_err(Failure::new)?;
+        options.wait = self.waiting.wait.unwrap_or_default();
         self.point = extant_mount::canonical_point(&self.point).map_err(Failure::new)?;
         if options.remount {
             return extant_mount::remount(&self.point, &options).map_err(Failure::new);
@@ -191,6 +196,7 @@ impl Args {
         if self.no_sandbox {
             command.arg("--no-sandbox");
         }
+        command.args(self.waiting.word());
         if let Some(number) = self.key_descriptor {
             command.arg("--key-descriptor").arg(number.to_string());
         }

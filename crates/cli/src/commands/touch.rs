@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use extant::OpenOptions;
 use extant_volume::Error as Cause;
@@ -44,17 +44,11 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let moment = match &self.date {
             Some(text) => {
-                let moment = time::parse(text).and_then(|(seconds, nanoseconds)| {
-                    let whole = Duration::from_secs(seconds.unsigned_abs());
-                    let start = match seconds < 0 {
-                        true => UNIX_EPOCH.checked_sub(whole)?,
-                        false => UNIX_EPOCH.checked_add(whole)?,
-                    };
-                    start.checked_add(Duration::from_nanos(nanoseconds.into()))
-                });
+                let moment = time::parse(text)
+                    .and_then(|(seconds, nanoseconds)| time::moment(seconds, nanoseconds));
                 moment.ok_or_else(|| Failure::usage(format_args!("{text}: not a time")))?
             }
-            None => SystemTime::now(),
+            None => time::now()?,
         };
         let files = inside_of(self.image.as_deref(), &self.files)?;
         edit_each(&files, self.opening, session, |image, path, _| self.touch(image, path, moment))

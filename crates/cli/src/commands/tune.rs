@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use extant_device::undo::UndoDevice;
 use extant_device::url::{Access, DeviceUrl, look};
@@ -14,6 +14,8 @@ use crate::err_line;
 use crate::failure::{At, Failure};
 use crate::session::Session;
 use crate::terminal::Terminal;
+use crate::time;
+use crate::waiting::Waiting;
 
 /// Change a volume in place: features, label, UUID, journal, quotas, counts
 #[derive(Debug, clap::Args)]
@@ -92,6 +94,8 @@ pub(crate) struct Args {
     /// The version
     #[arg(short = 'V')]
     version: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     /// Keep what is overwritten in this file; extant undo puts it back
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
@@ -103,7 +107,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version {
-            err_line!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
+            err_line!("{}", session.version());
             return Ok(());
         }
         let Some(image) = self.image.as_deref() else {
@@ -112,7 +116,7 @@ impl Args {
         if session.as_twin {
             session.remark(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
         }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());
         let request = self.request(now)?;
         if request.is_empty() && !self.list {
@@ -172,7 +176,8 @@ impl Args {
         session: &mut Session,
     ) -> Result<(), Failure> {
         let url = DeviceUrl::parse(image, look).map_err(Failure::new)?;
-        let device = url.open(Access::ReadWrite, &OpenOptions::new()).map_err(Failure::new)?;
+        let options = self.waiting.on(OpenOptions::new());
+        let device = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let Some(path) = &self.undo else {
             return apply(&device, request, now, image, session);
         };

@@ -10,6 +10,7 @@ use extant_device::url::{Access, open};
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
+use crate::waiting::Waiting;
 
 /// Put an image back as it was before a command that was run with -z
 ///
@@ -25,6 +26,8 @@ pub(crate) struct Args {
     /// Say what was put back
     #[arg(short)]
     verbose: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     /// The undo file
     #[arg(value_name = "FILE")]
     undo_file: PathBuf,
@@ -42,7 +45,8 @@ pub(crate) fn path(path: &OsString, image: &OsStr, program: &str) -> PathBuf {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-        let device = open(&self.image, access, &OpenOptions::new()).map_err(Failure::new)?;
+        let options = self.waiting.on(OpenOptions::new());
+        let device = open(&self.image, access, &options).map_err(Failure::new)?;
         let check = if self.force { Check::SizeOnly } else { Check::Same };
         let applied =
             apply(&self.undo_file, &*device, check, self.dry_run).map_err(Failure::new)?;

@@ -95,6 +95,11 @@ impl Env {
         Self(World::Threads(Arc::new(Threads::new())))
     }
 
+    /// The same with a wall clock that stands still at `now`, for changes that give the same bytes at any time.
+    pub fn threads_at(now: WallTime) -> Self {
+        Self(World::Threads(Arc::new(Threads::at(now))))
+    }
+
     /// Background work when the caller steps it, picked by `seed`, on a clock that starts on 2026-01-01.
     ///
     /// One thread at a time steps and waits in such a world, normally the one that made it.

@@ -9,6 +9,8 @@ use crate::sync::{Arc, Weak};
 
 pub(super) struct Threads {
     start: clock::Start,
+    /// Where the wall clock stands still; `None` where it goes.
+    stopped_at: Option<WallTime>,
     /// The name of the first worker that panicked.
     dead: Mutex<Option<String>>,
 }
@@ -33,10 +35,17 @@ pub(super) struct ThreadWorker {
 
 impl Threads {
     pub(super) fn new() -> Self {
-        Self { start: clock::Start::now(), dead: Mutex::new(None) }
+        Self { start: clock::Start::now(), stopped_at: None, dead: Mutex::new(None) }
+    }
+
+    pub(super) fn at(now: WallTime) -> Self {
+        Self { stopped_at: Some(now), ..Self::new() }
     }
 
     pub(super) fn now(&self) -> WallTime {
+        if let Some(stopped_at) = self.stopped_at {
+            return stopped_at;
+        }
         let (seconds, nanoseconds) = clock::wall();
         WallTime { seconds, nanoseconds }
     }

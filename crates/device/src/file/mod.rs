@@ -5,6 +5,7 @@ mod around;
 mod batch;
 mod direct;
 mod ioctl;
+mod lock;
 mod open;
 mod raw;
 mod ring;
@@ -15,7 +16,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range};
@@ -23,7 +24,8 @@ use crate::error::{Cause, DeviceError, Operation};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use aligned::AlignedBuffer;
-pub use open::{Direct, FileError, OpenOptions};
+pub use lock::Holder;
+pub use open::{Direct, FileError, LoopBacking, OpenOptions};
 
 use around::Around;
 use direct::DirectFile;
@@ -53,9 +55,7 @@ pub struct FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // A lock lives as long as any copy of the descriptor: a process that another thread is just starting has one for a
-        // moment. Given back by name it is gone at once. What has no lock does not mind.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        lock::release(&self.file);
     }
 }
 

@@ -5,12 +5,14 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::around::Around;
 use super::direct::DirectFile;
+use super::lock::{self, Holder, Mode};
 use super::ring::Ring;
 use super::{FileDevice, ioctl};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -42,7 +44,21 @@ pub struct OpenOptions {
     reads_around: bool,
     shared_lock: bool,
     claimed: bool,
-    force: bool,
+    loop_backing: LoopBacking,
+    patience: Duration,
+    wait: Duration,
+}
+
+/// Whether a file that backs a loop device is written.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LoopBacking {
+    /// It is refused.
+    #[default]
+    Refused,
+    /// It is refused while the loop device is mounted or otherwise claimed.
+    Unclaimed,
+    /// It is written: the caller answers for what that does to a mounted file system.
+    Written,
 }
 
 /// A file or block device that was not opened.
@@ -63,20 +79,24 @@ pub enum FileError {
         path: PathBuf,
     },
     /// Another process, or another open device of this one, has it locked; a block device may be mounted.
-    #[error("{}: in use: {}", path.display(), if *.mounted { "mounted or opened exclusively" } else { "locked by another program" })]
+    #[error("{}: in use: {}", path.display(), use_of(*.mounted, holder.as_ref()))]
     InUse {
         /// The file.
         path: PathBuf,
         /// A block device refused exclusive use; otherwise a lock on the file.
         mounted: bool,
+        /// What has it, where that can be seen.
+        holder: Option<Holder>,
     },
-    /// Writing the file would change what a loop device shows, behind the back of whoever uses that.
-    #[error("{}: in use: backs the loop device {}", path.display(), loop_device.display())]
+    /// Writing the file would change what a loop device shows without its user's knowledge.
+    #[error("{}: in use: backs the loop device {}{}", path.display(), loop_device.display(), mounted_on(mount.as_deref()))]
     BacksLoopDevice {
         /// The file.
         path: PathBuf,
         /// The loop device.
         loop_device: PathBuf,
+        /// Where that is mounted, if it is.
+        mount: Option<PathBuf>,
     },
     /// The file system does not do requests around the page cache.
     #[error("{}: the file system has no direct access (O_DIRECT)", path.display())]
@@ -92,6 +112,26 @@ pub enum FileError {
     },
 }
 
+fn use_of(mounted: bool, holder: Option<&Holder>) -> String {
+    match (mounted, holder) {
+        (true, Some(holder @ Holder::Mount(_))) => format!("mounted {holder}"),
+        (true, Some(holder @ Holder::Process { .. })) => format!("opened exclusively {holder}"),
+        (true, Some(holder)) => format!("used {holder}"),
+        (true, None) => "mounted or opened exclusively".to_owned(),
+        (false, Some(holder)) => format!("locked {holder}"),
+        (false, None) => "locked by another program".to_owned(),
+    }
+}
+
+fn mounted_on(mount: Option<&Path>) -> String {
+    mount.map_or_else(String::new, |place| format!(", mounted on {}", place.display()))
+}
+
+/// How long a lock on a block device is waited for at least: udev holds a shared one while it probes a device that was just
+/// written.
+const PROBING: Duration = Duration::from_secs(3);
+/// The pause between two tries at what is in use.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How often and after which pauses a block device that is in use is tried again: a process that another thread of ours just
 /// starts holds copies of all descriptors for a moment, and with them what we have given back.
 const BUSY_TRIES: usize = 10;
@@ -159,9 +199,22 @@ impl OpenOptions {
         self
     }
 
-    /// Writes a file even if it backs a loop device.
-    pub fn force(mut self, force: bool) -> Self {
-        self.force = force;
+    /// Whether a file that backs a loop device is written.
+    pub fn loop_backing(mut self, loop_backing: LoopBacking) -> Self {
+        self.loop_backing = loop_backing;
+        self
+    }
+
+    /// How long a lock of another program is waited for. Without it the open fails at once; a lock on a block device is
+    /// waited for at least three seconds, since udev takes one for a moment.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// How long any use by others is waited for: a lock, a mount, a loop device. [`Duration::MAX`] waits without end.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
         self
     }
 
@@ -181,6 +234,37 @@ impl OpenOptions {
     /// See [`FileError`]. Nothing was changed then, except that a new file may have been made.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice, FileError> {
         let path = path.as_ref();
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.open_once(path) {
+                Err(error) if waited < self.patience_with(&error) => {
+                    let pause = rustix::thread::Timespec {
+                        tv_sec: 0,
+                        tv_nsec: PAUSE.subsec_nanos().into(),
+                    };
+                    let _ = rustix::thread::nanosleep(&pause);
+                    waited = waited.saturating_add(PAUSE);
+                }
+                Err(error) => return Err(error.with_holder()),
+                opened => return opened,
+            }
+        }
+    }
+
+    fn patience_with(&self, error: &FileError) -> Duration {
+        match error {
+            FileError::InUse { path, mounted: false, .. } => {
+                let is_block =
+                    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+                let least = if is_block { PROBING } else { Duration::ZERO };
+                self.wait.max(self.patience).max(least)
+            }
+            FileError::InUse { .. } | FileError::BacksLoopDevice { .. } => self.wait,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn open_once(&self, path: &Path) -> Result<FileDevice, FileError> {
         let failed = |source| FileError::Open { path: path.to_owned(), source };
         // Looked at first: opening a fifo would wait for its other end.
         let is_block = match fs::metadata(path) {
@@ -198,11 +282,8 @@ impl OpenOptions {
             return Err(FileError::NotADevice { path: path.to_owned() });
         }
         self.lock(path, &file)?;
-        if self.write
-            && !self.force
-            && let Some(loop_device) = loop_device_backed_by(&metadata)
-        {
-            return Err(FileError::BacksLoopDevice { path: path.to_owned(), loop_device });
+        if self.write {
+            self.refuse_loop_backing(path, &metadata)?;
         }
         if is_block && self.size.is_some() {
             return Err(FileError::FixedSize { path: path.to_owned() });
@@ -259,23 +340,21 @@ impl OpenOptions {
                 again.open_file(path, is_block)
             }
             Err(error) if is_block && is_errno(&error, Errno::BUSY) => {
-                Err(FileError::InUse { path: path.to_owned(), mounted: true })
+                Err(FileError::in_use(path, true))
             }
             result => result.map_err(failed),
         }
     }
 
     fn lock(&self, path: &Path, file: &File) -> Result<(), FileError> {
-        let operation = match (self.write, self.shared_lock) {
-            (true, _) => FlockOperation::NonBlockingLockExclusive,
-            (false, true) => FlockOperation::NonBlockingLockShared,
+        let mode = match (self.write, self.shared_lock) {
+            (true, _) => Mode::Exclusive,
+            (false, true) => Mode::Shared,
             (false, false) => return Ok(()),
         };
-        match rustix::fs::flock(file, operation) {
+        match lock::take(file, mode) {
             Ok(()) => Ok(()),
-            Err(Errno::WOULDBLOCK) => {
-                Err(FileError::InUse { path: path.to_owned(), mounted: false })
-            }
+            Err(Errno::WOULDBLOCK) => Err(FileError::in_use(path, false)),
             // A file system without locks cannot protect anybody; it is no reason to refuse the work.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
                 tracing::warn!(path = %path.display(), "the file system has no locks");
@@ -283,6 +362,21 @@ impl OpenOptions {
             }
             Err(errno) => Err(FileError::Open { path: path.to_owned(), source: errno.into() }),
         }
+    }
+
+    fn refuse_loop_backing(&self, path: &Path, metadata: &Metadata) -> Result<(), FileError> {
+        if self.loop_backing == LoopBacking::Written {
+            return Ok(());
+        }
+        for loop_device in loop_devices_backed_by(metadata) {
+            if self.loop_backing == LoopBacking::Refused || is_claimed(&loop_device) {
+                let number = fs::metadata(&loop_device).map(|found| found.rdev());
+                let mount = number.ok().and_then(lock::mounted_on);
+                let path = path.to_owned();
+                return Err(FileError::BacksLoopDevice { path, loop_device, mount });
+            }
+        }
+        Ok(())
     }
 
     fn finish(&self, path: &Path, file: File, is_block: bool) -> io::Result<FileDevice> {
@@ -328,6 +422,33 @@ impl OpenOptions {
     }
 }
 
+impl FileError {
+    fn in_use(path: &Path, mounted: bool) -> Self {
+        Self::InUse { path: path.to_owned(), mounted, holder: None }
+    }
+
+    /// The same with what has the file: a search that only the last try is worth.
+    fn with_holder(self) -> Self {
+        let Self::InUse { path, mounted, .. } = self else { return self };
+        let holder = match mounted {
+            true => fs::metadata(&path).ok().and_then(|found| lock::claimed_by(found.rdev())),
+            false => File::open(&path).ok().and_then(|file| lock::locked_by(&file)),
+        };
+        Self::InUse { path, mounted, holder }
+    }
+}
+
+/// Whether a block device is mounted or otherwise claimed: the kernel gives it to nobody else then.
+fn is_claimed(device: &Path) -> bool {
+    let flags = (OFlags::EXCL | OFlags::CLOEXEC).bits().cast_signed();
+    match fs::OpenOptions::new().read(true).custom_flags(flags).open(device) {
+        Ok(_) => false,
+        Err(error) if is_errno(&error, Errno::BUSY) => true,
+        // Not ours to open: what the mounts say.
+        Err(_) => fs::metadata(device).is_ok_and(|found| lock::mounted_on(found.rdev()).is_some()),
+    }
+}
+
 fn is_errno(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
@@ -365,9 +486,10 @@ pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64
     }
 }
 
-/// The loop device that shows this file, if there is one. Files are the same if device and inode are.
-fn loop_device_backed_by(metadata: &Metadata) -> Option<PathBuf> {
-    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+/// The loop devices that show this file. Files are the same if device and inode are.
+fn loop_devices_backed_by(metadata: &Metadata) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let name: OsString = entry.file_name();
         if !name.as_encoded_bytes().starts_with(b"loop") {
             continue;
@@ -383,8 +505,8 @@ fn loop_device_backed_by(metadata: &Metadata) -> Option<PathBuf> {
             && metadata.file_type().is_block_device()
             && other.rdev() == metadata.rdev();
         if same_file || same_device {
-            return Some(Path::new("/dev").join(name));
+            found.push(Path::new("/dev").join(name));
         }
     }
-    None
+    found
 }

@@ -115,9 +115,10 @@ pub fn build(
     tree: &Tree,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report, BuildError> {
+    let wait = options.format.wait.unwrap_or_default();
     let place = match &options.device {
         Some(device) => output::Place::There(device.clone()),
-        None => output::place(&options.output)?,
+        None => output::place(&options.output, wait)?,
     };
     let device_size = match &place {
         output::Place::There(device) => Some(device.size()),
@@ -134,7 +135,7 @@ pub fn build(
         });
     }
     let is_there = device_size.is_some();
-    let output = Output::new(&options.output, plan.bytes(), place)?;
+    let output = Output::new(&options.output, plan.bytes(), place, wait)?;
     write(options, &mut plan, &output, is_there, progress)?;
     let report = report(&plan);
     output.finish()?;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions};
@@ -25,7 +26,7 @@ pub(super) enum Output {
         /// Where it is written.
         device: FileDevice,
         /// Its place without a name.
-        unnamed: NewFile,
+        unnamed: Box<NewFile>,
     },
 }
 
@@ -44,32 +45,38 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildE
 }
 
 /// Opens what is there and stays: a block device, or what a device URL names in a file.
-pub(super) fn place(path: &Path) -> Result<Place, BuildError> {
+pub(super) fn place(path: &Path, wait: Duration) -> Result<Place, BuildError> {
     use std::os::unix::fs::FileTypeExt;
     let url = DeviceUrl::parse(path.as_os_str(), look)?;
     let is_block = |path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     if !url.is_part() && !is_block(path) {
         return Ok(Place::File);
     }
-    let options = OpenOptions::new().direct(Direct::WherePossible);
+    let options = OpenOptions::new().direct(Direct::WherePossible).wait(wait);
     Ok(Place::There(url.open(Access::ReadWrite, &options)?))
 }
 
 impl Output {
     /// What is there; or a file of `bytes` bytes, all hole, in the directory of `path`.
-    pub(super) fn new(path: &Path, bytes: u64, place: Place) -> Result<Self, BuildError> {
+    pub(super) fn new(
+        path: &Path,
+        bytes: u64,
+        place: Place,
+        wait: Duration,
+    ) -> Result<Self, BuildError> {
         if let Place::There(device) = place {
             return Ok(Self::There(device));
         }
         let options = OpenOptions::new().write(true).direct(Direct::WherePossible);
         // What is there is replaced at the end; what is in use is not.
         if path.exists() {
-            drop(OpenOptions::new().write(true).open(path)?);
+            drop(OpenOptions::new().write(true).wait(wait).open(path)?);
         }
         let unnamed = NewFile::create(path).map_err(failed(path, "create it"))?;
         unnamed.file().set_len(bytes).map_err(failed(path, "make it so long"))?;
         let device = options.open(unnamed.way())?;
-        Ok(Self::New { path: unnamed.path().to_owned(), device, unnamed })
+        let path = unnamed.path().to_owned();
+        Ok(Self::New { path, device, unnamed: Box::new(unnamed) })
     }
 
     /// The device to write to.

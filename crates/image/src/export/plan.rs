@@ -152,12 +152,11 @@ impl<'v, F: FnMut(Chunk) -> bool> Planner<'v, F> {
         let mut name = [b".", &path[..]].concat();
         if kind == Kind::Directory {
             name.push(b'/');
-        } else if file.links > 1 {
-            if let Some(first) = self.first_names.get(&file.number) {
-                let first = first.clone();
-                return self.hard_link(&file, &name, &first);
-            }
-            self.first_names.insert(file.number, name.clone());
+        } else if file.links > 1
+            && let Some(first) = self.first_names.get(&file.number)
+        {
+            let first = first.clone();
+            return self.hard_link(&file, &name, &first);
         }
         let link = match kind {
             Kind::Symlink => self.volume.read_link(file.number),
@@ -194,6 +193,10 @@ impl<'v, F: FnMut(Chunk) -> bool> Planner<'v, F> {
             default_acl: attributes.default.as_ref(),
         };
         self.head(&member);
+        if kind != Kind::Directory && file.links > 1 {
+            // Only a member that is in the archive can be linked to.
+            self.first_names.insert(file.number, name);
+        }
         self.bytes(&data.map);
         self.data(file, path, &data.segments);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use extant_device::undo::{self, UndoDevice};
 use extant_device::url::{Access, DeviceUrl, look};
-use extant_device::{Device, Direct, FileDevice, OpenOptions};
+use extant_device::{Device, Direct, FileDevice, LoopBacking, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_ondisk::GroupNo;
@@ -85,10 +85,8 @@ where
 {
     let options = Options::parse(words)?;
     if options.version {
-        dialogue.warn(&format!("{} {}", program.name(), env!("CARGO_PKG_VERSION")));
-        if options.device.as_os_str().is_empty() {
-            return Ok(());
-        }
+        dialogue.warn(&format!("{} (extant {})", program.name(), env!("CARGO_PKG_VERSION")));
+        return Ok(());
     }
     refuse_what_is_missing(&options)?;
     let config = Config::load(environment.config.as_deref())?;
@@ -199,7 +197,13 @@ impl Existing {
 /// How the device is opened to be written.
 fn to_write(options: &Options) -> OpenOptions {
     let direct = if options.direct_io { Direct::WherePossible } else { Direct::Off };
-    OpenOptions::new().write(true).direct(direct).force(options.force > 0)
+    let loop_backing = match options.force {
+        0 => LoopBacking::Refused,
+        1 => LoopBacking::Unclaimed,
+        _ => LoopBacking::Written,
+    };
+    let open = OpenOptions::new().write(true).direct(direct).loop_backing(loop_backing);
+    open.wait(options.wait.unwrap_or_default())
 }
 
 struct Command {

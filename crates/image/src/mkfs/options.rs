@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use extant_ondisk::superblock::ErrorPolicy;
 
@@ -184,6 +185,8 @@ pub struct Options {
     pub verbose: bool,
     /// `-V`
     pub version: bool,
+    /// `--wait`, our own: how long use of the device by others is waited for.
+    pub wait: Option<Duration>,
     /// `-z`
     pub undo_file: Option<PathBuf>,
     /// The file or block device.
@@ -192,6 +195,14 @@ pub struct Options {
     pub size: Option<String>,
     /// What was accepted but is no longer the way to say it.
     pub warnings: Vec<String>,
+}
+
+/// How long `--wait=SECONDS` waits; without a number it waits without end. `None`: not a number.
+pub fn wait_of(seconds: &str) -> Option<Duration> {
+    match seconds {
+        "" => Some(Duration::MAX),
+        _ => Some(Duration::from_secs(seconds.parse().ok()?)),
+    }
 }
 
 /// Letters that take an argument, in the order of mke2fs(8).
@@ -211,6 +222,15 @@ impl Options {
             let bytes = argument.as_bytes();
             if bytes == b"--" {
                 operands.extend(arguments.by_ref());
+            } else if let Some(rest) = bytes.strip_prefix(b"--wait") {
+                let wait = match rest.strip_prefix(b"=") {
+                    None if rest.is_empty() => wait_of(""),
+                    None => return Err(usage("invalid option -- '-'".to_owned())),
+                    Some(seconds) => std::str::from_utf8(seconds).ok().and_then(wait_of),
+                };
+                let invalid =
+                    || invalid(format!("{}: invalid number of seconds", argument.display()));
+                options.wait = Some(wait.ok_or_else(invalid)?);
             } else if bytes.len() < 2 || bytes[0] != b'-' {
                 operands.push(argument);
             } else {
@@ -312,12 +332,12 @@ impl Options {
                 Some(list) => *list = format!("{list},{text}"),
                 none => *none = Some(text),
             },
+            // As `-E revision=`, which took its place.
             b'r' => {
-                return Err(usage(
-                    "the -r option has been removed; for compatibility with systems before 1995 \
-                     there is -E revision=0"
-                        .to_owned(),
-                ));
+                let revision = numbers::number(&text);
+                let revision =
+                    revision.ok_or_else(|| invalid(format!("bad revision level - {text}")))?;
+                self.extended.push(format!("revision={revision}"));
             }
             b's' => {
                 return Err(usage(

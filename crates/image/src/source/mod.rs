@@ -2,6 +2,7 @@
 
 mod acl;
 mod ahead;
+mod blobs;
 mod builder;
 mod dir;
 mod error;
@@ -22,6 +23,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use blobs::Blobs;
 use builder::TreeBuilder;
 use dir::OutputDirectories;
 use tar::input::Input;
@@ -45,11 +47,18 @@ pub enum Source {
     Archive(PathBuf),
     /// A tar archive from standard input.
     StandardInput,
-    /// An OCI image layout: all layers of one image.
+    /// An OCI image layout, or a directory of skopeo's `dir:`: all layers of one image.
     OciLayout {
-        /// The directory with `oci-layout` and `index.json`.
+        /// The directory with `oci-layout` and `index.json`, or with `version` and `manifest.json`.
         path: PathBuf,
         /// The image's name in the index, where it has several.
+        reference: Option<String>,
+    },
+    /// A tar archive of images, as `docker save` and `skopeo copy` write it: all layers of one.
+    ImageArchive {
+        /// A file.
+        path: PathBuf,
+        /// The image's name, where the archive has several.
         reference: Option<String>,
     },
 }
@@ -63,9 +72,10 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// The source that an argument means: `-` is standard input; `dir:PATH`, `tar:PATH` and `oci:PATH[:REFERENCE]` say
-    /// what they are; else a directory with an `oci-layout` is an OCI layout, any other a directory, and all else
-    /// an archive.
+    /// The source that an argument means: `-` is standard input; `dir:PATH`, `tar:PATH`, `oci:PATH[:REFERENCE]`,
+    /// `oci-archive:FILE[:REFERENCE]` and `docker-archive:FILE[:REFERENCE]` say what they are; else a directory with an
+    /// `oci-layout`, or one that skopeo's `dir:` made, is an image, any other a directory, and all else an archive, which may
+    /// hold an image too.
     ///
     /// # Errors
     /// [`SourceError::Io`] if there is nothing of that name.
@@ -84,11 +94,18 @@ impl Source {
         if let Some(rest) = bytes.strip_prefix(b"oci:") {
             return Ok(Self::layout(rest));
         }
+        for prefix in [&b"oci-archive:"[..], b"docker-archive:"] {
+            if let Some(rest) = bytes.strip_prefix(prefix) {
+                return Ok(Self::image_archive(rest));
+            }
+        }
         let found = path(bytes);
         let metadata = std::fs::metadata(&found)
             .map_err(|error| SourceError::io(found.as_path(), "open it", error))?;
         Ok(match metadata.is_dir() {
-            true if oci::is_layout(&found) => Self::OciLayout { path: found, reference: None },
+            true if blobs::is_layout(&found) || blobs::is_flat(&found) => {
+                Self::OciLayout { path: found, reference: None }
+            }
             true => Self::Directory(found),
             false => Self::Archive(found),
         })
@@ -98,13 +115,31 @@ impl Source {
     fn layout(bytes: &[u8]) -> Self {
         let whole = PathBuf::from(OsStr::from_bytes(bytes));
         let colon = bytes.iter().rposition(|&byte| byte == b':');
-        if let Some(colon) = colon.filter(|_| !oci::is_layout(&whole))
+        if let Some(colon) = colon.filter(|_| !blobs::is_layout(&whole))
             && let Ok(reference) = std::str::from_utf8(&bytes[colon + 1..])
         {
             let path = PathBuf::from(OsStr::from_bytes(&bytes[..colon]));
             return Self::OciLayout { path, reference: Some(reference.to_owned()) };
         }
         Self::OciLayout { path: whole, reference: None }
+    }
+}
+
+impl Source {
+    /// A reference has colons of its own (`debian:12`): it begins after the first part that is a file.
+    fn image_archive(bytes: &[u8]) -> Self {
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
+        for (colon, _) in colons {
+            let file = path(&bytes[..colon]);
+            if let (true, Ok(reference)) =
+                (file.is_file(), std::str::from_utf8(&bytes[colon + 1..]))
+                && !path(bytes).exists()
+            {
+                return Self::ImageArchive { path: file, reference: Some(reference.to_owned()) };
+            }
+        }
+        Self::ImageArchive { path: path(bytes), reference: None }
     }
 }
 
@@ -136,24 +171,25 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
         match source {
             Source::Directory(path) => dir::read(&mut builder, path, &output)?,
             Source::Archive(path) => {
-                let file = File::open(path)
-                    .map_err(|error| SourceError::io(path.as_path(), "open it", error))?;
-                read_archive(&mut builder, &EntryName::from(path.as_path()), file, &options.spool)?;
+                let (name, file) = opened(path)?;
+                read_archive(&mut builder, &name, file, Holds::Any, options)?;
+            }
+            Source::ImageArchive { path, reference } => {
+                let (name, file) = opened(path)?;
+                let holds = Holds::Image(reference.as_deref());
+                read_archive(&mut builder, &name, file, holds, options)?;
             }
             Source::StandardInput => {
                 let name = EntryName(b"standard input".to_vec());
                 let stdin = io::stdin().as_fd().try_clone_to_owned();
                 let stdin =
                     stdin.map_err(|error| SourceError::io(name.clone(), "use it", error))?;
-                read_archive(&mut builder, &name, File::from(stdin), &options.spool)?;
+                read_archive(&mut builder, &name, File::from(stdin), Holds::Any, options)?;
             }
-            Source::OciLayout { path, reference } => oci::read(
-                &mut builder,
-                path,
-                reference.as_deref(),
-                options.platform.as_ref(),
-                &options.spool,
-            )?,
+            Source::OciLayout { path, reference } => {
+                let blobs = Blobs::of_directory(path);
+                oci::read(&mut builder, blobs, reference.as_deref(), options)?;
+            }
         }
     }
     builder.finish()
@@ -162,24 +198,39 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
 /// Bytes that a pipe holds while it is read; the kernel allows everybody this much.
 const PIPE_SIZE: usize = 1 << 20;
 
+/// What an archive must hold.
+#[derive(Clone, Copy)]
+enum Holds<'r> {
+    /// A tree, or the only image.
+    Any,
+    /// An image, of this name.
+    Image(Option<&'r str>),
+}
+
+fn opened(path: &Path) -> Result<(EntryName, File), SourceError> {
+    let file = File::open(path).map_err(|error| SourceError::io(path, "open it", error))?;
+    Ok((EntryName::from(path), file))
+}
+
 /// A plain archive that can be read by position stays where it is; any other is spooled.
 fn read_archive(
     builder: &mut TreeBuilder,
     name: &EntryName,
     file: File,
-    spool: &Path,
+    holds: Holds<'_>,
+    options: &ReadOptions,
 ) -> Result<(), SourceError> {
+    let spool = &*options.spool;
     let failed = |action, error| SourceError::io(name.clone(), action, error);
     let kind = file.metadata().map_err(|error| failed("look at it", error))?.file_type();
     let is_seekable = kind.is_file() || kind.is_block_device();
     let name_text = name.to_string();
     let in_archive = |flaw| archive_error(&name_text, None, 0, flaw);
-    builder.begin_source();
     let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use it", error))?)
         .map_err(|error| failed("read it", error))?;
     let packing = Packing::of(&start).map_err(in_archive)?;
     // Standard input may stand in the middle of a file.
-    let input = match seekable_from_start(&file, start.len(), is_seekable) {
+    let mut input = match seekable_from_start(&file, start.len(), is_seekable) {
         Some(size) if packing == Packing::Plain => Input::seekable(file, size),
         _ => {
             // With little in the pipe both of its ends wait for each other most of the time. Not allowed, or no pipe: it stays
@@ -189,7 +240,19 @@ fn read_archive(
             Input::stream(unpacked, spool).map_err(in_archive)?
         }
     };
-    tar::read(builder, &name_text, input, Flavor::Archive)
+    let images = Blobs::of_archive(&name_text, &mut input)?;
+    match (images, holds) {
+        (Some(images), Holds::Any) => oci::read(builder, images, None, options),
+        (Some(images), Holds::Image(reference)) => oci::read(builder, images, reference, options),
+        (None, Holds::Any) => {
+            builder.begin_source();
+            tar::read(builder, &name_text, &mut input, Flavor::Archive)
+        }
+        (None, Holds::Image(_)) => Err(SourceError::Oci {
+            layout: name.clone(),
+            problem: "not an archive of images: neither index.json nor manifest.json".to_owned(),
+        }),
+    }
 }
 
 /// The size of a file of which `read` bytes have been read, if these are its first.

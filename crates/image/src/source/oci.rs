@@ -1,10 +1,10 @@
-//! OCI image layouts: from `index.json` to one manifest, and its layers laid over each other.
+//! Images: from `index.json` to one manifest, or from `docker save`'s list to one image, and its layers laid over each other.
 //!
 //! Every blob is compared with its digest, and every unpacked layer with its diff id. Which image of several is meant
 //! must follow from the reference or the platform that were asked for, never from the machine.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,6 +17,8 @@ use serde::de::DeserializeOwned;
 use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha384, Sha512};
 
+use super::ReadOptions;
+use super::blobs::{Blobs, Form};
 use super::builder::TreeBuilder;
 use super::error::SourceError;
 use super::tar::input::Input;
@@ -80,48 +82,78 @@ impl Platform {
     }
 }
 
-/// Whether the directory says that it is an OCI layout.
-pub(super) fn is_layout(path: &Path) -> bool {
-    path.join("oci-layout").is_file() && path.join("index.json").is_file()
-}
-
-/// Reads the image that `reference` (a tag) and `platform` choose, layer by layer.
+/// Reads the image that `reference` (a tag) and the options' platform choose, layer by layer.
 pub(super) fn read(
     builder: &mut TreeBuilder,
-    path: &Path,
+    blobs: Blobs,
     reference: Option<&str>,
-    platform: Option<&Platform>,
-    spool: &Path,
+    options: &ReadOptions,
 ) -> Result<(), SourceError> {
-    let layout = Layout { path: path.to_owned() };
-    let version: OciLayout = layout.json_file(&path.join("oci-layout"))?;
-    if !version.image_layout_version().starts_with("1.") {
-        let version = version.image_layout_version();
-        return Err(layout.error(format!("layout version {version} is not supported")));
-    }
-    let (manifest, platform) = layout.choose(reference, platform)?;
-    let config = manifest.config();
-    if *config.media_type() == MediaType::EmptyJSON {
-        return Err(layout.error("the manifest is not an image's".into()));
-    }
-    let config: ImageConfiguration = layout.json_blob(config)?;
-    let diff_ids = config.rootfs().diff_ids();
-    if diff_ids.len() != manifest.layers().len() {
-        let (layers, ids) = (manifest.layers().len(), diff_ids.len());
+    let layout = Layout { path: blobs.shown(), blobs };
+    let platform = options.platform.as_ref();
+    let image = match layout.blobs.form() {
+        Some(Form::Docker) => layout.saved_image(reference, platform)?,
+        Some(Form::Flat) => layout.only_image(platform)?,
+        _ => layout.image(reference, platform)?,
+    };
+    if image.diff_ids.len() != image.layers.len() {
+        let (layers, ids) = (image.layers.len(), image.diff_ids.len());
         return Err(layout.error(format!("the manifest has {layers} layers, the config {ids}")));
     }
-    tracing::debug!(?platform, layers = diff_ids.len(), "image of {}", path.display());
+    tracing::debug!(layers = image.layers.len(), "image of {}", layout.path.display());
     builder.begin_source();
-    for (layer, diff_id) in manifest.layers().iter().zip(diff_ids) {
+    for (layer, diff_id) in image.layers.iter().zip(&image.diff_ids) {
         let diff_id = layout.digest(diff_id)?;
         builder.begin_layer();
-        layout.read_layer(builder, layer, &diff_id, spool)?;
+        layout.read_layer(builder, layer, &diff_id, &options.spool)?;
     }
     Ok(())
 }
 
 struct Layout {
+    /// For messages.
     path: PathBuf,
+    blobs: Blobs,
+}
+
+/// What is read of an image.
+struct Image {
+    layers: Vec<Layer>,
+    /// Digests of the unpacked layers, by its config.
+    diff_ids: Vec<String>,
+}
+
+/// A layer by its descriptor, or by the name of its file.
+enum Layer {
+    Described(Box<Descriptor>),
+    Named(String),
+}
+
+/// A name with what docker leaves out of it: `debian` is `docker.io/library/debian:latest`.
+fn full(name: &str) -> String {
+    let short = name.strip_prefix("docker.io/").unwrap_or(name);
+    let short = short.strip_prefix("library/").unwrap_or(short);
+    let has_tag = short.rsplit('/').next().is_some_and(|last| last.contains(':'));
+    format!("docker.io/{short}{}", if has_tag { "" } else { ":latest" })
+}
+
+/// An entry of the `manifest.json` that `docker save` writes.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SavedImage {
+    config: String,
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+impl SavedImage {
+    fn is_named(&self, reference: &str) -> bool {
+        self.tags().any(|tag| full(tag) == full(reference))
+    }
+
+    fn tags(&self) -> impl Iterator<Item = &str> {
+        self.repo_tags.iter().flatten().map(String::as_str)
+    }
 }
 
 /// An image of the layout, and for what machine it is, where the index says so.
@@ -135,12 +167,103 @@ impl Layout {
         SourceError::Oci { layout: self.path.as_path().into(), problem }
     }
 
+    /// The image of an OCI layout.
+    fn image(
+        &self,
+        reference: Option<&str>,
+        platform: Option<&Platform>,
+    ) -> Result<Image, SourceError> {
+        let version: OciLayout = self.json_file("oci-layout")?;
+        if !version.image_layout_version().starts_with("1.") {
+            let version = version.image_layout_version();
+            return Err(self.error(format!("layout version {version} is not supported")));
+        }
+        let manifest = self.choose(reference, platform)?;
+        self.described(&manifest)
+    }
+
+    /// The image of a directory that has one.
+    fn only_image(&self, platform: Option<&Platform>) -> Result<Image, SourceError> {
+        let manifest: serde_json::Value = self.json_file("manifest.json")?;
+        if manifest.get("manifests").is_some() {
+            let path = self.path.display();
+            return Err(self.error(format!(
+                "it holds several images: skopeo copy dir:{path} oci:LAYOUT takes one out"
+            )));
+        }
+        let manifest: ImageManifest = serde_json::from_value(manifest)
+            .map_err(|error| self.error(format!("manifest.json: {error}")))?;
+        if let Some(wanted) = platform {
+            let config: ImageConfiguration = self.json_blob(manifest.config())?;
+            let found = platform_of(&config);
+            if !wanted.admits(&found) {
+                return Err(self.error(format!("no image for {wanted}, but for {found}")));
+            }
+        }
+        self.described(&manifest)
+    }
+
+    fn described(&self, manifest: &ImageManifest) -> Result<Image, SourceError> {
+        let config = manifest.config();
+        if *config.media_type() == MediaType::EmptyJSON {
+            return Err(self.error("the manifest is not an image's".into()));
+        }
+        let config: ImageConfiguration = self.json_blob(config)?;
+        let layers =
+            manifest.layers().iter().cloned().map(Box::new).map(Layer::Described).collect();
+        Ok(Image { layers, diff_ids: config.rootfs().diff_ids().clone() })
+    }
+
+    /// An image of an archive that `docker save` wrote.
+    fn saved_image(
+        &self,
+        reference: Option<&str>,
+        platform: Option<&Platform>,
+    ) -> Result<Image, SourceError> {
+        let images: Vec<SavedImage> = self.json_file("manifest.json")?;
+        let mut found = Vec::new();
+        for image in &images {
+            if reference.is_some_and(|reference| !image.is_named(reference)) {
+                continue;
+            }
+            let config: ImageConfiguration = self.named_config(&image.config)?;
+            if platform.is_none_or(|wanted| wanted.admits(&platform_of(&config))) {
+                found.push((image, config));
+            }
+        }
+        let names = images.iter().flat_map(SavedImage::tags).collect::<Vec<_>>().join(", ");
+        match found.as_slice() {
+            [(image, config)] => Ok(Image {
+                layers: image.layers.iter().cloned().map(Layer::Named).collect(),
+                diff_ids: config.rootfs().diff_ids().clone(),
+            }),
+            [] => Err(self.error(format!("it holds no such image; names: {names}"))),
+            several => Err(self.error(format!(
+                "it holds {} images; choose one by reference or platform: {names}",
+                several.len()
+            ))),
+        }
+    }
+
+    /// The config of a saved image: the file is called by its digest.
+    fn named_config(&self, name: &str) -> Result<ImageConfiguration, SourceError> {
+        let stem = Path::new(name).file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        let (_, file) = self.blobs.open(name)?;
+        match Digest::from_str(&format!("sha256:{stem}")) {
+            Ok(digest) => {
+                let file = Verified::new(file, &digest).map_err(|problem| self.error(problem))?;
+                self.json(file, name)
+            }
+            Err(_) => self.json(file, name),
+        }
+    }
+
     fn choose(
         &self,
         reference: Option<&str>,
         platform: Option<&Platform>,
-    ) -> Result<(ImageManifest, Option<Platform>), SourceError> {
-        let index: ImageIndex = self.json_file(&self.path.join("index.json"))?;
+    ) -> Result<ImageManifest, SourceError> {
+        let index: ImageIndex = self.json_file("index.json")?;
         let mut candidates = Vec::new();
         for descriptor in index.manifests() {
             if reference.is_none() || reference == reference_of(descriptor) {
@@ -162,7 +285,7 @@ impl Layout {
         candidates
             .retain(|candidate| seen.insert(candidate.descriptor.digest().as_ref().to_owned()));
         match candidates.as_slice() {
-            [one] => Ok((self.json_blob(&one.descriptor)?, one.platform.clone())),
+            [one] => self.json_blob(&one.descriptor),
             [] => Err(self.error(self.nothing_found(&index, reference, platform))),
             several => {
                 let list: Vec<String> = several.iter().map(Candidate::shown).collect();
@@ -244,95 +367,92 @@ impl Layout {
 
     fn platform_by_config(&self, descriptor: &Descriptor) -> Result<Platform, SourceError> {
         let manifest: ImageManifest = self.json_blob(descriptor)?;
-        let config: ImageConfiguration = self.json_blob(manifest.config())?;
-        Ok(Platform {
-            os: config.os().to_string(),
-            architecture: config.architecture().to_string(),
-            variant: config.variant().clone(),
-        })
+        Ok(platform_of(&self.json_blob(manifest.config())?))
     }
 
+    /// Reads a layer. What is verified is what is read: the bytes go to the spool once, and nothing is read from the blob again.
     fn read_layer(
         &self,
         builder: &mut TreeBuilder,
-        layer: &Descriptor,
+        layer: &Layer,
         diff_id: &Digest,
         spool: &Path,
     ) -> Result<(), SourceError> {
-        let media_type = layer.media_type().as_ref();
-        if !media_type.contains("tar") || media_type.contains("encrypted") {
-            return Err(self.error(format!("layers of type {media_type} are not supported")));
-        }
-        let (file, path) = self.open_blob(layer)?;
-        let failed = |action| {
-            let path = path.clone();
-            move |error| SourceError::io(path.as_path(), action, error)
+        let (name, shown, blob) = match layer {
+            Layer::Described(layer) => {
+                let media_type = layer.media_type().as_ref();
+                if !media_type.contains("tar") || media_type.contains("encrypted") {
+                    let problem = format!("layers of type {media_type} are not supported");
+                    return Err(self.error(problem));
+                }
+                let (blob, name) = self.open_blob(layer)?;
+                let blob = Verified::new(blob, layer.digest());
+                let blob = blob.map_err(|problem| self.error(problem))?;
+                (name, layer.digest().to_string(), Box::new(blob) as Box<dyn Read + Send>)
+            }
+            Layer::Named(name) => (name.clone(), name.clone(), self.blobs.open(name)?.1),
         };
-        let name = format!("{}: layer {}", self.path.display(), layer.digest());
+        let failed = |error| SourceError::io(self.path.join(&name).as_path(), "read it", error);
+        let name = format!("{}: layer {shown}", self.path.display());
         let in_layer = |flaw| archive_error(&name, None, 0, flaw);
-        let own = file.try_clone().map_err(failed("use it"))?;
-        let blob = Verified::new(own, layer.digest()).map_err(|problem| self.error(problem))?;
-        let (start, blob) = unpack::peek(blob).map_err(failed("read it"))?;
+        let (start, blob) = unpack::peek(blob).map_err(failed)?;
         let packing = Packing::of(&start).map_err(in_layer)?;
-        let input = if packing == Packing::Plain {
-            let blob = Verified::new(blob, diff_id).map_err(|problem| self.error(problem))?;
-            read_to_end(blob).map_err(failed("read it"))?;
-            Input::seekable(file, layer.size())
-        } else {
-            let unpacked = unpack::unpacked(packing, blob).map_err(in_layer)?;
-            let unpacked =
-                Verified::new(unpacked, diff_id).map_err(|problem| self.error(problem))?;
-            Input::stream(Box::new(unpacked), spool).map_err(in_layer)?
-        };
-        tar::read(builder, &name, input, Flavor::Layer)
+        let unpacked = unpack::unpacked(packing, blob).map_err(in_layer)?;
+        let unpacked = Verified::new(unpacked, diff_id).map_err(|problem| self.error(problem))?;
+        let mut input = Input::stream(Box::new(unpacked), spool).map_err(in_layer)?;
+        tar::read(builder, &name, &mut input, Flavor::Layer)
     }
 
     fn digest(&self, text: &str) -> Result<Digest, SourceError> {
         Digest::from_str(text).map_err(|_| self.error(format!("digest '{text}' is not valid")))
     }
 
-    /// Opens a blob and compares its size.
-    fn open_blob(&self, descriptor: &Descriptor) -> Result<(File, PathBuf), SourceError> {
-        // A digest has no slash in it, so that it cannot lead out of the layout.
+    /// Opens a blob and compares its size; its bytes and its name.
+    fn open_blob(
+        &self,
+        descriptor: &Descriptor,
+    ) -> Result<(Box<dyn Read + Send>, String), SourceError> {
         let digest = self.digest(descriptor.digest().as_ref())?;
-        let blobs = self.path.join("blobs").join(digest.algorithm().as_ref());
-        let path = blobs.join(digest.digest());
-        let failed = |error| SourceError::io(path.as_path(), "open it", error);
-        let file = File::open(&path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        let (found, expected) = (metadata.len(), descriptor.size());
-        if !metadata.is_file() || found != expected {
+        let name = self.blobs.name_of(&digest);
+        let (found, file) = self.blobs.open(&name)?;
+        let expected = descriptor.size();
+        if found != expected {
             let problem =
                 format!("blob {digest} has {found} bytes, its descriptor says {expected}");
             return Err(self.error(problem));
         }
-        Ok((file, path))
+        Ok((file, name))
     }
 
     /// Reads a blob of JSON.
     fn json_blob<T: DeserializeOwned>(&self, descriptor: &Descriptor) -> Result<T, SourceError> {
-        let (file, path) = self.open_blob(descriptor)?;
+        let (file, name) = self.open_blob(descriptor)?;
         let blob =
             Verified::new(file, descriptor.digest()).map_err(|problem| self.error(problem))?;
-        self.json(blob, &path)
+        self.json(blob, &name)
     }
 
-    fn json_file<T: DeserializeOwned>(&self, path: &Path) -> Result<T, SourceError> {
-        let file = File::open(path).map_err(|error| SourceError::io(path, "open it", error))?;
-        self.json(file, path)
+    fn json_file<T: DeserializeOwned>(&self, name: &str) -> Result<T, SourceError> {
+        let (_, file) = self.blobs.open(name)?;
+        self.json(file, name)
     }
 
-    fn json<T: DeserializeOwned>(&self, reader: impl Read, path: &Path) -> Result<T, SourceError> {
+    fn json<T: DeserializeOwned>(&self, reader: impl Read, name: &str) -> Result<T, SourceError> {
         let mut bytes = Vec::new();
-        reader
-            .take(JSON_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| SourceError::io(path, "read it", error))?;
-        let shown = path.strip_prefix(&self.path).unwrap_or(path).display();
+        let failed = |error| SourceError::io(self.path.join(name).as_path(), "read it", error);
+        reader.take(JSON_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > JSON_MAX {
-            return Err(self.error(format!("{shown} is larger than {JSON_MAX} bytes")));
+            return Err(self.error(format!("{name} is larger than {JSON_MAX} bytes")));
         }
-        serde_json::from_slice(&bytes).map_err(|error| self.error(format!("{shown}: {error}")))
+        serde_json::from_slice(&bytes).map_err(|error| self.error(format!("{name}: {error}")))
+    }
+}
+
+fn platform_of(config: &ImageConfiguration) -> Platform {
+    Platform {
+        os: config.os().to_string(),
+        architecture: config.architecture().to_string(),
+        variant: config.variant().clone(),
     }
 }
 
@@ -350,10 +470,6 @@ impl Candidate {
 
 fn reference_of(descriptor: &Descriptor) -> Option<&str> {
     descriptor.annotations().as_ref()?.get(REFERENCE_NAME).map(String::as_str)
-}
-
-fn read_to_end(mut reader: impl Read) -> io::Result<()> {
-    io::copy(&mut reader, &mut io::sink()).map(drop)
 }
 
 /// A reader that compares the digest of all its bytes when it has come to their end.

@@ -18,40 +18,40 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// A layout that is put together blob by blob.
-struct Made {
-    scratch: Scratch,
+pub(crate) struct Made {
+    pub(crate) scratch: Scratch,
 }
 
 #[derive(Clone, Copy)]
-enum Pack {
+pub(crate) enum Pack {
     Plain,
     Gzip,
     Zstd,
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Made {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scratch = Scratch::new();
         fs::create_dir_all(scratch.path().join("blobs/sha256")).unwrap();
         fs::write(scratch.path().join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
         Self { scratch }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.scratch.path().to_owned()
     }
 
-    fn blob(&self, media_type: &str, bytes: &[u8]) -> Value {
+    pub(crate) fn blob(&self, media_type: &str, bytes: &[u8]) -> Value {
         let digest = hex(bytes);
         fs::write(self.path().join("blobs/sha256").join(&digest), bytes).unwrap();
         json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": bytes.len()})
     }
 
-    fn image(&self, layers: &[(Written, Pack)], architecture: &str) -> Value {
+    pub(crate) fn image(&self, layers: &[(Written, Pack)], architecture: &str) -> Value {
         let mut descriptors = Vec::new();
         let mut diff_ids = Vec::new();
         for (layer, pack) in layers {
@@ -80,12 +80,16 @@ impl Made {
         self.blob(MANIFEST, manifest.to_string().as_bytes())
     }
 
-    fn index(&self, manifests: &[Value]) {
+    pub(crate) fn index(&self, manifests: &[Value]) {
         let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
         fs::write(self.path().join("index.json"), index.to_string()).unwrap();
     }
 
-    fn read(&self, reference: Option<&str>, platform: Option<&str>) -> Result<Tree, String> {
+    pub(crate) fn read(
+        &self,
+        reference: Option<&str>,
+        platform: Option<&str>,
+    ) -> Result<Tree, String> {
         let source =
             Source::OciLayout { path: self.path(), reference: reference.map(str::to_owned) };
         let platform = platform.map(|platform| platform.parse().unwrap());
@@ -100,11 +104,11 @@ fn with(mut descriptor: Value, key: &str, value: Value) -> Value {
     descriptor
 }
 
-fn named(descriptor: Value, name: &str) -> Value {
+pub(crate) fn named(descriptor: Value, name: &str) -> Value {
     with(descriptor, "annotations", json!({"org.opencontainers.image.ref.name": name}))
 }
 
-fn paths(tree: &Tree) -> Vec<String> {
+pub(crate) fn paths(tree: &Tree) -> Vec<String> {
     crate::shown::snapshot(tree)
         .entries
         .into_keys()

@@ -3,6 +3,7 @@
 mod archive;
 mod damage;
 mod directory;
+mod images;
 mod layout;
 mod overlay;
 mod shown;

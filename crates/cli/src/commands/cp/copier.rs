@@ -1,7 +1,8 @@
 //! Files of an image made anew on this machine.
 //!
 //! The image may be anybody's: every name is made relative to the directory that holds it, links are never followed, and what
-//! stands in the way is removed, not written through.
+//! stands in the way is replaced, not written through, when the copy is whole. Only the name of a regular file that the command
+//! line gives may be a link to write through, as cp(1) does.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -11,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use extant_image::{NewFile, new_name};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_volume::LoadedInode;
@@ -18,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Timespec, Timestamps,
 use rustix::io::Errno;
 
 use crate::editor::umask;
-use crate::failure::Failure;
+use crate::failure::{At, Failure};
 use crate::reader::{Image, Name};
 use crate::say;
 use crate::session::Session;
@@ -92,6 +94,13 @@ impl<'i> Copier<'i> {
         let dir = rustix::fs::openat(CWD, parent, DIRECTORY, Mode::empty())
             .map_err(|error| Failure::at(parent, error))?;
         if !file.is_dir() {
+            if place.as_os_str().as_bytes().ends_with(b"/") {
+                // What is there is no directory: the copy would go into it.
+                let is_there = place.symlink_metadata().is_ok()
+                    || Errno::NOTDIR == rustix::fs::stat(place).err().unwrap_or(Errno::NOENT);
+                let why = if is_there { "not a directory" } else { "no such directory" };
+                return Err(Failure::at(place, why));
+            }
             return self.one(dir.as_fd(), name, &file, path, place, session);
         }
         let (level, dir) = self.enter(dir.as_fd(), name, file, path, place, session)?;
@@ -227,75 +236,98 @@ impl<'i> Copier<'i> {
         session: &mut Session,
     ) -> Result<(), Failure> {
         let failed = |error: Errno| Failure::at(place, error);
-        match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let in_the_way = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) if self.rules.no_clobber => return Ok(()),
-            Ok(found) => match rustix::fs::FileType::from_raw_mode(found.st_mode) {
-                rustix::fs::FileType::Directory => {
+            Ok(found) => {
+                let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
+                if kind == rustix::fs::FileType::Directory {
                     return Err(Failure::at(place, "a directory is in the way"));
                 }
-                _ => rustix::fs::unlinkat(dir, name, AtFlags::empty()).map_err(failed)?,
-            },
-            Err(Errno::NOENT) => {}
+                true
+            }
+            Err(Errno::NOENT) => false,
             Err(error) => return Err(failed(error)),
+        };
+        let target = Place { dir, name, in_the_way };
+        let has_links = self.rules.links && file.links > 1;
+        if let Some(first) = self.copies.get(&file.number).filter(|_| has_links) {
+            let link = |name: &[u8]| rustix::fs::linkat(CWD, first, dir, name, AtFlags::empty());
+            target.make(link, |_| Ok(()), failed)?;
+            return self.tell(path, place, session);
         }
-        if self.rules.links && file.links > 1 {
-            if let Some(first) = self.copies.get(&file.number) {
-                rustix::fs::linkat(CWD, first, dir, name, AtFlags::empty()).map_err(failed)?;
-                return self.tell(path, place, session);
-            }
-            if place.as_os_str().len() <= LONGEST_PATH {
-                self.copies.insert(file.number, place.to_owned());
-            } else {
-                let why = "its path is too long for a hard link: each name gets a copy";
-                session.remark(Failure::at(place, why))?;
-            }
-        }
-        match file.file_type() {
-            FileType::Regular => self.regular(dir, name, file, path, place, session)?,
-            FileType::Symlink => {
-                let target = self.image.volume.read_link(file.number);
-                let target = target.map_err(|error| self.image.failure(path, error))?;
-                rustix::fs::symlinkat(&target[..], dir, name).map_err(failed)?;
-                self.keep(&Made::Named(dir, name), file, path, place, session)?;
-            }
-            special => {
-                let kind = match special {
-                    FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
-                    FileType::CharDevice => rustix::fs::FileType::CharacterDevice,
-                    FileType::Socket => rustix::fs::FileType::Socket,
-                    _ => rustix::fs::FileType::Fifo,
-                };
-                let device = file.device().map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
-                let mode = Mode::from_raw_mode(RawMode::from(file.permissions() & 0o777));
-                rustix::fs::mknodat(dir, name, kind, mode, device).map_err(failed)?;
-                self.keep(&Made::Named(dir, name), file, path, place, session)?;
-            }
+        self.make(&target, file, path, place, session)?;
+        // Only a copy that is there can be linked to.
+        if has_links && place.as_os_str().len() <= LONGEST_PATH {
+            self.copies.insert(file.number, place.to_owned());
+        } else if has_links {
+            let why = "its path is too long for a hard link: each name gets a copy";
+            session.remark(Failure::at(place, why))?;
         }
         self.tell(path, place, session)
     }
 
+    /// Makes the copy itself.
+    fn make(
+        &mut self,
+        target: &Place<'_>,
+        file: &LoadedInode,
+        path: &[u8],
+        place: &Path,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let failed = |error: Errno| Failure::at(place, error);
+        let dir = target.dir;
+        let special = match file.file_type() {
+            FileType::Regular => return self.regular(target, file, path, place, session),
+            FileType::Symlink => {
+                let to = self.image.volume.read_link(file.number);
+                let to = to.map_err(|error| self.image.failure(path, error))?;
+                let link = |name: &[u8]| rustix::fs::symlinkat(&to[..], dir, name);
+                let keep =
+                    |name: &[u8]| self.keep(&Made::Named(dir, name), file, path, place, session);
+                return target.make(link, keep, failed);
+            }
+            FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
+            FileType::CharDevice => rustix::fs::FileType::CharacterDevice,
+            FileType::Socket => rustix::fs::FileType::Socket,
+            _ => rustix::fs::FileType::Fifo,
+        };
+        let device = file.device().map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
+        let mode = Mode::from_raw_mode(RawMode::from(file.permissions() & 0o777));
+        let node = |name: &[u8]| rustix::fs::mknodat(dir, name, special, mode, device);
+        let keep = |name: &[u8]| self.keep(&Made::Named(dir, name), file, path, place, session);
+        target.make(node, keep, failed)
+    }
+
+    /// A regular file has its name when it is whole, and what had the name before stays until then.
     fn regular(
         &mut self,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        target: &Place<'_>,
         file: &LoadedInode,
         path: &[u8],
         place: &Path,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let bits = if self.rules.preserve { 0o600 } else { file.permissions() & 0o777 };
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(bits.into()))
-            .map_err(|error| Failure::at(place, error))?;
-        let made = File::from(made);
-        if let Err(failure) = self.contents(file, path, &made, place) {
-            // No half file stays; if even that fails, the failure is told all the same.
-            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-            self.copies.remove(&file.number);
-            return Err(failure);
-        }
-        self.keep(&Made::Open(made.as_fd()), file, path, place, session)
+        let made =
+            NewFile::create_at(target.dir, OsStr::from_bytes(target.name), bits).at(place)?;
+        self.contents(file, path, made.file(), place)?;
+        self.keep(&Made::Open(made.file().as_fd()), file, path, place, session)?;
+        made.publish().at(place)
+    }
+
+    /// Writes a regular file over one that is there, which a link that the command line names leads to.
+    pub(super) fn through(
+        &mut self,
+        file: &LoadedInode,
+        path: &[u8],
+        place: &Path,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let made = File::options().write(true).truncate(true).open(place).at(place)?;
+        self.contents(file, path, &made, place)?;
+        self.keep(&Made::Open(made.as_fd()), file, path, place, session)?;
+        self.tell(path, place, session)
     }
 
     /// Writes the data of a file, its holes left out.
@@ -375,6 +407,37 @@ impl<'i> Copier<'i> {
             true => say!(session, "{} -> {}", self.image.place(path), place.display()),
             false => Ok(()),
         }
+    }
+}
+
+/// Where a copy goes: a name in a directory.
+struct Place<'p> {
+    dir: BorrowedFd<'p>,
+    name: &'p [u8],
+    /// Whether the name is another file's, which stays until the copy is made.
+    in_the_way: bool,
+}
+
+impl Place<'_> {
+    /// Makes what has a name from the beginning. In place of another file it gets the name when it is done.
+    fn make(
+        &self,
+        make: impl Fn(&[u8]) -> Result<(), Errno>,
+        finish: impl FnOnce(&[u8]) -> Result<(), Failure>,
+        failed: impl Fn(Errno) -> Failure,
+    ) -> Result<(), Failure> {
+        if !self.in_the_way {
+            make(self.name).map_err(failed)?;
+            return finish(self.name);
+        }
+        let beside = OsStr::from_bytes(self.name);
+        let (made, ()) = new_name(beside, |name| make(name.as_bytes())).map_err(&failed)?;
+        let done = finish(made.as_bytes()).and_then(|()| {
+            rustix::fs::renameat(self.dir, &made, self.dir, self.name).map_err(failed)
+        });
+        // It is still there after a failure, and where both names were of one file.
+        let _ = rustix::fs::unlinkat(self.dir, &made, AtFlags::empty());
+        done
     }
 }
 

@@ -7,7 +7,6 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use extant::{File, OpenOptions, SetAttributes};
 use extant_ondisk::inode::FileType;
@@ -65,6 +64,7 @@ impl<'i, S: Source> Importer<'i, S> {
             self.source.check_plain(source, &facts)?;
         }
         if facts.kind != FileType::Directory {
+            self.image.check_names_file(place)?;
             return self.one(source, &facts, place, session);
         }
         self.seen.clear();
@@ -163,7 +163,7 @@ impl<'i, S: Source> Importer<'i, S> {
             Err(error) => return Err(self.image.refusal(&error)),
         };
         let made = match in_the_way {
-            true => beside(place),
+            true => self.beside(place)?,
             false => place.to_owned(),
         };
         let copied = self.make(source, facts, place, &made, session);
@@ -268,10 +268,18 @@ impl<'i, S: Source> Importer<'i, S> {
             false => Ok(()),
         }
     }
-}
 
-/// A name in the same directory that nobody has: what the copy is called before it takes the place of another file.
-fn beside(place: &Path) -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    place.with_file_name(format!(".extant-{}-{}", std::process::id(), now.as_nanos()))
+    /// A name in the same directory that no file has: what the copy is called before it takes the place of another file. The
+    /// same edits give the same names, whose bytes stay in the directory.
+    fn beside(&self, place: &Path) -> Result<PathBuf, Failure> {
+        for number in 0..=u32::MAX {
+            let name = place.with_file_name(format!(".extant-{number}"));
+            match self.image.fs.symlink_metadata(&name) {
+                Ok(_) => {}
+                Err(error) if matches!(error.cause(), Cause::NotFound) => return Ok(name),
+                Err(error) => return Err(self.image.refusal(&error)),
+            }
+        }
+        Err(self.image.failure(place, "no unused name next to it"))
+    }
 }

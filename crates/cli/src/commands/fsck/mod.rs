@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::sandbox;
 use crate::session::Session;
 use crate::table;
+use crate::waiting::Waiting;
 use console::{Answering, Console};
 use extended::Extended;
 use progress::Meter;
@@ -104,6 +105,8 @@ pub(crate) struct Args {
     /// Does nothing; for old scripts
     #[arg(short = 'r', hide = true)]
     nothing: bool,
+    #[command(flatten)]
+    waiting: Waiting,
     /// The version
     #[arg(short = 'V')]
     version: bool,
@@ -155,7 +158,7 @@ fn conflict(what: &str) -> Failure {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version {
-            err_line!("{} (extant {})", session.called, env!("CARGO_PKG_VERSION"));
+            err_line!("{}", session.version());
             return Ok(());
         }
         session.out.flush()?;
@@ -488,8 +491,8 @@ impl Run<'_> {
         }
         // A search for bad blocks by writing reads the medium, not the page cache.
         let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
-        let options =
-            FileOptions::new().write(access == Access::ReadWrite).direct(direct).reads_around(true);
+        let options = FileOptions::new().write(access == Access::ReadWrite).direct(direct);
+        let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
         let keys = url.keys().map_err(|error| failed(&error))?;
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
@@ -519,7 +522,8 @@ impl Run<'_> {
             Some(name) => {
                 let access = if self.args.no { Access::ReadOnly } else { Access::ReadWrite };
                 let url = DeviceUrl::parse(name, look).map_err(|error| failed(&error))?;
-                Some(url.open(access, &FileOptions::new()).map_err(|error| failed(&error))?)
+                let options = self.args.waiting.on(FileOptions::new());
+                Some(url.open(access, &options).map_err(|error| failed(&error))?)
             }
             None => None,
         };

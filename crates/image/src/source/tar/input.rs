@@ -70,6 +70,11 @@ impl Input {
         Self { position: 0, body, window }
     }
 
+    /// Goes back to the first byte.
+    pub(in crate::source) fn rewind(&mut self) {
+        self.position = 0;
+    }
+
     /// Where the next byte lies.
     pub(in crate::source) const fn position(&self) -> u64 {
         self.position
@@ -129,7 +134,7 @@ impl Input {
     }
 
     /// After the end of the archive: waits for what follows, so that a packed stream's own checksum is looked at.
-    pub(in crate::source) fn finish(self) -> Result<(), Flaw> {
+    pub(in crate::source) fn finish(&self) -> Result<(), Flaw> {
         match &self.body {
             Body::Seekable { .. } => Ok(()),
             Body::Spooled(spool) => spool.finish(),

@@ -34,7 +34,7 @@ pub(super) enum Flavor {
 pub(super) fn read(
     builder: &mut TreeBuilder,
     name: &str,
-    mut input: Input,
+    input: &mut Input,
     flavor: Flavor,
 ) -> Result<(), SourceError> {
     let at_start = |flaw| archive_error(name, None, 0, flaw);
@@ -42,7 +42,7 @@ pub(super) fn read(
     builder.add_store(store).map_err(at_start)?;
     let mut reader = Reader {
         builder,
-        input: &mut input,
+        input,
         flavor,
         extended: Extended::default(),
         global: Vec::new(),
@@ -64,6 +64,21 @@ pub(super) fn read(
     builder.end_layer();
     let end = input.position();
     input.finish().map_err(|flaw| archive_error(name, None, end, flaw))
+}
+
+/// The name of the first entry but the root directory, as its header has it: extended headers are passed over. `None` where the
+/// archive has no entry, or does not begin with a header.
+pub(super) fn first_name(input: &mut Input) -> Result<Option<Vec<u8>>, Flaw> {
+    let mut header = Header([0; BLOCK]);
+    while input.block(&mut header.0)? && header.check().is_ok() && !header.is_zero() {
+        let name = header.name();
+        let is_entry = !matches!(header.type_flag(), b'x' | b'X' | b'g' | b'L' | b'K' | b'V');
+        if is_entry && !matches!(&*name, b"." | b"./") {
+            return Ok(Some(name.into_owned()));
+        }
+        input.skip(header.size()?)?;
+    }
+    Ok(None)
 }
 
 /// An error of the archive as a whole, or of the entry that is named.

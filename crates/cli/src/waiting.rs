@@ -1,0 +1,34 @@
+//! `--wait`: what a command does about an image that others use.
+
+use std::time::Duration;
+
+use extant_device::OpenOptions;
+
+/// The option, for every command that takes an image for itself.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Waiting {
+    /// Wait while the image is locked, mounted or otherwise in use: for SECONDS, or without end
+    #[arg(long = "wait", value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+}
+
+impl Waiting {
+    /// The options with the time to wait.
+    pub(crate) fn on(self, options: OpenOptions) -> OpenOptions {
+        options.wait(self.wait.unwrap_or_default())
+    }
+
+    /// The option as it is given to another process.
+    pub(crate) fn word(self) -> Option<String> {
+        let wait = self.wait?;
+        Some(match wait {
+            Duration::MAX => "--wait".to_owned(),
+            wait => format!("--wait={}", wait.as_secs()),
+        })
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    extant_image::mkfs::wait_of(text).ok_or_else(|| format!("invalid number of seconds '{text}'"))
+}
