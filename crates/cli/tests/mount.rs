@@ -210,7 +210,8 @@ fn what_cannot_be_mounted_is_said_before_the_command_ends() {
         said
     };
     assert!(refused(&["-o", "fast"], &image).contains("unknown mount option fast"));
-    assert!(refused(&["-o", "lazytime"], &image).contains("lazytime is not supported yet"));
+    let said = refused(&["-o", "errors=panic"], &image);
+    assert!(said.contains("errors=panic is not supported: a server cannot halt"), "{said}");
     assert!(refused(&["-o", "data=journal,delalloc"], &image).contains("together"));
     assert!(refused(&["-o", "data=ordered,journal_async_commit"], &image).contains("together"));
     fs::write(scratch.join("empty"), vec![0; 1 << 20]).expect("write");

@@ -20,8 +20,8 @@ mod runs;
 
 pub use error::JournalError;
 pub use live::{
-    FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData, Options, Phase,
-    Seal, Snapshot,
+    BatchTime, FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData,
+    Options, Phase, Seal, Snapshot,
 };
 pub use log::Log;
 pub use place::JournalPlace;

@@ -1,12 +1,12 @@
 //! What `-o` says: the option names of the kernel's ext4, those of mount(8), and a few of FUSE.
 //!
-//! Every name works, or is refused by name: as not built yet where the kernel knows it, as unknown else.
+//! Every name works, or is refused by name: with the reason where the kernel knows it, as unknown else.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_volume::{AllocatorKind, DataMode};
+use extant_volume::{AllocatorKind, BatchTime, DataMode, SuperblockAt};
 use rustix::mount::MountFlags;
 
 /// Seconds between commits that `commit=0` stands for (ext4(5)).
@@ -18,15 +18,26 @@ const LEAST_MEMORY: u64 = 16 << 20;
 /// Event loops that any machine can run; each has buffers of a request's size.
 const MOST_THREADS: u32 = 1024;
 
+/// An fsync waits so long at most where only the least time was given: the kernel's default of `max_batch_time=` (ext4(5)).
+const DEFAULT_MAX_BATCH: Duration = Duration::from_micros(15_000);
+
+/// `sb=` of the first superblock, in units of 1 KiB.
+const FIRST_SUPERBLOCK: u64 = 1;
+
 /// An option that is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OptionError {
     /// Nobody knows it.
     #[error("unknown mount option {0}")]
     Unknown(String),
-    /// The kernel's ext4 has it, this version does not.
-    #[error("the mount option {0} is not supported yet")]
-    NotBuilt(String),
+    /// The kernel's ext4 has it, and it cannot be had here.
+    #[error("mount option {option} is not supported: {reason}")]
+    Refused {
+        /// The option as given.
+        option: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// What follows `=` is wrong, missing or too much.
     #[error("mount option {option}: {problem}")]
     BadValue {
@@ -91,6 +102,25 @@ pub struct MountOptions {
     pub journal_async_commit: bool,
     /// The journal's own device.
     pub journal_path: Option<PathBuf>,
+    /// The same by its number, as the kernel encodes major and minor (`journal_dev=`).
+    pub journal_dev: Option<u32>,
+    /// An fsync waits so many microseconds at most for others to join its commit (`max_batch_time=`). `None`: not at all, or
+    /// with a least time [`DEFAULT_MAX_BATCH`].
+    pub max_batch_time: Option<u32>,
+    /// And so many at least (`min_batch_time=`).
+    pub min_batch_time: Option<u32>,
+    /// The superblock that the volume is read by, in units of 1 KiB (`sb=`).
+    pub superblock: Option<u64>,
+    /// Directories of so many KiB do not grow (`max_dir_size_kb=`).
+    pub max_dir_size_kb: Option<u32>,
+    /// Files share what holds equal attributes (`nombcache` says no).
+    pub shares_xattrs: bool,
+    /// Whether new files are extent-mapped (`extents`, `noextents`). `None`: as the volume's feature says.
+    pub extents: Option<bool>,
+    /// Whether new files take their directory's group (`grpid`, `nogrpid`). `None`: as the volume's defaults say.
+    pub passes_group: Option<bool>,
+    /// Whether limits of users, groups and projects are enforced. `None`: all that the volume counts.
+    pub enforced_limits: Option<[bool; 3]>,
     /// The journal is not replayed; the volume is read as it lies.
     pub norecovery: bool,
     /// What to do when an error is met.
@@ -152,6 +182,15 @@ impl Default for MountOptions {
             journal_checksum: false,
             journal_async_commit: false,
             journal_path: None,
+            journal_dev: None,
+            max_batch_time: None,
+            min_batch_time: None,
+            superblock: None,
+            max_dir_size_kb: None,
+            shares_xattrs: true,
+            extents: None,
+            passes_group: None,
+            enforced_limits: None,
             norecovery: false,
             errors: None,
             acl: true,
@@ -175,47 +214,37 @@ impl Default for MountOptions {
     }
 }
 
-/// Options that the kernel's ext4 has and this version has not.
-const NOT_BUILT: &[&str] = &[
-    "abort",
-    "bsdgroups",
-    "dax",
-    "debug",
-    "dioread_lock",
-    "dioread_nolock",
-    "extents",
-    "fc_debug_force",
-    "fc_debug_max_replay",
-    "grpid",
-    "grpjquota",
-    "grpquota",
-    "i_version",
-    "init_itable",
-    "inlinecrypt",
-    "iversion",
-    "journal_dev",
-    "journal_ioprio",
-    "jqfmt",
-    "lazytime",
-    "max_batch_time",
-    "max_dir_size_kb",
-    "mb_optimize_scan",
-    "min_batch_time",
-    "noblock_validity",
-    "noextents",
-    "nombcache",
-    "no_mbcache",
-    "no_prefetch_block_bitmaps",
-    "nouid32",
-    "oldalloc",
-    "orlov",
-    "prjquota",
-    "quota",
-    "sb",
-    "test_dummy_encryption",
-    "usrjquota",
-    "usrquota",
+/// Options of the kernel's ext4 that are refused, and why that stays so.
+const REFUSED: &[(&str, &str)] = &[
+    ("abort", "it simulates a failure of the kernel's journal"),
+    ("dax", "FUSE maps no device memory into programs"),
+    ("debug", "it is about the kernel's messages; -f shows those of the server"),
+    ("dioread_lock", "it is about locks of the kernel's direct reads"),
+    ("dioread_nolock", "it is about locks of the kernel's direct reads"),
+    ("fc_debug_force", "it is for tests of the kernel's fast commits"),
+    ("fc_debug_max_replay", "it is for tests of the kernel's fast commits"),
+    ("grpjquota", QUOTA_FILES),
+    ("i_version", "FUSE passes no change counter on"),
+    ("init_itable", "inode tables are cleared when they are used, not in the background"),
+    ("inlinecrypt", "encrypted contents are not read here"),
+    ("iversion", "FUSE passes no change counter on"),
+    ("journal_ioprio", "the server's threads write with one priority: ionice(1) sets that"),
+    ("jqfmt", QUOTA_FILES),
+    ("lazytime", LAZYTIME),
+    ("noblock_validity", "block numbers from the disk are always checked"),
+    ("nouid32", "owners above 65535 would be cut off"),
+    ("oldalloc", "directories are always spread (orlov)"),
+    ("test_dummy_encryption", "it is for tests of the kernel's encryption"),
+    ("usrjquota", QUOTA_FILES),
 ];
+
+const QUOTA_FILES: &str =
+    "quota files with names are not kept up to date: the feature quota has files of its own";
+
+const LAZYTIME: &str =
+    "times of writes wait in the kernel's cache already; noatime spares those of reads";
+
+const PANIC: &str = "a server cannot halt the machine; errors=remount-ro ends all changes";
 
 /// Options that fstab carries for mount(8) and others who read it.
 const FOR_OTHERS: &[&str] =
@@ -230,15 +259,15 @@ const ALREADY_SO: &[&str] = &[
     "block_validity",
     "default_permissions",
     "diratime",
-    "nogrpid",
     "noinit_itable",
     "noiversion",
     "nolazytime",
+    "no_prefetch_block_bitmaps",
+    "nocheck",
     "nomand",
-    "noquota",
+    "orlov",
     "silent",
     "symfollow",
-    "sysvgroups",
 ];
 
 /// Reads the values of all `-o`, in order: of two that contradict each other the later one holds.
@@ -270,8 +299,8 @@ impl MountOptions {
         if name.starts_with("x-") || name.starts_with("X-") || FOR_OTHERS.contains(&name) {
             return Ok(());
         }
-        if NOT_BUILT.contains(&name) {
-            return Err(OptionError::NotBuilt(option.to_owned()));
+        if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+            return Err(OptionError::Refused { option: option.to_owned(), reason });
         }
         if let Some(value) = value {
             return self.take_value(option, name, value);
@@ -324,6 +353,15 @@ impl MountOptions {
             "minixdf" => self.minixdf = true,
             "mballoc" => self.allocator = AllocatorKind::MultiBlock,
             "nomballoc" => self.allocator = AllocatorKind::Plain,
+            "nombcache" | "no_mbcache" => self.shares_xattrs = false,
+            "extents" => self.extents = Some(true),
+            "noextents" => self.extents = Some(false),
+            "grpid" | "bsdgroups" => self.passes_group = Some(true),
+            "nogrpid" | "sysvgroups" => self.passes_group = Some(false),
+            "quota" | "usrquota" => self.enforce(0),
+            "grpquota" => self.enforce(1),
+            "prjquota" => self.enforce(2),
+            "noquota" => self.enforced_limits = Some([false; 3]),
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "io_uring" => self.io_uring = true,
@@ -336,6 +374,12 @@ impl MountOptions {
             | "commit"
             | "errors"
             | "journal_path"
+            | "journal_dev"
+            | "max_batch_time"
+            | "min_batch_time"
+            | "max_dir_size_kb"
+            | "mb_optimize_scan"
+            | "sb"
             | "resuid"
             | "resgid"
             | "stripe"
@@ -370,9 +414,29 @@ impl MountOptions {
             ("barrier", _) => return Err(bad_value(option, "0 or 1")),
             ("errors", "continue") => self.errors = Some(ErrorPolicy::Continue),
             ("errors", "remount-ro") => self.errors = Some(ErrorPolicy::RemountReadOnly),
-            ("errors", "panic") => return Err(OptionError::NotBuilt(option.to_owned())),
+            ("errors", "panic") => {
+                return Err(OptionError::Refused { option: option.to_owned(), reason: PANIC });
+            }
             ("errors", _) => return Err(bad_value(option, "continue or remount-ro")),
-            ("journal_path", _) => self.journal_path = Some(value.into()),
+            ("journal_path", _) => {
+                (self.journal_path, self.journal_dev) = (Some(value.into()), None);
+            }
+            ("journal_dev", _) => {
+                let number =
+                    device_number(value).ok_or_else(|| bad_value(option, "not a number"))?;
+                (self.journal_path, self.journal_dev) = (None, Some(number));
+            }
+            ("max_batch_time", _) => self.max_batch_time = Some(number()?),
+            ("min_batch_time", _) => self.min_batch_time = Some(number()?),
+            ("max_dir_size_kb", _) => self.max_dir_size_kb = Some(number()?),
+            ("mb_optimize_scan", "1") => {}
+            ("mb_optimize_scan", _) => {
+                return Err(bad_value(option, "1: groups are always searched by their free space"));
+            }
+            ("sb", _) => match number()? {
+                0 => return Err(bad_value(option, "at least 1")),
+                place => self.superblock = Some(u64::from(place)),
+            },
             ("resuid", _) => self.resuid = Some(number()?),
             ("resgid", _) => self.resgid = Some(number()?),
             ("stripe", _) => self.stripe = Some(number()?),
@@ -404,6 +468,28 @@ impl MountOptions {
         Ok(())
     }
 
+    /// Enforces the limits of one more kind.
+    fn enforce(&mut self, kind: usize) {
+        self.enforced_limits.get_or_insert_default()[kind] = true;
+    }
+
+    /// How long an fsync waits for others to join its commit.
+    pub(crate) fn batch_time(&self) -> BatchTime {
+        let time = |micros: u32| Duration::from_micros(u64::from(micros));
+        let least = self.min_batch_time.unwrap_or(0);
+        let most = self.max_batch_time.map(time);
+        let usual = if least == 0 { Duration::ZERO } else { DEFAULT_MAX_BATCH };
+        BatchTime { min: time(least), max: most.unwrap_or(usual) }
+    }
+
+    /// The superblock that the volume is opened by.
+    pub(crate) fn superblock_at(&self) -> SuperblockAt {
+        match self.superblock {
+            None | Some(FIRST_SUPERBLOCK) => SuperblockAt::Primary,
+            Some(place) => SuperblockAt::BackupAt { offset: place << 10 },
+        }
+    }
+
     fn check(&self) -> Result<(), OptionError> {
         // A volume's default may be data=journal or data=ordered too: then the engine refuses.
         if self.data == Some(DataMode::Ordered) && self.journal_async_commit {
@@ -414,6 +500,9 @@ impl MountOptions {
         }
         if self.norecovery && !self.read_only {
             return Err(OptionError::Conflict("norecovery", "rw"));
+        }
+        if self.superblock.is_some_and(|place| place != FIRST_SUPERBLOCK) && !self.read_only {
+            return Err(OptionError::Conflict("sb=", "rw"));
         }
         if self.remount && self.said_rw {
             return Err(OptionError::Conflict("remount", "rw"));
@@ -452,6 +541,15 @@ fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// A number as strtoul(3) reads it with base 0: decimal, octal after `0`, hexadecimal after `0x`.
+fn device_number(text: &str) -> Option<u32> {
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u32::from_str_radix(digits, 16).ok();
+    }
+    let is_octal = text.len() > 1 && text.starts_with('0');
+    u32::from_str_radix(text, if is_octal { 8 } else { 10 }).ok()
 }
 
 fn bad_value(option: &str, problem: &'static str) -> OptionError {
@@ -542,7 +640,9 @@ mod tests {
         assert_eq!(parsed("fast=1"), unknown("fast=1"));
         assert_eq!(parsed("stripe=wide"), Err(bad_value("stripe=wide", "not a number")));
         assert_eq!(parsed("stripe"), Err(bad_value("stripe", "needs a value")));
-        assert_eq!(parsed("lazytime"), Err(OptionError::NotBuilt("lazytime".to_owned())));
+        assert_eq!(parsed("sb=2").map(drop), Err(OptionError::Conflict("sb=", "rw")));
+        let panic = OptionError::Refused { option: "errors=panic".to_owned(), reason: PANIC };
+        assert_eq!(parsed("errors=panic"), Err(panic));
         assert_eq!(parsed("ro=1"), Err(bad_value("ro=1", "takes no value")));
         assert_eq!(parsed("commit=soon"), Err(bad_value("commit=soon", "not a number")));
         assert_eq!(
@@ -568,9 +668,38 @@ mod tests {
     }
 
     #[test]
+    fn quota_options_choose_whose_limits_are_enforced() {
+        let limits = |list| parsed(list).map(|all| all.enforced_limits);
+        assert_eq!(limits("rw"), Ok(None));
+        assert_eq!(limits("quota"), Ok(Some([true, false, false])));
+        assert_eq!(limits("noquota,grpquota,prjquota"), Ok(Some([false, true, true])));
+        assert_eq!(limits("usrquota,noquota"), Ok(Some([false; 3])));
+    }
+
+    #[test]
+    fn batch_times_are_microseconds_and_off_by_default() {
+        let times = |list| parsed(list).map(|all| (all.batch_time().min, all.batch_time().max));
+        let micros = Duration::from_micros;
+        assert_eq!(times("rw"), Ok((micros(0), micros(0))));
+        assert_eq!(times("max_batch_time=9"), Ok((micros(0), micros(9))));
+        assert_eq!(times("min_batch_time=7"), Ok((micros(7), DEFAULT_MAX_BATCH)));
+    }
+
+    #[test]
+    fn a_journals_device_is_named_by_number_or_path() {
+        let device = |list| parsed(list).map(|all| all.journal_dev);
+        assert_eq!(device("journal_path=/dev/a,journal_dev=0x701"), Ok(Some(0x701)));
+        assert_eq!(device("journal_dev=1793"), Ok(Some(0x701)));
+        assert_eq!(device("journal_dev=03401"), Ok(Some(0x701)));
+        assert_eq!(device("journal_dev=1793,journal_path=/dev/a"), Ok(None));
+    }
+
+    #[test]
     fn lists_of_names_do_not_overlap() {
-        for name in NOT_BUILT {
+        for (name, reason) in REFUSED {
             assert!(!ALREADY_SO.contains(name) && !FOR_OTHERS.contains(name), "{name}");
+            let refused = OptionError::Refused { option: (*name).to_owned(), reason };
+            assert_eq!(parsed(name), Err(refused));
             let fresh = MountOptions::default().take_word(name);
             assert_eq!(fresh, Err(OptionError::Unknown((*name).to_owned())));
         }

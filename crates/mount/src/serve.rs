@@ -92,10 +92,8 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         Some(number) => url.keys_from(&KeySource::Descriptor(number))?,
         None => url.keys()?,
     };
-    let journal = options
-        .journal_path
-        .as_ref()
-        .map(|path| open_files(&DeviceUrl::plain(path), options, false))
+    let journal = journal_path(options)?
+        .map(|path| open_files(&DeviceUrl::plain(&path), options, false))
         .transpose()?
         .map(|files| files.first().clone());
     let failed = |source| MountError::System {
@@ -161,6 +159,24 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     outcome.map_err(failed)
 }
 
+/// Where the journal's own device is: by its path, or looked up by its number (`ABI/stable/sysfs-dev-block` of the kernel's
+/// documentation).
+fn journal_path(options: &MountOptions) -> Result<Option<PathBuf>, MountError> {
+    let Some(number) = options.journal_dev else { return Ok(options.journal_path.clone()) };
+    // As the kernel encodes it: 12 bits of the major number within the minor number's 20.
+    let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00);
+    let known = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/uevent"));
+    let failed = |source| MountError::System {
+        path: known.clone(),
+        what: "does not say which device journal_dev= is",
+        source,
+    };
+    let facts = fs::read_to_string(&known).map_err(failed)?;
+    let name = facts.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    let name = name.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    Ok(Some(Path::new("/dev").join(name)))
+}
+
 /// Rings for requests to come by, where the kernel offers that: it is off unless root has switched it on.
 fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
     let is_on = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").ok()?.trim() == "Y";
@@ -223,6 +239,7 @@ fn open_volume(
     // As the kernel does: a broken index costs time, not files.
     let usual = OpenOptions::default();
     let open = OpenOptions {
+        superblock: options.superblock_at(),
         on_broken_index: BrokenIndex::Scan,
         cache_size: options.memory.unwrap_or(usual.cache_size),
         inode_readahead_blks: options.inode_readahead_blks.unwrap_or(usual.inode_readahead_blks),
@@ -253,6 +270,12 @@ fn open_volume(
         stripe: options.stripe,
         discard: options.discard,
         reserved_clusters: None,
+        extents: options.extents,
+        passes_group: options.passes_group,
+        enforced_limits: options.enforced_limits,
+        max_dir_size_kb: options.max_dir_size_kb,
+        shares_xattrs: options.shares_xattrs,
+        batch: options.batch_time(),
     };
     open.open_live(device, env, &live)
 }

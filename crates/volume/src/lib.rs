@@ -28,6 +28,7 @@ mod volume;
 pub mod write;
 
 pub use error::Error;
+pub use extant_journal::BatchTime;
 pub use open::{
     AllocatorKind, BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt,
 };

@@ -25,6 +25,7 @@ use extant_device::env::Env;
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_journal::{Finish, JournalError, JournalPlace, LogOnDevice, recover_volume};
+use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{
     DefaultMountOptions, RawSuperblock, SUPERBLOCK_OFFSET, State, SuperFlags, Superblock,
 };
@@ -38,6 +39,9 @@ use zerocopy::IntoBytes;
 const BUDDY_SHARE: u64 = 8;
 /// Bytes that an inode in memory takes, about.
 const INODE_BYTES: u64 = 512;
+
+/// Blocks of a volume that indirect blocks can name all: their numbers have 32 bits.
+const MOST_INDIRECT_BLOCKS: u64 = 1 << 32;
 
 /// Read-only compatible features that this code keeps right when it writes.
 const WRITABLE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
@@ -63,7 +67,12 @@ fn check_writable(geometry: &Geometry) -> Result<(), Error> {
 }
 
 /// Refuses options that do not go together.
-fn check_options(options: &LiveOptions, geometry: &Geometry, data: DataMode) -> Result<(), Error> {
+fn check_options(
+    options: &LiveOptions,
+    geometry: &Geometry,
+    superblock: &Superblock,
+    data: DataMode,
+) -> Result<(), Error> {
     let has_journal = geometry.has_compat(CompatFeatures::HAS_JOURNAL);
     if !has_journal && options.data.is_some() {
         return Err(Error::Options("data= needs a journal, and the volume has none"));
@@ -77,7 +86,50 @@ fn check_options(options: &LiveOptions, geometry: &Geometry, data: DataMode) -> 
     if data == DataMode::Ordered && options.journal_async_commit {
         return Err(Error::Options("journal_async_commit cannot go with data=ordered"));
     }
+    check_mapping(options, geometry, superblock.revision)?;
+    check_quotas(options, geometry, superblock)
+}
+
+/// Refuses a mapping of new files that the volume cannot have.
+fn check_mapping(options: &LiveOptions, geometry: &Geometry, revision: u32) -> Result<(), Error> {
+    if options.extents == Some(false) && geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) {
+        return Err(Error::Options("noextents: with bigalloc all files are extent-mapped"));
+    }
+    if options.extents == Some(true) && revision == 0 {
+        return Err(Error::Options("extents: a volume of revision 0 has no features"));
+    }
+    if options.extents == Some(false) && geometry.blocks_count > MOST_INDIRECT_BLOCKS {
+        return Err(Error::Options("noextents: indirect blocks cannot name block 4294967296"));
+    }
     Ok(())
+}
+
+/// Refuses limits of a kind whose use the volume does not count.
+fn check_quotas(
+    options: &LiveOptions,
+    geometry: &Geometry,
+    superblock: &Superblock,
+) -> Result<(), Error> {
+    let facts = Facts::new(geometry.clone(), superblock)?;
+    let asked = options.enforced_limits.unwrap_or_default();
+    match QuotaKind::ALL
+        .into_iter()
+        .zip(asked)
+        .find(|(kind, is_asked)| *is_asked && facts.quota_file(*kind).is_none())
+    {
+        Some((kind, _)) => Err(Error::Options(match kind {
+            QuotaKind::User => {
+                "usrquota: the volume has no quota file of users (feature quota); files of quotacheck(8) are not kept up to date"
+            }
+            QuotaKind::Group => {
+                "grpquota: the volume has no quota file of groups (feature quota); files of quotacheck(8) are not kept up to date"
+            }
+            QuotaKind::Project => {
+                "prjquota: the volume has no quota file of projects (features quota and project)"
+            }
+        })),
+        None => Ok(()),
+    }
 }
 
 /// Whether data are delayed.
@@ -145,7 +197,7 @@ impl OpenOptions {
         let superblock = Superblock::decode(&raw);
         check_writable(&geometry)?;
         let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
-        check_options(options, &geometry, data)?;
+        check_options(options, &geometry, &superblock, data)?;
         if !geometry.has_incompat(IncompatFeatures::MMP) {
             return self.open_taken(device, env, options, data, Arc::default());
         }
@@ -207,6 +259,7 @@ impl OpenOptions {
                 barriers: options.barriers,
                 checksum: options.journal_checksum,
                 async_commit: options.journal_async_commit,
+                batch: options.batch,
                 memory: options.memory,
             },
             Arc::new(Hooks {
@@ -215,10 +268,15 @@ impl OpenOptions {
                 discards: options.discard.then(|| (device.clone(), geometry.clone())),
             }),
         )?;
-        let raw = mark_mounted(&*device, env, has_log)?;
+        let mut raw = mark_mounted(&*device, env, has_log)?;
+        let gains_extents = gains_extents(options, &geometry);
+        if gains_extents {
+            add_extents(&mut raw);
+        }
         let geometry = Geometry::new(&raw)?;
         let superblock = Superblock::decode(&raw);
-        let facts = Facts::new(geometry, &superblock)?;
+        let mut facts = Facts::new(geometry, &superblock)?;
+        facts.follow(options);
         let now = env.now();
         let first_generation = now.seconds.cast_unsigned() << 30 ^ u64::from(now.nanoseconds);
         let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
@@ -269,10 +327,24 @@ impl OpenOptions {
             let (clusters, inodes) = group::free_counts(&volume)?;
             volume.live()?.allocator.set_counts(clusters, inodes);
         }
+        if gains_extents {
+            change_superblock(&mut volume.edit(1)?, add_extents)?;
+            volume.commit_all()?;
+        }
         volume.finish_orphans()?;
         volume.start_writer();
         Ok(volume)
     }
+}
+
+/// Whether the volume gets the feature `extent` now.
+fn gains_extents(options: &LiveOptions, geometry: &Geometry) -> bool {
+    options.extents == Some(true) && !geometry.has_incompat(IncompatFeatures::EXTENTS)
+}
+
+fn add_extents(raw: &mut RawSuperblock) {
+    let features = raw.s_feature_incompat.get() | IncompatFeatures::EXTENTS.bits();
+    raw.s_feature_incompat.set(features);
 }
 
 /// The superblock on the device, checked.

@@ -8,7 +8,7 @@ use crate::source::Facts;
 use crate::torn;
 use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
-use extant_journal::{Finish, Recovered, recover_volume};
+use extant_journal::{BatchTime, Finish, Recovered, recover_volume};
 use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, IncompatFeatures, Place};
 use std::sync::Arc;
@@ -39,6 +39,11 @@ pub enum SuperblockAt {
         block: u64,
         /// Bytes a block.
         block_size: u32,
+    },
+    /// A backup at this byte of the device; its own block size says which block that is.
+    BackupAt {
+        /// Bytes.
+        offset: u64,
     },
 }
 
@@ -153,6 +158,21 @@ pub struct LiveOptions {
     /// Clusters that only maps may take, so that a full volume can still cut extents. The kernel's `reserved_clusters`; `None` for as
     /// many as it keeps: a fiftieth of all, 4096 at most, none where no file can have extents.
     pub reserved_clusters: Option<u64>,
+    /// Whether new files and directories are extent-mapped (`extents`, which gives the volume the feature) or mapped by indirect
+    /// blocks (`noextents`). `None`: as the feature says.
+    pub extents: Option<bool>,
+    /// Whether new files take their directory's group (`grpid`) or their maker's (`nogrpid`). `None`: as the superblock's
+    /// default options say.
+    pub passes_group: Option<bool>,
+    /// Whether the limits of users, groups and projects are enforced (`usrquota`, `grpquota`, `prjquota`); those that are must be
+    /// counted by the volume. `None`: all that it counts. Use is counted always.
+    pub enforced_limits: Option<[bool; 3]>,
+    /// Directories of so many KiB and more do not grow (`max_dir_size_kb=`). `None` and 0: without a limit.
+    pub max_dir_size_kb: Option<u32>,
+    /// Whether files with equal attributes share the block or inode that holds them; `nombcache` says no.
+    pub shares_xattrs: bool,
+    /// How long an fsync waits for other operations to join its transaction (`max_batch_time=`, `min_batch_time=`).
+    pub batch: BatchTime,
 }
 
 impl Default for LiveOptions {
@@ -175,6 +195,12 @@ impl Default for LiveOptions {
             stripe: None,
             discard: false,
             reserved_clusters: None,
+            extents: None,
+            passes_group: None,
+            enforced_limits: None,
+            max_dir_size_kb: None,
+            shares_xattrs: true,
+            batch: BatchTime::default(),
         }
     }
 }
@@ -249,6 +275,7 @@ impl OpenOptions {
     ) -> Result<(RawSuperblock, Option<GroupNo>), Error> {
         let (at, stated_size) = match self.superblock {
             SuperblockAt::Primary => (SUPERBLOCK_OFFSET, None),
+            SuperblockAt::BackupAt { offset } => (offset.max(SUPERBLOCK_OFFSET), None),
             SuperblockAt::Backup { block, block_size } => {
                 let at = block.checked_mul(u64::from(block_size)).ok_or_else(|| {
                     Flaw::bad_value("block of the backup superblock", block).at(Place::Volume)
@@ -258,17 +285,20 @@ impl OpenOptions {
             }
         };
         let raw = read_superblock(device, at)?;
-        let Some(stated_size) = stated_size.filter(|_| at != SUPERBLOCK_OFFSET) else {
+        if at == SUPERBLOCK_OFFSET {
             raw.verify(GroupNo(0))?;
             return Ok((raw, None));
-        };
+        }
         let group = GroupNo(u32::from(raw.s_block_group_nr.get()));
         raw.verify(group)?;
         let geometry = Geometry::new(&raw)?;
         // The stored group number has 16 bits; the place tells the rest.
-        let block = extant_ondisk::BlockNo(at / u64::from(stated_size));
+        let block_size = u64::from(geometry.block_size);
+        let block = extant_ondisk::BlockNo(at / block_size);
         let lies_in = geometry.group_of(block).unwrap_or(group);
-        if geometry.block_size != stated_size || geometry.group_start(lies_in) != block {
+        let is_elsewhere = !at.is_multiple_of(block_size)
+            || stated_size.is_some_and(|stated| stated != geometry.block_size);
+        if is_elsewhere || geometry.group_start(lies_in) != block {
             let rule = Flaw::Rule("the superblock found there does not belong there");
             return Err(rule.at(Place::Superblock(group)).into());
         }

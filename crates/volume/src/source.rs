@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::hash::WordHasher;
+use crate::open::LiveOptions;
 use crate::read::group;
 use crate::read::inode::RecordPlace;
 use extant_ondisk::bitmap::{self, BitmapKind};
@@ -33,6 +34,12 @@ pub struct Facts {
     pub default_hasher: Option<DirHasher>,
     /// How names are compared in directories with the casefold flag; `None` without the feature.
     pub casefold: Option<Casefold>,
+    /// Whether new files and directories are extent-mapped; else by indirect blocks.
+    pub maps_by_extents: bool,
+    /// Bytes up to which directories may grow.
+    pub most_directory_bytes: u64,
+    /// Whether the limits of users, groups and projects are enforced.
+    pub enforced_limits: [bool; 3],
     quota_files: [Option<InodeNo>; 3],
 }
 
@@ -63,13 +70,36 @@ impl Facts {
             default_hasher: DirHasher::of_volume(superblock).ok(),
             hash_is_unsigned: superblock.hash_is_unsigned(),
             casefold,
+            maps_by_extents: geometry.has_incompat(IncompatFeatures::EXTENTS),
+            most_directory_bytes: u64::MAX,
+            enforced_limits: [true; 3],
             geometry,
         })
+    }
+
+    /// What a mount's options say of it.
+    pub(crate) fn follow(&mut self, options: &LiveOptions) {
+        self.maps_by_extents = options.extents.unwrap_or(self.maps_by_extents);
+        self.enforced_limits = options.enforced_limits.unwrap_or(self.enforced_limits);
+        self.most_directory_bytes = options
+            .max_dir_size_kb
+            .filter(|limit| *limit != 0)
+            .map_or(u64::MAX, |limit| u64::from(limit) << 10);
     }
 
     /// The hidden file that counts the use of users, groups or projects, where the volume keeps one.
     pub fn quota_file(&self, kind: QuotaKind) -> Option<InodeNo> {
         let [user, group, project] = self.quota_files;
+        match kind {
+            QuotaKind::User => user,
+            QuotaKind::Group => group,
+            QuotaKind::Project => project,
+        }
+    }
+
+    /// Whether the limits of users, groups or projects are enforced.
+    pub fn enforces(&self, kind: QuotaKind) -> bool {
+        let [user, group, project] = self.enforced_limits;
         match kind {
             QuotaKind::User => user,
             QuotaKind::Group => group,

@@ -12,10 +12,10 @@ use extant_testkit::{Scratch, e2fsck_fn, skip};
 use super::{Mount, can_mount, extant, image};
 
 /// A loop device, given back when dropped.
-struct LoopDevice(PathBuf);
+pub(super) struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    fn of(image: &Path) -> Option<Self> {
+    pub(super) fn of(image: &Path) -> Option<Self> {
         for _ in 0..10 {
             let output = Command::new("losetup").args(["-f", "--show"]).arg(image).output().ok()?;
             let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -26,6 +26,10 @@ impl LoopDevice {
             thread::sleep(Duration::from_millis(200));
         }
         None
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

@@ -5,6 +5,7 @@ mod blocks;
 mod failures;
 mod hostile;
 mod kills;
+mod options;
 mod programs;
 mod rings;
 mod semantics;

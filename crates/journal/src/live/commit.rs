@@ -45,6 +45,7 @@ impl Core {
     }
 
     fn commit_running(&self, tid: Tid) -> Result<(), JournalError> {
+        let begun = self.env.elapsed();
         self.lock(tid);
         let transaction = self.transaction(tid);
         let needed = self
@@ -79,6 +80,7 @@ impl Core {
             }
         };
         self.finish(tid, frames, blocks, &revoked, taken);
+        self.count_commit_time(self.env.elapsed().saturating_sub(begun));
         if !is_next_open {
             self.make_room(self.log.as_ref().map_or(0, |log| log.size() / 4))?;
             let is_open = self.open_next(0);

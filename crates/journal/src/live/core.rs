@@ -1,10 +1,11 @@
 //! What all parts of a live journal share, and how handles come and go.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use extant_device::Device;
 use extant_device::env::{Env, Waker};
-use extant_device::sync::atomic::{AtomicBool, Ordering, fence};
+use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use extant_device::sync::{Arc, Condvar, Mutex};
 use extant_ondisk::Tid;
 
@@ -45,6 +46,8 @@ pub(super) struct Core {
     pub(super) drained: Condvar,
     pub(super) checkpoint: Mutex<(), CheckpointLock>,
     pub(super) wakers: Mutex<Option<Wakers>, WakersLock>,
+    /// Nanoseconds that commits have taken on average.
+    commit_time: AtomicU64,
 }
 
 /// Where the log stands, and what was asked of the workers.
@@ -130,6 +133,7 @@ impl Core {
             progressed: Condvar::new(),
             drained: Condvar::new(),
             checkpoint: Mutex::ranked(()),
+            commit_time: AtomicU64::new(0),
         }
     }
 
@@ -259,6 +263,31 @@ impl Core {
         }
         drop(progress);
         self.wake_commit();
+    }
+
+    /// A commit took so long: recent ones count for more.
+    pub(super) fn count_commit_time(&self, taken: Duration) {
+        let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.commit_time.load(Ordering::Relaxed);
+        let average = if before == 0 { taken } else { before / 4 * 3 + taken / 4 };
+        self.commit_time.store(average, Ordering::Relaxed);
+    }
+
+    /// Waits for other operations to join a transaction, unless its commit was asked for already.
+    pub(super) fn wait_for_batch(&self, tid: Tid) {
+        if self.options.batch.max.is_zero() || self.gate.look().tid != tid {
+            return;
+        }
+        if !self.progress.lock().requested.is_before(tid) {
+            return;
+        }
+        let now = self.env.elapsed();
+        let age = now.saturating_sub(self.transaction(tid).started().unwrap_or(now));
+        let average = Duration::from_nanos(self.commit_time.load(Ordering::Relaxed));
+        let wait = self.options.batch.wait(average, age);
+        if !wait.is_zero() {
+            self.env.sleep_until(now.saturating_add(wait));
+        }
     }
 
     /// Waits until `tid` is committed.

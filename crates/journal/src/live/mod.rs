@@ -46,6 +46,8 @@ pub struct Options {
     pub checksum: bool,
     /// The commit block is not held back until the log is on the medium (`journal_async_commit`).
     pub async_commit: bool,
+    /// How long a commit that is waited for waits for other operations to join.
+    pub batch: BatchTime,
     /// Bytes of memory for frames, about. A transaction closes early at a quarter of it.
     pub memory: u64,
 }
@@ -58,8 +60,28 @@ impl Default for Options {
             barriers: true,
             checksum: false,
             async_commit: false,
+            batch: BatchTime::default(),
             memory: 64 << 20,
         }
+    }
+}
+
+/// How long [`Journal::commit`] waits for other operations to join the transaction before it is committed (ext4(5),
+/// `max_batch_time=`): for as long as commits have taken on average, within these bounds, where the transaction is younger than
+/// that. Operations that come during a commit are committed together by the next one in any case.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct BatchTime {
+    /// At least so long.
+    pub min: Duration,
+    /// At most so long: zero for not at all.
+    pub max: Duration,
+}
+
+impl BatchTime {
+    /// How long to wait where commits take `average` and the transaction has been open for `age`.
+    fn wait(self, average: Duration, age: Duration) -> Duration {
+        let wanted = average.max(self.min).min(self.max);
+        if age < wanted { wanted } else { Duration::ZERO }
     }
 }
 
@@ -234,11 +256,17 @@ impl Journal {
         self.core.request(tid);
     }
 
-    /// Waits until `tid` is committed, and has it committed at once (fsync). A thread that waits holds no handle.
+    /// Waits until `tid` is committed, and has it committed once others had the time to join it ([`BatchTime`]) (fsync). A thread
+    /// that waits holds no handle.
     ///
     /// # Errors
     /// [`JournalError::Aborted`]: then nothing is sure.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
+        self.core.wait_for_batch(tid);
+        self.commit_at_once(tid)
+    }
+
+    fn commit_at_once(&self, tid: Tid) -> Result<(), JournalError> {
         if self.core.progress.lock().committed.is_before(tid) {
             self.core.request(tid);
         }
@@ -257,7 +285,7 @@ impl Journal {
             // What is committing now counts too.
             return self.core.wait_committed(Tid(seen.tid.0.wrapping_sub(1)));
         }
-        self.commit(seen.tid)
+        self.commit_at_once(seen.tid)
     }
 
     /// Commits everything and writes all of it home, so that the log is empty (freeze).

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use extant_device::env::Env;
 use extant_device::{Device, Event, Recorder};
-use extant_journal::{Journal, JournalError, NoOrderedData, Options, Phase};
+use extant_journal::{BatchTime, Journal, JournalError, NoOrderedData, Options, Phase};
 use extant_ondisk::Tid;
 use extant_testkit::skip;
 
@@ -82,6 +82,39 @@ fn fsyncs_of_one_transaction_share_its_commit() {
         toy.journal.commit(tid).unwrap();
     }
     assert_eq!(toy.journal.committed(), before.next());
+}
+
+/// max_batch_time and min_batch_time (ext4(5)): a young transaction waits for others, an old one and one whose commit was asked for
+/// do not.
+#[test]
+fn a_commit_waits_for_others_to_join_within_the_batch_times() {
+    let millis = Duration::from_millis;
+    let waited = |batch: BatchTime, age: Duration| {
+        let env = Env::stepped(1);
+        let options = Options { batch, ..Options::default() };
+        let (mut toy, _) = toy(SMALL, &env, options)?;
+        let tid = toy.operate().unwrap();
+        env.advance(age);
+        let before = env.elapsed();
+        toy.journal.commit(tid).unwrap();
+        assert_eq!(toy.journal.committed(), tid);
+        let waited = env.elapsed() - before;
+        toy.journal.commit(tid).unwrap();
+        assert_eq!(env.elapsed() - before, waited, "a committed one is waited for no more");
+        Some(waited)
+    };
+    let batch = |min, max| BatchTime { min: millis(min), max: millis(max) };
+    for (bounds, age, expected) in [
+        (BatchTime::default(), 0, 0),
+        (batch(0, 15), 0, 0),
+        (batch(7, 15), 0, 7),
+        (batch(20, 15), 0, 15),
+        (batch(7, 15), 8, 0),
+        (batch(7, 0), 0, 0),
+    ] {
+        let Some(found) = waited(bounds, millis(age)) else { return };
+        assert_eq!(found, millis(expected), "{bounds:?}, {age} ms old");
+    }
 }
 
 #[test]

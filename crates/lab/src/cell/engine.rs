@@ -42,6 +42,8 @@ fn volume_options(text: &str, memory: u64) -> Result<(VolumeOptions, LiveOptions
             ("nodelalloc", None) => live.delalloc = Some(false),
             ("mballoc", None) => live.allocator = AllocatorKind::MultiBlock,
             ("nomballoc", None) => live.allocator = AllocatorKind::Plain,
+            ("extents", None) => live.extents = Some(true),
+            ("noextents", None) => live.extents = Some(false),
             ("auto_da_alloc", None) => live.auto_da_alloc = true,
             ("noauto_da_alloc", None) => live.auto_da_alloc = false,
             ("journal_checksum", None) => live.journal_checksum = true,
@@ -74,6 +76,39 @@ fn volume_options(text: &str, memory: u64) -> Result<(VolumeOptions, LiveOptions
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
+
+    /// Document 001's mount options of ext3, as it writes them.
+    const DOCUMENT_001: [&str; 8] = [
+        "data=writeback",
+        "data=ordered",
+        "data=ordered,extents",
+        "data=ordered,mballoc,delalloc,extents",
+        "data=ordered,mballoc,extents",
+        "data=writeback,extents",
+        "data=writeback,mballoc,delalloc,extents",
+        "data=writeback,mballoc,extents",
+    ];
+
+    #[test]
+    fn document_001s_lines_on_ext3_map_new_files_as_they_say() {
+        if tool("mke2fs").is_none() {
+            skip!("no e2fsprogs here");
+        }
+        for line in DOCUMENT_001 {
+            let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext3"]).expect("mke2fs");
+            let (volume, _) = open(&image.path(), line, 64 << 20).expect(line);
+            volume.create_dir("/dir").expect("mkdir");
+            volume.write("/dir/file", vec![7; 100_000]).expect("write");
+            volume.close().expect("close");
+            for path in ["/dir", "/dir/file"] {
+                let said = debugfs(&image.path(), &format!("stat {path}")).expect("debugfs");
+                let map = if line.contains("extents") { "EXTENTS:" } else { "BLOCKS:" };
+                assert!(said.contains(map), "{line}: {path}: {said}");
+            }
+            e2fsck_fn(&image.path()).expect(line);
+        }
+    }
 
     #[test]
     fn options_are_taken_or_refused_by_name() {

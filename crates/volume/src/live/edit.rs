@@ -273,7 +273,10 @@ impl Edit for LiveEdit<'_> {
         hash: u32,
         act: impl FnOnce(&mut Self, &mut Vec<BlockNo>) -> R,
     ) -> R {
-        self.live.shared.with_blocks(hash, |blocks| act(self, blocks))
+        match self.live.options.shares_xattrs {
+            true => self.live.shared.with_blocks(hash, |blocks| act(self, blocks)),
+            false => act(self, &mut Vec::new()),
+        }
     }
 
     fn with_shared_values<R>(
@@ -281,7 +284,10 @@ impl Edit for LiveEdit<'_> {
         hash: u32,
         act: impl FnOnce(&mut Self, &mut Vec<InodeNo>) -> R,
     ) -> R {
-        self.live.shared.with_values(hash, |values| act(self, values))
+        match self.live.options.shares_xattrs {
+            true => self.live.shared.with_values(hash, |values| act(self, values)),
+            false => act(self, &mut Vec::new()),
+        }
     }
 
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {

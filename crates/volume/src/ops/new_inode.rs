@@ -8,7 +8,7 @@ use crate::volume::Volume;
 use extant_ondisk::extent::OwnedNode;
 use extant_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags};
 use extant_ondisk::superblock::DefaultMountOptions;
-use extant_ondisk::{BlockNo, IncompatFeatures, InodeNo, RoCompatFeatures};
+use extant_ondisk::{BlockNo, InodeNo, RoCompatFeatures};
 
 /// The setgid bit of a mode.
 pub(super) const SETGID: u16 = 0o2000;
@@ -80,14 +80,15 @@ impl Volume {
         by: &Creator,
     ) -> Result<LoadedInode, Error> {
         let geometry = self.geometry();
-        let passes_group =
-            self.superblock().default_mount_opts.contains(DefaultMountOptions::BSD_GROUPS);
+        let default = self.superblock().default_mount_opts;
+        let passes_group = (self.live()?.options.passes_group)
+            .unwrap_or(default.contains(DefaultMountOptions::BSD_GROUPS));
         let (mode, gid) = mode_and_gid(dir, file_type, permissions, by, passes_group);
         let extra_isize = self.extra_isize();
         let mut flags = inherited_flags(dir, file_type);
         let mut i_block = [0; I_BLOCK_SIZE];
         let has_map = matches!(file_type, FileType::Regular | FileType::Directory);
-        if has_map && geometry.has_incompat(IncompatFeatures::EXTENTS) {
+        if has_map && self.facts.maps_by_extents {
             flags |= InodeFlags::EXTENTS;
             OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut i_block);
         }

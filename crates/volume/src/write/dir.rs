@@ -348,6 +348,9 @@ fn append<E: Edit>(
     if at.0 >= MAX_FILE_BLOCKS || (!has_large_dir && size >= MAX_DIR_SIZE) {
         return Err(Error::DirectoryFull);
     }
+    if dir.size >= edit.facts().most_directory_bytes {
+        return Err(Error::NoSpace);
+    }
     let request = AllocationRequest {
         inode: dir.number,
         purpose: Purpose::Metadata,

@@ -202,7 +202,7 @@ impl Promised {
         now: i64,
     ) -> Result<(), Error> {
         let usage = Usage { space: i64::try_from(bytes).unwrap_or(i64::MAX), inodes: 0 };
-        for (kind, _) in files(source) {
+        for (kind, _) in files(source).filter(|(kind, _)| source.facts().enforces(*kind)) {
             let id = owners.id(kind);
             let Some(mut record) = record(source, kind, id)? else { continue };
             let beside = self.to(kind, id).saturating_add(bytes);
@@ -275,7 +275,8 @@ fn apply<E: Edit>(
             space: record.space.saturating_add(promised.to(change.kind, change.id)),
             ..record
         };
-        if limits == Limits::Judged && is_exceeded(&used, change.usage, now) {
+        let is_judged = limits == Limits::Judged && edit.facts().enforces(change.kind);
+        if is_judged && is_exceeded(&used, change.usage, now) {
             return Err(Error::QuotaExceeded);
         }
         settle(&mut record, &file.header, now);
