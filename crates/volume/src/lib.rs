@@ -28,6 +28,8 @@ mod volume;
 pub mod write;
 
 pub use error::Error;
+#[cfg(feature = "testing")]
+pub use live::faults::Step;
 pub use open::{
     AllocatorKind, BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt,
 };
