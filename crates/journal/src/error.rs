@@ -53,6 +53,9 @@ pub enum JournalError {
     /// An earlier failure stopped the journal: nothing is written any more.
     #[error("read-only after an earlier failure: {0}")]
     Aborted(#[source] Arc<JournalError>),
+    /// An operation has failed, and what it had changed could not be taken back.
+    #[error("half a change could not be taken back")]
+    HalfDone,
     /// The volume has no journal.
     #[error("the volume has no journal")]
     NoJournal,

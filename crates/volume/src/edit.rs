@@ -64,6 +64,46 @@ pub struct Run {
     pub count: u64,
 }
 
+/// How a change of what other operations change too is taken back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Undo {
+    /// Clusters were taken.
+    Took(Run),
+    /// Clusters were given back.
+    Gave(Run),
+    /// The journal forgets these blocks once the operation is done.
+    Forgets(Run),
+    /// Others may share an attribute block of this hash once the operation is done.
+    OffersBlock(u32, BlockNo),
+    /// The same for an inode of a value.
+    OffersValue(u32, InodeNo),
+    /// An inode became an orphan, or is one no more.
+    Orphan {
+        /// Which.
+        number: InodeNo,
+        /// What it is now.
+        is_one: bool,
+    },
+    /// An attribute block has another user, or one less.
+    Users {
+        /// The block.
+        block: BlockNo,
+        /// One more, or one less.
+        by: i32,
+        /// How many there are then.
+        left: u32,
+    },
+    /// The inode of an attribute's value is referred to more often, or less.
+    References {
+        /// The inode.
+        number: InodeNo,
+        /// How many more.
+        by: i64,
+        /// How many there are then.
+        left: u64,
+    },
+}
+
 /// One operation's way to change metadata: a journal handle and the allocator behind one door.
 ///
 /// Reading ([`MetadataRead`]) sees the operation's own changes. A call that fails has changed nothing.
@@ -162,6 +202,31 @@ pub trait Edit: MetadataRead {
         act(self, &mut Vec::new())
     }
 
+    /// Runs a change of what other operations change too: its bytes are not kept, and [`Self::note`] says how it is taken back.
+    fn unlogged<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R
+    where
+        Self: Sized,
+    {
+        change(self)
+    }
+
+    /// How the change that was just made is taken back, or what is done once the operation is.
+    fn note(&mut self, undo: Undo)
+    where
+        Self: Sized,
+    {
+        offer(self, undo);
+    }
+
+    /// Takes a change back at once, since another that it goes with has failed. Where this fails too nothing of it may stay.
+    fn take_back(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Error>)
+    where
+        Self: Sized,
+    {
+        // Who has no other way gives up all of the edit after an error.
+        let _ = change(self);
+    }
+
     /// Counts what `file` uses more or less than before against the quotas of its owner, its group and its project. Called by the
     /// algorithms wherever they change [`Inode::blocks`], see [`space`](crate::write::space).
     ///
@@ -214,6 +279,20 @@ pub trait EditInodes: Edit {
     /// # Errors
     /// As [`Edit::modify`]; an inode that was free already is corruption.
     fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error>;
+}
+
+/// Lets others share what the operation has made.
+pub(crate) fn offer<E: Edit>(edit: &mut E, made: Undo) {
+    match made {
+        Undo::OffersBlock(hash, block) => edit.with_shared_blocks(hash, |_, blocks| {
+            blocks.retain(|known| *known != block);
+            blocks.push(block);
+        }),
+        Undo::OffersValue(hash, inode) => {
+            edit.with_shared_values(hash, |_, inodes| inodes.push(inode));
+        }
+        _ => {}
+    }
 }
 
 impl BlockKind {

@@ -29,6 +29,8 @@ pub mod write;
 
 pub use error::Error;
 pub use extant_journal::BatchTime;
+#[cfg(feature = "testing")]
+pub use live::faults::Step;
 pub use open::{
     AllocatorKind, BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt,
 };

@@ -6,6 +6,7 @@ use crate::edit::change_superblock;
 use crate::error::Error;
 use crate::live::delay::{self, Delays};
 use crate::live::edit::LiveEdit;
+use crate::live::faults::Faults;
 use crate::live::inodes::InodeCache;
 use crate::live::mmp::MmpMark;
 use crate::live::names::NameCache;
@@ -299,6 +300,7 @@ impl OpenOptions {
             quotas: Mutex::default(),
             status,
             is_frozen: AtomicBool::new(false),
+            faults: Faults::default(),
             generations: AtomicU64::new(first_generation),
         };
         // Frames have half of the memory at most.
@@ -537,6 +539,8 @@ impl Volume {
                 superblock.state.insert(State::CLEAN);
             }
             superblock.encode_into(raw);
-        })
+        })?;
+        edit.finish();
+        Ok(())
     }
 }

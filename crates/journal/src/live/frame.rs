@@ -125,6 +125,13 @@ impl Frame {
         self.lock().data.clone()
     }
 
+    /// The newest version, completed.
+    pub fn sealed(&self) -> Snapshot {
+        let mut content = self.lock();
+        content.seal_now();
+        content.data.clone()
+    }
+
     /// The newest version, and the parts of it that are not sealed yet: what they hold was put there since the block was read.
     pub fn snapshot_and_unsealed(&self) -> (Snapshot, u64) {
         let content = self.lock();

@@ -44,6 +44,12 @@ impl<'a> Handle<'a> {
         is_granted
     }
 
+    /// Gets one credit more than the transaction has room for: to take back what cannot be finished. The log keeps room for a few.
+    pub fn overdraw(&self) {
+        self.core.overdraw(self.tid);
+        self.credits.set(self.credits.get() + 1);
+    }
+
     /// Ends this share and starts another with `credits`, in a later transaction if need be. What was changed so far may
     /// be committed alone.
     ///
@@ -96,6 +102,25 @@ impl<'a> Handle<'a> {
         }
         drop(content);
         Ok(frame)
+    }
+
+    /// Whether the frame is part of the transaction: to change it costs no credit.
+    pub fn has(&self, frame: &Frame) -> bool {
+        frame.lock().dirty_in == Some(self.tid)
+    }
+
+    /// Takes back that a block was created which had no frame: the device has what it holds.
+    ///
+    /// # Errors
+    /// As [`Handle::create`].
+    pub fn uncreate(&self, block: BlockNo) -> Result<(), JournalError> {
+        self.core.latch.check()?;
+        if let Some(frame) = self.core.cache.peek(block) {
+            let mut content = frame.lock();
+            content.dirty_in = None;
+            frame.set_unloaded(&mut content);
+        }
+        Ok(())
     }
 
     fn join(&self, frame: &Frame) {

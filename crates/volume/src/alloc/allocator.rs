@@ -7,7 +7,7 @@ use super::index::{GroupSet, OrderIndex};
 use super::inodes::KnownGroups;
 use super::memory::BuddyMemory;
 use super::windows::{Piece, Windows};
-use crate::edit::{AllocationRequest, Edit, Run};
+use crate::edit::{AllocationRequest, Edit, Run, Undo};
 use crate::error::Error;
 use crate::live::ranks::{FreedLock, GroupLock};
 use crate::open::AllocatorKind;
@@ -350,6 +350,7 @@ impl Allocator {
         }
         drop(slot);
         claim.piece.cut(u32::MAX);
+        edit.note(Undo::Took(claim.run));
         Ok(claim.run)
     }
 
@@ -396,6 +397,45 @@ impl Allocator {
                     _ => freed.push(Freed { tid, piece: piece.clone() }),
                 }
             }
+            drop(freed);
+            for piece in pieces {
+                let run = run_of(edit.geometry(), piece);
+                edit.note(Undo::Gave(run));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes clusters again that transaction `tid` has freed, which runs still.
+    pub(crate) fn retake<E: Edit>(&self, edit: &mut E, tid: Tid, run: Run) -> Result<(), Error> {
+        for piece in parts_of(edit.geometry(), run)? {
+            let count = u64::from(piece.len());
+            let mut slot = self.lock(piece.group)?;
+            self.known.forget_desc(piece.group);
+            group::take_clusters(edit, piece.group, piece.clusters.clone())?;
+            if let Some(state) = &mut *slot {
+                state.aside.remove(piece.clusters.clone());
+            }
+            drop(slot);
+            let mut freed = self.freed[piece.group.0 as usize % SHARDS].lock();
+            let with_it = |freed: &Freed| {
+                freed.tid == tid
+                    && freed.piece.group == piece.group
+                    && freed.piece.clusters.start <= piece.clusters.start
+                    && piece.clusters.end <= freed.piece.clusters.end
+            };
+            if let Some(at) = freed.iter().position(with_it) {
+                let whole = freed.swap_remove(at).piece;
+                let before = whole.clusters.start..piece.clusters.start;
+                let behind = piece.clusters.end..whole.clusters.end;
+                for clusters in [before, behind].into_iter().filter(|left| !left.is_empty()) {
+                    freed.push(Freed { tid, piece: Piece { group: whole.group, clusters } });
+                }
+            }
+            drop(freed);
+            // Off the count first, so that it never shows clusters that are not there.
+            self.free_clusters.fetch_sub(count, Ordering::Relaxed);
+            self.pending_clusters.fetch_sub(count, Ordering::Relaxed);
         }
         Ok(())
     }

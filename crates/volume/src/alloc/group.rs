@@ -106,10 +106,15 @@ pub(crate) fn take_clusters<E: Edit>(
     desc.free_clusters = desc.free_clusters.checked_sub(count).ok_or_else(|| {
         Flaw::below_limit("free_clusters", desc.free_clusters, count).at(Place::GroupDesc(no))
     })?;
-    change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
-        bitmap::set_range(bits, clusters);
-    })?;
-    write_descriptor(edit, no, &desc)
+    let change = |bits: &mut [u8]| bitmap::set_range(bits, clusters.clone());
+    change_bitmap(edit, no, BitmapKind::Block, &mut desc, change)?;
+    write_descriptor(edit, no, &desc).inspect_err(|_| {
+        edit.take_back(|edit| {
+            change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
+                bitmap::clear_range(bits, clusters);
+            })
+        });
+    })
 }
 
 /// Whether all clusters of the pieces are in use, as those that are freed must be.
@@ -152,7 +157,34 @@ pub(crate) fn give_clusters<E: Edit>(
     change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
         pieces.iter().for_each(|piece| bitmap::clear_range(bits, piece.clusters.clone()));
     })?;
-    write_descriptor(edit, no, &desc)
+    write_descriptor(edit, no, &desc).inspect_err(|_| {
+        edit.take_back(|edit| {
+            change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
+                pieces.iter().for_each(|piece| bitmap::set_range(bits, piece.clusters.clone()));
+            })
+        });
+    })
+}
+
+/// Sets or clears an inode's bit and stores the descriptor: both or neither.
+fn change_inode_bit<E: Edit>(
+    edit: &mut E,
+    no: GroupNo,
+    desc: &mut GroupDesc,
+    index: u32,
+    is_set: bool,
+) -> Result<(), Error> {
+    change_bit(edit, no, BitmapKind::Inode, desc, index, is_set)?;
+    let is_implied = group::is_implied(edit.geometry(), BitmapKind::Block, desc);
+    let stored = if is_implied && is_set {
+        // A group with inodes in use has its block bitmap stored.
+        change_bitmap(edit, no, BitmapKind::Block, desc, |_| {})
+    } else {
+        Ok(())
+    };
+    stored.and_then(|()| write_descriptor(edit, no, desc)).inspect_err(|_| {
+        edit.take_back(|edit| change_bit(edit, no, BitmapKind::Inode, desc, index, !is_set));
+    })
 }
 
 /// The first inode of a group that is free and not reserved, from a place in its table on.
@@ -212,13 +244,29 @@ pub(crate) fn take_inode<E: Edit>(
     if geometry.has_uninit_groups() {
         desc.itable_unused = geometry.inodes_per_group - used.max(index + 1);
     }
-    change_bit(edit, no, BitmapKind::Inode, desc, index, true)?;
-    if group::is_implied(&geometry, BitmapKind::Block, desc) {
-        // A group with inodes in use has its block bitmap stored.
-        change_bitmap(edit, no, BitmapKind::Block, desc, |_| {})?;
-    }
-    write_descriptor(edit, no, desc)?;
+    change_inode_bit(edit, no, desc, index, true)?;
     Ok(number)
+}
+
+/// Marks an inode that was just freed as in use again, whatever its record holds; `desc` as for [`take_inode`].
+pub(crate) fn retake_inode<E: Edit>(
+    edit: &mut E,
+    no: GroupNo,
+    desc: &mut GroupDesc,
+    index: u32,
+    is_dir: bool,
+) -> Result<(), Error> {
+    let bits = group::stored_bitmap(edit, no, BitmapKind::Inode, desc)?;
+    if bitmap::test(&bits, index) {
+        let flaw = Flaw::bad_value("the inode is another's by now: bit", index);
+        return Err(flaw.at(Place::InodeBitmap(no)).into());
+    }
+    desc.free_inodes = desc
+        .free_inodes
+        .checked_sub(1)
+        .ok_or_else(|| Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Place::GroupDesc(no)))?;
+    desc.used_dirs += u32::from(is_dir);
+    change_inode_bit(edit, no, desc, index, true)
 }
 
 /// Marks an inode as free; `desc` is the group's descriptor as it is, and as it is afterwards.
@@ -239,6 +287,5 @@ pub(crate) fn give_inode<E: Edit>(
     }
     desc.free_inodes += 1;
     desc.used_dirs = desc.used_dirs.saturating_sub(u32::from(is_dir));
-    change_bit(edit, no, BitmapKind::Inode, desc, index, false)?;
-    write_descriptor(edit, no, desc)
+    change_inode_bit(edit, no, desc, index, false)
 }

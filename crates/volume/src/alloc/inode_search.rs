@@ -144,6 +144,24 @@ impl Allocator {
     }
 }
 
+impl Allocator {
+    /// Takes an inode again that was just given back.
+    pub(crate) fn retake_inode<E: Edit>(
+        &self,
+        edit: &mut E,
+        inode: InodeNo,
+        is_dir: bool,
+    ) -> Result<(), Error> {
+        let (no, index) = edit.geometry().inode_place(inode).ok_or(Error::NoSuchInode(inode))?;
+        let _slot = self.lock(no)?;
+        let (mut desc, first_free) = self.known_group(edit, no)?;
+        group::retake_inode(edit, no, &mut desc, index, is_dir)?;
+        self.known.put(no, Known { desc: Some(desc), first_free });
+        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 /// The flex group of a group: its first group, and the one behind its last.
 fn flex_of(geometry: &Geometry, no: GroupNo) -> (u32, u32) {
     let per_flex = geometry.groups_per_flex.max(1);

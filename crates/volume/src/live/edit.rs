@@ -1,19 +1,26 @@
 //! One operation that changes the volume: a journal handle, the allocator, and the frames.
 
 use super::Live;
+use super::faults::Step;
+use super::inodes::note_undone;
+use super::undo::{Entry, Mark, UndoLog};
 use crate::alloc::{Budget, InodeRequest};
-use crate::edit::{AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
+use crate::edit::{
+    AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Undo, Usage, offer, set_dtime,
+};
 use crate::error::Error;
 use crate::open::DataMode;
 use crate::read::inode::{self, LoadedInode, RecordPlace};
 use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
 use crate::write::quota::{self, Owners, Promised};
-use extant_journal::{FrameWrite, Handle, JournalError};
-use extant_ondisk::inode::FileType;
+use crate::write::{value, xattr};
+use extant_journal::{Frame, FrameWrite, Handle, JournalError};
+use extant_ondisk::inode::{FileType, RawInode};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo, Tid};
 use std::sync::Arc;
+use zerocopy::FromBytes;
 
 /// Credits asked for at a time when an operation turns out to need more than it said.
 const MORE_CREDITS: u32 = 16;
@@ -21,7 +28,11 @@ const MORE_CREDITS: u32 = 16;
 /// All of a block is one part.
 const WHOLE: u64 = 1;
 
-/// One operation: what it changes is committed together. The locks of the inodes that it changes are held before it starts.
+/// One operation: what it changes is committed together. The locks of the inodes that it changes are held before it starts, and until
+/// it is gone.
+///
+/// An operation that ends well says so ([`Self::finish`]). One that is dropped before is taken back ([`super::undo`]); where that fails
+/// too the journal stops, so that nothing of the transaction is committed.
 pub(crate) struct LiveEdit<'v> {
     volume: &'v Volume,
     live: &'v Live,
@@ -33,6 +44,14 @@ pub(crate) struct LiveEdit<'v> {
     reserved: u64,
     /// The quota files' lock is held.
     is_charging: bool,
+    /// What is to be taken back unless the operation ends well.
+    log: UndoLog,
+    /// Changes are not logged: they are noted, or taken back.
+    is_unlogged: bool,
+    /// Changes are taken back: they need no credits.
+    is_undoing: bool,
+    /// It has ended well.
+    is_finished: bool,
 }
 
 impl<'v> LiveEdit<'v> {
@@ -48,7 +67,161 @@ impl<'v> LiveEdit<'v> {
             is_privileged: false,
             reserved: 0,
             is_charging: false,
+            log: UndoLog::take(),
+            is_unlogged: false,
+            is_undoing: false,
+            is_finished: false,
         })
+    }
+
+    /// The operation has ended well.
+    pub(crate) fn finish(mut self) {
+        self.settle();
+        self.is_finished = true;
+    }
+
+    /// What was changed so far may be found after power loss: it stays, however the operation ends.
+    pub(crate) fn settle(&mut self) {
+        if self.log.is_empty() {
+            return;
+        }
+        let mut log = std::mem::take(&mut self.log);
+        for (at, entry) in log.entries().iter().enumerate() {
+            match *entry {
+                Entry::Noted(Undo::Forgets(run)) => self.forget_run(run),
+                Entry::Noted(undo) if !log.gives_back(undo, at) => offer(self, undo),
+                _ => {}
+            }
+        }
+        log.clear();
+        self.log = log;
+    }
+
+    fn forget_run(&self, run: Run) {
+        let Some(handle) = &self.handle else { return };
+        for block in run.start.0..run.start.0 + run.count {
+            // It fails only where the journal has stopped.
+            if handle.forget(BlockNo(block)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Runs a part of the operation that changes the file; where it fails, it has changed nothing, and the operation may go on.
+    pub(crate) fn attempt<R>(
+        &mut self,
+        file: &mut LoadedInode,
+        part: impl FnOnce(&mut Self, &mut LoadedInode) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let before = file.clone();
+        let mark = self.log.mark();
+        let result = part(self, file);
+        if result.is_err() {
+            self.roll_back(mark);
+            *file = before;
+        }
+        self.log.leave(mark);
+        result
+    }
+
+    /// Takes everything back that was changed since the mark. Where that fails the journal stops.
+    fn roll_back(&mut self, mark: Mark) {
+        let undone = self.undoing(|edit| {
+            while let Some(entry) = edit.log.pop(mark) {
+                edit.revert(entry)?;
+            }
+            Ok(())
+        });
+        self.log.cut(mark);
+        self.must(undone);
+    }
+
+    /// Takes changes back.
+    fn undoing(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let before = (self.is_unlogged, self.is_undoing);
+        (self.is_unlogged, self.is_undoing) = (true, true);
+        let undone = change(self);
+        (self.is_unlogged, self.is_undoing) = before;
+        undone
+    }
+
+    /// What cannot be taken back is never committed.
+    fn must(&self, undone: Result<(), Error>) {
+        let Err(error) = undone else { return };
+        tracing::error!(%error, "half a change cannot be taken back");
+        let error = match error {
+            Error::Journal(error) => error,
+            Error::Io(error) => error.into(),
+            Error::Format(error) => error.into(),
+            _ => JournalError::HalfDone,
+        };
+        self.live.status.set_read_only();
+        self.live.journal.abort(error);
+    }
+
+    fn revert(&mut self, entry: Entry) -> Result<(), Error> {
+        let live = self.live;
+        match entry {
+            Entry::Block { block, kind, at } => {
+                let log = std::mem::take(&mut self.log);
+                let before = log.copied(at, live.geometry.block_len());
+                let changed = self.modify(block, kind, |bytes| bytes.copy_from_slice(before));
+                self.log = log;
+                changed
+            }
+            Entry::Unread { block } => Ok(self.handle()?.uncreate(block)?),
+            Entry::Record { number, at } => {
+                let log = std::mem::take(&mut self.log);
+                let before = log.copied(at, usize::from(live.geometry.inode_size));
+                let changed = self.modify_record(number, |record, _| {
+                    let dtime = dtime_of(record);
+                    record.copy_from_slice(before);
+                    put_dtime(record, dtime);
+                });
+                self.log = log;
+                changed
+            }
+            Entry::Dtime { number, dtime } => set_dtime(self, number, dtime),
+            Entry::Inode { number, is_dir, is_taken: true } => {
+                live.allocator.free_inode(self, number, is_dir)
+            }
+            Entry::Inode { number, is_dir, is_taken: false } => {
+                live.allocator.retake_inode(self, number, is_dir)
+            }
+            Entry::Charged { owners, usage } => {
+                let promised = live.quotas.lock();
+                let usage = usage.reversed();
+                quota::charge_owners(self, &promised, owners, usage, Limits::Ignored)
+            }
+            Entry::Noted(undo) => self.revert_noted(undo),
+        }
+    }
+
+    fn revert_noted(&mut self, undo: Undo) -> Result<(), Error> {
+        let live = self.live;
+        let tid = self.tid()?;
+        match undo {
+            Undo::Took(run) => {
+                live.allocator.free(self, tid, [run])?;
+                for block in (run.start.0..run.start.0 + run.count).map(BlockNo) {
+                    if live.journal.cached(block).is_some() {
+                        self.handle()?.forget(block)?;
+                    }
+                }
+                Ok(())
+            }
+            Undo::Gave(run) => live.allocator.retake(self, tid, run),
+            Undo::Orphan { number, is_one: true } => live.orphans.lock().remove(self, number),
+            Undo::Orphan { number, is_one: false } => live.orphans.lock().add(self, number),
+            Undo::Users { block, by, left } => xattr::count_users_back(self, block, by, left),
+            Undo::References { number, by, left } => {
+                value::count_references_back(self, number, by, left)
+            }
+            Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..) => Ok(()),
+        }
     }
 
     /// The operation may use reserved blocks.
@@ -77,7 +250,10 @@ impl<'v> LiveEdit<'v> {
 
     /// Takes a free inode.
     pub(crate) fn allocate_inode_for(&mut self, request: InodeRequest) -> Result<InodeNo, Error> {
-        self.live.allocator.allocate_inode(self, request)
+        self.live.faults.meet(Step::Space)?;
+        let number = self.live.allocator.allocate_inode(self, request)?;
+        self.log.push(Entry::Inode { number, is_dir: request.is_dir, is_taken: true });
+        Ok(number)
     }
 
     /// What the journal has of a block that is home: neither a frame nor recovery brings it back.
@@ -90,14 +266,20 @@ impl<'v> LiveEdit<'v> {
         Ok(self.handle()?.tid())
     }
 
+    /// Whether `credits` more blocks may be dirtied in this transaction, and all of it taken back if the rest fails.
+    pub(crate) fn extends(&mut self, credits: u32) -> Result<bool, Error> {
+        let handle = self.handle()?;
+        let missing = credits.saturating_sub(handle.credits());
+        Ok(missing == 0 || !self.log.is_long() && handle.extend(missing))
+    }
+
     /// Makes sure that `credits` more blocks may be dirtied: in this transaction, or else in a later one (true). Between the two
     /// the volume must be as it may be found after power loss.
     pub(crate) fn continue_with(&mut self, credits: u32) -> Result<bool, Error> {
-        let handle = self.handle()?;
-        let missing = credits.saturating_sub(handle.credits());
-        if missing == 0 || handle.extend(missing) {
+        if self.extends(credits)? {
             return Ok(false);
         }
+        self.settle();
         let credits = credits.min(self.live.journal.max_credits());
         if let Some(handle) = self.handle.take() {
             self.handle = Some(handle.restart(credits)?);
@@ -107,15 +289,19 @@ impl<'v> LiveEdit<'v> {
 
     /// Counts all that a file uses for other owners from now on; the inode is not changed.
     pub(crate) fn transfer(&mut self, file: &LoadedInode, to: Owners) -> Result<(), Error> {
+        let from = Owners::of(&file.inode);
         self.with_quotas(|edit, promised| {
-            quota::transfer_beside(edit, promised, file, to, edit.limits(Limits::Judged))
+            let limits = edit.limits(Limits::Judged);
+            let moved = quota::transfer_beside(edit, promised, file, to, limits)?;
+            Ok([(to, moved), (from, moved.reversed())])
         })
     }
 
-    /// Runs a change of the quota files under their lock, where the volume has any.
-    fn with_quotas(
+    /// Runs a change of the quota files under their lock, where the volume has any: all of it or nothing. It says who was charged
+    /// for what.
+    fn with_quotas<const N: usize>(
         &mut self,
-        change: impl FnOnce(&mut Self, &Promised) -> Result<(), Error>,
+        change: impl FnOnce(&mut Self, &Promised) -> Result<[(Owners, Usage); N], Error>,
     ) -> Result<(), Error> {
         // A quota file that grows is itself charged to nobody.
         if !self.volume.has_quotas() || self.is_charging {
@@ -123,9 +309,20 @@ impl<'v> LiveEdit<'v> {
         }
         let promised = self.live.quotas.lock();
         self.is_charging = true;
+        let mark = self.log.mark();
         let changed = change(self, &promised);
+        match &changed {
+            Err(_) => self.roll_back(mark),
+            Ok(charged) => {
+                self.log.cut(mark);
+                let charged = charged.iter().filter(|(_, usage)| !usage.is_none());
+                for (owners, usage) in charged {
+                    self.log.push(Entry::Charged { owners: *owners, usage: *usage });
+                }
+            }
+        }
         self.is_charging = false;
-        changed
+        changed.map(drop)
     }
 
     /// Limits bind nobody who is privileged.
@@ -146,14 +343,58 @@ impl<'v> LiveEdit<'v> {
         }
     }
 
-    /// One block more will be dirtied.
-    fn spend(&self) -> Result<&Handle<'v>, Error> {
+    /// One block more will be dirtied, unless the transaction has its frame.
+    fn spend(&self, frame: Option<&Frame>) -> Result<&Handle<'v>, Error> {
+        self.live.faults.meet(Step::Credit)?;
         let handle = self.handle()?;
-        if handle.credits() == 0 && !handle.extend(MORE_CREDITS) && !handle.extend(1) {
+        if handle.credits() > 0 || frame.is_some_and(|frame| handle.has(frame)) {
+            return Ok(handle);
+        }
+        if self.is_undoing {
+            handle.overdraw();
+        } else if !handle.extend(MORE_CREDITS) && !handle.extend(1) {
             let (asked, limit) = (MORE_CREDITS, self.live.journal.max_credits());
             return Err(JournalError::TooManyCredits { asked, limit }.into());
         }
         Ok(handle)
+    }
+}
+
+impl Drop for LiveEdit<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // What those who have the inodes locked know of them may not be true any more.
+            note_undone();
+            if !self.log.is_empty()
+                && self.handle.is_some()
+                && self.live.journal.aborted().is_none()
+            {
+                self.roll_back(UndoLog::START);
+            }
+        }
+        self.log.keep();
+    }
+}
+
+/// Whether a block is changed under the locks of the operation alone.
+fn is_own(kind: BlockKind) -> bool {
+    !matches!(
+        kind,
+        BlockKind::Descriptors
+            | BlockKind::Bitmap { .. }
+            | BlockKind::InodeTable { .. }
+            | BlockKind::Superblock
+            | BlockKind::OrphanFile { .. }
+    )
+}
+
+fn dtime_of(record: &[u8]) -> u32 {
+    RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_dtime.get())
+}
+
+fn put_dtime(record: &mut [u8], dtime: u32) {
+    if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
+        raw.i_dtime.set(dtime);
     }
 }
 
@@ -189,7 +430,10 @@ impl Edit for LiveEdit<'_> {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error> {
         let frame = self.live.frame(self.volume, block, kind)?;
-        let mut bytes = self.spend()?.write(&frame)?;
+        let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
+        if !self.is_unlogged && is_own(kind) {
+            self.log.copy_block(block, kind, &bytes);
+        }
         let result = change(&mut bytes);
         self.seal(&mut bytes, block, kind);
         Ok(result)
@@ -203,9 +447,16 @@ impl Edit for LiveEdit<'_> {
         let place = inode::place(self, number)?;
         let geometry = &self.live.geometry;
         let frame = self.live.frame(self.volume, place.block, place.kind())?;
-        let mut bytes = self.spend()?.write(&frame)?;
+        let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
         let record = &mut bytes[place.bytes(geometry)];
+        let dtime = dtime_of(record);
+        if !self.is_unlogged {
+            self.log.copy_record(number, record);
+        }
         let result = change(record, geometry);
+        if !self.is_unlogged && dtime_of(record) != dtime {
+            self.log.push(Entry::Dtime { number, dtime });
+        }
         match inode::part_of_block(geometry, place.index) {
             // Only the records that were changed: others may be broken, and stay so.
             Some(part) => bytes.seal_later(place.kind().number(), part, || {
@@ -224,7 +475,15 @@ impl Edit for LiveEdit<'_> {
         kind: BlockKind,
         fill: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error> {
-        let handle = self.spend()?;
+        self.spend(None)?;
+        if !self.is_unlogged && is_own(kind) && !self.log.took(block) {
+            // It is filled again.
+            match self.live.journal.cached(block) {
+                Some(frame) => self.log.copy_block(block, BlockKind::Contents, &frame.sealed()),
+                None => self.log.push(Entry::Unread { block }),
+            }
+        }
+        let handle = self.handle()?;
         let frame = handle.create(block)?;
         let mut bytes = handle.write(&frame)?;
         let result = fill(&mut bytes);
@@ -233,6 +492,7 @@ impl Edit for LiveEdit<'_> {
     }
 
     fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
+        self.live.faults.meet(Step::Space)?;
         let allocator = &self.live.allocator;
         if self.reserved == 0 {
             // A quota file must count whatever is done, as a map must have room for it.
@@ -257,9 +517,8 @@ impl Edit for LiveEdit<'_> {
         let is_revoked =
             |purpose: &Purpose| *purpose != Purpose::Data || self.live.data == DataMode::Journal;
         for (run, _) in runs.iter().filter(|(_, purpose)| is_revoked(purpose)) {
-            for block in run.start.0..run.start.0 + run.count {
-                self.spend()?.forget(BlockNo(block))?;
-            }
+            // What is forgotten cannot be had back.
+            self.note(Undo::Forgets(*run));
         }
         Ok(())
     }
@@ -273,8 +532,9 @@ impl Edit for LiveEdit<'_> {
         hash: u32,
         act: impl FnOnce(&mut Self, &mut Vec<BlockNo>) -> R,
     ) -> R {
-        match self.live.options.shares_xattrs {
-            true => self.live.shared.with_blocks(hash, |blocks| act(self, blocks)),
+        let live = self.live;
+        match live.options.shares_xattrs {
+            true => live.shared.with_blocks(hash, |blocks| act(self, blocks)),
             false => act(self, &mut Vec::new()),
         }
     }
@@ -284,15 +544,36 @@ impl Edit for LiveEdit<'_> {
         hash: u32,
         act: impl FnOnce(&mut Self, &mut Vec<InodeNo>) -> R,
     ) -> R {
-        match self.live.options.shares_xattrs {
-            true => self.live.shared.with_values(hash, |values| act(self, values)),
+        let live = self.live;
+        match live.options.shares_xattrs {
+            true => live.shared.with_values(hash, |values| act(self, values)),
             false => act(self, &mut Vec::new()),
         }
     }
 
+    fn unlogged<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+        let before = std::mem::replace(&mut self.is_unlogged, true);
+        let result = change(self);
+        self.is_unlogged = before;
+        result
+    }
+
+    fn note(&mut self, undo: Undo) {
+        if !self.is_undoing {
+            self.log.push(Entry::Noted(undo));
+        }
+    }
+
+    fn take_back(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Error>) {
+        let undone = self.undoing(change);
+        self.must(undone);
+    }
+
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
         self.with_quotas(|edit, promised| {
-            quota::charge_beside(edit, promised, file, usage, edit.limits(limits))
+            let limits = edit.limits(limits);
+            let charged = quota::charge_beside(edit, promised, file, usage, limits)?;
+            Ok([(Owners::of(&file.inode), charged)])
         })
     }
 }
@@ -305,6 +586,8 @@ impl EditInodes for LiveEdit<'_> {
 
     fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error> {
         let is_dir = file_type == FileType::Directory;
-        self.live.allocator.free_inode(self, number, is_dir)
+        self.live.allocator.free_inode(self, number, is_dir)?;
+        self.log.push(Entry::Inode { number, is_dir, is_taken: false });
+        Ok(())
     }
 }

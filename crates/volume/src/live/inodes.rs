@@ -14,6 +14,7 @@ use crate::source::MetadataRead;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use extant_ondisk::{Geometry, InodeNo};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut, Range};
 
@@ -84,12 +85,41 @@ struct State {
     /// Of a directory: the number of the state that its names are in ([`NameCache`](super::names::NameCache)); 0 as long as nobody
     /// has asked.
     edition: AtomicU64,
+    /// An operation that was taken back has changed it: the record says what is true.
+    is_stale: bool,
 }
 
 impl State {
     fn new(inode: LoadedInode) -> Self {
-        Self { inode, delayed: Delayed::default(), edition: AtomicU64::new(0) }
+        Self { inode, delayed: Delayed::default(), edition: AtomicU64::new(0), is_stale: false }
     }
+
+    /// Reads the inode again where an operation on it was taken back.
+    fn refresh(&mut self, load: impl FnOnce() -> Result<LoadedInode, Error>) -> Result<(), Error> {
+        if !self.is_stale {
+            return Ok(());
+        }
+        let mut inode = load()?;
+        if !self.delayed.is_empty() {
+            // The times of delayed data are not stored yet.
+            inode.inode.mtime = self.inode.mtime;
+            inode.inode.ctime = self.inode.ctime;
+            inode.inode.version = self.inode.version;
+        }
+        self.inode = inode;
+        self.is_stale = false;
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// Operations of this thread that were taken back.
+    static UNDONE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// An operation of this thread is taken back: what it has changed in the inodes that it has locked is not in their records.
+pub(crate) fn note_undone() {
+    UNDONE.set(UNDONE.get().wrapping_add(1));
 }
 
 /// A round of delayed data that is on its way to the device while nobody has the inode's lock.
@@ -143,8 +173,22 @@ impl Flight {
 /// An inode locked for reading.
 pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<State>>);
 
-/// An inode locked for changes.
-pub(crate) struct InodeWrite<'a>(WriteGuard<'a, Option<State>>);
+/// An inode locked for changes. Held until the operation that changes it is gone, so that it is known whether that was taken back.
+pub(crate) struct InodeWrite<'a> {
+    state: WriteGuard<'a, Option<State>>,
+    /// What [`UNDONE`] was.
+    undone: u64,
+}
+
+impl Drop for InodeWrite<'_> {
+    fn drop(&mut self) {
+        if UNDONE.get() != self.undone
+            && let Some(state) = &mut *self.state
+        {
+            state.is_stale = true;
+        }
+    }
+}
 
 /// A guard is made only of a loaded inode, and nobody unloads it under its lock but [`InodeWrite::set_freed`].
 const LOADED: &str = "a locked inode is loaded";
@@ -181,13 +225,13 @@ impl InodeRead<'_> {
 impl Deref for InodeWrite<'_> {
     type Target = LoadedInode;
     fn deref(&self) -> &LoadedInode {
-        &self.0.as_ref().expect(LOADED).inode
+        &self.state.as_ref().expect(LOADED).inode
     }
 }
 
 impl DerefMut for InodeWrite<'_> {
     fn deref_mut(&mut self) -> &mut LoadedInode {
-        &mut self.0.as_mut().expect(LOADED).inode
+        &mut self.state.as_mut().expect(LOADED).inode
     }
 }
 
@@ -197,26 +241,26 @@ impl<'a> InodeWrite<'a> {
         if let Some(state) = &mut *state {
             *state.edition.get_mut() = 0;
         }
-        Self(state)
+        Self { state, undone: UNDONE.get() }
     }
 }
 
 impl InodeWrite<'_> {
     /// Data that wait for their blocks.
     pub(crate) fn delayed(&self) -> &Delayed {
-        &self.0.as_ref().expect(LOADED).delayed
+        &self.state.as_ref().expect(LOADED).delayed
     }
 
     /// The inode and the data that wait for their blocks.
     pub(crate) fn parts(&mut self) -> (&mut LoadedInode, &mut Delayed) {
-        let state = self.0.as_mut().expect(LOADED);
+        let state = self.state.as_mut().expect(LOADED);
         (&mut state.inode, &mut state.delayed)
     }
 
     /// The inode is no more: whoever waits for the lock finds nothing. It has no delayed data.
     pub(crate) fn set_freed(mut self) {
         debug_assert!(self.delayed().is_empty(), "data of inode {} are forgotten", self.number);
-        *self.0 = None;
+        *self.state = None;
     }
 }
 
@@ -248,7 +292,7 @@ impl LiveInode {
     ) -> Result<InodeRead<'_>, Error> {
         loop {
             let state = self.state.read_keyed(as_what.key(self.number));
-            if state.is_some() {
+            if state.as_ref().is_some_and(|state| !state.is_stale) {
                 return Ok(InodeRead(state));
             }
             drop(state);
@@ -262,18 +306,23 @@ impl LiveInode {
         source: &S,
         as_what: LockAs,
     ) -> Result<InodeWrite<'_>, Error> {
-        self.write_with(as_what, || inode::load(source, self.number))
+        self.write_with(as_what, |is_known| match is_known {
+            // It may be an orphan that is held.
+            true => inode::load_any(source, self.number),
+            false => inode::load(source, self.number),
+        })
     }
 
-    /// As [`Self::write`]; an inode that is not in memory is what `load` says.
+    /// As [`Self::write`]; an inode that is not in memory, or has changed there alone (true), is what `load` says.
     pub(crate) fn write_with(
         &self,
         as_what: LockAs,
-        load: impl FnOnce() -> Result<LoadedInode, Error>,
+        load: impl FnOnce(bool) -> Result<LoadedInode, Error>,
     ) -> Result<InodeWrite<'_>, Error> {
         let mut state = self.landed(as_what);
-        if state.is_none() {
-            *state = Some(State::new(load()?));
+        match &mut *state {
+            None => *state = Some(State::new(load(false)?)),
+            Some(state) => state.refresh(|| load(true))?,
         }
         Ok(InodeWrite::new(state))
     }
@@ -286,8 +335,9 @@ impl LiveInode {
         as_what: LockAs,
     ) -> Result<InodeWrite<'_>, Error> {
         let mut state = self.state.write_keyed(as_what.key(self.number));
-        if state.is_none() {
-            *state = Some(State::new(inode::load(source, self.number)?));
+        match &mut *state {
+            None => *state = Some(State::new(inode::load(source, self.number)?)),
+            Some(state) => state.refresh(|| inode::load_any(source, self.number))?,
         }
         Ok(InodeWrite::new(state))
     }
@@ -305,8 +355,9 @@ impl LiveInode {
     }
 
     /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes it.
-    pub(crate) fn fly<'a, T>(
+    pub(crate) fn fly<'a, T, S: MetadataRead>(
         &'a self,
+        source: &S,
         file: InodeWrite<'a>,
         blocks: Range<u64>,
         geometry: &Geometry,
@@ -314,7 +365,7 @@ impl LiveInode {
     ) -> (InodeWrite<'a>, T) {
         self.take_off(file, blocks, geometry);
         let outcome = write();
-        (self.landing(), outcome)
+        (self.landing(source), outcome)
     }
 
     /// A round of delayed data is on its way from now on: the lock is given up until [`Self::landing`].
@@ -329,8 +380,15 @@ impl LiveInode {
     }
 
     /// The round was written, or could not be: the lock again.
-    pub(crate) fn landing(&self) -> InodeWrite<'_> {
-        let mut file = InodeWrite::new(self.state.write_keyed(LockAs::File.key(self.number)));
+    pub(crate) fn landing<S: MetadataRead>(&self, source: &S) -> InodeWrite<'_> {
+        let mut state = self.state.write_keyed(LockAs::File.key(self.number));
+        // Beside the round nothing but times was changed: these may stay where the record cannot be read.
+        if let Some(state) = &mut *state
+            && let Err(error) = state.refresh(|| inode::load_any(source, self.number))
+        {
+            tracing::warn!(%error, inode = %self.number, "an inode was not read again");
+        }
+        let mut file = InodeWrite::new(state);
         file.parts().1.land();
         self.flight.set_on(false);
         file
@@ -355,17 +413,27 @@ impl LiveInode {
         let Some(mut state) = self.state.try_write_keyed(as_what.key(self.number)) else {
             return Ok(None);
         };
-        if state.is_none() {
-            *state = Some(State::new(inode::load(source, self.number)?));
+        match &mut *state {
+            None => *state = Some(State::new(inode::load(source, self.number)?)),
+            Some(state) => state.refresh(|| inode::load_any(source, self.number))?,
         }
         let has_flight = state.as_ref().is_some_and(|state| state.delayed.has_flight());
         Ok((!has_flight).then_some(InodeWrite::new(state)))
     }
 
-    /// As [`Self::write`]; `None` where the inode is not in memory.
-    pub(crate) fn write_if_loaded(&self, as_what: LockAs) -> Option<InodeWrite<'_>> {
-        let state = self.landed(as_what);
-        state.is_some().then_some(InodeWrite::new(state))
+    /// As [`Self::write`]; `None` where the inode is not in memory, or what is true of it cannot be read: who waits for its delayed
+    /// data is told.
+    pub(crate) fn write_if_loaded<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Option<InodeWrite<'_>> {
+        let mut state = self.landed(as_what);
+        if let Err(why) = state.as_mut()?.refresh(|| inode::load_any(source, self.number)) {
+            self.set_lost(why);
+            return None;
+        }
+        Some(InodeWrite::new(state))
     }
 
     /// Its number.
@@ -656,7 +724,8 @@ pub(crate) mod tests {
     /// Takes hold of an inode with so many links.
     fn hold(cache: &InodeCache, number: u32, links: u16) {
         let file = cache.get(InodeNo(number));
-        file.write_with(LockAs::File, || Ok(loaded(InodeNo(number), links))).unwrap();
+        *file.state.write_keyed(LockAs::File.key(InodeNo(number))) =
+            Some(State::new(loaded(InodeNo(number), links)));
         file.hold_new();
     }
 

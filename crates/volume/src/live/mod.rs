@@ -2,6 +2,7 @@
 
 pub(crate) mod delay;
 pub(crate) mod edit;
+pub(crate) mod faults;
 pub(crate) mod inodes;
 pub(crate) mod mmp;
 pub(crate) mod names;
@@ -10,6 +11,7 @@ pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
 pub(crate) mod status;
+mod undo;
 pub(crate) mod written;
 
 use crate::alloc::{Allocator, run_of};
@@ -33,6 +35,7 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
+use faults::Step;
 use shared::Shared;
 use status::Status;
 use written::CountedDevice;
@@ -69,6 +72,8 @@ pub(crate) struct Live {
     pub(crate) status: Arc<Status>,
     /// Changes are held back.
     pub(crate) is_frozen: AtomicBool,
+    /// Steps that tests let fail.
+    pub(crate) faults: faults::Faults,
     /// The next inode's generation is made of it.
     pub(crate) generations: AtomicU64,
 }
@@ -113,6 +118,7 @@ impl Live {
         block: BlockNo,
         kind: BlockKind,
     ) -> Result<Frame, Error> {
+        self.faults.meet(Step::Read)?;
         let geometry = volume.geometry();
         if !geometry.contains(block, 1) {
             let flaw = Flaw::Rule("a block past the volume's end was asked for");

@@ -41,7 +41,7 @@ fn threads_count_in_inodes(rounds: u32) {
                 for round in 0..rounds {
                     let number = numbered(round % 3);
                     let ours = cache.get(number);
-                    let load = || {
+                    let load = |_| {
                         let stored = records.lock().get(&number).copied().unwrap_or(1);
                         Ok::<_, Error>(loaded(number, stored))
                     };

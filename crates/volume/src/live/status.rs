@@ -189,6 +189,8 @@ impl Volume {
             if let Some(last) = &found.last {
                 set_last(raw, last);
             }
-        })
+        })?;
+        edit.finish();
+        Ok(())
     }
 }

@@ -79,14 +79,8 @@ impl Volume {
                 ..Owners::of(&changed.inode)
             };
             edit.transfer(&changed, to)?;
-            if let Some(mode) = set.mode
-                && let Err(error) = acl::chmod(&mut edit, &mut changed, mode & PERMISSION_MASK)
-            {
-                let from = Owners::of(&inode.inode);
-                changed.inode.uid = to.uid;
-                changed.inode.gid = to.gid;
-                edit.privileged(true).transfer(&changed, from)?;
-                return Err(error);
+            if let Some(mode) = set.mode {
+                acl::chmod(&mut edit, &mut changed, mode & PERMISSION_MASK)?;
             }
             changed.inode.uid = to.uid;
             changed.inode.gid = to.gid;
@@ -98,6 +92,7 @@ impl Volume {
             changed.inode.ctime = stored(set.ctime).unwrap_or(edit.now());
             changed.inode.count_change();
             write_loaded(&mut edit, &changed)?;
+            edit.finish();
             *inode = changed;
             Ok(self.seen(&inode, inode.delayed()))
         })

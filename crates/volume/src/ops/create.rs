@@ -3,27 +3,22 @@
 use super::namespace::{check_name, check_takes_names, entry_type, one_more_subdir, touch};
 use super::{Creator, credits};
 use crate::alloc::InodeRequest;
-use crate::edit::{
-    AllocationRequest, Edit, EditInodes, Limits, Purpose, Usage, clear_inode, write_loaded,
-    write_new_inode,
-};
+use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_loaded, write_new_inode};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
 use crate::read::dir::Found;
-use crate::read::inode::{LoadedInode, load};
-use crate::read::mapping::has_blocks;
+use crate::read::inode::LoadedInode;
 use crate::read::xattr::{self, AclKind};
 use crate::volume::Volume;
 use crate::write::acl::Inherited;
 use crate::write::dir::Vacancy;
 use crate::write::inline::{self, set_empty_map};
 use crate::write::mapping::State;
-use crate::write::xattr::release_all;
 use crate::write::{dir, mapping, orphans};
 use extant_device::Device;
 use extant_ondisk::inode::{DeviceNumber, FileType, I_BLOCK_SIZE, InodeFlags, PERMISSION_MASK};
-use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
+use extant_ondisk::{FileBlock, InodeNo};
 
 /// Bytes of a symbolic link's target, with the zero byte behind it, as on Linux.
 const MAX_TARGET: usize = 4096;
@@ -168,13 +163,11 @@ impl Volume {
                     live.orphans.lock().add(&mut edit, number)?;
                     Ok(new)
                 });
-            if made.is_err() {
+            let made = made.inspect_err(|_| {
                 file.let_go(1);
-                edit.free_inode(number, FileType::Regular)?;
-            }
-            let made = made?;
-            drop(edit);
-            let mut locked = file.write_with(LockAs::File, || Ok(made.clone()))?;
+            })?;
+            edit.finish();
+            let mut locked = file.write_with(LockAs::File, |_| Ok(made.clone()))?;
             // Somebody who knows the number of a file that was there before may have loaded half of it.
             locked.clone_from(&made);
             file.set_may_be_named(&locked);
@@ -183,7 +176,7 @@ impl Volume {
     }
 
     /// Makes what stands for a name that was moved away (RENAME_WHITEOUT): a character device of the number 0:0 without permissions,
-    /// one link and no name yet. A failed call has given back what it took.
+    /// one link and no name yet.
     pub(super) fn make_whiteout(
         &self,
         edit: &mut LiveEdit<'_>,
@@ -193,27 +186,10 @@ impl Volume {
         let request = InodeRequest { parent: dir.number, is_dir: false, is_top: false };
         let number = edit.allocate_inode_for(request)?;
         let kind = (FileType::CharDevice, 0);
-        let made = self.new_inode(edit, number, &dir.inode, kind, by).and_then(|new| {
-            edit.charge(&new, ONE_INODE, Limits::Judged)?;
-            write_loaded(edit, &new)
-        });
-        if let Err(error) = made {
-            edit.free_inode(number, FileType::CharDevice)?;
-            return Err(error);
-        }
+        let new = self.new_inode(edit, number, &dir.inode, kind, by)?;
+        edit.charge(&new, ONE_INODE, Limits::Judged)?;
+        write_loaded(edit, &new)?;
         Ok(Found { inode: number, file_type: entry_type(FileType::CharDevice) })
-    }
-
-    /// Takes one back that got no name.
-    pub(super) fn drop_whiteout(
-        &self,
-        edit: &mut LiveEdit<'_>,
-        whiteout: Found,
-    ) -> Result<(), Error> {
-        let loaded = load(edit, whiteout.inode)?;
-        edit.charge(&loaded, ONE_INODE.reversed(), Limits::Ignored)?;
-        clear_inode(edit, whiteout.inode)?;
-        edit.free_inode(whiteout.inode, FileType::CharDevice)
     }
 
     fn make(
@@ -244,21 +220,16 @@ impl Volume {
             let mut edit = self.edit(credits)?.privileged(by.is_privileged);
             let is_top = dir == InodeNo::ROOT || parent.flags.contains(InodeFlags::TOPDIR);
             let number = edit.allocate_inode_for(InodeRequest { parent: dir, is_dir, is_top })?;
-            let made =
-                self.new_inode(&edit, number, &parent.inode, kind, by).and_then(|mut new| {
-                    let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
-                    let at = (name, vacancy);
-                    self.put_new(&mut edit, &mut parent, at, &mut new, (&inherited, content))?;
-                    Ok(new)
-                });
-            if made.is_err() {
-                edit.free_inode(number, kind.0)?;
-            }
-            made
+            let mut new = self.new_inode(&edit, number, &parent.inode, kind, by)?;
+            let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
+            let at = (name, vacancy);
+            self.put_new(&mut edit, &mut parent, at, &mut new, (&inherited, content))?;
+            edit.finish();
+            Ok(new)
         })
     }
 
-    /// Puts a new inode under its name, and writes both. A failed call has given back what it took.
+    /// Puts a new inode under its name, and writes both.
     fn put_new(
         &self,
         edit: &mut LiveEdit<'_>,
@@ -270,21 +241,9 @@ impl Volume {
         edit.charge(new, ONE_INODE, Limits::Judged)?;
         // Whoever knows the number of a file that was there before finds none until this one is written whole.
         let links = std::mem::take(&mut new.inode.links);
-        let filled = self.fill_new(edit, parent.number, new, inherited, content).and_then(|()| {
-            let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
-            dir::insert_new(edit, parent, name, found, vacancy)
-        });
-        if filled.is_err() {
-            // The directory may have grown.
-            write_loaded(edit, parent)?;
-            if has_blocks(self, new) {
-                let all = FileBlock(0)..FileBlock(MAX_FILE_BLOCKS);
-                mapping::remove_step(edit, new, all, 1)?;
-            }
-            release_all(edit, new)?;
-            edit.charge(new, ONE_INODE.reversed(), Limits::Ignored)?;
-            return filled;
-        }
+        self.fill_new(edit, parent.number, new, inherited, content)?;
+        let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
+        dir::insert_new(edit, parent, name, found, vacancy)?;
         new.inode.links = links;
         write_loaded(edit, new)?;
         if new.is_dir() {
@@ -341,7 +300,7 @@ impl Volume {
         self.device().write_at(geometry.byte_of(run.start), &block)?;
         if self.live()?.options.journal_async_commit {
             // Such a commit flushes nothing before itself, and a link whose target is not there is no link.
-            self.device().flush()?;
+            self.flush_or_stop()?;
         }
         Ok(())
     }
@@ -359,18 +318,14 @@ fn give(
     inherited.give(edit, new)
 }
 
-/// Writes a new file that has no name. A failed call has given back what it took.
+/// Writes a new file that has no name.
 fn put_nameless(
     edit: &mut LiveEdit<'_>,
     new: &mut LoadedInode,
     inherited: &Inherited,
 ) -> Result<(), Error> {
     edit.charge(new, ONE_INODE, Limits::Judged)?;
-    let given = give(edit, new, inherited);
-    if given.is_err() {
-        edit.charge(new, ONE_INODE.reversed(), Limits::Ignored)?;
-        return given;
-    }
+    give(edit, new, inherited)?;
     inline::start(edit, new)?;
     write_loaded(edit, new)
 }

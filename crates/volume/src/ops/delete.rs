@@ -46,7 +46,7 @@ impl Volume {
         }
         file.set_closed(true);
         live.allocator.discard_window(inode);
-        let load = || inode::load_any(self, inode);
+        let load = |_| inode::load_any(self, inode);
         let locked = match file.write_with(LockAs::File, load) {
             Err(Error::FreeInode(_)) => return Ok(()),
             other => other?,
@@ -63,7 +63,7 @@ impl Volume {
             return Ok(());
         }
         let edit = self.edit(self.delete_credits(&locked))?;
-        self.noted(self.delete(edit, locked))
+        self.noted(self.delete(edit, locked, ()))
     }
 
     /// How many files without links are kept for who holds them: their space comes free when they are released.
@@ -87,6 +87,7 @@ impl Volume {
                 Err(error) if error.is_corruption() && !live.status.is_read_only() => {
                     let mut edit = self.edit(orphans::CREDITS)?;
                     live.orphans.lock().remove(&mut edit, number)?;
+                    edit.finish();
                 }
                 Err(error) if error.is_corruption() => return Ok(()),
                 other => other?,
@@ -96,25 +97,29 @@ impl Volume {
             return Ok(());
         }
         let mut edit = self.edit(orphans::CREDITS)?;
-        live.orphans.lock().mend(&mut edit)
+        live.orphans.lock().mend(&mut edit)?;
+        edit.finish();
+        Ok(())
     }
 
     fn finish_orphan(&self, live: &Live, number: InodeNo) -> Result<(), Error> {
         self.check_in_use(number)?;
         let file = live.inodes.get(number);
-        let mut locked = file.write_with(LockAs::File, || inode::load_any(self, number))?;
+        let mut locked = file.write_with(LockAs::File, |_| inode::load_any(self, number))?;
         if locked.inode.file_type().is_none() {
             return Err(Flaw::bad_value("i_mode", locked.mode).at(Place::Inode(number)).into());
         }
         let mut edit = self.edit(self.delete_credits(&locked))?;
         if locked.links == 0 {
-            return self.delete(edit, locked);
+            return self.delete(edit, locked, ());
         }
         if has_blocks(self, &locked) {
-            self.cut(&mut edit, &mut locked)?;
+            self.cut(&mut edit, &mut locked, || Ok(()))?;
         }
         live.orphans.lock().remove(&mut edit, number)?;
-        write_inode(&mut edit, number, &locked.inode)
+        write_inode(&mut edit, number, &locked.inode)?;
+        edit.finish();
+        Ok(())
     }
 
     /// Whether an orphan's inode is in use, as its group says: a free one is not freed again.
@@ -135,6 +140,13 @@ impl Volume {
         for inode in live.inodes.held() {
             self.release(inode, u64::MAX)?;
         }
+        // Those whose deletion or truncation has failed half way. Who opens the volume next tries again what fails now.
+        let left = live.orphans.lock().all();
+        for number in left {
+            if let Err(error) = self.noted(self.finish_orphan(live, number)) {
+                tracing::warn!(%error, inode = %number, "an orphan is left");
+            }
+        }
         Ok(())
     }
 
@@ -148,37 +160,61 @@ impl Volume {
             + credits::XATTR_BLOCK
     }
 
-    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody holds it.
-    pub(super) fn drop_file(
+    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody holds it. The directories that had its
+    /// name are locked until that may not be undone any more.
+    pub(super) fn drop_file<D>(
         &self,
-        mut edit: LiveEdit<'_>,
+        edit: LiveEdit<'_>,
         file: &LiveInode,
         inode: InodeWrite<'_>,
+        dirs: D,
     ) -> Result<(), Error> {
-        file.set_nameless();
         if file.is_held() {
+            // Gone before what is locked, however this ends.
+            let mut edit = edit;
             self.live()?.orphans.lock().add(&mut edit, inode.number)?;
-            return write_inode(&mut edit, inode.number, &inode.inode);
+            write_inode(&mut edit, inode.number, &inode.inode)?;
+            edit.finish();
+            file.set_nameless();
+            drop(dirs);
+            return Ok(());
         }
-        self.delete(edit, inode)
+        file.set_nameless();
+        self.delete(edit, inode, dirs)
     }
 
     /// Deletes a file: its blocks, its attributes, its inode.
-    fn delete(&self, mut edit: LiveEdit<'_>, mut inode: InodeWrite<'_>) -> Result<(), Error> {
+    fn delete<D>(
+        &self,
+        edit: LiveEdit<'_>,
+        mut inode: InodeWrite<'_>,
+        dirs: D,
+    ) -> Result<(), Error> {
+        let mut dirs = Some(dirs);
+        // Gone before what is locked, however this ends.
+        let mut edit = edit;
+        let live = self.live()?;
+        // What is broken there is met before anything is given back.
+        xattr::check(self, &inode)?;
         let (number, file_type) = (inode.number, inode.file_type());
-        self.live()?.allocator.discard_window(number);
-        let (loaded, delayed) = inode.parts();
-        self.drop_delayed(self.live()?, loaded, delayed, 0);
+        live.allocator.discard_window(number);
         if has_blocks(self, &inode) {
             let rest = self.delete_credits(&inode);
-            self.remove_to_end(&mut edit, &mut inode, FileBlock(0), rest)?;
+            let settling = || {
+                drop(dirs.take());
+                Ok(())
+            };
+            self.remove_to_end(&mut edit, &mut inode, FileBlock(0), rest, settling)?;
         }
         xattr::release_all(&mut edit, &mut inode)?;
         edit.charge(&inode, Usage { space: 0, inodes: -1 }, Limits::Ignored)?;
-        self.live()?.orphans.lock().remove(&mut edit, number)?;
+        live.orphans.lock().remove(&mut edit, number)?;
         clear_inode(&mut edit, number)?;
         edit.free_inode(number, file_type)?;
-        drop(edit);
+        edit.finish();
+        drop(dirs);
+        let (loaded, delayed) = inode.parts();
+        self.drop_delayed(live, loaded, delayed, 0);
         inode.set_freed();
         Ok(())
     }

@@ -67,6 +67,7 @@ impl Volume {
             inode.inode.ctime = edit.now();
             inode.inode.count_change();
             write_inode(&mut edit, file, &inode.inode)?;
+            edit.finish();
         }
         if changes_map {
             return self.change_map(&mut inode);
@@ -92,6 +93,7 @@ impl Volume {
         convert::apply(&mut edit, &mut changed, plan)?;
         changed.inode.ctime = edit.now();
         write_inode(&mut edit, file.number, &changed.inode)?;
+        edit.finish();
         *file = changed;
         Ok(file.flags)
     }

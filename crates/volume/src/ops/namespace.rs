@@ -4,10 +4,10 @@ use super::credits;
 use crate::edit::{Edit, write_loaded};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
-use crate::live::inodes::{InodeWrite, LockAs};
+use crate::live::inodes::LockAs;
 use crate::open::BrokenIndex;
 use crate::read::dir::{Found, Located, locate};
-use crate::read::inode::LoadedInode;
+use crate::read::inode::{self, LoadedInode};
 use crate::volume::Volume;
 use crate::write::{dir, orphans};
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
@@ -139,6 +139,10 @@ impl Volume {
                 return Err(Error::LinksDirectory);
             }
             let vacancy = dir::vacancy(self, &parent, name)?;
+            // A directory is not waited for: whoever has it may wait for the parent.
+            if inode::load_any(self, file)?.is_dir() {
+                return Err(Error::LinksDirectory);
+            }
             let target = live.inodes.get(file);
             let mut inode = target.write(self, LockAs::File)?;
             if inode.is_dir() {
@@ -159,19 +163,16 @@ impl Volume {
             let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
             let mut edit = self.edit(credits)?;
             let found = Found { inode: file, file_type: entry_type(inode.file_type()) };
-            let inserted = dir::insert_new(&mut edit, &mut parent, name, found, vacancy);
-            if inserted.is_ok() {
-                touch(&edit, &mut parent);
-            }
-            // The directory may have grown, whether the name has found room or not.
+            dir::insert_new(&mut edit, &mut parent, name, found, vacancy)?;
+            touch(&edit, &mut parent);
             write_loaded(&mut edit, &parent)?;
-            inserted?;
             if inode.links == 0 {
                 live.orphans.lock().remove(&mut edit, file)?;
             }
             inode.inode.links += 1;
             inode.inode.ctime = edit.now();
             write_loaded(&mut edit, &inode)?;
+            edit.finish();
             Ok(self.seen(&inode, inode.delayed()))
         })
     }
@@ -198,7 +199,7 @@ impl Volume {
         let live = self.live()?;
         self.wait_for_thaw(live)?;
         let parent = live.inodes.get(dir);
-        let parent = parent.write(self, LockAs::Dir)?;
+        let mut parent = parent.write(self, LockAs::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
         let file = live.inodes.get(located.found.inode);
         let mut inode = file.write(self, LockAs::File)?;
@@ -206,14 +207,16 @@ impl Volume {
             return Err(Error::IsADirectory);
         }
         check_loses_name(&inode)?;
-        let edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
-        let mut edit = remove_name(edit, parent, located, Named::File)?;
+        let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
+        remove_name(&mut edit, &mut parent, located, Named::File)?;
         inode.inode.links -= 1;
         inode.inode.ctime = edit.now();
         if inode.links == 0 {
-            return self.drop_file(edit, &file, inode);
+            return self.drop_file(edit, &file, inode, parent);
         }
-        write_loaded(&mut edit, &inode)
+        write_loaded(&mut edit, &inode)?;
+        edit.finish();
+        Ok(())
     }
 
     /// Takes an empty directory away.
@@ -228,7 +231,7 @@ impl Volume {
         let live = self.live()?;
         self.wait_for_thaw(live)?;
         let parent = live.inodes.get(dir);
-        let parent = parent.write(self, LockAs::Dir)?;
+        let mut parent = parent.write(self, LockAs::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
         let child = live.inodes.get(located.found.inode);
         let mut inode = child.write(self, LockAs::Child)?;
@@ -237,11 +240,11 @@ impl Volume {
         if !dir::is_empty(self, &inode)? {
             return Err(Error::NotEmpty);
         }
-        let edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
-        let edit = remove_name(edit, parent, located, Named::Subdir)?;
+        let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
+        remove_name(&mut edit, &mut parent, located, Named::Subdir)?;
         inode.inode.links = 0;
         inode.inode.ctime = edit.now();
-        self.drop_file(edit, &child, inode)
+        self.drop_file(edit, &child, inode, parent)
     }
 }
 
@@ -261,20 +264,19 @@ enum Named {
     Subdir,
 }
 
-/// Takes a name out of its directory, which is free then.
-fn remove_name<'v>(
-    mut edit: LiveEdit<'v>,
-    mut parent: InodeWrite<'_>,
+/// Takes a name out of its directory.
+fn remove_name(
+    edit: &mut LiveEdit<'_>,
+    parent: &mut LoadedInode,
     located: Located,
     named: Named,
-) -> Result<LiveEdit<'v>, Error> {
-    dir::remove_located(&mut edit, &mut parent, located)?;
-    touch(&edit, &mut parent);
+) -> Result<(), Error> {
+    dir::remove_located(edit, parent, located)?;
+    touch(edit, parent);
     if named == Named::Subdir {
         parent.inode.links = one_subdir_less(parent.links);
     }
-    write_loaded(&mut edit, &parent)?;
-    Ok(edit)
+    write_loaded(edit, parent)
 }
 
 /// The links of a directory with another subdirectory; too many to be counted are [`MANY_LINKS`].

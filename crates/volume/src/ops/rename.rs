@@ -406,17 +406,8 @@ impl Volume {
             }
             None => None,
         };
-        let changed = self.change_names(
-            &mut edit,
-            &mut dirs,
-            from,
-            to,
-            (places, whiteout, replaced.is_some()),
-        );
-        if let (Err(_), Some(whiteout)) = (&changed, whiteout) {
-            self.drop_whiteout(&mut edit, whiteout)?;
-        }
-        changed?;
+        let names = (places, whiteout, replaced.is_some());
+        self.change_names(&mut edit, &mut dirs, from, to, names)?;
         if replaced.as_ref().is_some_and(|(target, _)| target.is_dir) {
             dirs.to().inode.links = one_subdir_less(dirs.to().links);
         }
@@ -428,18 +419,22 @@ impl Volume {
         }
         inode.inode.ctime = edit.now();
         write_loaded(&mut edit, &inode)?;
-        drop(inode);
-        store_dirs(&mut edit, dirs)?;
-        let Some((target, mut other)) = replaced else { return Ok(()) };
-        other.inode.links = if target.is_dir { 0 } else { other.links - 1 };
-        other.inode.ctime = edit.now();
-        if other.links == 0 {
-            return self.drop_file(edit, &target.file, other);
+        store_dirs(&mut edit, &mut dirs)?;
+        if let Some((target, mut other)) = replaced {
+            other.inode.links = if target.is_dir { 0 } else { other.links - 1 };
+            other.inode.ctime = edit.now();
+            if other.links == 0 {
+                return self.drop_file(edit, &target.file, other, (inode, dirs));
+            }
+            write_loaded(&mut edit, &other)?;
+            edit.finish();
+        } else {
+            edit.finish();
         }
-        write_loaded(&mut edit, &other)
+        Ok(())
     }
 
-    /// Puts the file under its new name and takes the old one away. A failed call leaves both as they were.
+    /// Puts the file under its new name and takes the old one away.
     fn change_names(
         &self,
         edit: &mut LiveEdit<'_>,
@@ -450,46 +445,26 @@ impl Volume {
     ) -> Result<(), Error> {
         let source = places.old.found;
         if replaces {
-            let before = dir::replace(edit, dirs.to(), to.name, source)?;
-            let removed = match whiteout {
-                Some(whiteout) => dir::replace(edit, &mut dirs.from, from.name, whiteout),
-                None => dir::remove(edit, &mut dirs.from, from.name),
+            dir::replace(edit, dirs.to(), to.name, source)?;
+            return match whiteout {
+                Some(whiteout) => dir::replace(edit, &mut dirs.from, from.name, whiteout).map(drop),
+                None => dir::remove(edit, &mut dirs.from, from.name).map(drop),
             };
-            if let Err(error) = removed {
-                dir::replace(edit, dirs.to(), to.name, before)?;
-                return Err(error);
-            }
-            return Ok(());
         }
         if self.facts.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
             // The two may be one name for the directory.
             dir::remove(edit, &mut dirs.from, from.name)?;
-            if let Err(error) = dir::insert(edit, &mut dirs.from, to.name, source) {
-                dir::insert(edit, &mut dirs.from, from.name, source)?;
-                write_loaded(edit, &dirs.from)?;
-                return Err(error);
-            }
-            return Ok(());
+            return dir::insert(edit, &mut dirs.from, to.name, source);
         }
-        if let Err(error) = dir::insert_new(edit, dirs.to(), to.name, source, places.new) {
-            // The directory may have grown.
-            write_loaded(edit, dirs.to())?;
-            return Err(error);
-        }
+        dir::insert_new(edit, dirs.to(), to.name, source, places.new)?;
         // Where room had to be made for the new name, the old one may have moved.
-        let removed = match whiteout {
-            Some(whiteout) => dir::replace(edit, &mut dirs.from, from.name, whiteout),
+        match whiteout {
+            Some(whiteout) => dir::replace(edit, &mut dirs.from, from.name, whiteout).map(drop),
             None if dirs.to.is_some() || places.new.is_some() => {
-                dir::remove_located(edit, &mut dirs.from, places.old)
+                dir::remove_located(edit, &mut dirs.from, places.old).map(drop)
             }
-            None => dir::remove(edit, &mut dirs.from, from.name),
-        };
-        if let Err(error) = removed {
-            dir::remove(edit, dirs.to(), to.name)?;
-            write_loaded(edit, dirs.to())?;
-            return Err(error);
+            None => dir::remove(edit, &mut dirs.from, from.name).map(drop),
         }
-        Ok(())
     }
 
     /// Two files take each other's name.
@@ -512,11 +487,8 @@ impl Volume {
             self.check_takes_subdir(grows)?;
         }
         let mut edit = self.edit(2 * credits::REMOVE_NAME + 4 * credits::INODE + 2)?;
-        let before = dir::replace(&mut edit, dirs.to(), to.name, source.found)?;
-        if let Err(error) = dir::replace(&mut edit, &mut dirs.from, from.name, target.found) {
-            dir::replace(&mut edit, dirs.to(), to.name, before)?;
-            return Err(error);
-        }
+        dir::replace(&mut edit, dirs.to(), to.name, source.found)?;
+        dir::replace(&mut edit, &mut dirs.from, from.name, target.found)?;
         if crosses {
             for (renamed, moved, new_parent) in
                 [(source, &mut inode, to.dir), (target, &mut other, from.dir)]
@@ -540,7 +512,9 @@ impl Volume {
         other.inode.ctime = now;
         write_loaded(&mut edit, &inode)?;
         write_loaded(&mut edit, &other)?;
-        store_dirs(&mut edit, dirs)
+        store_dirs(&mut edit, &mut dirs)?;
+        edit.finish();
+        Ok(())
     }
 }
 
@@ -567,7 +541,7 @@ fn check_apart(
 }
 
 /// Both directories changed now.
-fn store_dirs(edit: &mut LiveEdit<'_>, mut dirs: Dirs<'_>) -> Result<(), Error> {
+fn store_dirs(edit: &mut LiveEdit<'_>, dirs: &mut Dirs<'_>) -> Result<(), Error> {
     touch(edit, &mut dirs.from);
     match &mut dirs.to {
         Some(to) => {

@@ -181,6 +181,7 @@ impl Volume {
                 let mut edit = self.edit(credits::set_xattr(self.geometry(), 0))?;
                 xattr::remove(&mut edit, file, &name)?;
                 write_inode(&mut edit, file.number, &file.inode)?;
+                edit.finish();
             }
         }
         shared.set_has_no_capabilities(true);
@@ -209,7 +210,9 @@ impl Volume {
             change(&mut edit, &mut inode)?;
             inode.inode.ctime = edit.now();
             inode.inode.count_change();
-            write_inode(&mut edit, file, &inode.inode)
+            write_inode(&mut edit, file, &inode.inode)?;
+            edit.finish();
+            Ok(())
         })
     }
 }

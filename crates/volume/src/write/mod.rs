@@ -16,5 +16,5 @@ pub mod orphans;
 pub mod quota;
 pub mod shift;
 pub mod space;
-mod value;
+pub(crate) mod value;
 pub mod xattr;

@@ -3,7 +3,7 @@
 //! Source: `orphan.rst`. They stand in a list that starts in the superblock and goes on through `i_dtime`, the newest first; on
 //! volumes with an orphan file in one of its slots, as long as there are free ones.
 
-use crate::edit::{Edit, change_superblock, set_dtime, superblock};
+use crate::edit::{Edit, Undo, change_superblock, set_dtime, superblock};
 use crate::error::Error;
 use crate::read::inode::{LoadedInode, dir_blocks, load, load_any};
 use crate::read::mapping::{Target, map};
@@ -197,14 +197,16 @@ impl Orphans {
             }
             None => {
                 let before = superblock(edit)?.s_last_orphan.get();
-                set_dtime(edit, number, before)?;
-                change_superblock(edit, |raw| raw.s_last_orphan.set(number.0))?;
+                edit.unlogged(|edit| set_dtime(edit, number, before))?;
+                change_superblock(edit, |raw| raw.s_last_orphan.set(number.0))
+                    .inspect_err(|_| edit.take_back(|edit| set_dtime(edit, number, 0)))?;
                 let seat = self.list.last_key_value().map_or(u64::MAX / 2, |(seat, _)| seat + 1);
                 self.list.insert(seat, number);
                 Seat::List(seat)
             }
         };
         self.seats.insert(number, seat);
+        edit.note(Undo::Orphan { number, is_one: true });
         Ok(())
     }
 
@@ -222,15 +224,17 @@ impl Orphans {
             Some(Seat::List(seat)) => {
                 let older = self.list.range(..seat).next_back().map_or(0, |(_, older)| older.0);
                 let newer = self.list.range(seat + 1..).next().map(|(_, newer)| *newer);
-                set_dtime(edit, number, 0)?;
-                match newer {
-                    Some(newer) => set_dtime(edit, newer, older)?,
-                    None => change_superblock(edit, |raw| raw.s_last_orphan.set(older))?,
-                }
+                edit.unlogged(|edit| set_dtime(edit, number, 0))?;
+                let passed = match newer {
+                    Some(newer) => edit.unlogged(|edit| set_dtime(edit, newer, older)),
+                    None => change_superblock(edit, |raw| raw.s_last_orphan.set(older)),
+                };
+                passed.inspect_err(|_| edit.take_back(|edit| set_dtime(edit, number, older)))?;
                 self.list.remove(&seat);
             }
         }
         self.seats.remove(&number);
+        edit.note(Undo::Orphan { number, is_one: false });
         Ok(())
     }
 

@@ -55,10 +55,10 @@ pub fn charge<E: Edit>(
     usage: Usage,
     limits: Limits,
 ) -> Result<(), Error> {
-    charge_beside(edit, &Promised::default(), file, usage, limits)
+    charge_beside(edit, &Promised::default(), file, usage, limits).map(drop)
 }
 
-/// As [`charge`], where some space is promised already: limits hold for both together.
+/// As [`charge`], where some space is promised already: limits hold for both together. What the owners were charged with.
 ///
 /// # Errors
 /// As [`charge`].
@@ -68,11 +68,25 @@ pub fn charge_beside<E: Edit>(
     file: &LoadedInode,
     usage: Usage,
     limits: Limits,
-) -> Result<(), Error> {
+) -> Result<Usage, Error> {
     if usage.is_none() || is_exempt(edit, file) {
-        return Ok(());
+        return Ok(Usage::default());
     }
-    let owners = Owners::of(&file.inode);
+    charge_owners(edit, promised, Owners::of(&file.inode), usage, limits)?;
+    Ok(usage)
+}
+
+/// Charges owners, whatever file it is for.
+///
+/// # Errors
+/// As [`charge`].
+pub(crate) fn charge_owners<E: Edit>(
+    edit: &mut E,
+    promised: &Promised,
+    owners: Owners,
+    usage: Usage,
+    limits: Limits,
+) -> Result<(), Error> {
     let changes =
         files(edit).map(|(kind, number)| Change { kind, number, id: owners.id(kind), usage });
     let changes: Vec<_> = changes.collect();
@@ -89,10 +103,10 @@ pub fn transfer<E: Edit>(
     to: Owners,
     limits: Limits,
 ) -> Result<(), Error> {
-    transfer_beside(edit, &Promised::default(), file, to, limits)
+    transfer_beside(edit, &Promised::default(), file, to, limits).map(drop)
 }
 
-/// As [`transfer`], where some space is promised already.
+/// As [`transfer`], where some space is promised already. What was moved.
 ///
 /// # Errors
 /// As [`charge`].
@@ -102,10 +116,10 @@ pub fn transfer_beside<E: Edit>(
     file: &LoadedInode,
     to: Owners,
     limits: Limits,
-) -> Result<(), Error> {
+) -> Result<Usage, Error> {
     let from = Owners::of(&file.inode);
     if from == to || is_exempt(edit, file) {
-        return Ok(());
+        return Ok(Usage::default());
     }
     // Volumes have less than 2^63 bytes; a count beyond is refused when the inode is written.
     let space = i64::try_from(file.space(edit.geometry())).unwrap_or(i64::MAX);
@@ -115,7 +129,8 @@ pub fn transfer_beside<E: Edit>(
         changes.push(Change { kind, number, id: to.id(kind), usage });
         changes.push(Change { kind, number, id: from.id(kind), usage: usage.reversed() });
     }
-    apply(edit, promised, &changes, limits)
+    apply(edit, promised, &changes, limits)?;
+    Ok(usage)
 }
 
 /// The record of an id; `None` when nothing was ever counted for it, or the volume keeps no such quota.

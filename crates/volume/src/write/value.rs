@@ -2,7 +2,7 @@
 
 use super::mapping::{self, State};
 use crate::edit::{
-    AllocationRequest, EditInodes, Purpose, clear_inode, new_inode, write_new_inode,
+    AllocationRequest, EditInodes, Purpose, Undo, clear_inode, new_inode, write_new_inode,
 };
 use crate::error::Error;
 use crate::read::inode::{LoadedInode, load, load_any};
@@ -31,7 +31,8 @@ pub(super) fn obtain<E: EditInodes>(
     let known = edit.with_shared_values(hash, |edit, inodes| {
         for inode in inodes.iter().copied() {
             if holds(edit, inode, value)? {
-                add_references(edit, inode, 1)?;
+                let left = edit.unlogged(|edit| add_references(edit, inode, 1))?;
+                edit.note(Undo::References { number: inode, by: 1, left });
                 return Ok::<_, Error>(Some(inode));
             }
         }
@@ -42,7 +43,7 @@ pub(super) fn obtain<E: EditInodes>(
     }
     let made = create(edit, owner, value)?;
     add_references(edit, made.inode, 1)?;
-    edit.with_shared_values(hash, |_, inodes| inodes.push(made.inode));
+    edit.note(Undo::OffersValue(hash, made.inode));
     Ok(made)
 }
 
@@ -149,13 +150,28 @@ pub(super) fn change_references<E: EditInodes>(
     // Where values keep their hash.
     let hash = file.atime.seconds as u32;
     let left = edit.with_shared_values(hash, |edit, inodes| {
-        let left = add_references(edit, number, by)?;
+        let left = edit.unlogged(|edit| add_references(edit, number, by))?;
+        edit.note(Undo::References { number, by, left });
         if left == 0 {
             inodes.retain(|known| *known != number);
         }
         Ok::<_, Error>(left)
     })?;
     if left == 0 { delete(edit, number) } else { Ok(()) }
+}
+
+/// Counts references back. What others have given up altogether meanwhile is not there any more.
+pub(crate) fn count_references_back<E: EditInodes>(
+    edit: &mut E,
+    number: InodeNo,
+    by: i64,
+    left: u64,
+) -> Result<(), Error> {
+    let now = load_any(edit, number)?.ea_inode_references();
+    if now.checked_add_signed(-by).is_none_or(|back| back == 0) || now == 0 && left > 0 {
+        return Err(Flaw::Rule("the value has gone meanwhile").at(Place::EaInode(number)).into());
+    }
+    add_references(edit, number, -by).map(drop)
 }
 
 /// Counts references to a value: how many there are then.

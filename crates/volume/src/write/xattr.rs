@@ -6,10 +6,10 @@
 //! before it changes.
 
 use super::{space, value};
-use crate::edit::{AllocationRequest, EditInodes, Limits, Purpose, Run, Usage, default_goal};
+use crate::edit::{AllocationRequest, EditInodes, Limits, Purpose, Run, Undo, Usage, default_goal};
 use crate::error::Error;
 use crate::read::inode::LoadedInode;
-use crate::source::BlockKind;
+use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::xattr::pack::{Room, pack};
 use extant_ondisk::xattr::{
     RawXattrHeader, Value, Xattr, XattrName, decode_block, decode_inode, encode_block,
@@ -86,6 +86,17 @@ pub fn remove<E: EditInodes>(
     exchange(edit, file, &old, left.into())
 }
 
+/// Whether the attributes of a file can be read.
+///
+/// # Errors
+/// Broken attributes, or the device failed.
+pub(crate) fn check<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<(), Error> {
+    if file.file_acl.0 == 0 && file.xattr_space.is_empty() {
+        return Ok(());
+    }
+    Attributes::of(source, file).map(drop)
+}
+
 /// Gives the attributes of a deleted file back: its block, and the values that have inodes. The inode's own space is left.
 ///
 /// # Errors
@@ -109,8 +120,8 @@ struct Attributes {
 }
 
 impl Attributes {
-    fn of<E: EditInodes>(edit: &E, file: &LoadedInode) -> Result<Self, Error> {
-        let geometry = edit.geometry();
+    fn of<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<Self, Error> {
+        let geometry = source.geometry();
         let found = decode_inode(&file.xattr_space, file.number, geometry)?;
         let in_inode = found.iter().map(|xattr| xattr.to_owned()).collect();
         let block = file.file_acl;
@@ -121,7 +132,7 @@ impl Attributes {
             let flaw = Flaw::bad_value("i_file_acl", block.0);
             return Err(flaw.at(Place::Inode(file.number)).into());
         }
-        let bytes = edit.metadata(block, BlockKind::XattrBlock)?;
+        let bytes = source.metadata(block, BlockKind::XattrBlock)?;
         let found = decode_block(&bytes, block, geometry)?;
         Ok(Self { in_inode, in_block: found.iter().map(|xattr| xattr.to_owned()).collect() })
     }
@@ -374,21 +385,24 @@ fn share<E: EditInodes>(edit: &mut E, list: &[Xattr]) -> Result<Option<BlockNo>,
     }
     edit.with_shared_blocks(hash, |edit, blocks| {
         for block in blocks.iter().copied() {
-            let is_taken = edit.modify(block, BlockKind::XattrBlock, |bytes| {
-                if bytes.get(size_of::<RawXattrHeader>()..)
-                    != wanted.get(size_of::<RawXattrHeader>()..)
-                {
-                    return false;
-                }
-                let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return false };
-                let users = header.h_refcount.get();
-                if header.h_hash.get() != hash || users == 0 || users >= MAX_USERS {
-                    return false;
-                }
-                header.h_refcount.set(users + 1);
-                true
+            let users = edit.unlogged(|edit| {
+                edit.modify(block, BlockKind::XattrBlock, |bytes| {
+                    if bytes.get(size_of::<RawXattrHeader>()..)
+                        != wanted.get(size_of::<RawXattrHeader>()..)
+                    {
+                        return None;
+                    }
+                    let (header, _) = RawXattrHeader::mut_from_prefix(bytes).ok()?;
+                    let users = header.h_refcount.get();
+                    if header.h_hash.get() != hash || users == 0 || users >= MAX_USERS {
+                        return None;
+                    }
+                    header.h_refcount.set(users + 1);
+                    Some(users + 1)
+                })
             })?;
-            if is_taken {
+            if let Some(left) = users {
+                edit.note(Undo::Users { block, by: 1, left });
                 return Ok(Some(block));
             }
         }
@@ -413,10 +427,7 @@ fn is_own<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Error> {
 fn offer<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<(), Error> {
     let hash = hash_of(&edit.metadata(block, BlockKind::XattrBlock)?);
     if hash != 0 {
-        edit.with_shared_blocks(hash, |_, blocks| {
-            blocks.retain(|known| *known != block);
-            blocks.push(block);
-        });
+        edit.note(Undo::OffersBlock(hash, block));
     }
     Ok(())
 }
@@ -472,12 +483,15 @@ fn exchange_block<E: EditInodes>(
 fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Error> {
     let hash = hash_of(&edit.metadata(block, BlockKind::XattrBlock)?);
     let left = edit.with_shared_blocks(hash, |edit, blocks| {
-        let left = edit.modify(block, BlockKind::XattrBlock, |bytes| {
-            let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return 0 };
-            let left = header.h_refcount.get().saturating_sub(1);
-            header.h_refcount.set(left);
-            left
+        let left = edit.unlogged(|edit| {
+            edit.modify(block, BlockKind::XattrBlock, |bytes| {
+                let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return 0 };
+                let left = header.h_refcount.get().saturating_sub(1);
+                header.h_refcount.set(left);
+                left
+            })
         })?;
+        edit.note(Undo::Users { block, by: -1, left });
         if left == 0 {
             blocks.retain(|known| *known != block);
         }
@@ -491,6 +505,26 @@ fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Erro
     let count = u64::from(geometry.blocks_per_cluster).min(geometry.blocks_count - start.0);
     edit.free(Run { start, count }, Purpose::Metadata)?;
     Ok(true)
+}
+
+/// Counts the users of a block back. What others have given up altogether meanwhile is not there any more.
+pub(crate) fn count_users_back<E: EditInodes>(
+    edit: &mut E,
+    block: BlockNo,
+    by: i32,
+    left: u32,
+) -> Result<(), Error> {
+    let is_back = edit.modify(block, BlockKind::XattrBlock, |bytes| {
+        let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) else { return false };
+        let now = header.h_refcount.get();
+        let back = now.checked_add_signed(-by).filter(|back| *back > 0);
+        header.h_refcount.set(back.unwrap_or(now));
+        back.is_some() && (now > 0 || left == 0)
+    })?;
+    if !is_back {
+        return Err(Flaw::Rule("the block has gone meanwhile").at(Place::XattrBlock(block)).into());
+    }
+    Ok(())
 }
 
 fn write_into_inode<E: EditInodes>(

@@ -69,6 +69,11 @@ impl Engine {
         self.volume.as_ref().expect("closed only to be opened again")
     }
 
+    /// The device of the volume.
+    pub(crate) fn device(&self) -> &dyn extant_device::Device {
+        &*self.devices.volume
+    }
+
     /// Whether data wait in memory for their blocks.
     pub(crate) fn delays(&self) -> bool {
         self.options.delalloc != Some(false) && self.options.data != Some(DataMode::Journal)

@@ -10,4 +10,5 @@ mod kernel;
 mod power;
 mod random;
 mod stress;
+mod sweep;
 mod volumes;

@@ -33,7 +33,7 @@ impl Model {
     }
 
     /// Takes note of a call that was refused as it should be.
-    pub(in crate::history) fn refused(&mut self, step: &Step) {
+    pub fn refused(&mut self, step: &Step) {
         if let Call::Fallocate { file, .. } = &step.call
             && self.rules.refusals_touch
         {

@@ -102,7 +102,7 @@ impl Volume {
         let mut landing: Vec<_> = batch.into_iter().zip(outcomes).collect();
         landing.sort_by_key(|(file, _)| file.shared.number());
         while let Some((InFlight { shared, flight, is_whole }, written)) = landing.pop() {
-            let mut file = shared.landing();
+            let mut file = shared.landing(self);
             let (inode, delayed) = file.parts();
             let outcome = self.land(live, &shared, inode, delayed, flight, written);
             self.note_lost(live, &shared, outcome);

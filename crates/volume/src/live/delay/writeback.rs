@@ -13,6 +13,7 @@ use crate::cache::BlockCache;
 use crate::edit::{AllocationRequest, FilePart};
 use crate::error::Error;
 use crate::live::Live;
+use crate::live::faults::Step;
 use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::ops::data::Round;
 use crate::read::inode::LoadedInode;
@@ -119,7 +120,7 @@ impl Volume {
         };
         let (blocks, data) = (flight.range(), flight.take_data());
         let geometry = self.geometry();
-        let (mut file, written) = shared.fly(file, blocks, geometry, || self.submit(data));
+        let (mut file, written) = shared.fly(self, file, blocks, geometry, || self.submit(data));
         let (inode, delayed) = file.parts();
         let before = delayed.blocks();
         let outcome = self.land(live, shared, inode, delayed, flight, written);
@@ -143,7 +144,7 @@ impl Volume {
         let mut left = u64::MAX;
         while left > 0 {
             shared.let_pass();
-            let Some(mut file) = shared.write_if_loaded(LockAs::File) else { return };
+            let Some(mut file) = shared.write_if_loaded(self, LockAs::File) else { return };
             left = left.min(file.delayed().blocks());
             if left > 0 {
                 let gone;
@@ -228,7 +229,9 @@ impl Volume {
             let mut edit = edit.with_reserved(delayed.map_reserved);
             let placed = self.map_round(live, &mut edit, file, round, size);
             delayed.map_reserved = edit.reserved();
-            placed
+            let failed = placed?;
+            edit.finish();
+            failed.map_or(Ok(()), Err)
         });
         self.forget(live, file, delayed, range, Some(consumed));
         outcome
@@ -251,6 +254,7 @@ impl Volume {
             let is_done = self.plan_blocks(live, file, wanted, round, |request| {
                 let part = request.part.map(|part| FilePart { grows, ..part });
                 let request = AllocationRequest { part, ..request };
+                live.faults.meet(Step::Space)?;
                 let clusters = *budget;
                 if clusters == 0 {
                     return live.allocator.claim(self, request, Budget::All);
@@ -288,7 +292,7 @@ impl Volume {
     pub(crate) fn write_back_file(&self, live: &Live, shared: &Arc<LiveInode>) {
         self.write_back_in_turns(live, shared);
         // As few as came meanwhile.
-        if let Some(mut file) = shared.write_if_loaded(LockAs::File) {
+        if let Some(mut file) = shared.write_if_loaded(self, LockAs::File) {
             self.write_back(live, shared, &mut file);
         }
     }

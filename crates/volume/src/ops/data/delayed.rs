@@ -134,7 +134,9 @@ impl Volume {
         }
         let mut edit = self.edit(credits::INODE)?;
         touch(&edit, file, by);
-        write_inode(&mut edit, file.number, &file.inode)
+        write_inode(&mut edit, file.number, &file.inode)?;
+        edit.finish();
+        Ok(())
     }
 
     /// Reads a file of which some data are delayed.
@@ -206,6 +208,7 @@ impl Volume {
                 let mut edit = self.edit(credits::INODE)?;
                 touch(&edit, &mut file, by);
                 write_inode(&mut edit, file.number, &file.inode)?;
+                edit.finish();
             }
             Err(Error::FreeInode(_)) => {}
             Err(error) => return Err(error),

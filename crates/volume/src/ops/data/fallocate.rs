@@ -111,11 +111,12 @@ impl Volume {
             if mode != FallocateMode::PunchHole && !inode.is_extent_mapped() {
                 return Err(Error::NotSupported("preallocation in a file without extents"));
             }
-            // Ranges that cannot be moved are refused on the way.
-            let moves = matches!(mode, FallocateMode::CollapseRange | FallocateMode::InsertRange);
-            if !moves {
-                self.drop_capabilities(&file, &mut inode)?;
+            match mode {
+                FallocateMode::CollapseRange => self.check_collapse(&inode, &(offset..end))?,
+                FallocateMode::InsertRange => self.check_insert(&inode, &(offset..end))?,
+                _ => {}
             }
+            self.drop_capabilities(&file, &mut inode)?;
             match mode {
                 FallocateMode::Allocate | FallocateMode::KeepSize => {
                     self.preallocate(live, &mut inode, offset..end, mode, by)
@@ -126,11 +127,7 @@ impl Volume {
                 }
                 FallocateMode::CollapseRange => self.collapse(&mut inode, offset..end, by),
                 FallocateMode::InsertRange => self.insert_range(&mut inode, offset..end, by),
-            }?;
-            if moves {
-                self.drop_capabilities(&file, &mut inode)?;
             }
-            Ok(())
         })
     }
 
@@ -160,13 +157,17 @@ impl Volume {
         for Filler { at, run, claim } in fillers {
             edit.continue_with(fixed + credits::map_block(file))?;
             let state = State::Unwritten;
-            match take_and_place(live, &mut edit, file, at, run, claim, state) {
+            let part = edit.attempt(file, |edit, file| {
+                take_and_place(live, edit, file, at, run, claim, state)
+            });
+            match part {
                 Ok(()) => placed.push(at..FileBlock(at.0 + run.count)),
                 Err(error) => {
                     for range in placed {
                         self.remove_range(&mut edit, file, range)?;
                     }
                     write_inode(&mut edit, file.number, &file.inode)?;
+                    edit.finish();
                     return Err(error);
                 }
             }
@@ -177,7 +178,9 @@ impl Volume {
         if size != file.size {
             set_size(&mut edit, file, size)?;
         }
-        write_inode(&mut edit, file.number, &file.inode)
+        write_inode(&mut edit, file.number, &file.inode)?;
+        edit.finish();
+        Ok(())
     }
 
     /// Sets space aside for all holes of a range.
@@ -263,17 +266,20 @@ impl Volume {
         let bytes = bytes.start..end.max(bytes.start);
         let edges = self.edges(file, &bytes)?;
         let own = credits::INODE + credits::quotas(self);
-        let mut edit = self.edit(own + credits::remove_step(file))?;
+        let rest = own + edges.len() as u32;
+        let mut edit = self.edit(rest + credits::remove_step(file))?;
         // First, since there may be no space for the parts of an extent: then nothing changes.
         self.remove_range(&mut edit, file, whole(self.geometry(), &bytes))?;
-        edit.continue_with(own + edges.len() as u32)?;
+        edit.continue_with(rest)?;
+        touch(&edit, file, by);
+        write_inode(&mut edit, file.number, &file.inode)?;
         if self.is_journalled(file) {
             zero_in_frames(&mut edit, &edges)?;
         } else {
             self.zero_on_device(&edges)?;
         }
-        touch(&edit, file, by);
-        write_inode(&mut edit, file.number, &file.inode)
+        edit.finish();
+        Ok(())
     }
 
     fn zero_range(
@@ -302,7 +308,10 @@ impl Volume {
         while let Some(from) = next {
             edit.continue_with(step)?;
             let range = from..blocks.end;
-            match mapping::set_state_step(&mut edit, file, range.clone(), State::Unwritten) {
+            let step = edit.attempt(file, |edit, file| {
+                mapping::set_state_step(edit, file, range.clone(), State::Unwritten)
+            });
+            match step {
                 Ok(after) => next = after,
                 // No node for the runs that would be cut: the data are overwritten instead.
                 Err(Error::NoSpace) => {
@@ -313,7 +322,9 @@ impl Volume {
             }
             write_inode(&mut edit, file.number, &file.inode)?;
         }
-        write_inode(&mut edit, file.number, &file.inode)
+        write_inode(&mut edit, file.number, &file.inode)?;
+        edit.finish();
+        Ok(())
     }
 
     /// Overwrites the data of whole blocks with zeros.
@@ -354,6 +365,28 @@ impl Volume {
         Ok(whole(self.geometry(), bytes))
     }
 
+    fn check_collapse(&self, file: &LoadedInode, bytes: &Range<u64>) -> Result<(), Error> {
+        self.check_whole(bytes)?;
+        if bytes.end >= file.size {
+            return Err(Error::Invalid("the range to be taken out reaches the file's end"));
+        }
+        Ok(())
+    }
+
+    fn check_insert(&self, file: &LoadedInode, bytes: &Range<u64>) -> Result<(), Error> {
+        let blocks = self.check_whole(bytes)?;
+        if bytes.start >= file.size {
+            return Err(Error::Invalid("the range to be put in begins behind the file's end"));
+        }
+        let (length, count) = (bytes.end - bytes.start, blocks.end.0 - blocks.start.0);
+        let size = file.size.checked_add(length).ok_or(Error::FileTooLarge)?;
+        let mapped_end = shift::mapped_end(self, file)?.0;
+        if size > max_size(self.geometry(), file) || mapped_end + count > MAX_FILE_BLOCKS {
+            return Err(Error::FileTooLarge);
+        }
+        Ok(())
+    }
+
     fn collapse(
         &self,
         file: &mut LoadedInode,
@@ -361,11 +394,8 @@ impl Volume {
         by: &Creator,
     ) -> Result<(), Error> {
         let blocks = self.check_whole(&bytes)?;
-        if bytes.end >= file.size {
-            return Err(Error::Invalid("the range to be taken out reaches the file's end"));
-        }
         let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
-        let mut edit = self.edit(credits::remove_step(file) + all)?;
+        let mut edit = self.edit(credits::remove_step(file) + 2 * all)?;
         touch(&edit, file, by);
         self.remove_range(&mut edit, file, blocks.clone())?;
         let count = blocks.end.0 - blocks.start.0;
@@ -377,7 +407,9 @@ impl Volume {
         }
         let size = file.size - (bytes.end - bytes.start);
         set_size(&mut edit, file, size)?;
-        write_inode(&mut edit, file.number, &file.inode)
+        write_inode(&mut edit, file.number, &file.inode)?;
+        edit.finish();
+        Ok(())
     }
 
     fn insert_range(
@@ -387,17 +419,11 @@ impl Volume {
         by: &Creator,
     ) -> Result<(), Error> {
         let blocks = self.check_whole(&bytes)?;
-        if bytes.start >= file.size {
-            return Err(Error::Invalid("the range to be put in begins behind the file's end"));
-        }
         let (length, count) = (bytes.end - bytes.start, blocks.end.0 - blocks.start.0);
         let size = file.size.checked_add(length).ok_or(Error::FileTooLarge)?;
-        let mapped_end = shift::mapped_end(self, file)?.0;
-        if size > max_size(self.geometry(), file) || mapped_end + count > MAX_FILE_BLOCKS {
-            return Err(Error::FileTooLarge);
-        }
         let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
-        let mut edit = self.edit(credits::map_block(file) + all)?.privileged(by.is_privileged);
+        let credits = credits::map_block(file) + 2 * all;
+        let mut edit = self.edit(credits)?.privileged(by.is_privileged);
         shift::split_at(&mut edit, file, blocks.start)?;
         touch(&edit, file, by);
         // The size first: cut off half way, no data lie behind the end.
@@ -409,6 +435,7 @@ impl Volume {
             next = shift::expand_step(&mut edit, file, blocks.start, count, before)?;
             write_inode(&mut edit, file.number, &file.inode)?;
         }
+        edit.finish();
         Ok(())
     }
 }

@@ -104,7 +104,7 @@ impl Volume {
         while at < end && runs < RUNS_OF_ROUND {
             // Parts of the slice.
             let data = &bytes[(at - offset) as usize..(end - offset) as usize];
-            match self.write_run(&mut edit, file, at, data) {
+            match edit.attempt(file, |edit, file| self.write_run(edit, file, at, data)) {
                 Ok(count) => at += count,
                 Err(error) => {
                     failure = Some(error);
@@ -116,13 +116,13 @@ impl Volume {
         if let Some(error) = failure
             && at == offset
         {
-            write_inode(&mut edit, file.number, &file.inode)?;
             return Err(error);
         }
         touch(&edit, file, by);
         let size = file.size.max(at);
         set_size(&mut edit, file, size)?;
         write_inode(&mut edit, file.number, &file.inode)?;
+        edit.finish();
         // A part of the slice's length.
         Ok((at - offset) as usize)
     }

@@ -4,10 +4,11 @@ use super::super::{Creator, credits};
 use super::range::ZEROS;
 use super::set_size;
 use crate::alloc::{Budget, Claim};
-use crate::edit::{AllocationRequest, Edit, Purpose, Run, write_inode};
+use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
 use crate::error::Error;
 use crate::live::Live;
 use crate::live::edit::LiveEdit;
+use crate::live::faults::Step;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
 use crate::volume::Volume;
@@ -176,11 +177,12 @@ impl Volume {
         request: AllocationRequest,
         by: &Creator,
     ) -> Result<Claim, Error> {
+        live.faults.meet(Step::Space)?;
         let budget = Budget::Free { is_privileged: by.is_privileged };
         live.allocator.claim(self, request, budget)
     }
 
-    /// Maps runs that were filled. The first byte of the run that could not be mapped, and why; those behind it are not either.
+    /// Maps runs that were filled. The first byte that could not be mapped, and why; what lies behind it is not either.
     pub(super) fn place_segments(
         &self,
         live: &Live,
@@ -190,26 +192,24 @@ impl Volume {
     ) -> Result<(), (u64, Error)> {
         for segment in segments {
             let first = segment.blocks.start << self.geometry().block_bits();
-            let mapped = match segment.state {
-                Was::Written => Ok(()),
+            let (at, run) = segment.placed();
+            match segment.state {
+                Was::Written => {}
                 Was::Unwritten => {
-                    let blocks = FileBlock(segment.blocks.start)..FileBlock(segment.blocks.end);
-                    self.set_written(edit, file, blocks)?;
-                    Ok(())
+                    self.set_written(edit, file, at..FileBlock(segment.blocks.end))?;
                 }
-                Was::Hole(claim) => {
-                    let count = segment.blocks.end - segment.blocks.start;
-                    let run = Run { start: segment.start, count };
-                    let at = FileBlock(segment.blocks.start);
-                    take_and_place(live, edit, file, at, run, claim, State::Written)
-                }
-            };
-            mapped.map_err(|error| (first, error))?;
+                Was::Hole(claim) => edit
+                    .attempt(file, |edit, file| {
+                        take_and_place(live, edit, file, at, run, claim, State::Written)
+                    })
+                    .map_err(|error| (first, error))?,
+            }
         }
         Ok(())
     }
 
-    /// Maps delayed data that were written, and stores that the file has them: it ends at `size` at least.
+    /// Maps delayed data that were written, and stores that the file has them: it ends at `size` at least. Why only a part of them has
+    /// its places.
     pub(crate) fn map_round(
         &self,
         live: &Live,
@@ -217,13 +217,13 @@ impl Volume {
         file: &mut LoadedInode,
         round: Round,
         size: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Error>, Error> {
         let placed = self.place_segments(live, edit, file, round.segments);
         let covered = placed.as_ref().err().map_or(size, |(covered, _)| size.min(*covered));
         let size = file.size.max(covered);
         set_size(edit, file, size)?;
         write_inode(edit, file.number, &file.inode)?;
-        placed.map_err(|(_, error)| error)
+        Ok(placed.err().map(|(_, error)| error))
     }
 
     /// Marks unwritten blocks that were filled as written. Where that failed, in bytes, and why: what lies before is marked.
@@ -235,8 +235,14 @@ impl Volume {
     ) -> Result<(), (u64, Error)> {
         let mut next = Some(blocks.start);
         while let Some(from) = next {
-            next = match mapping::set_state_step(edit, file, from..blocks.end, State::Written) {
-                Err(Error::NoSpace) => self.set_extent_written(edit, file, from..blocks.end),
+            let range = from..blocks.end;
+            let step = edit.attempt(file, |edit, file| {
+                mapping::set_state_step(edit, file, range.clone(), State::Written)
+            });
+            next = match step {
+                Err(Error::NoSpace) => {
+                    edit.attempt(file, |edit, file| self.set_extent_written(edit, file, range))
+                }
                 step => step,
             }
             .map_err(|error| (from.0 << self.geometry().block_bits(), error))?;
@@ -290,7 +296,7 @@ pub(super) fn claim_for(
     }
 }
 
-/// Takes what was set aside and maps a run of it. A failed call has given it back.
+/// Takes what was set aside and maps a run of it.
 pub(super) fn take_and_place(
     live: &Live,
     edit: &mut LiveEdit<'_>,
@@ -301,12 +307,7 @@ pub(super) fn take_and_place(
     state: State,
 ) -> Result<(), Error> {
     let taken = claim.map(|claim| live.allocator.take(edit, claim)).transpose()?;
-    mapping::place(edit, file, at, run, taken, state).or_else(|error| {
-        if let Some(taken) = taken {
-            edit.free(taken, Purpose::Data)?;
-        }
-        Err(error)
-    })
+    mapping::place(edit, file, at, run, taken, state)
 }
 
 /// Marks mapped blocks of a range in one operation.

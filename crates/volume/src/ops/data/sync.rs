@@ -68,9 +68,15 @@ impl Volume {
         if let Some(error) = live.journal.aborted() {
             return Err(error.into());
         }
+        self.flush_or_stop()
+    }
+
+    /// Flushes the device. Where that fails it is not sure either what metadata were written since the last flush: the journal stops.
+    pub(in crate::ops) fn flush_or_stop(&self) -> Result<(), Error> {
         self.device.flush().map_err(|error| {
-            // What metadata were written since the last flush is not sure either.
-            live.journal.abort(error.clone().into());
+            if let Source::Live(live) = &self.source {
+                live.journal.abort(error.clone().into());
+            }
             error.into()
         })
     }

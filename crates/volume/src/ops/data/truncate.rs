@@ -86,9 +86,6 @@ impl Volume {
         self.live()?.allocator.discard_window(file.number);
         let edges = self.behind_end(file, size)?;
         let is_journalled = self.is_journalled(file);
-        if !is_journalled {
-            self.zero_on_device(&edges)?;
-        }
         // At the same size too: there may be blocks behind the end that were preallocated.
         let cuts = size <= file.size;
         let own = credits::INODE + credits::SUPERBLOCK + edges.len() as u32;
@@ -100,10 +97,19 @@ impl Volume {
         }
         touch(&edit, file, by);
         set_size(&mut edit, file, size)?;
+        // What cannot be undone comes last, and before anything is committed.
+        let mut is_zeroed = is_journalled;
+        let mut zero = || match std::mem::replace(&mut is_zeroed, true) {
+            true => Ok(()),
+            false => self.zero_on_device(&edges),
+        };
         if cuts {
-            self.cut(&mut edit, file)?;
+            self.cut(&mut edit, file, &mut zero)?;
         }
-        write_inode(&mut edit, file.number, &file.inode)
+        write_inode(&mut edit, file.number, &file.inode)?;
+        zero()?;
+        edit.finish();
+        Ok(())
     }
 
     /// The part of a block between old and new end that must read as zeros: behind the shorter one.
@@ -115,40 +121,41 @@ impl Volume {
         self.edges(file, &(size..block_end))
     }
 
-    /// Gives back the blocks behind the file's end. The caller writes the inode afterwards, in the same operation.
-    pub(crate) fn cut(&self, edit: &mut LiveEdit<'_>, file: &mut LoadedInode) -> Result<(), Error> {
+    /// Gives back the blocks behind the file's end. The caller writes the inode afterwards, in the same operation. `settling` as for
+    /// [`Self::remove_to_end`].
+    pub(crate) fn cut(
+        &self,
+        edit: &mut LiveEdit<'_>,
+        file: &mut LoadedInode,
+        settling: impl FnMut() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let size = u64::from(self.geometry().block_size);
         let first = FileBlock(file.size.div_ceil(size));
-        self.remove_to_end(edit, file, first, credits::INODE + orphans::CREDITS)?;
+        self.remove_to_end(edit, file, first, credits::INODE + orphans::CREDITS, settling)?;
         if file.links > 0 {
             self.live()?.orphans.lock().remove(edit, file.number)?;
         }
         Ok(())
     }
 
-    /// Gives back all blocks from `first` on; while there is more to do the file is an orphan. The operation has `rest` credits
-    /// for what follows.
+    /// Gives back all blocks from `first` on; while there is more to do in later transactions the file is an orphan. The operation has `rest` credits
+    /// for what follows. `settling` is called whenever what was done so far is about to stay, even if the rest fails.
     pub(crate) fn remove_to_end(
         &self,
         edit: &mut LiveEdit<'_>,
         file: &mut LoadedInode,
         first: FileBlock,
         rest: u32,
+        mut settling: impl FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut next = Some(first);
         while let Some(from) = next {
-            next = match self.remove_step(edit, file, from..FileBlock(MAX_FILE_BLOCKS)) {
-                Ok(next) => next,
-                Err(error) => {
-                    // What was given back before must not stay mapped.
-                    write_inode(edit, file.number, &file.inode)?;
-                    return Err(error);
-                }
-            };
-            if next.is_some() {
+            next = self.remove_step(edit, file, from..FileBlock(MAX_FILE_BLOCKS))?;
+            let step = credits::remove_step(file) + credits::quotas(self);
+            if next.is_some() && !edit.extends(step + rest)? {
                 self.live()?.orphans.lock().add(edit, file.number)?;
                 write_inode(edit, file.number, &file.inode)?;
-                let step = credits::remove_step(file) + credits::quotas(self);
+                settling()?;
                 edit.continue_with(step + rest)?;
             }
         }
@@ -168,14 +175,7 @@ impl Volume {
         } else {
             u64::from(self.geometry().group_blocks(GroupNo(0))) * credits::GROUPS_OF_STEP as u64
         };
-        let mut first = range.start;
-        while first < range.end {
-            let run = map(self, file, first)?;
-            if !run.is_hole() {
-                break;
-            }
-            first = run.end();
-        }
+        let first = self.first_mapped(file, &range)?;
         // Blocks of pointers that map nothing go too; what they do map lies in few groups by itself.
         let (start, end) = match file.is_extent_mapped() {
             true if first >= range.end => return Ok(None),
@@ -185,6 +185,28 @@ impl Volume {
         };
         let end = range.end.min(FileBlock(end));
         let next = mapping::remove_step(edit, file, start..end, credits::GROUPS_OF_STEP)?;
-        Ok(next.or((end < range.end).then_some(end)))
+        if next.is_some() || end >= range.end {
+            return Ok(next);
+        }
+        // Most files end here: that is no step of its own.
+        let rest = self.first_mapped(file, &(end..range.end))?;
+        Ok((rest < range.end || !file.is_extent_mapped()).then_some(end))
+    }
+
+    /// The first block of a range that is no hole, or the range's end.
+    fn first_mapped(
+        &self,
+        file: &LoadedInode,
+        range: &Range<FileBlock>,
+    ) -> Result<FileBlock, Error> {
+        let mut first = range.start;
+        while first < range.end {
+            let run = map(self, file, first)?;
+            if !run.is_hole() {
+                break;
+            }
+            first = run.end();
+        }
+        Ok(first.min(range.end))
     }
 }

@@ -275,7 +275,6 @@ impl Volume {
         if let Err((from, error)) = self.place_segments(live, &mut edit, file, round.segments) {
             covered = covered.min(from.max(range.start));
             if covered == range.start {
-                write_inode(&mut edit, file.number, &file.inode)?;
                 return Err(error);
             }
         }
@@ -283,6 +282,7 @@ impl Volume {
         let size = file.size.max(covered);
         set_size(&mut edit, file, size)?;
         write_inode(&mut edit, file.number, &file.inode)?;
+        edit.finish();
         // A part of the slice's length.
         Ok((covered - range.start) as usize)
     }
@@ -322,6 +322,7 @@ impl Volume {
         }
         touch(&edit, &mut changed, by);
         write_loaded(&mut edit, &changed)?;
+        edit.finish();
         *file = changed;
         Ok(true)
     }
@@ -340,10 +341,12 @@ impl Volume {
         if contents.is_empty() {
             let mut edit = self.edit(credits::INODE)?;
             write_loaded(&mut edit, &changed)?;
+            edit.finish();
         } else if self.is_journalled(file) {
             let mut edit = self.edit(credits)?.privileged(by.is_privileged);
             self.create_journalled(&mut edit, &mut changed, FileBlock(0), &contents)?;
             write_loaded(&mut edit, &changed)?;
+            edit.finish();
         } else {
             let request = AllocationRequest {
                 inode: file.number,
@@ -362,6 +365,7 @@ impl Volume {
             let at = FileBlock(0);
             take_and_place(live, &mut edit, &mut changed, at, run, claim, State::Written)?;
             write_loaded(&mut edit, &changed)?;
+            edit.finish();
         }
         *file = changed;
         Ok(())
