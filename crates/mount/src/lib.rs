@@ -26,7 +26,7 @@ pub use attr::Attributes;
 pub use mountpoint::{MountEntry, canonical_point, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
 pub use serve::{MountRequest, serve};
-pub use server::{Cached, Caller, Change, Held, Listed, OpenFor, Server, WriteBy};
+pub use server::{Cached, Caller, Change, Held, Listed, Listing, OpenFor, Server, WriteBy};
 pub use supervise::{Reports, supervise};
 pub use unmount::unmount;
 

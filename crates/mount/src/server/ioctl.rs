@@ -2,7 +2,7 @@
 //! told of free space (fstrim).
 
 use extant_ondisk::InodeNo;
-use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::inode::{Inode, InodeFlags};
 use rustix::io::Errno;
 
 use super::{Caller, Server};
@@ -41,6 +41,17 @@ const FSX_FLAGS: [(u32, InodeFlags); 6] = [
     (0x200, InodeFlags::PROJECT_INHERIT),
 ];
 
+/// Flags that only root changes.
+const ROOTS: InodeFlags =
+    InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::JOURNAL_DATA);
+
+/// Whether somebody may set a file's flags so, and its project: root and its owner may, and some only root. Kernels from 5.13 on have
+/// looked at that themselves, all but for the flag of journalled data.
+fn check_flags(file: &Inode, wanted: InodeFlags, by: Caller) -> Result<(), Errno> {
+    let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOTS);
+    if by.uid != 0 && is_barred { Err(Errno::PERM) } else { Ok(()) }
+}
+
 impl Server {
     /// Answers an ioctl with the bytes that it gives back.
     ///
@@ -60,7 +71,10 @@ impl Server {
             }
             FS_IOC_SETFLAGS => {
                 let flags = InodeFlags::from_bits_retain(word(input, 0)?);
-                self.with(|volume| Ok(volume.set_flags(file, flags)?))?;
+                self.with(|volume| {
+                    check_flags(&*volume.inode(file)?, flags, by)?;
+                    Ok(volume.set_flags(file, flags)?)
+                })?;
                 Ok(Vec::new())
             }
             FS_IOC_GETVERSION => {
@@ -130,6 +144,7 @@ impl Server {
             for (bit, flag) in FSX_FLAGS {
                 flags.set(flag, wanted & bit != 0);
             }
+            check_flags(&inode, flags, by)?;
             if inode.project.unwrap_or(0) != project {
                 volume.set_project(file, project, self.is_privileged(by))?;
             }

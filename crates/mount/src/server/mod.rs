@@ -25,7 +25,7 @@ use crate::options::{Atime, MountOptions};
 
 pub use attributes::{Cached, Change, OpenFor};
 pub use data::WriteBy;
-pub use dirs::Listed;
+pub use dirs::{Listed, Listing};
 pub(crate) use ioctl::FITRIM;
 
 /// Distinct messages that are logged; a broken volume has no end of places.
@@ -130,11 +130,16 @@ impl Server {
         self.rules.acl
     }
 
-    /// Does something with the volume; an error becomes errno, and one of the volume's own is told of.
+    /// Does something with the volume. Within it the server is not asked again: who waits to close the volume would be waited for.
     fn with<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
         let guard = self.volume.read().unwrap_or_else(PoisonError::into_inner);
         let volume = guard.as_ref().ok_or(Errno::NOTCONN)?;
-        work(volume).map_err(|fail| match fail {
+        self.answered(work(volume))
+    }
+
+    /// An error becomes errno, and one of the volume's own is told of.
+    fn answered<T>(&self, done: Result<T, Fail>) -> Result<T, Errno> {
+        done.map_err(|fail| match fail {
             Fail::Errno(errno) => errno,
             Fail::Volume(error) => {
                 self.tell(&error);
@@ -190,6 +195,7 @@ impl Server {
             gid: caller.gid,
             umask,
             is_privileged: self.is_privileged(caller),
+            keeps_set_ids: caller.uid == 0,
             writes_back: false,
         }
     }
@@ -197,7 +203,7 @@ impl Server {
     /// Who writes into a file, and whether it keeps setuid and setgid then.
     fn writer(&self, caller: Caller, drops_set_ids: bool) -> Creator {
         let creator = self.creator(caller, 0);
-        Creator { is_privileged: creator.is_privileged && !drops_set_ids, ..creator }
+        Creator { keeps_set_ids: creator.keeps_set_ids && !drops_set_ids, ..creator }
     }
 
     fn is_privileged(&self, caller: Caller) -> bool {

@@ -414,9 +414,9 @@ impl Dispatcher {
         file: InodeNo,
         work: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let had_set_ids = self.server.has_set_ids(file)?;
+        let before = self.server.set_ids(file)?;
         let done = work();
-        if had_set_ids && !self.server.has_set_ids(file).unwrap_or(false) {
+        if before != 0 && self.server.set_ids(file) != Ok(before) {
             // Where the kernel does not know the file any more it asks anyhow.
             let _ = notice::forget_attributes(&self.connection, node_of(file));
         }
@@ -481,11 +481,10 @@ impl Dispatcher {
     fn read_dir(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
-        self.server.list(request.inode()?, given.offset, |listed| {
+        self.server.list(request.inode()?, given.offset, |listing, listed| {
             let kind = kind_of(listed.file_type).or_else(|| {
                 // ext2's first directories store no kinds.
-                let attributes = self.server.attributes(listed.inode).ok()?;
-                Some(kind_of_mode(attributes.mode))
+                Some(kind_of_mode(listing.attributes(listed.inode)?.mode))
             });
             outcome = put_listed(to, given.size as usize, &listed, kind.unwrap_or_default(), None);
             outcome == Ok(true)
@@ -496,10 +495,10 @@ impl Dispatcher {
     fn read_dir_plus(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
-        self.server.list(request.inode()?, given.offset, |listed| {
+        self.server.list(request.inode()?, given.offset, |listing, listed| {
             // The kernel takes no hold of these two, nor of an entry without a number.
             let is_dot = matches!(&listed.name[..], b"." | b"..");
-            let held = if is_dot { None } else { self.server.hold_listed(listed.inode) };
+            let held = if is_dot { None } else { listing.hold(listed.inode) };
             let (kind, entry) = match &held {
                 Some(Held { attributes }) => (kind_of_mode(attributes.mode), entry_out(attributes)),
                 None => (kind_of(listed.file_type).unwrap_or_default(), abi::EntryOut::default()),
@@ -507,7 +506,7 @@ impl Dispatcher {
             outcome = put_listed(to, given.size as usize, &listed, kind, Some(&entry));
             match (&held, &outcome) {
                 (Some(_), Ok(true)) => to.hold(listed.inode),
-                (Some(_), _) => self.server.forget(listed.inode, 1),
+                (Some(_), _) => listing.let_go(listed.inode),
                 (None, _) => {}
             }
             outcome == Ok(true)
