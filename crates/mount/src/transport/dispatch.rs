@@ -17,6 +17,7 @@ use super::message::{Reply, Request, node};
 use super::notice;
 use super::seek::Writers;
 use super::space::News;
+use super::stale::Stale;
 use super::unfit::Unfit;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
@@ -44,6 +45,7 @@ pub(super) struct Dispatcher {
     pub(super) writers: Writers,
     pub(super) news: News,
     pub(super) unfit: Unfit,
+    pub(super) stale: Stale,
     /// Takes what the kernel is told unasked.
     pub(super) connection: Arc<OwnedFd>,
     pub(super) agreement: Agreement,
@@ -321,8 +323,12 @@ impl Dispatcher {
     fn read(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let keeps_atime = open_flags(given.flags).contains(OFlags::NOATIME);
+        let file = request.inode()?;
+        if !open_flags(given.flags).contains(OFlags::DIRECT) {
+            self.writers.read_for_cache(file);
+        }
         let room = to.room(given.size as usize);
-        let count = self.server.read(request.inode()?, given.offset, room, keeps_atime)?;
+        let count = self.server.read(file, given.offset, room, keeps_atime)?;
         to.advance(count);
         Ok(())
     }
@@ -368,6 +374,11 @@ impl Dispatcher {
             WriteBy::Caller { .. } => write(),
             WriteBy::Cache => self.telling_of_space(file, write()),
         }?;
+        let passes_cache = by != WriteBy::Cache && (is_direct || goes_around);
+        if passes_cache && self.writers.are_cached(file) {
+            let end = given.offset.saturating_add(count as u64);
+            self.stale.note(request.header.nodeid, given.offset..end);
+        }
         // A request carries less than 4 GiB.
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
     }

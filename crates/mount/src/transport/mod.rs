@@ -19,6 +19,7 @@ mod readers;
 mod ring;
 mod seek;
 mod space;
+mod stale;
 mod unfit;
 
 use std::io;
@@ -40,6 +41,7 @@ use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
 use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
 use space::{News, answer_when_there_is_space};
+use stale::{Stale, drop_stale};
 use unfit::Unfit;
 
 pub(crate) use awake::Awake;
@@ -84,6 +86,7 @@ impl Transport for Fuse {
             writers: Writers::default(),
             news: News::default(),
             unfit: Unfit::default(),
+            stale: Stale::default(),
             connection: first.clone(),
             agreement,
         });
@@ -97,6 +100,8 @@ impl Transport for Fuse {
         others.push(spawn("fuse-space", move || {
             answer_when_there_is_space(&for_space, &space_jobs)
         })?);
+        let for_stale = dispatcher.clone();
+        others.push(spawn("fuse-stale", move || drop_stale(&for_stale))?);
         let (ended, ends) = channel();
         let mut count = 0;
         let rings = self.rings.filter(|_| agreement.has_rings);
@@ -126,6 +131,7 @@ impl Transport for Fuse {
                 // One that failed leaves requests that nobody answers: it is over, whatever the others do.
                 ends.recv().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
             }
+            dispatcher.stale.end();
             others.into_iter().try_for_each(joined)
         })
     }
