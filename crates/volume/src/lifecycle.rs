@@ -187,7 +187,9 @@ impl OpenOptions {
         let counts_are_true =
             !needs_recovery && state.contains(State::CLEAN) && !state.contains(State::ERRORS);
 
-        let log = find_log(&device, &raw, &geometry, options)?;
+        let log_written = options.external_journal.clone().map(CountedDevice::new).map(Arc::new);
+        let external = log_written.clone().map(|log| log as Arc<dyn Device>);
+        let log = find_log(&device, &raw, &geometry, external)?;
         let has_log = log.is_some();
         let superblock = Superblock::decode(&raw);
         let allocator = Arc::new(Allocator::new(
@@ -224,6 +226,7 @@ impl OpenOptions {
         let live = Live {
             journal,
             written,
+            log_written,
             env: env.clone(),
             options: options.clone(),
             data,
@@ -286,7 +289,7 @@ fn find_log(
     device: &Arc<dyn Device>,
     raw: &RawSuperblock,
     geometry: &Geometry,
-    options: &LiveOptions,
+    external: Option<Arc<dyn Device>>,
 ) -> Result<Option<LogOnDevice>, Error> {
     if !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
         return Ok(None);
@@ -295,10 +298,8 @@ fn find_log(
         let place = JournalPlace::internal(&**device, raw, geometry)?;
         LogOnDevice { device: device.clone(), place, is_external: false }
     } else {
-        let journal = options
-            .external_journal
-            .clone()
-            .ok_or(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)))?;
+        let journal =
+            external.ok_or(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)))?;
         let place = JournalPlace::external(&*journal, raw, geometry)?;
         LogOnDevice { device: journal, place, is_external: true }
     };

@@ -2,6 +2,7 @@
 
 mod awake;
 mod blocks;
+mod control;
 mod direct;
 mod failures;
 mod hostile;

@@ -156,6 +156,8 @@ impl Server {
         {
             return;
         }
+        // What is frozen stays so, and who reads does not wait.
+        let Some(_change) = self.try_begin_change() else { return };
         let now = self.now();
         let is_due = rules.atime == Atime::Strict && inode.atime != now
             || is_older(inode.atime, inode.mtime)

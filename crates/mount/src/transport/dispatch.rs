@@ -21,7 +21,7 @@ use super::stale::Stale;
 use super::unfit::Unfit;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
-use crate::server::{Cached, Change, FITRIM, Held, OpenFor, Server, WriteBy};
+use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy, is_long_ioctl};
 
 /// SEEK_DATA and SEEK_HOLE of lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -59,7 +59,7 @@ mod open_file {
     pub(super) const GOING_AROUND: u64 = 1 << 1;
 }
 
-fn open_flags(flags: u32) -> OFlags {
+pub(super) fn open_flags(flags: u32) -> OFlags {
     OFlags::from_bits_retain(flags)
 }
 
@@ -590,7 +590,9 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
         | opcode::COPY_FILE_RANGE
         | opcode::COPY_FILE_RANGE_64
         | opcode::DESTROY => true,
-        opcode::IOCTL => arguments.take::<abi::IoctlIn>().is_ok_and(|given| given.cmd == FITRIM),
+        opcode::IOCTL => {
+            arguments.take::<abi::IoctlIn>().is_ok_and(|given| is_long_ioctl(given.cmd))
+        }
         opcode::BATCH_FORGET => {
             arguments.take::<abi::BatchForgetIn>().is_ok_and(|given| given.count > MANY)
         }

@@ -9,9 +9,11 @@
 mod abi;
 mod awake;
 mod clone;
+mod control;
 mod dispatch;
 mod encode;
 mod forgotten;
+mod frozen;
 mod later;
 mod message;
 mod notice;
@@ -36,6 +38,7 @@ use crate::server::Server;
 use abi::opcode;
 use dispatch::{Agreement, Dispatcher, Wishes, agree, is_long};
 use forgotten::Forgotten;
+use frozen::answer_when_thawed;
 use later::{Deputies, Later, Verdict, judge, send};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
 use readers::{Reader, Readers};
@@ -46,6 +49,9 @@ use unfit::Unfit;
 
 pub(crate) use awake::Awake;
 pub(crate) use clone::FUSE_DEVICE;
+pub(crate) use control::{
+    EXTANT_IOC_FREEZE, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW, freeze, shutdown, thaw,
+};
 pub(crate) use ring::Rings;
 
 /// A connection to a mount.
@@ -92,8 +98,13 @@ impl Transport for Fuse {
         });
         let (seeks, seek_jobs) = channel();
         let (space, space_jobs) = sync_channel(space::MOST);
-        let deputies = Deputies { space, seeks };
+        let (frozen, frozen_jobs) = channel();
         let mut others = Vec::new();
+        let (for_frozen, then) = (dispatcher.clone(), space.clone());
+        others.push(spawn("fuse-frozen", move || {
+            answer_when_thawed(&for_frozen, &frozen_jobs, &then)
+        })?);
+        let deputies = Deputies { space, seeks, frozen };
         let for_seeks = dispatcher.clone();
         others.push(spawn("fuse-seek", move || answer_seeks(&for_seeks, &seek_jobs))?);
         let for_space = dispatcher.clone();
@@ -132,6 +143,7 @@ impl Transport for Fuse {
                 ends.recv().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
             }
             dispatcher.stale.end();
+            dispatcher.server.end_freeze();
             others.into_iter().try_for_each(joined)
         })
     }

@@ -108,6 +108,9 @@ impl MmpMark {
 
     /// One turn of the worker that keeps the mark alive.
     pub(crate) fn keep(&self, status: &Status, env: &Env) -> Next {
+        if status.is_lost() {
+            return Next::Done;
+        }
         let counted = self.own().and_then(|raw| {
             let next = self.sequence.load(Ordering::Relaxed) % MAX_SEQUENCE + 1;
             self.write(raw, next, env)

@@ -43,6 +43,8 @@ pub(crate) struct Live {
     pub(crate) journal: Journal,
     /// What was written to the device.
     pub(crate) written: Arc<CountedDevice>,
+    /// And to that of an external journal.
+    pub(crate) log_written: Option<Arc<CountedDevice>>,
     pub(crate) env: Env,
     pub(crate) options: LiveOptions,
     /// What happens to file data.

@@ -1,7 +1,9 @@
-//! How much is written to a volume's device: the superblock counts it over the volume's life (`s_kbytes_written`).
+//! What is written to a volume's devices: the superblock counts it over the volume's life (`s_kbytes_written`), and a volume that is shut
+//! down ends it.
 
-use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::{Device, DeviceError, Operation, Request};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,11 +13,13 @@ pub(crate) struct CountedDevice {
     inner: Arc<dyn Device>,
     /// Bytes that [`Self::take_kib`] has not given yet.
     written: AtomicU64,
+    /// Nothing is written any more.
+    is_stopped: AtomicBool,
 }
 
 impl CountedDevice {
     pub(crate) fn new(inner: Arc<dyn Device>) -> Self {
-        Self { inner, written: AtomicU64::new(0) }
+        Self { inner, written: AtomicU64::new(0), is_stopped: AtomicBool::new(false) }
     }
 
     /// Whole KiB that were written since this was asked last.
@@ -23,6 +27,16 @@ impl CountedDevice {
         let bytes = self.written.load(Ordering::Relaxed) / 1024 * 1024;
         self.written.fetch_sub(bytes, Ordering::Relaxed);
         bytes / 1024
+    }
+
+    /// Everything but reading fails from now on.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// What it fails with.
+    pub(crate) fn stopped(&self) -> DeviceError {
+        DeviceError::io(Operation::Write, 0, 0, io::Error::other("the volume was shut down"))
     }
 }
 
@@ -32,6 +46,10 @@ impl Device for CountedDevice {
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        let changes = |request: &Request<'_>| request.operation() != Operation::Read;
+        if self.is_stopped.load(Ordering::SeqCst) && batch.iter().any(changes) {
+            return Err(self.stopped());
+        }
         let writes = batch.iter().filter(|request| request.operation() == Operation::Write);
         let bytes: u64 = writes.map(Request::length).sum();
         if bytes > 0 {
