@@ -22,6 +22,7 @@ pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;
 pub(crate) mod setfattr;
+pub(crate) mod shutdown;
 pub(crate) mod stat;
 pub(crate) mod touch;
 pub(crate) mod tree;

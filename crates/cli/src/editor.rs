@@ -147,6 +147,7 @@ fn creator() -> Creator {
         gid: gid.as_raw(),
         umask: umask(),
         is_privileged: uid.is_root(),
+        keeps_set_ids: uid.is_root(),
         ..Creator::default()
     }
 }

@@ -7,7 +7,8 @@ use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     build, cat, chmod, completions, cp, export, find, frag, fsck, info, lab, ln, ls, man, map,
-    mkdir, mkfs, mknod, mount, mv, rm, setfattr, stat, touch, tree, truncate, tune, umount, undo,
+    mkdir, mkfs, mknod, mount, mv, rm, setfattr, shutdown, stat, touch, tree, truncate, tune,
+    umount, undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -63,6 +64,9 @@ pub(crate) enum Command {
     Export(export::Args),
     Mount(mount::Args),
     Umount(umount::Args),
+    Shutdown(shutdown::Args),
+    Freeze(shutdown::FreezeArgs),
+    Thaw(shutdown::ThawArgs),
     Fsck(fsck::Args),
     Info(info::Args),
     Frag(frag::Args),
@@ -101,6 +105,9 @@ impl Command {
             Self::Export(_) => "export",
             Self::Mount(_) => "mount",
             Self::Umount(_) => "umount",
+            Self::Shutdown(_) => "shutdown",
+            Self::Freeze(_) => "freeze",
+            Self::Thaw(_) => "thaw",
             Self::Fsck(_) => "fsck",
             Self::Info(_) => "info",
             Self::Frag(_) => "frag",
@@ -138,6 +145,9 @@ impl Command {
             Self::Export(args) => args.run(session),
             Self::Mount(args) => args.run(session),
             Self::Umount(args) => args.run(session),
+            Self::Shutdown(args) => args.run(session),
+            Self::Freeze(args) => args.run(session),
+            Self::Thaw(args) => args.run(session),
             Self::Fsck(args) => args.run(session),
             Self::Info(args) => args.run(session),
             Self::Frag(args) => args.run(session),

@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 
 mod attr;
+mod control;
 mod errno;
 mod mountpoint;
 mod options;
@@ -23,10 +24,11 @@ pub mod transport;
 mod unmount;
 
 pub use attr::Attributes;
+pub use control::{freeze, shutdown, thaw};
 pub use mountpoint::{MountEntry, canonical_point, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
 pub use serve::{MountRequest, serve};
-pub use server::{Cached, Caller, Change, Held, Listed, OpenFor, Server, WriteBy};
+pub use server::{Cached, Caller, Change, Held, Listed, Listing, OpenFor, Server, WriteBy};
 pub use supervise::{Reports, supervise};
 pub use unmount::unmount;
 

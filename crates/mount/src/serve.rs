@@ -154,7 +154,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let (sender, events) = channel();
     watch(sender, signals, (control_in, control.clone()), running).map_err(failed)?;
     tell(&control, READY);
-    let outcome = wait_for_the_end(&events, &control);
+    let outcome = wait_for_the_end(&events, &control, &server);
     server.close().map_err(|source| MountError::Volume { image, source })?;
     outcome.map_err(failed)
 }
@@ -320,9 +320,18 @@ fn watch(
     Ok(())
 }
 
-fn wait_for_the_end(events: &Receiver<Event>, control: &Mutex<UnixStream>) -> io::Result<()> {
+fn wait_for_the_end(
+    events: &Receiver<Event>,
+    control: &Mutex<UnixStream>,
+    server: &Server,
+) -> io::Result<()> {
     loop {
-        match events.recv() {
+        let event = events.recv();
+        if !matches!(event, Ok(Event::Unmounted(_))) {
+            // The kernel writes what it keeps before it unmounts.
+            server.end_freeze();
+        }
+        match event {
             Ok(Event::Unmounted(outcome)) => {
                 if outcome.is_ok() {
                     // Before the image is free: who waits for it may mount there again.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::MountError;
 use crate::mountpoint::{Detach, canonical_point, detach, mount_at, mounts};
+use crate::{MountError, transport};
 
 /// Between two looks at the image's lock.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -29,6 +29,10 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .map_err(failed)?
         .filter(|entry| entry.is_ours())
         .ok_or_else(|| MountError::NotMounted(point.clone()))?;
+    if !lazy && let Ok(root) = File::open(&point) {
+        // The kernel writes what it keeps before it unmounts, and a frozen volume would not take it. Most are not frozen.
+        let _ = transport::thaw(&root);
+    }
     detach(&point, if lazy { Detach::Now } else { Detach::IfIdle }).map_err(failed)?;
     if lazy || entry.read_only {
         return Ok(());

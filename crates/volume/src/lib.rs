@@ -20,6 +20,7 @@ mod live;
 mod open;
 pub mod ops;
 pub mod read;
+mod shutdown;
 mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -40,6 +41,7 @@ pub use read::inode::LoadedInode;
 pub use read::mapping::{Extents, Mapping, Target};
 pub use read::path::Follow;
 pub use read::xattr::{AclKind, XattrInfo};
+pub use shutdown::Shutdown;
 pub use source::{BlockKind, DataPiece, Facts, MetadataRead};
 pub use volume::{StatFs, Volume};
 pub use write::xattr::{MAX_XATTR_SIZE, XattrSet};

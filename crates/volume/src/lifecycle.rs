@@ -241,7 +241,9 @@ impl OpenOptions {
         let counts_are_true =
             !needs_recovery && state.contains(State::CLEAN) && !state.contains(State::ERRORS);
 
-        let log = find_log(&device, &raw, &geometry, options)?;
+        let guarded = |log| Arc::new(CountedDevice::new(log, status.clone())) as Arc<dyn Device>;
+        let external = options.external_journal.clone().map(guarded);
+        let log = find_log(&device, &raw, &geometry, external)?;
         let has_log = log.is_some();
         let superblock = Superblock::decode(&raw);
         let allocator = Arc::new(Allocator::new(
@@ -361,7 +363,7 @@ fn find_log(
     device: &Arc<dyn Device>,
     raw: &RawSuperblock,
     geometry: &Geometry,
-    options: &LiveOptions,
+    external: Option<Arc<dyn Device>>,
 ) -> Result<Option<LogOnDevice>, Error> {
     if !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
         return Ok(None);
@@ -370,10 +372,8 @@ fn find_log(
         let place = JournalPlace::internal(&**device, raw, geometry)?;
         LogOnDevice { device: device.clone(), place, is_external: false }
     } else {
-        let journal = options
-            .external_journal
-            .clone()
-            .ok_or(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)))?;
+        let journal =
+            external.ok_or(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)))?;
         let place = JournalPlace::external(&*journal, raw, geometry)?;
         LogOnDevice { device: journal, place, is_external: true }
     };

@@ -440,15 +440,6 @@ impl Hand {
         panic!("{name} is not in {dir}");
     }
 
-    /// The names in the block that holds one of them, in their order.
-    pub(crate) fn names_beside(&self, dir: &str, name: &str) -> Vec<String> {
-        let dir = self.find(dir);
-        let bytes = self.volume.read(BlockNo(self.place(dir, name).0)).expect("reads");
-        let entries = self.format(dir);
-        let names = entries.entries(&bytes, FileBlock(0)).flatten();
-        names.map(|entry| String::from_utf8_lossy(entry.name).into_owned()).collect()
-    }
-
     /// Changes an inode's record and seals it.
     pub(crate) fn inode(&self, number: InodeNo, change: impl FnOnce(&mut [u8])) {
         let mut record = self.volume.read_inode(number).expect("reads");

@@ -2,6 +2,8 @@
 
 mod awake;
 mod blocks;
+mod control;
+mod direct;
 mod failures;
 mod hostile;
 mod kills;

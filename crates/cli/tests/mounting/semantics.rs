@@ -449,6 +449,15 @@ fn the_time_of_birth_is_told() {
         is_told.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
     };
     let here = born(&path);
+    // Times that the kernel's cache stamps come from its coarse clock: a birth by a finer one would be after the first write.
+    for index in 0..50 {
+        let path = mount.path().join(format!("{index}"));
+        fs::write(&path, b"text").expect("write");
+        let written = fs::metadata(&path).expect("stat");
+        let written = (written.mtime(), written.mtime_nsec());
+        let born = born(&path).map(|(seconds, nanoseconds)| (seconds, i64::from(nanoseconds)));
+        assert!(born.is_none_or(|born| born <= written), "{index}: {born:?} {written:?}");
+    }
     mount.unmount();
     let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
     let there = born(&kernel.path().join("file"));
@@ -621,16 +630,27 @@ fn setuid_is_lost_to_writers_without_privileges() {
         // Copies inside the volume where that can be.
         "cat $2 >> $1",
     ] {
-        fs::write(&path, b"program").expect("write");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("chmod");
-        as_other(script);
-        assert_eq!(mode(&path), 0o777, "{script}");
+        // Setgid goes where the group may not execute the file too: who writes is not in the group.
+        for before in [0o6777, 0o6666] {
+            fs::write(&path, b"program").expect("write");
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).expect("chmod");
+            as_other(script);
+            assert_eq!(mode(&path), before & 0o777, "{script}");
+        }
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).expect("chmod");
     fs::OpenOptions::new().append(true).open(&path).expect("open").write_all(b"x").expect("write");
     assert_eq!(mode(&path), 0o6755, "root keeps it");
     std::os::unix::fs::chown(&path, Some(1000), Some(1000)).expect("chown");
     assert_eq!(mode(&path), 0o755, "a new owner has not set it");
+    std::os::unix::fs::chown(&path, Some(65534), Some(65534)).expect("chown");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6766)).expect("chmod");
+    as_other("echo more >> $1");
+    assert_eq!(
+        mode(&path),
+        0o2766,
+        "setgid stays with who writes to a file of his group that it may not execute"
+    );
     mount.unmount();
     e2fsck_fn(&image).expect("healthy");
 }

@@ -164,7 +164,9 @@ impl Condvar {
 
 /// The time that passes by itself; the world's clock rests on it.
 pub(crate) mod clock {
-    use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+    use std::time::{Duration, Instant};
+
+    use rustix::time::{ClockId, clock_gettime};
 
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Start(Instant);
@@ -178,18 +180,11 @@ pub(crate) mod clock {
         }
     }
 
-    /// Seconds and nanoseconds since 1970.
+    /// Seconds and nanoseconds since 1970, as the kernel stamps files: by its tick. A finer clock would be ahead of the kernel's own
+    /// stamps of the same moment.
     pub(crate) fn wall() -> (i64, u32) {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
-            Err(before) => {
-                let before = before.duration();
-                let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-                match before.subsec_nanos() {
-                    0 => (seconds, 0),
-                    nanos => (seconds - 1, 1_000_000_000 - nanos),
-                }
-            }
-        }
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        // The kernel gives less than a second of them.
+        (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0))
     }
 }

@@ -10,10 +10,8 @@ use super::{Caller, Server, attributes_of};
 use crate::attr::{Attributes, timestamp};
 use crate::options::Atime;
 
-/// Setuid; and setgid with the permission of the group to execute, without which it means something else.
-const SETUID: u16 = 0o4000;
-const SETGID: u16 = 0o2000;
-const SETGID_EXECUTABLE: u16 = 0o2010;
+/// Setuid and setgid.
+const SET_IDS: u16 = 0o6000;
 /// Seconds after which a time of the last read is old (`relatime`, mount(8)).
 const DAY: i64 = 24 * 60 * 60;
 /// Bytes that are hardly any space, and of small volumes which part.
@@ -39,7 +37,8 @@ pub struct Change {
     pub ctime: Option<Timestamp>,
     /// A program says what the last read was, instead of now: not for append-only files.
     pub sets_time: bool,
-    /// Setuid goes, and setgid where the group may execute: who writes or gives away the file may not keep them.
+    /// Setuid and setgid go as [`Creator::mode_after_change`](extant_volume::Creator::mode_after_change) says: who truncates or gives
+    /// away the file may not keep them.
     pub drops_set_ids: bool,
 }
 
@@ -57,15 +56,12 @@ impl Server {
         self.with(|volume| Ok(attributes_of(volume, &volume.inode(file)?)))
     }
 
-    /// Whether a file has setuid, or a setgid that lets a program run as its group.
+    /// The bits setuid and setgid of a file's mode.
     ///
     /// # Errors
     /// As [`Self::attributes`].
-    pub(crate) fn has_set_ids(&self, file: InodeNo) -> Result<bool, Errno> {
-        self.with(|volume| {
-            let mode = volume.inode(file)?.mode & PERMISSION_MASK;
-            Ok(without_set_ids(mode) != mode)
-        })
+    pub(crate) fn set_ids(&self, file: InodeNo) -> Result<u16, Errno> {
+        self.with(|volume| Ok(volume.inode(file)?.mode & SET_IDS))
     }
 
     /// Changes what stat tells of a file.
@@ -80,8 +76,9 @@ impl Server {
             let gives_away = change.uid.is_some() || change.gid.is_some();
             let mut mode = change.mode.map(|mode| (mode & 0o7777) as u16);
             if mode.is_none() && gives_away && change.drops_set_ids {
-                let before = volume.inode(file)?.mode & PERMISSION_MASK;
-                mode = Some(without_set_ids(before)).filter(|mode| *mode != before);
+                let inode = volume.inode(file)?;
+                let left = self.writer(by, true).mode_after_change(&inode);
+                mode = (left != inode.mode).then_some(left & PERMISSION_MASK);
             }
             let set = SetAttributes {
                 mode,
@@ -159,6 +156,8 @@ impl Server {
         {
             return;
         }
+        // What is frozen stays so, and who reads does not wait.
+        let Some(_change) = self.try_begin_change() else { return };
         let now = self.now();
         let is_due = rules.atime == Atime::Strict && inode.atime != now
             || is_older(inode.atime, inode.mtime)
@@ -174,12 +173,6 @@ impl Server {
             let _ = volume.set_attributes(inode.number, &set);
         }
     }
-}
-
-/// Permissions without what makes a program run as its owner or group.
-fn without_set_ids(mode: u16) -> u16 {
-    let kept = mode & !SETUID;
-    if mode & SETGID_EXECUTABLE == SETGID_EXECUTABLE { kept & !SETGID } else { kept }
 }
 
 /// Whether the last read was not after a change.
@@ -209,16 +202,4 @@ pub struct OpenFor {
     pub drops_set_ids: bool,
     /// Where hardly any space is left each write tells whether it found some.
     pub hears_of_space: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn setgid_goes_only_where_it_lets_a_program_run_as_the_group() {
-        assert_eq!(without_set_ids(0o6755), 0o755);
-        assert_eq!(without_set_ids(0o6745), 0o2745);
-        assert_eq!(without_set_ids(0o1644), 0o1644);
-    }
 }

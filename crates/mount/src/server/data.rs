@@ -1,6 +1,6 @@
 //! Contents of files.
 
-use extant_ondisk::inode::{Inode, PERMISSION_MASK};
+use extant_ondisk::inode::Inode;
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{Creator, Target, Volume};
@@ -18,8 +18,6 @@ pub(super) fn lost(errno: Errno) -> Errno {
 const COPY_STEP: usize = 1 << 20;
 /// Bytes that one request copies at most: others wait meanwhile.
 const COPY_LIMIT: u64 = 64 << 20;
-/// Mode bits that a write takes away: setuid and setgid.
-const SET_IDS: u16 = 0o6000;
 
 /// Where a write comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,12 +74,10 @@ impl Server {
         })
     }
 
-    /// Who writes what the kernel's cache kept.
+    /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid were judged when it was written.
     pub(super) fn cache_writer(&self, file: &Inode) -> Creator {
         let owner = Caller { uid: file.uid, gid: file.gid };
-        let has_set_ids = file.mode & PERMISSION_MASK & SET_IDS != 0;
-        let is_privileged = has_set_ids || self.is_privileged(owner);
-        Creator { is_privileged, writes_back: true, ..self.creator(owner, 0) }
+        Creator { keeps_set_ids: true, writes_back: true, ..self.creator(owner, 0) }
     }
 
     /// Makes what was changed of a file durable; with `data_only` not its times.

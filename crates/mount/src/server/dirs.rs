@@ -2,10 +2,11 @@
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
-use extant_volume::DirEntry;
+use extant_volume::{DirEntry, Volume};
 use rustix::io::Errno;
 
-use super::{Held, Server};
+use super::{Fail, Held, Server, attributes_of};
+use crate::attr::Attributes;
 
 /// An entry of a directory.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -27,6 +28,33 @@ impl From<DirEntry> for Listed {
     }
 }
 
+/// A directory that is being read. What is asked of its files meanwhile is asked here: the volume is held already, and to hold it once
+/// more would wait for who waits to close it.
+#[derive(Debug)]
+pub struct Listing<'a> {
+    server: &'a Server,
+    volume: &'a Volume,
+}
+
+impl Listing<'_> {
+    /// What stat tells of a file that was listed; `None` for one that is broken or gone.
+    pub fn attributes(&self, file: InodeNo) -> Option<Attributes> {
+        let inode = self.server.answered(self.volume.inode(file).map_err(Fail::from)).ok()?;
+        Some(attributes_of(self.volume, &inode))
+    }
+
+    /// Takes hold of a file that was listed; `None` for one that is broken or gone: it is listed without its attributes.
+    pub fn hold(&self, file: InodeNo) -> Option<Held> {
+        self.server.answered(Server::hold(self.volume, file)).ok()
+    }
+
+    /// Gives back one hold of a file.
+    pub fn let_go(&self, file: InodeNo) {
+        // Nobody is there to be told; what failed was logged.
+        let _ = self.server.answered(self.volume.release(file, 1).map_err(Fail::from));
+    }
+}
+
 impl Server {
     /// Reads a directory from a cookie on, until `take` says that it has enough. A broken block ends the list: what came before
     /// it is taken, and the next call from there fails.
@@ -37,17 +65,18 @@ impl Server {
         &self,
         dir: InodeNo,
         from: u64,
-        mut take: impl FnMut(Listed) -> bool,
+        mut take: impl FnMut(&Listing<'_>, Listed) -> bool,
     ) -> Result<(), Errno> {
         self.with(|volume| {
             if from == 0 {
                 self.touch(volume, &volume.inode(dir)?);
             }
+            let listing = Listing { server: self, volume };
             let mut is_first = true;
             for entry in volume.read_dir(dir, from)? {
                 match entry {
                     Ok(entry) => {
-                        if !take(entry.into()) {
+                        if !take(&listing, entry.into()) {
                             break;
                         }
                     }
@@ -58,10 +87,5 @@ impl Server {
             }
             Ok(())
         })
-    }
-
-    /// Takes hold of a file that was listed; `None` for one that is broken or gone: it is listed without its attributes.
-    pub fn hold_listed(&self, inode: InodeNo) -> Option<Held> {
-        self.with(|volume| Self::hold(volume, inode)).ok()
     }
 }

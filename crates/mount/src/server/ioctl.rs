@@ -1,11 +1,18 @@
 //! What programs ask by ioctl: flags and projects of files (lsattr, chattr and their like), the volume's label, and that the device be
-//! told of free space (fstrim).
+//! told of free space (fstrim); and that the volume is frozen or shut down.
 
 use extant_ondisk::InodeNo;
-use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_volume::Shutdown;
 use rustix::io::Errno;
 
 use super::{Caller, Server};
+use crate::transport::{EXTANT_IOC_FREEZE, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW};
+
+/// Our own, as FUSE carries them.
+const SHUTDOWN: u32 = EXTANT_IOC_SHUTDOWN as u32;
+const FREEZE: u32 = EXTANT_IOC_FREEZE as u32;
+const THAW: u32 = EXTANT_IOC_THAW as u32;
 
 /// `_IOR('f', 1, long)` and `_IOW('f', 2, long)`: the flags as stored.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -23,9 +30,22 @@ const FSX_PROJECT_AT: usize = 12;
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const LABEL_LEN: usize = 256;
 /// `_IOWR('X', 121, struct fstrim_range)`: start, length and least length, in bytes; the answer's length is what the device was told of.
-pub(crate) const FITRIM: u32 = 0xc018_5879;
+const FITRIM: u32 = 0xc018_5879;
 const TRIM_LENGTH_AT: usize = 8;
 const TRIM_LEAST_AT: usize = 16;
+
+/// `_IOR('X', 125, __u32)`: the end of all writing. Declared as if it gave the mode back, so that none arrives.
+const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
+
+/// Whether a command changes the volume, so that it waits for one that is frozen.
+pub(crate) fn is_changing_ioctl(command: u32) -> bool {
+    matches!(command, FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR | FITRIM)
+}
+
+/// Whether one takes long.
+pub(crate) fn is_long_ioctl(command: u32) -> bool {
+    matches!(command, FITRIM | SHUTDOWN | FREEZE)
+}
 
 /// Flags that only the file system itself knows about.
 const HIDDEN: InodeFlags =
@@ -40,6 +60,17 @@ const FSX_FLAGS: [(u32, InodeFlags); 6] = [
     (0x80, InodeFlags::NODUMP),
     (0x200, InodeFlags::PROJECT_INHERIT),
 ];
+
+/// Flags that only root changes.
+const ROOTS: InodeFlags =
+    InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::JOURNAL_DATA);
+
+/// Whether somebody may set a file's flags so, and its project: root and its owner may, and some only root. Kernels from 5.13 on have
+/// looked at that themselves, all but for the flag of journalled data.
+fn check_flags(file: &Inode, wanted: InodeFlags, by: Caller) -> Result<(), Errno> {
+    let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOTS);
+    if by.uid != 0 && is_barred { Err(Errno::PERM) } else { Ok(()) }
+}
 
 impl Server {
     /// Answers an ioctl with the bytes that it gives back.
@@ -60,7 +91,10 @@ impl Server {
             }
             FS_IOC_SETFLAGS => {
                 let flags = InodeFlags::from_bits_retain(word(input, 0)?);
-                self.with(|volume| Ok(volume.set_flags(file, flags)?))?;
+                self.with(|volume| {
+                    check_flags(&*volume.inode(file)?, flags, by)?;
+                    Ok(volume.set_flags(file, flags)?)
+                })?;
                 Ok(Vec::new())
             }
             FS_IOC_GETVERSION => {
@@ -87,15 +121,33 @@ impl Server {
                 Ok(label)
             }
             FITRIM => self.trim(input, by),
+            FS_IOC_SHUTDOWN => {
+                Self::check_owns_mount(by)?;
+                self.shutdown(Shutdown::NoLogFlush)?;
+                Ok(Vec::new())
+            }
+            SHUTDOWN => {
+                Self::check_owns_mount(by)?;
+                self.shutdown(shutdown_of(word(input, 0)?).ok_or(Errno::INVAL)?)?;
+                Ok(Vec::new())
+            }
+            FREEZE => {
+                Self::check_owns_mount(by)?;
+                self.freeze()?;
+                Ok(Vec::new())
+            }
+            THAW => {
+                Self::check_owns_mount(by)?;
+                self.thaw()?;
+                Ok(Vec::new())
+            }
             _ => Err(Errno::NOTTY),
         }
     }
 
     /// For root, and for whose mount it is.
     fn trim(&self, input: &[u8], by: Caller) -> Result<Vec<u8>, Errno> {
-        if by.uid != 0 && by.uid != rustix::process::geteuid().as_raw() {
-            return Err(Errno::PERM);
-        }
+        Self::check_owns_mount(by)?;
         let start = long(input, 0)?;
         let (length, least) = (long(input, TRIM_LENGTH_AT)?, long(input, TRIM_LEAST_AT)?);
         let told = self.with(|volume| {
@@ -130,6 +182,7 @@ impl Server {
             for (bit, flag) in FSX_FLAGS {
                 flags.set(flag, wanted & bit != 0);
             }
+            check_flags(&inode, flags, by)?;
             if inode.project.unwrap_or(0) != project {
                 volume.set_project(file, project, self.is_privileged(by))?;
             }
@@ -137,6 +190,20 @@ impl Server {
             Ok(())
         })
     }
+}
+
+/// The modes of `FS_IOC_SHUTDOWN`, each at its number.
+const MODES: [Shutdown; 3] = [Shutdown::Default, Shutdown::LogFlush, Shutdown::NoLogFlush];
+
+/// The mode of a number.
+fn shutdown_of(number: u32) -> Option<Shutdown> {
+    MODES.get(usize::try_from(number).ok()?).copied()
+}
+
+/// The number of a mode.
+pub(crate) fn shutdown_mode(how: Shutdown) -> u32 {
+    // Three at most.
+    MODES.iter().take_while(|mode| **mode != how).count() as u32
 }
 
 /// Four bytes of what a program gave, in the host's order: programs and server are on one machine, which is little-endian

@@ -4,6 +4,7 @@
 //! immutable or append only.
 
 mod attributes;
+mod control;
 mod data;
 mod dirs;
 mod ioctl;
@@ -11,7 +12,8 @@ mod names;
 mod xattrs;
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
 use extant_device::env::Env;
 use extant_ondisk::inode::InodeFlags;
@@ -25,8 +27,8 @@ use crate::options::{Atime, MountOptions};
 
 pub use attributes::{Cached, Change, OpenFor};
 pub use data::WriteBy;
-pub use dirs::Listed;
-pub(crate) use ioctl::FITRIM;
+pub use dirs::{Listed, Listing};
+pub(crate) use ioctl::{is_changing_ioctl, is_long_ioctl, shutdown_mode};
 
 /// Distinct messages that are logged; a broken volume has no end of places.
 const MAX_TOLD: usize = 1000;
@@ -88,6 +90,18 @@ pub struct Server {
     env: Env,
     rules: Rules,
     told: Mutex<HashSet<String>>,
+    /// Nothing is written any more, and nothing answered.
+    is_shut_down: AtomicBool,
+    /// Held by who freezes, thaws or shuts down.
+    control: Mutex<()>,
+    /// Whether changes are held back. Held by those that are under way.
+    frozen: RwLock<bool>,
+    /// The same, for those who wait for the end of it on `thawed`.
+    is_frozen: AtomicBool,
+    thaws: Mutex<()>,
+    thawed: Condvar,
+    /// Holds that were given back while changes are held back.
+    forgotten: Mutex<Vec<(InodeNo, u64)>>,
 }
 
 impl Server {
@@ -105,17 +119,29 @@ impl Server {
             resuid: options.resuid.unwrap_or(u32::from(superblock.reserved_uid)),
             resgid: options.resgid.unwrap_or(u32::from(superblock.reserved_gid)),
         };
-        Self { volume: RwLock::new(Some(volume)), env, rules, told: Mutex::default() }
+        Self {
+            volume: RwLock::new(Some(volume)),
+            env,
+            rules,
+            told: Mutex::default(),
+            is_shut_down: AtomicBool::new(false),
+            control: Mutex::default(),
+            frozen: RwLock::new(false),
+            is_frozen: AtomicBool::new(false),
+            thaws: Mutex::default(),
+            thawed: Condvar::new(),
+            forgotten: Mutex::default(),
+        }
     }
 
     /// Waits for the requests that are being answered, and closes the volume: everything is on the device. Nothing is answered
-    /// after that. A volume that is closed stays so.
+    /// after that. A volume that is closed stays so; one that was shut down is let go of as it is.
     ///
     /// # Errors
     /// As [`Volume::close`].
     pub fn close(&self) -> Result<(), Error> {
         let volume = self.volume.write().unwrap_or_else(PoisonError::into_inner).take();
-        volume.map_or(Ok(()), Volume::close)
+        volume.filter(|_| !self.is_shut_down.load(Ordering::Acquire)).map_or(Ok(()), Volume::close)
     }
 
     /// Closes the volume because the mount ends; nobody is there to be told what fails, so it is logged.
@@ -130,11 +156,31 @@ impl Server {
         self.rules.acl
     }
 
-    /// Does something with the volume; an error becomes errno, and one of the volume's own is told of.
+    /// Does something with the volume. Within it the server is not asked again: who waits to close the volume would be waited for.
     fn with<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
+        self.of_volume(|volume| {
+            if self.is_shut_down.load(Ordering::Acquire) {
+                return Err(Errno::IO.into());
+            }
+            work(volume)
+        })
+    }
+
+    /// As [`Self::with`], on a volume that is shut down too.
+    fn of_volume<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
         let guard = self.volume.read().unwrap_or_else(PoisonError::into_inner);
         let volume = guard.as_ref().ok_or(Errno::NOTCONN)?;
-        work(volume).map_err(|fail| match fail {
+        let done = work(volume);
+        if done.is_err() && self.is_shut_down.load(Ordering::Acquire) {
+            // Why it failed is known, and the volume is as good as it was.
+            return done.map_err(|_| Errno::IO);
+        }
+        self.answered(done)
+    }
+
+    /// An error becomes errno, and one of the volume's own is told of.
+    fn answered<T>(&self, done: Result<T, Fail>) -> Result<T, Errno> {
+        done.map_err(|fail| match fail {
             Fail::Errno(errno) => errno,
             Fail::Volume(error) => {
                 self.tell(&error);
@@ -190,6 +236,7 @@ impl Server {
             gid: caller.gid,
             umask,
             is_privileged: self.is_privileged(caller),
+            keeps_set_ids: caller.uid == 0,
             writes_back: false,
         }
     }
@@ -197,7 +244,7 @@ impl Server {
     /// Who writes into a file, and whether it keeps setuid and setgid then.
     fn writer(&self, caller: Caller, drops_set_ids: bool) -> Creator {
         let creator = self.creator(caller, 0);
-        Creator { is_privileged: creator.is_privileged && !drops_set_ids, ..creator }
+        Creator { keeps_set_ids: creator.keeps_set_ids && !drops_set_ids, ..creator }
     }
 
     fn is_privileged(&self, caller: Caller) -> bool {
@@ -215,12 +262,6 @@ impl Server {
         }
         let loaded = volume.acquire(inode)?;
         Ok(Held { attributes: attributes_of(volume, &loaded) })
-    }
-
-    /// Gives holds back that lookups took.
-    pub fn forget(&self, inode: InodeNo, count: u64) {
-        // Nobody is there to be told; what failed was logged.
-        let _ = self.with(|volume| Ok(volume.release(inode, count)?));
     }
 
     /// Nobody has a file open for writing any more.

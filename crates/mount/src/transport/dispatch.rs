@@ -17,10 +17,11 @@ use super::message::{Reply, Request, node};
 use super::notice;
 use super::seek::Writers;
 use super::space::News;
+use super::stale::Stale;
 use super::unfit::Unfit;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
-use crate::server::{Cached, Change, FITRIM, Held, OpenFor, Server, WriteBy};
+use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy, is_long_ioctl};
 
 /// SEEK_DATA and SEEK_HOLE of lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -44,6 +45,7 @@ pub(super) struct Dispatcher {
     pub(super) writers: Writers,
     pub(super) news: News,
     pub(super) unfit: Unfit,
+    pub(super) stale: Stale,
     /// Takes what the kernel is told unasked.
     pub(super) connection: Arc<OwnedFd>,
     pub(super) agreement: Agreement,
@@ -57,7 +59,7 @@ mod open_file {
     pub(super) const GOING_AROUND: u64 = 1 << 1;
 }
 
-fn open_flags(flags: u32) -> OFlags {
+pub(super) fn open_flags(flags: u32) -> OFlags {
     OFlags::from_bits_retain(flags)
 }
 
@@ -321,8 +323,12 @@ impl Dispatcher {
     fn read(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let keeps_atime = open_flags(given.flags).contains(OFlags::NOATIME);
+        let file = request.inode()?;
+        if !open_flags(given.flags).contains(OFlags::DIRECT) {
+            self.writers.read_for_cache(file);
+        }
         let room = to.room(given.size as usize);
-        let count = self.server.read(request.inode()?, given.offset, room, keeps_atime)?;
+        let count = self.server.read(file, given.offset, room, keeps_atime)?;
         to.advance(count);
         Ok(())
     }
@@ -368,6 +374,11 @@ impl Dispatcher {
             WriteBy::Caller { .. } => write(),
             WriteBy::Cache => self.telling_of_space(file, write()),
         }?;
+        let passes_cache = by != WriteBy::Cache && (is_direct || goes_around);
+        if passes_cache && self.writers.are_cached(file) {
+            let end = given.offset.saturating_add(count as u64);
+            self.stale.note(request.header.nodeid, given.offset..end);
+        }
         // A request carries less than 4 GiB.
         to.put(&abi::SizeOut { size: count as u32, padding: 0 })
     }
@@ -414,9 +425,9 @@ impl Dispatcher {
         file: InodeNo,
         work: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let had_set_ids = self.server.has_set_ids(file)?;
+        let before = self.server.set_ids(file)?;
         let done = work();
-        if had_set_ids && !self.server.has_set_ids(file).unwrap_or(false) {
+        if before != 0 && self.server.set_ids(file) != Ok(before) {
             // Where the kernel does not know the file any more it asks anyhow.
             let _ = notice::forget_attributes(&self.connection, node_of(file));
         }
@@ -481,11 +492,10 @@ impl Dispatcher {
     fn read_dir(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
-        self.server.list(request.inode()?, given.offset, |listed| {
+        self.server.list(request.inode()?, given.offset, |listing, listed| {
             let kind = kind_of(listed.file_type).or_else(|| {
                 // ext2's first directories store no kinds.
-                let attributes = self.server.attributes(listed.inode).ok()?;
-                Some(kind_of_mode(attributes.mode))
+                Some(kind_of_mode(listing.attributes(listed.inode)?.mode))
             });
             outcome = put_listed(to, given.size as usize, &listed, kind.unwrap_or_default(), None);
             outcome == Ok(true)
@@ -496,10 +506,10 @@ impl Dispatcher {
     fn read_dir_plus(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
-        self.server.list(request.inode()?, given.offset, |listed| {
+        self.server.list(request.inode()?, given.offset, |listing, listed| {
             // The kernel takes no hold of these two, nor of an entry without a number.
             let is_dot = matches!(&listed.name[..], b"." | b"..");
-            let held = if is_dot { None } else { self.server.hold_listed(listed.inode) };
+            let held = if is_dot { None } else { listing.hold(listed.inode) };
             let (kind, entry) = match &held {
                 Some(Held { attributes }) => (kind_of_mode(attributes.mode), entry_out(attributes)),
                 None => (kind_of(listed.file_type).unwrap_or_default(), abi::EntryOut::default()),
@@ -507,7 +517,7 @@ impl Dispatcher {
             outcome = put_listed(to, given.size as usize, &listed, kind, Some(&entry));
             match (&held, &outcome) {
                 (Some(_), Ok(true)) => to.hold(listed.inode),
-                (Some(_), _) => self.server.forget(listed.inode, 1),
+                (Some(_), _) => listing.let_go(listed.inode),
                 (None, _) => {}
             }
             outcome == Ok(true)
@@ -580,7 +590,9 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
         | opcode::COPY_FILE_RANGE
         | opcode::COPY_FILE_RANGE_64
         | opcode::DESTROY => true,
-        opcode::IOCTL => arguments.take::<abi::IoctlIn>().is_ok_and(|given| given.cmd == FITRIM),
+        opcode::IOCTL => {
+            arguments.take::<abi::IoctlIn>().is_ok_and(|given| is_long_ioctl(given.cmd))
+        }
         opcode::BATCH_FORGET => {
             arguments.take::<abi::BatchForgetIn>().is_ok_and(|given| given.count > MANY)
         }

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::abi::opcode;
 use super::dispatch::{Dispatcher, Outcome};
+use super::frozen::is_change;
 use super::message::{OwnedRequest, Reply, ReplyBuffer, Request};
 use super::ring::RingRequest;
 
@@ -75,6 +76,8 @@ pub(super) enum Reason {
     Space(Errno),
     /// The kernel must write what it keeps of the file before.
     Cache(SeekFrom),
+    /// The volume is frozen, and it would change it.
+    Frozen,
 }
 
 impl Reason {
@@ -82,6 +85,7 @@ impl Reason {
     pub(super) fn at_once(self) -> Errno {
         match self {
             Self::Space(errno) => errno,
+            Self::Frozen => Errno::BUSY,
             // The kernel does not ask for data and holes any more, and takes all that a file has for data.
             Self::Cache(_) => {
                 static TOLD: Once = Once::new();
@@ -111,6 +115,14 @@ pub(super) fn judge(
     request: &Request<'_>,
     reply: &mut Reply<'_>,
 ) -> Verdict {
+    let _change = if is_change(request) {
+        match dispatcher.server.begin_change() {
+            Some(change) => Some(change),
+            None => return Verdict::Later(Reason::Frozen),
+        }
+    } else {
+        None
+    };
     let mut outcome = dispatcher.dispatch(request, reply);
     // Attributes take no space: they tell of what did not fit before.
     if let Err(errno) = outcome
@@ -142,6 +154,7 @@ pub(super) fn wants_space(errno: Errno) -> bool {
 pub(super) struct Deputies {
     pub(super) space: SyncSender<Later>,
     pub(super) seeks: Sender<(Later, SeekFrom)>,
+    pub(super) frozen: Sender<Later>,
 }
 
 impl Deputies {
@@ -164,6 +177,7 @@ impl Deputies {
             Reason::Cache(wanted) => {
                 self.seeks.send((later, wanted)).err().map(|refused| (refused.0.0, Errno::IO))
             }
+            Reason::Frozen => self.frozen.send(later).err().map(|refused| (refused.0, Errno::IO)),
         };
         if let Some((later, errno)) = refused {
             later.answer(dispatcher, Err(errno), 0, buffer);

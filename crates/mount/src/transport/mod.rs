@@ -9,9 +9,11 @@
 mod abi;
 mod awake;
 mod clone;
+mod control;
 mod dispatch;
 mod encode;
 mod forgotten;
+mod frozen;
 mod later;
 mod message;
 mod notice;
@@ -19,6 +21,7 @@ mod readers;
 mod ring;
 mod seek;
 mod space;
+mod stale;
 mod unfit;
 
 use std::io;
@@ -35,15 +38,20 @@ use crate::server::Server;
 use abi::opcode;
 use dispatch::{Agreement, Dispatcher, Wishes, agree, is_long};
 use forgotten::Forgotten;
+use frozen::answer_when_thawed;
 use later::{Deputies, Later, Verdict, judge, send};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
 use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
 use space::{News, answer_when_there_is_space};
+use stale::{Stale, drop_stale};
 use unfit::Unfit;
 
 pub(crate) use awake::Awake;
 pub(crate) use clone::FUSE_DEVICE;
+pub(crate) use control::{
+    EXTANT_IOC_FREEZE, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW, freeze, shutdown, thaw,
+};
 pub(crate) use ring::Rings;
 
 /// A connection to a mount.
@@ -84,19 +92,27 @@ impl Transport for Fuse {
             writers: Writers::default(),
             news: News::default(),
             unfit: Unfit::default(),
+            stale: Stale::default(),
             connection: first.clone(),
             agreement,
         });
         let (seeks, seek_jobs) = channel();
         let (space, space_jobs) = sync_channel(space::MOST);
-        let deputies = Deputies { space, seeks };
+        let (frozen, frozen_jobs) = channel();
         let mut others = Vec::new();
+        let (for_frozen, then) = (dispatcher.clone(), space.clone());
+        others.push(spawn("fuse-frozen", move || {
+            answer_when_thawed(&for_frozen, &frozen_jobs, &then)
+        })?);
+        let deputies = Deputies { space, seeks, frozen };
         let for_seeks = dispatcher.clone();
         others.push(spawn("fuse-seek", move || answer_seeks(&for_seeks, &seek_jobs))?);
         let for_space = dispatcher.clone();
         others.push(spawn("fuse-space", move || {
             answer_when_there_is_space(&for_space, &space_jobs)
         })?);
+        let for_stale = dispatcher.clone();
+        others.push(spawn("fuse-stale", move || drop_stale(&for_stale))?);
         let (ended, ends) = channel();
         let mut count = 0;
         let rings = self.rings.filter(|_| agreement.has_rings);
@@ -126,6 +142,8 @@ impl Transport for Fuse {
                 // One that failed leaves requests that nobody answers: it is over, whatever the others do.
                 ends.recv().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
             }
+            dispatcher.stale.end();
+            dispatcher.server.end_freeze();
             others.into_iter().try_for_each(joined)
         })
     }

@@ -1,5 +1,6 @@
 //! What the kernel is told unasked, of a file of a number of FUSE's.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use zerocopy::IntoBytes;
@@ -15,7 +16,7 @@ const ATTRIBUTES_ALONE: i64 = -1;
 /// # Errors
 /// ENOENT where the kernel does not know the file.
 pub(super) fn drop_cache(connection: &OwnedFd, node: u64) -> rustix::io::Result<()> {
-    invalidate(connection, node, 0)
+    invalidate(connection, node, (0, 0))
 }
 
 /// Has the kernel ask for a file's attributes anew when it needs them. It does not wait for anybody.
@@ -23,11 +24,30 @@ pub(super) fn drop_cache(connection: &OwnedFd, node: u64) -> rustix::io::Result<
 /// # Errors
 /// As [`drop_cache`].
 pub(super) fn forget_attributes(connection: &OwnedFd, node: u64) -> rustix::io::Result<()> {
-    invalidate(connection, node, ATTRIBUTES_ALONE)
+    invalidate(connection, node, (ATTRIBUTES_ALONE, 0))
 }
 
-fn invalidate(connection: &OwnedFd, node: u64, offset: i64) -> rustix::io::Result<()> {
-    let what = InvalInodeOut { ino: node, off: offset, len: 0 };
+/// As [`drop_cache`], for the pages of a range.
+///
+/// # Errors
+/// As [`drop_cache`].
+pub(super) fn drop_range(
+    connection: &OwnedFd,
+    node: u64,
+    range: &Range<u64>,
+) -> rustix::io::Result<()> {
+    // No file is as long as that.
+    let signed = |at| i64::try_from(at).unwrap_or(i64::MAX);
+    invalidate(connection, node, (signed(range.start), signed(range.end - range.start)))
+}
+
+/// A length of 0 reaches to the end.
+fn invalidate(
+    connection: &OwnedFd,
+    node: u64,
+    (offset, length): (i64, i64),
+) -> rustix::io::Result<()> {
+    let what = InvalInodeOut { ino: node, off: offset, len: length };
     let len = size_of::<OutHeader>() + size_of::<InvalInodeOut>();
     let header = OutHeader { len: len as u32, error: NOTIFY_INVAL_INODE, unique: 0 };
     rustix::io::write(connection, &[header.as_bytes(), what.as_bytes()].concat())?;

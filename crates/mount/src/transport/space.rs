@@ -104,7 +104,9 @@ pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receive
             // Asked before: what comes free meanwhile is found.
             let (left, endings) = (server.nameless_count(), news.endings());
             let mut reply = buffer.reply();
+            let change = server.wait_for_change();
             let outcome = dispatcher.dispatch(&later.request(), &mut reply);
+            drop(change);
             let is_vain = outcome.is_err_and(wants_space);
             if !is_vain || left == 0 || !patience.is_left(endings) {
                 in_vain = (is_vain && left > 0).then_some(removals);

@@ -5,15 +5,14 @@
 
 use super::status::Status;
 use crate::error::Error;
+use extant_device::Device;
 use extant_device::env::{Env, Next};
 use extant_device::sync::Arc;
 use extant_device::sync::atomic::{AtomicU32, Ordering};
-use extant_device::{Device, DeviceError, Operation};
 use extant_journal::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place};
-use std::io;
 use std::time::Duration;
 
 /// The mark that the volume is ours.
@@ -78,6 +77,9 @@ impl MmpMark {
 
     /// One turn of the worker that keeps the mark alive.
     pub(crate) fn keep(&self, status: &Status, env: &Env) -> Next {
+        if status.refusal().is_some() {
+            return Next::Done;
+        }
         let counted = self.own().and_then(|raw| {
             let next = self.sequence.load(Ordering::Relaxed) % MAX_SEQUENCE + 1;
             self.write(raw, next, env)
@@ -106,12 +108,6 @@ impl MmpMark {
         let raw = self.own()?;
         self.write(raw, MmpSequence::Clean.encode(), env)
     }
-}
-
-/// What the journal is told once somebody else has the volume.
-pub(super) fn lost() -> DeviceError {
-    let cause = io::Error::other("somebody else has taken the volume");
-    DeviceError::io(Operation::Write, 0, 0, cause)
 }
 
 fn in_use(mmp: &Mmp) -> Error {

@@ -90,11 +90,11 @@ pub(crate) struct Hooks {
 impl FlushOrdered for Hooks {
     /// Data are on the device before the metadata that show them are changed: nothing is left to write.
     fn flush_ordered(&self, _: Tid) -> Result<(), DeviceError> {
-        if self.status.is_lost() { Err(mmp::lost()) } else { Ok(()) }
+        self.status.refusal().map_or(Ok(()), Err)
     }
 
     fn may_write(&self) -> bool {
-        !self.status.is_lost()
+        self.status.refusal().is_none()
     }
 
     fn committed(&self, tid: Tid) {

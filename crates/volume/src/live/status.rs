@@ -11,8 +11,10 @@ use crate::error::Error;
 use crate::volume::{Source, Volume};
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicBool, Ordering};
+use extant_device::{DeviceError, Operation};
 use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock, State};
 use extant_ondisk::{BlockNo, Flaw, FormatError, InodeNo, Place};
+use std::io;
 
 /// Bytes of the text that the superblock keeps of an error.
 const TEXT_LEN: usize = 32;
@@ -44,8 +46,9 @@ struct Unrecorded {
 pub(crate) struct Status {
     /// An error has ended all changes.
     is_read_only: AtomicBool,
-    /// Somebody else has taken the volume.
+    /// Another host has taken the volume.
     is_lost: AtomicBool,
+    is_shut_down: AtomicBool,
     has_unrecorded: AtomicBool,
     unrecorded: Mutex<Unrecorded, StatusLock>,
 }
@@ -133,14 +136,32 @@ impl Status {
         self.is_read_only.store(true, Ordering::Release);
     }
 
-    /// Somebody else has taken the volume: nothing is written any more.
+    /// Another host has taken the volume: nothing is written any more.
     pub(crate) fn set_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.set_read_only();
     }
 
+    /// The volume is shut down: nothing is written any more.
+    pub(crate) fn set_shut_down(&self) {
+        self.is_shut_down.store(true, Ordering::Release);
+        self.set_read_only();
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// What writes fail with once nothing may be written any more.
+    pub(crate) fn refusal(&self) -> Option<DeviceError> {
+        let why = if self.is_lost() {
+            "another host has taken the volume"
+        } else if self.is_shut_down.load(Ordering::Acquire) {
+            "the volume was shut down"
+        } else {
+            return None;
+        };
+        Some(DeviceError::io(Operation::Write, 0, 0, io::Error::other(why)))
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

@@ -1,7 +1,6 @@
-//! How much is written to a volume's device: the superblock counts it over the volume's life (`s_kbytes_written`). Once somebody else
-//! has taken the volume it is nothing.
+//! What is written to a volume's devices: the superblock counts it over the volume's life (`s_kbytes_written`). Once another host has
+//! taken the volume, or it was shut down, nothing is.
 
-use super::mmp;
 use super::status::Status;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::{Device, DeviceError, Operation, Request};
@@ -37,8 +36,10 @@ impl Device for CountedDevice {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         let changes = |request: &Request<'_>| request.operation() != Operation::Read;
-        if self.status.is_lost() && batch.iter().any(changes) {
-            return Err(mmp::lost());
+        if let Some(refusal) = self.status.refusal()
+            && batch.iter().any(changes)
+        {
+            return Err(refusal);
         }
         let writes = batch.iter().filter(|request| request.operation() == Operation::Write);
         let bytes: u64 = writes.map(Request::length).sum();

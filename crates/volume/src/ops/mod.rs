@@ -21,6 +21,13 @@ pub use data::FallocateMode;
 pub use read_dir::LiveReadDir;
 pub use rename::RenameFlags;
 
+use extant_ondisk::inode::Inode;
+use new_inode::SETGID;
+
+/// The setuid bit of a mode, and the permission of the group to execute.
+const SETUID: u16 = 0o4000;
+const GROUP_EXECUTES: u16 = 0o0010;
+
 /// Who creates files.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Creator {
@@ -32,6 +39,8 @@ pub struct Creator {
     pub umask: u16,
     /// Whether blocks and inodes that are reserved may be used.
     pub is_privileged: bool,
+    /// Files that are changed keep setuid and setgid.
+    pub keeps_set_ids: bool,
     /// What is written was accepted before, by a cache in front of the volume: that the file has become immutable or append-only
     /// since does not bar it.
     pub writes_back: bool,
@@ -39,6 +48,23 @@ pub struct Creator {
 
 impl Creator {
     /// The superuser with the usual umask.
-    pub const ROOT: Self =
-        Self { uid: 0, gid: 0, umask: 0o022, is_privileged: true, writes_back: false };
+    pub const ROOT: Self = Self {
+        uid: 0,
+        gid: 0,
+        umask: 0o022,
+        is_privileged: true,
+        keeps_set_ids: true,
+        writes_back: false,
+    };
+
+    /// The mode of a file after a change: without setuid, and without setgid where the group may execute the file or the caller is
+    /// not in the group. As the kernel does since Linux 6.2; of the caller's groups only the first is known here.
+    pub fn mode_after_change(&self, file: &Inode) -> u16 {
+        if self.keeps_set_ids {
+            return file.mode;
+        }
+        let is_in_group = self.uid == 0 || self.gid == file.gid;
+        let keeps_setgid = is_in_group && file.mode & GROUP_EXECUTES == 0;
+        file.mode & !SETUID & if keeps_setgid { u16::MAX } else { !SETGID }
+    }
 }

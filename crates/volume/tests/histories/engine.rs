@@ -396,6 +396,7 @@ fn by(creator: &Creator) -> extant_volume::Creator {
         gid: creator.gid,
         umask: creator.umask as u16,
         is_privileged: creator.uid == 0,
+        keeps_set_ids: creator.uid == 0,
         ..extant_volume::Creator::default()
     }
 }

@@ -154,7 +154,7 @@ impl Inbox {
     fn begins_to_wait(&self, reason: Reason) -> bool {
         let most = match reason {
             Reason::Cache(_) => self.depth / 2,
-            Reason::Space(_) => self.depth - 1,
+            Reason::Space(_) | Reason::Frozen => self.depth - 1,
         };
         let one_more = |waiting| (waiting < most).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()

@@ -4,7 +4,7 @@
 use super::super::xattrs::may_have_capabilities;
 use super::super::{Creator, credits};
 use super::range::touched;
-use super::{SETGID_EXECUTABLE, SETUID, check_takes_writes, touch};
+use super::{check_takes_writes, touch};
 use crate::edit::write_inode;
 use crate::error::Error;
 use crate::live::Live;
@@ -127,9 +127,7 @@ impl Volume {
         let now = live.now(self.geometry());
         (file.inode.mtime, file.inode.ctime) = (now, now);
         file.inode.count_change();
-        let loses_ids =
-            file.mode & SETUID != 0 || file.mode & SETGID_EXECUTABLE == SETGID_EXECUTABLE;
-        if by.is_privileged || !loses_ids {
+        if by.mode_after_change(file) == file.mode {
             return Ok(());
         }
         let mut edit = self.edit(credits::INODE)?;

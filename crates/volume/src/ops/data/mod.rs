@@ -31,10 +31,6 @@ use crate::volume::{Source, Volume};
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::{CompatFeatures, RoCompatFeatures};
 
-/// The setuid bit of a mode.
-const SETUID: u16 = 0o4000;
-/// Setgid, and the permission of the group to execute that makes it mean something.
-const SETGID_EXECUTABLE: u16 = 0o2010;
 /// Files larger than this need the feature large_file.
 const LARGE: u64 = 0x7fff_ffff;
 
@@ -82,13 +78,7 @@ fn touch(edit: &LiveEdit<'_>, file: &mut LoadedInode, by: &Creator) {
     let now = edit.now();
     (file.inode.mtime, file.inode.ctime) = (now, now);
     file.inode.count_change();
-    if by.is_privileged {
-        return;
-    }
-    file.inode.mode &= !SETUID;
-    if file.mode & SETGID_EXECUTABLE == SETGID_EXECUTABLE {
-        file.inode.mode &= !super::new_inode::SETGID;
-    }
+    file.inode.mode = by.mode_after_change(file);
 }
 
 /// Gives the file a size, and the volume the feature that a large one needs.

@@ -1,0 +1,62 @@
+//! Asking a mounted volume to freeze, to go on, or to shut down.
+
+use std::fs::File;
+use std::path::Path;
+
+use extant_volume::Shutdown;
+use rustix::io::Errno;
+
+use crate::MountError;
+use crate::mountpoint::mount_at;
+use crate::server::shutdown_mode;
+use crate::transport;
+
+/// Ends all writing to the volume mounted at `point`, after what `how` still asks for: everything fails there from now on, until it is
+/// unmounted.
+///
+/// # Errors
+/// Nothing of ours is mounted there, the caller is neither root nor whose mount it is, or what was to be written could not be.
+pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
+    ask(point, "cannot be shut down", |root| {
+        if how == Shutdown::Default {
+            rustix::fs::syncfs(root)?;
+        }
+        transport::shutdown(root, shutdown_mode(how))
+    })
+}
+
+/// Holds changes of the volume mounted at `point` back until [`thaw`]: all that programs have written so far is on the device, and a copy
+/// of it is a clean volume.
+///
+/// # Errors
+/// As [`shutdown`], or it is frozen already.
+pub fn freeze(point: &Path) -> Result<(), MountError> {
+    ask(point, "cannot be frozen", |root| {
+        rustix::fs::syncfs(root)?;
+        transport::freeze(root)
+    })
+}
+
+/// Lets changes go on.
+///
+/// # Errors
+/// As [`shutdown`], or it is not frozen.
+pub fn thaw(point: &Path) -> Result<(), MountError> {
+    ask(point, "cannot be thawed", |root| transport::thaw(root))
+}
+
+fn ask(
+    point: &Path,
+    what: &'static str,
+    work: impl FnOnce(&File) -> Result<(), Errno>,
+) -> Result<(), MountError> {
+    let failed = |source| MountError::System { path: point.to_owned(), what, source };
+    // The mount point itself must be reached anyway.
+    let point = point.canonicalize().map_err(failed)?;
+    let is_ours = mount_at(&point).map_err(failed)?.is_some_and(|entry| entry.is_ours());
+    if !is_ours {
+        return Err(MountError::NotMounted(point));
+    }
+    let root = File::open(&point).map_err(failed)?;
+    work(&root).map_err(|errno| failed(errno.into()))
+}

@@ -1,0 +1,148 @@
+//! Holding changes back and letting them go on, and the end of all writing at once.
+
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, RwLockReadGuard};
+
+use extant_ondisk::InodeNo;
+use extant_volume::Shutdown;
+use rustix::io::Errno;
+
+use super::{Caller, Server};
+
+/// A change that is under way: while this lives the volume does not freeze.
+#[derive(Debug)]
+pub(crate) struct Change<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
+
+impl Server {
+    /// Begins a change; `None` on a frozen volume: then it is to be put off, so that it keeps no thread from those who read, or thaw.
+    pub(crate) fn begin_change(&self) -> Option<Change<'_>> {
+        let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
+        (!*frozen).then_some(Change(frozen))
+    }
+
+    /// As [`Self::begin_change`], but `None` as well where it would have to wait.
+    pub(super) fn try_begin_change(&self) -> Option<Change<'_>> {
+        self.frozen.try_read().ok().filter(|frozen| !**frozen).map(Change)
+    }
+
+    /// Waits until the volume is not frozen.
+    pub(crate) fn wait_for_change(&self) -> Change<'_> {
+        loop {
+            if let Some(change) = self.begin_change() {
+                return change;
+            }
+            let guard = self.thaws.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_frozen = |_: &mut ()| self.is_frozen.load(Ordering::Acquire);
+            drop(self.thawed.wait_while(guard, is_frozen));
+        }
+    }
+
+    /// Gives holds back that lookups took; on a frozen volume once it thaws.
+    pub fn forget(&self, inode: InodeNo, count: u64) {
+        let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
+        if *frozen {
+            // Before it thaws: this guard is held.
+            let mut forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+            forgotten.push((inode, count));
+            return;
+        }
+        // Nobody is there to be told; what failed was logged.
+        let _ = self.with(|volume| Ok(volume.release(inode, count)?));
+    }
+
+    /// Holds all changes back until [`Self::thaw`]. What has reached the server is on the device then, with nothing to recover.
+    ///
+    /// # Errors
+    /// EBUSY where it is frozen already, and as [`Volume::freeze`](extant_volume::Volume::freeze).
+    pub fn freeze(&self) -> Result<(), Errno> {
+        let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        self.hold_changes_back()
+    }
+
+    fn hold_changes_back(&self) -> Result<(), Errno> {
+        // Changes that are under way are waited for.
+        let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
+        if *frozen {
+            return Err(Errno::BUSY);
+        }
+        *frozen = true;
+        self.is_frozen.store(true, Ordering::Release);
+        drop(frozen);
+        if self.rules.read_only {
+            return Ok(());
+        }
+        self.with(|volume| Ok(volume.freeze()?)).inspect_err(|_| self.let_changes_go_on())
+    }
+
+    /// Lets changes go on.
+    ///
+    /// # Errors
+    /// EINVAL where it is not frozen, and as [`Volume::thaw`](extant_volume::Volume::thaw).
+    pub fn thaw(&self) -> Result<(), Errno> {
+        let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_frozen.load(Ordering::Acquire) {
+            return Err(Errno::INVAL);
+        }
+        let thawed =
+            if self.rules.read_only { Ok(()) } else { self.with(|volume| Ok(volume.thaw()?)) };
+        self.let_changes_go_on();
+        thawed
+    }
+
+    /// No request comes any more: what was put off is done, or fails.
+    pub(crate) fn end_freeze(&self) {
+        // What fails is logged.
+        let _ = self.thaw();
+    }
+
+    fn let_changes_go_on(&self) {
+        let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
+        *frozen = false;
+        let forgotten =
+            std::mem::take(&mut *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+        let guard = self.thaws.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_frozen.store(false, Ordering::Release);
+        drop((guard, frozen));
+        self.thawed.notify_all();
+        for (inode, count) in forgotten {
+            self.forget(inode, count);
+        }
+    }
+
+    /// Ends all writing at once, after what `how` still asks for: every request fails with EIO from now on.
+    ///
+    /// # Errors
+    /// As [`Volume::shutdown`](extant_volume::Volume::shutdown); it is shut down all the same.
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
+        let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_shut_down.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let frozen = match how {
+            // It may be frozen already.
+            Shutdown::Default => self.hold_changes_back().or_else(|errno| match errno {
+                Errno::BUSY => Ok(()),
+                errno => Err(errno),
+            }),
+            Shutdown::LogFlush | Shutdown::NoLogFlush => Ok(()),
+        };
+        self.is_shut_down.store(true, Ordering::Release);
+        tracing::warn!("the volume is shut down: nothing is written any more");
+        let stopped = self.of_volume(|volume| {
+            // It has been frozen, or could not be.
+            let left = if how == Shutdown::Default { Shutdown::NoLogFlush } else { how };
+            Ok(volume.shutdown(left)?)
+        });
+        self.let_changes_go_on();
+        frozen.and(stopped)
+    }
+
+    /// Whether somebody may do with the whole volume what root may: root, and whose mount it is.
+    ///
+    /// # Errors
+    /// EPERM if not.
+    pub(super) fn check_owns_mount(by: Caller) -> Result<(), Errno> {
+        let is_owner = by.uid == 0 || by.uid == rustix::process::geteuid().as_raw();
+        if is_owner { Ok(()) } else { Err(Errno::PERM) }
+    }
+}

@@ -1,0 +1,78 @@
+//! Requests that would change a frozen volume.
+//!
+//! Each would keep a thread until the volume thaws, and none would be left to hear that it may. So they are put off, and a thread apart
+//! answers them, one after the other, once changes go on.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::abi::{self, opcode};
+use super::dispatch::{Dispatcher, open_flags};
+use super::later::{Later, Reason, Verdict, judge};
+use super::message::{ReplyBuffer, Request};
+use crate::server::is_changing_ioctl;
+
+/// Whether a request changes the volume. Files that are forgotten, and times of the last read, are the server's to put off.
+pub(super) fn is_change(request: &Request<'_>) -> bool {
+    let mut arguments = request.arguments();
+    match request.header.opcode {
+        opcode::SETATTR
+        | opcode::SYMLINK
+        | opcode::MKNOD
+        | opcode::MKDIR
+        | opcode::UNLINK
+        | opcode::RMDIR
+        | opcode::RENAME
+        | opcode::RENAME2
+        | opcode::LINK
+        | opcode::CREATE
+        | opcode::TMPFILE
+        | opcode::WRITE
+        | opcode::SETXATTR
+        | opcode::REMOVEXATTR
+        | opcode::FALLOCATE
+        | opcode::COPY_FILE_RANGE
+        | opcode::COPY_FILE_RANGE_64 => true,
+        opcode::OPEN => arguments
+            .take::<abi::OpenIn>()
+            .is_ok_and(|given| open_flags(given.flags).contains(OFlags::TRUNC)),
+        opcode::IOCTL => {
+            arguments.take::<abi::IoctlIn>().is_ok_and(|given| is_changing_ioctl(given.cmd))
+        }
+        _ => false,
+    }
+}
+
+/// Answers such requests until nobody reads any more. One that finds no space goes to those that wait for some, by `space`.
+pub(super) fn answer_when_thawed(
+    dispatcher: &Dispatcher,
+    jobs: &Receiver<Later>,
+    space: &SyncSender<Later>,
+) {
+    let mut buffer = ReplyBuffer::new();
+    for later in jobs {
+        let (verdict, len) = loop {
+            drop(dispatcher.server.wait_for_change());
+            let mut reply = buffer.reply();
+            match judge(dispatcher, &later.request(), &mut reply) {
+                // Frozen once more.
+                Verdict::Later(Reason::Frozen) => {}
+                verdict => break (verdict, reply.len()),
+            }
+        };
+        let (later, outcome) = match verdict {
+            Verdict::Later(Reason::Space(errno)) => match space.try_send(later) {
+                Ok(()) => continue,
+                Err(TrySendError::Full(later) | TrySendError::Disconnected(later)) => {
+                    (later, Err(errno))
+                }
+            },
+            Verdict::Answer(outcome) => (later, outcome),
+            // Changes are answered, and look for no holes.
+            Verdict::Silent | Verdict::Later(_) => (later, Err(Errno::IO)),
+        };
+        later.answer(dispatcher, outcome, len, &mut buffer);
+    }
+}
