@@ -82,7 +82,7 @@ pub(crate) struct Walker<'a> {
 }
 
 /// Files beyond this are not hashed.
-const BIG: u64 = 64 << 20;
+pub(crate) const BIG: u64 = 64 << 20;
 
 impl<'a> Walker<'a> {
     pub(crate) fn tree(store: &'a Store) -> String {
@@ -214,10 +214,7 @@ impl<'a> Walker<'a> {
             }
         }
         content.resize(size, 0);
-        Sha256::digest(&content).iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        sha(&content)
     }
 
     fn blocks(&self, inode: &Inode) -> Vec<(u64, BlockNo)> {
@@ -311,7 +308,11 @@ fn escaped(path: &[u8]) -> String {
 
 /// sha256 of a tree.
 pub(crate) fn tree_sha(tree: &str) -> String {
-    Sha256::digest(tree.as_bytes()).iter().fold(String::new(), |mut text, byte| {
+    sha(tree.as_bytes())
+}
+
+pub(crate) fn sha(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
