@@ -236,7 +236,8 @@ impl Check<'_> {
     }
 
     /// The inode whose record lies in the place of another one's: its checksum, which depends on the number, says which one. It is
-    /// in use itself and has the same map, so that what lies here is a copy. Records that changed places are not copies: their maps differ.
+    /// in use itself and has the same map of blocks, so that what lies here is a copy. Records that changed places are not copies: their
+    /// maps differ.
     fn copied_from(&self, ino: InodeNo, record: &[u8]) -> Result<Option<InodeNo>, CheckError> {
         if !self.geometry.has_metadata_csum() || ino < self.geometry.first_inode {
             return Ok(None);
@@ -247,9 +248,13 @@ impl Check<'_> {
         let links =
             RawInode::ref_from_prefix(&original).map_or(0, |(raw, _)| raw.i_links_count.get());
         let is_in_use = links > 0 && inode::verify(&original, owner, self.geometry).is_ok();
-        let map =
-            |record: &[u8]| RawInode::ref_from_prefix(record).map(|(raw, _)| raw.i_block).ok();
-        Ok((is_in_use && map(&original) == map(record)).then_some(owner))
+        // A file without blocks claims nothing twice.
+        let map = |record: &[u8]| {
+            let (raw, _) = RawInode::ref_from_prefix(record).ok()?;
+            (raw.i_blocks_lo.get() > 0).then_some(raw.i_block)
+        };
+        let is_same = map(&original).is_some_and(|original| map(record) == Some(original));
+        Ok((is_in_use && is_same).then_some(owner))
     }
 
     fn set_extra_size(&self, record: &mut [u8]) {
