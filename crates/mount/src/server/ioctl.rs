@@ -10,9 +10,9 @@ use super::{Caller, Server};
 use crate::transport::{EXTANT_IOC_FREEZE, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW};
 
 /// Our own, as FUSE carries them.
-const SHUTDOWN: u32 = EXTANT_IOC_SHUTDOWN as u32;
-const FREEZE: u32 = EXTANT_IOC_FREEZE as u32;
-const THAW: u32 = EXTANT_IOC_THAW as u32;
+const SHUTDOWN: u32 = EXTANT_IOC_SHUTDOWN;
+const FREEZE: u32 = EXTANT_IOC_FREEZE;
+const THAW: u32 = EXTANT_IOC_THAW;
 
 /// `_IOR('f', 1, long)` and `_IOW('f', 2, long)`: the flags as stored.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
