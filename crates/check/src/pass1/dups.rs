@@ -69,7 +69,8 @@ impl Check<'_> {
                             .inode(*ino)
                             .detail("no free blocks".into());
                         self.tell(finding)?;
-                        if self.give_up(&owners, clusters)? {
+                        // Sound files that share blocks by intent are all kept.
+                        if !may_share && self.give_up(&owners, clusters)? {
                             return Ok(());
                         }
                     }

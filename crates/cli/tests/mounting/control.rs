@@ -149,33 +149,6 @@ fn a_frozen_volume_is_a_clean_image_and_programs_wait_until_it_thaws() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// What the kernel keeps is written when a frozen volume is unmounted or its server is asked to end, and nothing waits for ever.
-#[test]
-fn a_frozen_volume_thaws_at_its_end() {
-    if let Err(why) = can_mount() {
-        skip!("{why}");
-    }
-    for is_signalled in [false, true] {
-        let scratch = Scratch::new();
-        let image = image(&scratch, &["-t", "ext4"], "64M");
-        let mount = Mount::new(&scratch, &image, &[]);
-        let file = fs::File::create(mount.path().join("file")).expect("create");
-        assert_eq!(extant(&["freeze"], &[mount.path()]), (0, String::new()));
-        file.write_all_at(&[7; 10_000], 0).expect("the kernel takes it");
-        if is_signalled {
-            // It holds the mount.
-            drop(thread::spawn(move || drop(file)));
-            mount.terminate_server();
-        } else {
-            drop(thread::spawn(move || drop(file)));
-            mount.unmount();
-        }
-        e2fsck_fn(&image).expect("healthy");
-        let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
-        assert_eq!(fs::read(kernel.path().join("file")).expect("read"), [7; 10_000]);
-    }
-}
-
 #[test]
 fn volumes_are_frozen_and_shut_down_by_root_and_the_mounts_owner() {
     if let Err(why) = can_mount() {
