@@ -11,7 +11,8 @@ use std::time::Duration;
 use extant_testkit::{LoopMount, Scratch, dumpe2fs_h, e2fsck_fn, skip, tool};
 use rustix::io::Errno;
 
-use super::{Mount, can_mount, extant, image};
+use super::kills::are_all_in_state;
+use super::{Mount, can_mount, extant, image, until};
 
 /// Longer than any test: nothing is committed by age.
 const LATE: [&str; 2] = ["-o", "commit=300"];
@@ -148,6 +149,39 @@ fn a_frozen_volume_is_a_clean_image_and_programs_wait_until_it_thaws() {
     e2fsck_fn(&image).expect("healthy");
 }
 
+/// What the kernel keeps is written when a frozen volume is unmounted or its server is asked to end, and nothing waits for ever.
+#[test]
+fn a_frozen_volume_thaws_at_its_end() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    for is_signalled in [false, true] {
+        let scratch = Scratch::new();
+        let image = image(&scratch, &["-t", "ext4"], "64M");
+        let mount = Mount::new(&scratch, &image, &[]);
+        let path = mount.path().join("file");
+        fs::write(&path, b"before").expect("write");
+        assert_eq!(extant(&["freeze"], &[mount.path()]), (0, String::new()));
+        // A process of its own: who starts a program while he has such a file open waits too, since the program closes it.
+        let mut writer = Command::new("dd")
+            .args(["if=/dev/zero", "bs=10000", "count=1", "conv=notrunc,nocreat", "status=none"])
+            .arg(format!("of={}", path.display()))
+            .spawn()
+            .expect("dd runs");
+        let process = writer.id().to_string();
+        until("the kernel has it, and waits to write it", || are_all_in_state(&process, 'D'));
+        if is_signalled {
+            mount.terminate_server();
+        } else {
+            mount.unmount();
+        }
+        assert!(writer.wait().expect("dd ends").success());
+        e2fsck_fn(&image).expect("healthy");
+        let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+        assert_eq!(fs::read(kernel.path().join("file")).expect("read"), [0; 10_000]);
+    }
+}
+
 #[test]
 fn volumes_are_frozen_and_shut_down_by_root_and_the_mounts_owner() {
     if let Err(why) = can_mount() {
@@ -160,7 +194,7 @@ fn volumes_are_frozen_and_shut_down_by_root_and_the_mounts_owner() {
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let mount = Mount::new(&scratch, &image, &[]);
     // Where others reach it.
-    let program = mount.path().join("extant");
+    let program = scratch.join("extant");
     fs::copy(env!("CARGO_BIN_EXE_extant"), &program).expect("copy");
     for words in
         [&["freeze"][..], &["thaw"][..], &["shutdown"][..], &["shutdown", "--no-flush"][..]]

@@ -173,7 +173,7 @@ fn threads_of(process: &str) -> Vec<String> {
     tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("stat")).ok()).collect()
 }
 
-fn are_all_in_state(process: &str, state: char) -> bool {
+pub(super) fn are_all_in_state(process: &str, state: char) -> bool {
     threads_of(process).iter().all(|thread| thread.contains(&format!(") {state} ")))
 }
 
