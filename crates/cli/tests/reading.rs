@@ -72,7 +72,8 @@ fn a_copy_replaces_files_and_fills_directories() {
     let target = fixture.scratch.join("target");
     std::fs::create_dir_all(target.join("links")).unwrap();
     std::fs::write(target.join("links/first"), "old").unwrap();
-    std::os::unix::fs::symlink("/dev/null", target.join("acl")).unwrap();
+    std::fs::write(fixture.scratch.join("linked"), "old").unwrap();
+    std::os::unix::fs::symlink("../linked", target.join("acl")).unwrap();
     let target_name = target.display().to_string();
     let copy = |words: &[&str], path: &str| {
         let words = ["cp"].iter().chain(words).map(|it| (*it).to_owned());
@@ -82,9 +83,10 @@ fn a_copy_replaces_files_and_fills_directories() {
     assert_eq!(std::fs::read(target.join("links/first")).unwrap(), b"old");
     quiet(&copy(&["-r"], "/links"));
     assert_ne!(std::fs::read(target.join("links/first")).unwrap(), b"old");
-    // What stands in the way is replaced, not written through.
+    // A link that stands where the command line puts the copy is written through, as by cp(1).
     quiet(&copy(&[], "/xattrs/acl"));
-    assert!(target.join("acl").symlink_metadata().unwrap().is_file());
+    assert!(target.join("acl").symlink_metadata().unwrap().is_symlink());
+    assert_ne!(std::fs::read(fixture.scratch.join("linked")).unwrap(), b"old");
     let refused = copy(&[], "/links");
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).ends_with(":/links: a directory, left out without -r\n"));

@@ -337,6 +337,10 @@ impl Options {
                 let revision = numbers::number(&text);
                 let revision =
                     revision.ok_or_else(|| invalid(format!("bad revision level - {text}")))?;
+                // As mke2fs 1.47.4: who needs the first revision says so by the longer name.
+                if revision == 0 {
+                    return Err(invalid("-r 0 has been removed: use -E revision=0".to_owned()));
+                }
                 self.extended.push(format!("revision={revision}"));
             }
             b's' => {
