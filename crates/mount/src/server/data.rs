@@ -77,7 +77,12 @@ impl Server {
     /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid were judged when it was written.
     pub(super) fn cache_writer(&self, file: &Inode) -> Creator {
         let owner = Caller { uid: file.uid, gid: file.gid };
-        Creator { keeps_set_ids: true, writes_back: true, ..self.creator(owner, 0) }
+        Creator {
+            keeps_set_ids: true,
+            writes_back: true,
+            keeps_times: self.rules.kernel_keeps_times,
+            ..self.creator(owner, 0)
+        }
     }
 
     /// Makes what was changed of a file durable; with `data_only` not its times.

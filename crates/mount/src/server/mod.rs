@@ -78,6 +78,8 @@ struct Rules {
     acl: bool,
     user_xattr: bool,
     minixdf: bool,
+    /// With the writeback cache the kernel stores the times of what it writes.
+    kernel_keeps_times: bool,
     resuid: u32,
     resgid: u32,
 }
@@ -116,6 +118,7 @@ impl Server {
             acl: options.acl,
             user_xattr: options.user_xattr,
             minixdf: options.minixdf,
+            kernel_keeps_times: options.writeback_cache,
             resuid: options.resuid.unwrap_or(u32::from(superblock.reserved_uid)),
             resgid: options.resgid.unwrap_or(u32::from(superblock.reserved_gid)),
         };
@@ -238,6 +241,7 @@ impl Server {
             is_privileged: self.is_privileged(caller),
             keeps_set_ids: caller.uid == 0,
             writes_back: false,
+            keeps_times: false,
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Creator {
     /// What is written was accepted before, by a cache in front of the volume: that the file has become immutable or append-only
     /// since does not bar it.
     pub writes_back: bool,
+    /// That cache keeps the file's times too and stores them itself: what is written does not change them.
+    pub keeps_times: bool,
 }
 
 impl Creator {
@@ -55,6 +57,7 @@ impl Creator {
         is_privileged: true,
         keeps_set_ids: true,
         writes_back: false,
+        keeps_times: false,
     };
 
     /// The mode of a file after a change: without setuid, and without setgid where the group may execute the file or the caller is

@@ -4,7 +4,7 @@
 use super::super::xattrs::may_have_capabilities;
 use super::super::{Creator, credits};
 use super::range::touched;
-use super::{check_takes_writes, touch};
+use super::{check_takes_writes, set_changed, touch};
 use crate::edit::write_inode;
 use crate::error::Error;
 use crate::live::Live;
@@ -124,9 +124,7 @@ impl Volume {
         file: &mut LoadedInode,
         by: &Creator,
     ) -> Result<(), Error> {
-        let now = live.now(self.geometry());
-        (file.inode.mtime, file.inode.ctime) = (now, now);
-        file.inode.count_change();
+        set_changed(file, live.now(self.geometry()), by);
         if by.mode_after_change(file) == file.mode {
             return Ok(());
         }

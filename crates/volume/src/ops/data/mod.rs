@@ -29,6 +29,7 @@ use crate::open::DataMode;
 use crate::read::inode::LoadedInode;
 use crate::volume::{Source, Volume};
 use extant_ondisk::inode::{FileType, InodeFlags};
+use extant_ondisk::time::Timestamp;
 use extant_ondisk::{CompatFeatures, RoCompatFeatures};
 
 /// Files larger than this need the feature large_file.
@@ -73,11 +74,17 @@ fn check_takes_writes(file: &LoadedInode, by: &Creator) -> Result<(), Error> {
     }
 }
 
+/// The times of a file whose data change.
+fn set_changed(file: &mut LoadedInode, now: Timestamp, by: &Creator) {
+    if !by.keeps_times {
+        (file.inode.mtime, file.inode.ctime) = (now, now);
+    }
+    file.inode.count_change();
+}
+
 /// The file's data change now: its times, and what makes a program run as its owner.
 fn touch(edit: &LiveEdit<'_>, file: &mut LoadedInode, by: &Creator) {
-    let now = edit.now();
-    (file.inode.mtime, file.inode.ctime) = (now, now);
-    file.inode.count_change();
+    set_changed(file, edit.now(), by);
     file.inode.mode = by.mode_after_change(file);
 }
 
