@@ -1,6 +1,6 @@
 //! Multiple-mount protection: the volume is taken before anything is written.
 //!
-//! Source: `mmp.rst`. Two who take a volume at once may both find that nobody has it: so each writes a number of its own, waits as long
+//! Source: `mmp.rst`. Two who take a volume at once may both find it free: so each writes a number of its own, waits as long
 //! as another may take to write its, and goes on only if its own is still there.
 
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub struct MmpBlock<'a> {
 pub enum Taken {
     /// It is ours: the number that the block has.
     Ours(u32),
-    /// Somebody else has it, or is just taking it.
+    /// Another host has it, or is just taking it.
     Theirs(Mmp),
 }
 
@@ -77,7 +77,7 @@ impl MmpBlock<'_> {
         Ok(self.device.flush()?)
     }
 
-    /// Takes the volume: waits where somebody may have it, writes a number of its own with what `mmp` says of us, and waits whether it
+    /// Takes the volume: waits where another host may have it, writes a number of its own with what `mmp` says of us, and waits whether it
     /// stays. `waiting` is told how many seconds each wait takes.
     ///
     /// # Errors
@@ -119,10 +119,10 @@ impl MmpBlock<'_> {
         seconds: u64,
         env: &Env,
     ) -> Result<Option<Mmp>, JournalError> {
-        let (lock, nobody) = (Mutex::<()>::default(), Condvar::default());
+        let (lock, never) = (Mutex::<()>::default(), Condvar::default());
         for _ in 0..seconds {
             let mut guard = lock.lock();
-            env.wait_while_for(&nobody, &mut guard, Duration::from_secs(1), |()| true);
+            env.wait_while_for(&never, &mut guard, Duration::from_secs(1), |()| true);
             drop(guard);
             let (_, now) = self.read()?;
             if now.sequence != sequence {

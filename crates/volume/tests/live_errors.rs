@@ -268,7 +268,7 @@ fn with_mmp() -> Option<Vec<u8>> {
     Some(std::fs::read(TempImage::by_mke2fs(16 << 20, &args).unwrap().path()).unwrap())
 }
 
-/// Both find that nobody has the volume: the one whose mark does not stay has changed nothing.
+/// Both find the volume free: the one whose mark does not stay has changed nothing.
 #[test]
 fn of_two_who_take_a_volume_at_once_one_gives_way() {
     let Some(mut before) = with_mmp() else { skip!("no e2fsprogs here") };
@@ -287,7 +287,7 @@ fn of_two_who_take_a_volume_at_once_one_gives_way() {
     assert!(before == after, "the volume was changed");
 }
 
-/// Neither delayed data nor a checkpoint reach the device when somebody else has it.
+/// Neither delayed data nor a checkpoint reach the device when another host has it.
 #[test]
 fn nothing_is_written_once_the_mark_is_lost() {
     let Some(bytes) = with_mmp() else { skip!("no e2fsprogs here") };

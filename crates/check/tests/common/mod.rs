@@ -22,7 +22,7 @@ pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
     Arc::new(device)
 }
 
-/// Whoever takes a volume with multiple-mount protection waits: by a clock that need not be waited for.
+/// To take a volume with multiple-mount protection takes time: here on a virtual clock.
 pub(crate) fn open_options() -> front::OpenOptions {
     let env = Env::stepped_at(1, Env::threads().now());
     front::OpenOptions { env, ..front::OpenOptions::default() }

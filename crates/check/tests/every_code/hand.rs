@@ -29,7 +29,7 @@ pub(crate) fn fsck(
     wish: Wish,
 ) -> Result<Vec<Outcome>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    // Whoever takes a volume with multiple-mount protection waits: by a clock that need not be waited for.
+    // To take a volume with multiple-mount protection takes time: here on a virtual clock.
     let env = Env::stepped_at(1, Env::threads().now());
     let open_options = OpenOptions { env, ..OpenOptions::default() };
     let mut ready = open(device, &open_options, judge).map_err(|error| text(&error))?;

@@ -261,7 +261,7 @@ fn a_log_with_one_wrong_field_in_its_superblock_is_replayed() {
     for base in [&LOGGED, &LOGGED_PLAIN] {
         let healthy = base.make();
         for at in fields {
-            // Without a checksum, features that nobody knows are another program's.
+            // Without a checksum, unknown features are another program's.
             if at >= 0x28 && base.name == LOGGED_PLAIN.name {
                 continue;
             }

@@ -438,7 +438,7 @@ impl FileError {
     }
 }
 
-/// Whether a block device is mounted or otherwise claimed: the kernel gives it to nobody else then.
+/// Whether a block device is mounted or otherwise claimed: the kernel gives it to no other program then.
 fn is_claimed(device: &Path) -> bool {
     let flags = (OFlags::EXCL | OFlags::CLOEXEC).bits().cast_signed();
     match fs::OpenOptions::new().read(true).custom_flags(flags).open(device) {

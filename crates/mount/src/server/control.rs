@@ -46,7 +46,7 @@ impl Server {
             forgotten.push((inode, count));
             return;
         }
-        // Nobody is there to be told; what failed was logged.
+        // No caller is left to get the error; it was logged.
         let _ = self.with(|volume| Ok(volume.release(inode, count)?));
     }
 
@@ -137,7 +137,7 @@ impl Server {
         frozen.and(stopped)
     }
 
-    /// Whether somebody may do with the whole volume what root may: root, and whose mount it is.
+    /// Whether a caller may do with the whole volume what root may: root, and the mount's owner.
     ///
     /// # Errors
     /// EPERM if not.

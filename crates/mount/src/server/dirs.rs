@@ -50,7 +50,7 @@ impl Listing<'_> {
 
     /// Gives back one hold of a file.
     pub fn let_go(&self, file: InodeNo) {
-        // Nobody is there to be told; what failed was logged.
+        // No caller is left to get the error; it was logged.
         let _ = self.server.answered(self.volume.release(file, 1).map_err(Fail::from));
     }
 }

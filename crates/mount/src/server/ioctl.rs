@@ -65,7 +65,7 @@ const FSX_FLAGS: [(u32, InodeFlags); 6] = [
 const ROOTS: InodeFlags =
     InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::JOURNAL_DATA);
 
-/// Whether somebody may set a file's flags so, and its project: root and its owner may, and some only root. Kernels from 5.13 on have
+/// Whether a caller may set a file's flags so, and its project: root and its owner may, and some only root. Kernels from 5.13 on have
 /// looked at that themselves, all but for the flag of journalled data.
 fn check_flags(file: &Inode, wanted: InodeFlags, by: Caller) -> Result<(), Errno> {
     let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOTS);

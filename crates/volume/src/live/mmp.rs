@@ -27,7 +27,7 @@ pub(crate) struct MmpMark {
 }
 
 impl MmpMark {
-    /// Takes a volume with the feature: waits where somebody may have it open, and until nobody else can be taking it at once.
+    /// Takes a volume with the feature: waits where another host may have it open, and until no other host can be taking it at the same time.
     pub(crate) fn take(
         device: &Arc<dyn Device>,
         superblock: &RawSuperblock,

@@ -7,7 +7,7 @@ use extant_device::{Device, DeviceError, Operation, Request};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A device, and the bytes that were written to it. It takes no writes any more when the volume is lost to somebody else.
+/// A device, and the bytes that were written to it. It takes no writes any more when another host has taken the volume.
 #[derive(Debug)]
 pub(crate) struct CountedDevice {
     inner: Arc<dyn Device>,

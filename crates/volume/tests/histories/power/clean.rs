@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 /// Marks the call of [`extant_volume::Volume::close`].
 const CLOSING: u64 = 1;
 
-/// Whether power loss has torn the superblock: nobody believes its flag then.
+/// Whether power loss has torn the superblock: its flag is not believed then.
 pub(super) fn has_torn_superblock(device: &dyn Device) -> bool {
     let mut raw = RawSuperblock::new_zeroed();
     device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes()).unwrap();
