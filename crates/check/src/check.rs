@@ -7,8 +7,8 @@ use crate::pass1::{PolicyTable, Usage};
 use crate::report::{Census, Jump, Options, Outcome, PassFigures, Report};
 use crate::store::{CheckError, Store};
 use crate::tables::{
-    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, Window, Windows,
-    XattrBlocks,
+    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, SharedClusters,
+    Window, Windows, XattrBlocks,
 };
 use extant_device::model::costs;
 use extant_device::sync::Mutex;
@@ -16,6 +16,7 @@ use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{State, Superblock};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What one round knows.
@@ -30,6 +31,8 @@ pub(crate) struct Check<'a> {
     pub(crate) window: Window,
     /// What the windows before counted.
     pub(crate) carry: Carry,
+    /// What the look before this repair found claimed more than once.
+    pub(crate) shared: &'a SharedClusters,
     /// What is on its way around the system's cache.
     pub(crate) ahead: ReadAhead,
     pub(crate) budget: Budget,
@@ -46,6 +49,8 @@ pub(crate) struct Check<'a> {
     pub(crate) jumps: Vec<Jump>,
     /// Directories whose blocks the repair changes so that pass 3A packs them anew.
     pub(crate) late: Mutex<crate::pass1::Late>,
+    /// Inodes in which another one's record lies: emptied when a name leads to them, cleared without one.
+    pub(crate) copies: Mutex<BTreeSet<InodeNo>>,
     /// lost+found, once pass 3 knows it.
     pub(crate) lost_found: std::sync::atomic::AtomicU32,
     /// Whether records of inodes lie in bad blocks.
@@ -70,6 +75,7 @@ impl<'a> Check<'a> {
         options: &'a Options,
         window: Window,
         carry: Carry,
+        shared: &'a SharedClusters,
     ) -> Result<Self, CheckError> {
         let geometry = store.geometry();
         // What a repair writes must not be read before; what several windows read is better kept; a limit of memory is for tables.
@@ -92,6 +98,7 @@ impl<'a> Check<'a> {
             inodes: InodeTable::new(geometry, &window),
             window,
             carry,
+            shared,
             dirs: DirTable::default(),
             dir_blocks: Vec::new(),
             xattr_blocks: XattrBlocks::default(),
@@ -101,6 +108,7 @@ impl<'a> Check<'a> {
             census: Census::default(),
             jumps: Vec::new(),
             late: Mutex::default(),
+            copies: Mutex::default(),
             lost_found: std::sync::atomic::AtomicU32::new(0),
             has_bad_inodes: false,
             bad: extant_layout::RunSet::new(),
@@ -347,6 +355,7 @@ impl<'a> Check<'a> {
                 marks.sort_unstable();
                 marks
             },
+            claimed_twice: roaring::RoaringTreemap::new(),
             changed: self.store.is_changed(),
             errors_left: false,
             found_errors: false,
@@ -383,7 +392,8 @@ fn look_through(store: &Store, options: &Options, windows: &Windows) -> Result<R
     let mut carry = Carry::default();
     for at in 0..windows.count() {
         let notes = Notes::default();
-        let mut check = Check::new(store, &notes, options, windows.get(at), carry)?;
+        let none = SharedClusters::default();
+        let mut check = Check::new(store, &notes, options, windows.get(at), carry, &none)?;
         check.run()?;
         carry = check.carry();
         let report = check.into_report(Vec::new());
@@ -398,6 +408,7 @@ fn look_through(store: &Store, options: &Options, windows: &Windows) -> Result<R
     }
     store.note_look();
     let mut report = whole.unwrap_or_default();
+    report.claimed_twice = carry.twice;
     report.windows = windows.count();
     report.outcomes =
         found.into_iter().map(|finding| Outcome { finding, repaired: false }).collect();
@@ -453,12 +464,13 @@ fn repair_round(
     options: &Options,
     judge: &dyn Judge,
     windows: &mut Windows,
+    shared: &SharedClusters,
     outcomes: &mut Vec<Outcome>,
     restarts: &mut u32,
 ) -> Result<u64, CheckError> {
     let (mut at, mut all, mut carry) = (0, 0, Carry::default());
     while at < windows.count() {
-        let mut check = Check::new(store, judge, options, windows.get(at), carry.clone())?;
+        let mut check = Check::new(store, judge, options, windows.get(at), carry.clone(), shared)?;
         let result = check.run();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
         outcomes.append(&mut check.outcomes.lock());
@@ -515,8 +527,16 @@ pub fn repair(
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
     while (forced || !report.outcomes.is_empty()) && rounds < options.rounds {
         forced = false;
-        let repaired =
-            repair_round(store, options, judge, &mut windows, &mut outcomes, &mut restarts)?;
+        let shared = SharedClusters::read(store, std::mem::take(&mut report.claimed_twice))?;
+        let repaired = repair_round(
+            store,
+            options,
+            judge,
+            &mut windows,
+            &shared,
+            &mut outcomes,
+            &mut restarts,
+        )?;
         unseen += repaired;
         rounds += 1;
         if unseen == 0 {

@@ -9,7 +9,8 @@ use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{
-    Extent, ExtentNode, RawExtent, RawExtentHeader, RawExtentIndex, capacity,
+    self, Extent, ExtentNode, NodeLimits, NodeOwner, RawExtent, RawExtentHeader, RawExtentIndex,
+    capacity,
 };
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
@@ -116,7 +117,9 @@ impl Check<'_> {
         let mut met = BTreeSet::new();
         if inode.is_extent_mapped() {
             let (mut watch, mut all) = (Watch::default(), Vec::new());
-            self.read_extents(&inode.i_block, None, &mut met, &mut map.nodes, &mut |candidate| {
+            let root = NodeOwner { inode: ino, generation: inode.generation, block: None };
+            let nodes = &mut map.nodes;
+            self.read_extents(&inode.i_block, &root, None, &mut met, nodes, &mut |candidate| {
                 watch.see(&candidate);
                 all.push(candidate);
             })?;
@@ -131,7 +134,7 @@ impl Check<'_> {
                 let Some(block) = pointer(&inode.i_block, slot) else { break };
                 let levels = slot.saturating_sub(11);
                 let first = arithmetic.slot_start(slot).0;
-                self.read_indirect(block, levels, first, &arithmetic, &mut map, &mut met)?;
+                self.read_indirect(inode, block, (levels, first), &arithmetic, &mut map, &mut met)?;
             }
             map.join();
         }
@@ -142,6 +145,7 @@ impl Check<'_> {
     fn read_extents(
         &self,
         bytes: &[u8],
+        owner: &NodeOwner,
         depth: Option<u16>,
         met: &mut BTreeSet<BlockNo>,
         nodes: &mut Vec<BlockNo>,
@@ -156,18 +160,19 @@ impl Check<'_> {
             }
             ExtentNode::Index(indexes, below) => {
                 for index in indexes.iter().map(RawExtentIndex::decode) {
-                    let is_possible = self.geometry.contains(index.leaf, 1)
-                        && !self.blocks.is_system(self.blocks.cluster_of(index.leaf));
-                    if !is_possible || met.contains(&index.leaf) {
+                    if !self.geometry.contains(index.leaf, 1) || met.contains(&index.leaf) {
                         continue;
                     }
-                    let child = self.store.read(index.leaf)?;
-                    if self.usable_node(&child, Some(below)).is_none() {
+                    let child = self.read_claimed(index.leaf)?;
+                    let owner = NodeOwner { block: Some(index.leaf), ..*owner };
+                    let is_others = self.blocks.is_system(self.blocks.cluster_of(index.leaf))
+                        && !self.is_own_node(&child, &owner, below);
+                    if is_others || self.usable_node(&child, Some(below)).is_none() {
                         continue;
                     }
                     met.insert(index.leaf);
                     nodes.push(index.leaf);
-                    self.read_extents(&child, Some(below), met, nodes, sink)?;
+                    self.read_extents(&child, &owner, Some(below), met, nodes, sink)?;
                 }
             }
         }
@@ -198,7 +203,8 @@ impl Check<'_> {
         let mut watch = Watch::default();
         let read = |sink: &mut dyn FnMut(Candidate)| {
             let mut met = BTreeSet::new();
-            self.read_extents(&inode.i_block, None, &mut met, &mut Vec::new(), sink)?;
+            let root = NodeOwner { inode: ino, generation: inode.generation, block: None };
+            self.read_extents(&inode.i_block, &root, None, &mut met, &mut Vec::new(), sink)?;
             Ok::<_, CheckError>(met.len())
         };
         read(&mut |candidate| watch.see(&candidate))?;
@@ -286,7 +292,7 @@ impl Check<'_> {
     ) -> Option<ExtentNode<'b>> {
         let (header, _) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
         let found = header.eh_depth.get();
-        let fits = header.eh_magic.get() == extant_ondisk::extent::EXTENT_MAGIC
+        let fits = header.eh_magic.get() == extent::EXTENT_MAGIC
             && header.eh_max.get() <= capacity(bytes.len())
             && header.eh_max.get() > 0
             && header.eh_entries.get() <= header.eh_max.get();
@@ -297,6 +303,59 @@ impl Check<'_> {
             Some(depth) if found != depth => self.node_of_level(bytes, depth),
             _ => ExtentNode::parse(bytes),
         }
+    }
+
+    /// A block as the look before this repair found it, where a file claims what is the volume's own.
+    pub(crate) fn read_claimed(&self, block: BlockNo) -> Result<Vec<u8>, CheckError> {
+        match self.shared.before(block) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => self.store.read(block),
+        }
+    }
+
+    /// [`Self::read_claimed`] into a buffer of one block.
+    pub(crate) fn read_claimed_into(
+        &self,
+        block: BlockNo,
+        bytes: &mut [u8],
+    ) -> Result<(), CheckError> {
+        match self.shared.before(block) {
+            Some(before) => bytes.copy_from_slice(before),
+            None => self.store.read_into(block, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Whether an extent node that lies on the volume's own metadata is the file's: by its checksum, without checksums by all that it
+    /// says.
+    pub(crate) fn is_own_node(&self, bytes: &[u8], owner: &NodeOwner, depth: u16) -> bool {
+        if self.geometry.has_metadata_csum() {
+            return self.usable_node(bytes, Some(depth)).is_some()
+                && extent::verify(bytes, owner, self.geometry).is_ok();
+        }
+        let limits = NodeLimits { depth: Some(depth), ..NodeLimits::ROOT };
+        ExtentNode::check(bytes, owner, &limits, self.geometry).is_ok()
+    }
+
+    /// Whether an indirect block that lies on the volume's own metadata is the file's. Nothing in it says whose it is: it must lead to
+    /// different blocks, none of them the volume's own, all inside the file. `first` is its first logical block, `step` what each pointer
+    /// covers.
+    pub(crate) fn is_own_indirect(
+        &self,
+        bytes: &[u8],
+        inode: &Inode,
+        first: u64,
+        step: u64,
+    ) -> bool {
+        let end = inode.size.div_ceil(u64::from(self.geometry.block_size));
+        let mut met = BTreeSet::new();
+        let mut used = pointers(bytes).enumerate().filter(|(_, pointer)| pointer.0 != 0);
+        used.all(|(at, pointer)| {
+            first + at as u64 * step < end
+                && self.geometry.contains(pointer, 1)
+                && !self.blocks.is_system(self.blocks.cluster_of(pointer))
+                && met.insert(pointer)
+        }) && !met.is_empty()
     }
 
     /// A node that says another level than it has: what it holds makes sense at its own.
@@ -322,9 +381,9 @@ impl Check<'_> {
 
     fn read_indirect(
         &self,
+        inode: &Inode,
         block: BlockNo,
-        levels: usize,
-        first: u64,
+        (levels, first): (usize, u64),
         arithmetic: &IndirectMap,
         map: &mut FileMap,
         met: &mut BTreeSet<BlockNo>,
@@ -341,25 +400,40 @@ impl Check<'_> {
             }
             return Ok(());
         }
-        if self.blocks.is_system(self.blocks.cluster_of(block)) || !met.insert(block) {
+        let bytes = self.read_claimed(block)?;
+        let step = if levels == 1 { 1 } else { arithmetic.covered_by(levels - 1) };
+        let is_others = self.blocks.is_system(self.blocks.cluster_of(block))
+            && !self.is_own_indirect(&bytes, inode, first, step);
+        if is_others || !met.insert(block) {
             return Ok(());
         }
         map.nodes.push(block);
-        let bytes = self.store.read(block)?;
-        let step = if levels == 1 { 1 } else { arithmetic.covered_by(levels - 1) };
         for (at, pointer) in pointers(&bytes).enumerate() {
             if pointer.0 != 0 {
                 let first = first + at as u64 * step;
-                self.read_indirect(pointer, levels - 1, first, arithmetic, map, met)?;
+                self.read_indirect(inode, pointer, (levels - 1, first), arithmetic, map, met)?;
             }
         }
         Ok(())
     }
 
-    /// Writes a file's map anew. Nodes go where the old ones were as long as those last, then to new blocks; the rest is given
-    /// back. `i_blocks` changes by what the map grew or shrank. False when the volume is full; nothing is changed then.
+    /// Writes a file's map anew, over the nodes of the old one.
     pub(crate) fn write_map(
         &self,
+        ino: InodeNo,
+        inode: &mut Inode,
+        old: &FileMap,
+        new: &FileMap,
+    ) -> Result<bool, CheckError> {
+        self.write_map_over(&old.nodes, ino, inode, old, new)
+    }
+
+    /// Writes a file's map anew. Nodes go to the blocks of `own`, which are nodes of the old map that nothing else claims, as long as
+    /// those last, then to new blocks; the rest is given back. `i_blocks` changes by what the map grew or shrank. False when the volume
+    /// is full; nothing is changed then.
+    pub(crate) fn write_map_over(
+        &self,
+        own: &[BlockNo],
         ino: InodeNo,
         inode: &mut Inode,
         old: &FileMap,
@@ -376,7 +450,7 @@ impl Check<'_> {
                 None => return Ok(false),
             }
         };
-        let mut places: Vec<BlockNo> = old.nodes.iter().copied().take(needed as usize).collect();
+        let mut places: Vec<BlockNo> = own.iter().copied().take(needed as usize).collect();
         let mut taken = Vec::new();
         let goal = new.extents.first().map_or(BlockNo(0), |extent| extent.start);
         while (places.len() as u64) < needed {
@@ -390,7 +464,7 @@ impl Check<'_> {
             };
             places.push(block);
         }
-        for block in old.nodes.iter().skip(needed as usize) {
+        for block in own.iter().skip(needed as usize) {
             self.release_block(*block);
         }
         let mut failed = Ok(());

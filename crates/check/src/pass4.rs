@@ -63,6 +63,10 @@ impl Check<'_> {
             return Ok(());
         }
         if state.names() == 0 {
+            if self.copies.lock().remove(&ino) {
+                let mut record = self.record(ino)?;
+                return self.write_cleared(ino, &mut record);
+            }
             if state.has(Mark::SUSPECT) && self.check_suspect(ino, None)? {
                 return Ok(());
             }

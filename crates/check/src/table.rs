@@ -269,7 +269,7 @@ findings! {
     /// A whole block of the inode table is garbage.
     InodeGarbage: 1, Damage, "Inode {inode} seems to contain garbage.", "Clear", true;
     /// The record of another inode, in use itself, lies in the place of this one's.
-    InodeIsCopy: 1, Damage, "Inode {inode} is a copy of inode {found}, by its checksum.", "Clear", true;
+    InodeIsCopy: 1, Damage, "Inode {inode} is a copy of inode {found}, by its checksum.", "Empty", true;
     /// Inline data on a volume without them.
     InlineWithoutFeature: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag on filesystem without inline data support.", "Clear", true;
     /// Sound inline data on a volume whose feature word lost them.

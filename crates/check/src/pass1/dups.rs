@@ -213,6 +213,9 @@ impl Check<'_> {
     }
 
     fn claims_of(&self, ino: InodeNo, twice: &RoaringTreemap) -> Result<Vec<u64>, CheckError> {
+        if self.copies.lock().contains(&ino) {
+            return Ok(Vec::new());
+        }
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(Vec::new()) };
         let mut clusters = Vec::new();
@@ -271,21 +274,14 @@ impl Check<'_> {
             }
         };
         // Nodes that others claim are left to them; the map is written to new ones.
-        let before = old.nodes.len();
-        let mut kept = old.clone();
-        kept.nodes.retain(|block| !give_up(*block));
+        let mut own = old.nodes.clone();
+        own.retain(|block| !give_up(*block));
         let acl_is_shared = inode.file_acl.0 != 0
             && self.xattr_blocks.get(inode.file_acl).is_some_and(|known| known.is_sound)
             && give_up(inode.file_acl);
-        if new.extents != old.extents || kept.nodes.len() != before {
-            let space = inode.blocks;
-            if !self.write_map(ino, &mut inode, &kept, &new)? {
-                return Ok(false);
-            }
-            // Nodes given up are still paid for: their copies are.
-            if kept.nodes.len() != before && new.extents == old.extents {
-                inode.blocks = space;
-            }
+        let is_changed = new.extents != old.extents || own.len() != old.nodes.len();
+        if is_changed && !self.write_map_over(&own, ino, &mut inode, &old, &new)? {
+            return Ok(false);
         }
         if acl_is_shared {
             let Some(block) = self.allocate_block(inode.file_acl) else { return Ok(false) };
@@ -345,7 +341,7 @@ impl Check<'_> {
                 let to = match base {
                     Some(base) => {
                         let to = BlockNo(base.0 + block % per_cluster);
-                        self.store.write(to, &self.store.read(from)?)?;
+                        self.store.write(to, &self.read_claimed(from)?)?;
                         to
                     }
                     None => from,

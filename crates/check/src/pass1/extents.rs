@@ -83,11 +83,8 @@ impl Check<'_> {
         }
         walk.verdicts = self.verdicts(visit.ino, &visit.inode)?.map(Vec::into_iter);
         self.walk_node(node, &mut walk, local)?;
-        if walk.is_cut && walk.extents == 0 {
-            // Nothing is left of the file.
-            self.clear_visited(visit)?;
+        if walk.is_cut {
             self.need_restart();
-            return Ok(walk.figures);
         }
         let mut figures = walk.figures;
         figures.clusters += walk.nodes;
@@ -183,7 +180,10 @@ impl Check<'_> {
             walk.figures.rebuild |= self.ask(invalid)?;
             return Ok(());
         }
-        if self.blocks.is_system(self.blocks.cluster_of(index.leaf)) {
+        let owner = NodeOwner { block: Some(index.leaf), ..walk.owner };
+        if self.blocks.is_system(self.blocks.cluster_of(index.leaf))
+            && !self.is_own_node(&self.read_claimed(index.leaf)?, &owner, below)
+        {
             walk.figures.is_unsure = true;
             let finding =
                 Finding::new(Code::MapOnMetadata).inode(walk.owner.inode).block(index.leaf);
@@ -198,7 +198,7 @@ impl Check<'_> {
         }
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
-        self.store.read_into(index.leaf, &mut bytes)?;
+        self.read_claimed_into(index.leaf, &mut bytes)?;
         let Some(node) = self.usable_node(&bytes, Some(below)) else {
             walk.figures.rebuild |= self.ask(invalid)?;
             local.nodes.push(bytes);
@@ -221,7 +221,6 @@ impl Check<'_> {
                 .expected(u64::from(below));
             walk.figures.rebuild |= self.ask(finding)?;
         }
-        let owner = NodeOwner { block: Some(index.leaf), ..walk.owner };
         let sum_is_wrong = extent::verify(&bytes, &owner, self.geometry).is_err();
         let cluster = self.blocks.cluster_of(index.leaf).0;
         self.blocks.claim(cluster..cluster + 1, &self.budget);

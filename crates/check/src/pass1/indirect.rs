@@ -80,11 +80,6 @@ impl Check<'_> {
         self.end_run(&mut walk);
         if walk.is_cut {
             self.need_restart();
-            if walk.figures.end == 0 {
-                // Nothing is left of the file.
-                self.clear_visited(visit)?;
-                return Ok(walk.figures);
-            }
         }
         for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
             *count += u64::from(nodes > 0);
@@ -171,18 +166,20 @@ impl Check<'_> {
         self.step(visit, block, JumpTo::Indirect(levels as u8), walk, local); // at most three
         walk.figures.clusters += 1;
         walk.nodes[levels - 1] += 1;
-        if self.blocks.is_system(self.blocks.cluster_of(block)) {
+        let step = if levels == 1 { 1 } else { walk.map.covered_by(levels - 1) };
+        let cluster = self.blocks.cluster_of(block);
+        let is_system = self.blocks.is_system(cluster);
+        if is_system && !self.is_own_indirect(&self.read_claimed(block)?, &visit.inode, first, step)
+        {
             walk.figures.is_unsure = true;
             let is_cut = self.ask(visit.finding(Code::MapOnMetadata).block(block))?;
             walk.is_cut |= is_cut;
             return Ok(is_cut);
         }
-        let cluster = self.blocks.cluster_of(block).0;
-        self.blocks.claim(cluster..cluster + 1, &self.budget);
+        self.blocks.claim(cluster.0..cluster.0 + 1, &self.budget);
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
-        self.store.read_into(block, &mut bytes)?;
-        let step = if levels == 1 { 1 } else { walk.map.covered_by(levels - 1) };
+        self.read_claimed_into(block, &mut bytes)?;
         let mut changed = false;
         for at in 0..bytes.len() / 4 {
             let Some(pointer) = indirect::pointer(&bytes, at) else { break };
@@ -198,7 +195,8 @@ impl Check<'_> {
                 break;
             }
         }
-        if changed {
+        // What something else claims too may be its own: the file first gets a copy, without these pointers.
+        if changed && !is_system && !self.shared.contains(cluster) {
             self.store.write(block, &bytes)?;
         }
         local.nodes.push(bytes);

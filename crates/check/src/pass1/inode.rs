@@ -113,9 +113,11 @@ impl Check<'_> {
         }
         if bad_checksum
             && let Some(owner) = self.copied_from(ino, record)?
-            && self.ask(Finding::new(Code::InodeIsCopy).inode(ino).found(u64::from(owner.0)))?
+            && self.is_given_up(ino, owner)?
         {
-            self.write_cleared(ino, record)?;
+            // What it says belongs to the other one: nothing is claimed.
+            self.copies.lock().insert(ino);
+            self.inodes.note(ino, Kind::Unknown, Mark::USED | Mark::SUSPECT, links);
             return Ok(());
         }
         if mode == 0 && self.is_spare(ino) && !is_flagged {
@@ -255,6 +257,14 @@ impl Check<'_> {
         };
         let is_same = map(&original).is_some_and(|original| map(record) == Some(original));
         Ok((is_in_use && is_same).then_some(owner))
+    }
+
+    /// Whether a copy of another inode's record is to go. In a repair each is judged in its own window.
+    fn is_given_up(&self, ino: InodeNo, owner: InodeNo) -> Result<bool, CheckError> {
+        if self.is_repair() && !self.inodes.is_in_window(ino) {
+            return Ok(true);
+        }
+        self.ask(Finding::new(Code::InodeIsCopy).inode(ino).found(u64::from(owner.0)))
     }
 
     fn set_extra_size(&self, record: &mut [u8]) {

@@ -4,7 +4,7 @@ use crate::check::Check;
 use crate::store::CheckError;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::{Inode, InodeFlags};
-use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+use extant_ondisk::{BlockNo, ClusterNo, FileBlock, InodeNo};
 use std::collections::BTreeSet;
 
 /// Inodes whose maps are to be written anew, and why.
@@ -62,12 +62,23 @@ impl Check<'_> {
             if late.to_extents.contains(&ino) {
                 inode.flags |= InodeFlags::EXTENTS;
             }
-            if self.write_map(ino, &mut inode, &old, &new)? {
+            // A node that something else claims may be that one's: the map is written elsewhere.
+            let is_own = |node: &BlockNo| !self.is_claimed_twice(self.blocks.cluster_of(*node));
+            let own: Vec<_> = old.nodes.iter().copied().filter(is_own).collect();
+            if self.write_map_over(&own, ino, &mut inode, &old, &new)? {
                 inode.encode_into(&mut record, self.geometry);
                 self.store.write_inode(ino, &mut record)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether a cluster is the volume's own, or several files claim it.
+    fn is_claimed_twice(&self, cluster: ClusterNo) -> bool {
+        // Of a window it is not known what files of others claim.
+        self.blocks.is_system(cluster)
+            || !self.window.is_whole() && self.shared.contains(cluster)
+            || self.blocks.twice().is_some_and(|twice| twice.contains(cluster.0))
     }
 
     /// Moves extents that lie wrongly in their clusters to new ones, block by block; false when the volume is full.

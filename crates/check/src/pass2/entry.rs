@@ -199,6 +199,9 @@ impl Check<'_> {
         let Some(slot) = self.inodes.slot(target).filter(|slot| slot.state().is_used()) else {
             return self.check_unknown(chain, bytes, record);
         };
+        if self.copies.lock().remove(&target) {
+            self.empty_copy(target, Kind::decode(record.file_type))?;
+        }
         let state = slot.state();
         if state.has(Mark::SUSPECT)
             && self.check_suspect(target, Some((chain.dir.inode, record.name(bytes))))?

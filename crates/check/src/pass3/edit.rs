@@ -301,7 +301,7 @@ impl Check<'_> {
     }
 
     /// A map of nothing, of extents where the volume has them.
-    fn clear_map(&self, inode: &mut Inode) {
+    pub(crate) fn clear_map(&self, inode: &mut Inode) {
         inode.i_block = [0; ROOT_SIZE];
         if self.geometry.has_incompat(IncompatFeatures::EXTENTS) {
             inode.flags |= InodeFlags::EXTENTS;

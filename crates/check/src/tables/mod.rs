@@ -5,12 +5,14 @@
 mod blocks;
 mod dirs;
 mod inodes;
+mod shared;
 mod window;
 mod xattrs;
 
 pub(crate) use blocks::BlockTable;
 pub(crate) use dirs::{DirBlock, DirFlags, DirInfo, DirTable, NO_BLOCK};
 pub(crate) use inodes::{InodeTable, Kind, Mark};
+pub(crate) use shared::SharedClusters;
 pub(crate) use window::{Carry, Window, Windows};
 pub(crate) use xattrs::{EaInodes, XattrBlock, XattrBlocks};
 

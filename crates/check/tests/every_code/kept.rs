@@ -18,13 +18,13 @@ fn paths() -> Vec<String> {
 }
 
 /// Repairs an image; e2fsck finds nothing then. What was done.
-fn repair(image: &TempImage) -> Vec<Code> {
+pub(crate) fn repair(image: &TempImage) -> Vec<Code> {
     let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     done.iter().map(|it: &Outcome| it.finding.code).collect()
 }
 
-fn can_make() -> bool {
+pub(crate) fn can_make() -> bool {
     tool("mke2fs").is_some() && tool("e2fsck").is_some()
 }
 

@@ -1,6 +1,7 @@
 //! For every finding of the table an image with that damage: found, repaired, and judged by e2fsck before and after.
 
 mod answers;
+mod claims;
 mod corners;
 mod cuts;
 mod damages;
