@@ -3,24 +3,88 @@
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::map::FileMap;
+use crate::pass2::Rules;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo};
 use extant_layout::pack::{DirItem, DirectoryPacker};
 use extant_ondisk::dirent::FileType;
-use extant_ondisk::dx_hash::{DirHash, HashVersion};
+use extant_ondisk::dx_hash::{DirHash, DirHasher, HashVersion};
+use extant_ondisk::htree::{HtreeFormat, HtreeNode, IndexKind};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::{CompatFeatures, FileBlock, InodeNo};
 use std::collections::BTreeMap;
 
+/// The bits of a block number in an index that are used.
+const BLOCK_BITS: u64 = 0x0fff_ffff;
+
 /// A name of a directory that is packed anew.
 struct Name {
+    /// The logical block that it was found in.
+    at: u64,
     bytes: Vec<u8>,
     inode: InodeNo,
     file_type: FileType,
     stored_hash: Option<DirHash>,
 }
 
+/// Where the index of a directory leads.
+struct LeavesByHash {
+    hasher: DirHasher,
+    /// The lowest hash of each leaf with its logical block, by hash.
+    leaves: Vec<(u32, u64)>,
+}
+
+impl LeavesByHash {
+    fn leads_to(&self, name: &Name) -> bool {
+        let hash = self.hasher.hash(&name.bytes).hash;
+        let after = self.leaves.partition_point(|(least, _)| *least <= hash);
+        after.checked_sub(1).is_some_and(|at| self.leaves[at].1 == name.at)
+    }
+}
+
 impl Check<'_> {
+    /// The index that a directory has, as far as it can be read; `None` without one.
+    fn leaves_by_hash(
+        &self,
+        dir: &DirInfo,
+        map: &FileMap,
+        rules: &Rules,
+    ) -> Result<Option<LeavesByHash>, CheckError> {
+        // Names that are compared without case have the hash of another form.
+        let Some(root) = map.physical(0).filter(|_| !dir.has(DirFlags::CASEFOLD)) else {
+            return Ok(None);
+        };
+        if !dir.has(DirFlags::INDEXED) {
+            return Ok(None);
+        }
+        let format = HtreeFormat::new(self.geometry, dir.inode, 0);
+        let bytes = self.store.read(root)?;
+        let Ok((root, node)) = format.root(&bytes) else { return Ok(None) };
+        let Some(hasher) = rules.hasher(root.hash_version).copied() else { return Ok(None) };
+        let mut level: Vec<(u32, u64)> = entries_of(&node);
+        for _ in 0..root.indirect_levels {
+            let mut below = Vec::new();
+            for (least, at) in level {
+                let Some(block) = map.physical(at) else { continue };
+                let bytes = self.store.read(block)?;
+                if let Ok(node) = format.node(&bytes, FileBlock(at), IndexKind::Node) {
+                    let mut entries = entries_of(&node);
+                    if let Some(first) = entries.first_mut() {
+                        first.0 = least;
+                    }
+                    below.append(&mut entries);
+                }
+                // An index has no more entries than the directory has blocks.
+                if below.len() as u64 > map.end() {
+                    return Ok(None);
+                }
+            }
+            level = below;
+        }
+        level.sort_unstable();
+        Ok(Some(LeavesByHash { hasher, leaves: level }))
+    }
+
     pub(super) fn rebuild_directories(&self) -> Result<(), CheckError> {
         if !self.is_repair() {
             return Ok(());
@@ -44,9 +108,13 @@ impl Check<'_> {
             return Ok(());
         }
         let old = self.read_map(dir.inode, &inode)?;
-        let mut names = self.collect_names(dir, &old)?;
-        self.make_unique(dir, &mut names)?;
         let rules = self.dir_rules();
+        let mut names = self.collect_names(dir, &old)?;
+        if let Some(index) = self.leaves_by_hash(dir, &old, &rules)? {
+            // Of several entries of one name the first keeps it.
+            names.sort_by_key(|name| !index.leads_to(name));
+        }
+        self.make_unique(dir, &mut names)?;
         let is_keyed = dir.has(DirFlags::ENCRYPTED) && dir.has(DirFlags::CASEFOLD);
         let version = if is_keyed {
             HashVersion::SipHash
@@ -112,6 +180,7 @@ impl Check<'_> {
             for entry in format.entries(&bytes, FileBlock(at)).map_while(Result::ok) {
                 let Some(inode) = entry.inode.filter(|_| !entry.is_dot()) else { continue };
                 names.push(Name {
+                    at,
                     bytes: entry.name.to_vec(),
                     inode,
                     file_type: entry.file_type,
@@ -204,6 +273,11 @@ impl Check<'_> {
         new.join();
         Ok(Some(new))
     }
+}
+
+/// Lowest hash and logical block of each entry of an index block.
+fn entries_of(node: &HtreeNode<'_>) -> Vec<(u32, u64)> {
+    node.entries().map(|entry| (entry.hash, entry.block.0 & BLOCK_BITS)).collect()
 }
 
 /// Another name made of one, as e2fsck makes it: `~N` in the room that the name's record has anyway, which its last bytes give up

@@ -185,3 +185,24 @@ fn a_copied_record_without_a_name_goes() {
     let hand = Hand::on(&image.path());
     assert_eq!((hand.blocks(source), hand.decoded(number).links), (before, 0));
 }
+
+/// The index leads to the block of one of them; the other one is a stranger there.
+#[test]
+fn of_two_entries_of_one_name_the_one_that_the_index_leads_to_keeps_it() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let hand = Hand::on(&image.path());
+    let dir = hand.find("dir");
+    let mut names: Vec<_> = (0..300).map(|number| format!("name-{number:03}")).collect();
+    names.sort_by_key(|name| hand.place(dir, name).0);
+    let (stranger, name) = (names[0].clone(), names[299].clone());
+    let numbers = [hand.find(&format!("dir/{stranger}")), hand.find(&format!("dir/{name}"))];
+    hand.entry("dir", &stranger, |entry| entry[8..8 + name.len()].copy_from_slice(name.as_bytes()));
+    drop(hand);
+    assert!(repair(&image).contains(&Code::NameNotUnique));
+    let hand = Hand::on(&image.path());
+    assert_eq!(hand.find(&format!("dir/{name}")), numbers[1]);
+    assert_eq!(hand.find(&format!("dir/{}~0", &name[..6])), numbers[0]);
+}
