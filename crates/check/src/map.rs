@@ -356,8 +356,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Writes a file's map anew. Nodes go where the old ones were as long as those last, then to new blocks; the rest is given
-    /// back. `i_blocks` changes by what the map grew or shrank. False when the volume is full; nothing is changed then.
+    /// Writes a file's map to new nodes, or over the old ones where there is no room; the old ones are given back. The
+    /// inode is the caller's to write, by [`Store::write_inode_ordered`]. `i_blocks` changes by what the map grew or
+    /// shrank. False when the volume is full; nothing is changed then.
+    ///
+    /// [`Store::write_inode_ordered`]: crate::store::Store::write_inode_ordered
     pub(crate) fn write_map(
         &self,
         ino: InodeNo,
@@ -376,21 +379,11 @@ impl Check<'_> {
                 None => return Ok(false),
             }
         };
-        let mut places: Vec<BlockNo> = old.nodes.iter().copied().take(needed as usize).collect();
-        let mut taken = Vec::new();
         let goal = new.extents.first().map_or(BlockNo(0), |extent| extent.start);
-        while (places.len() as u64) < needed {
-            let block = self.allocate_block(goal);
-            taken.extend(block);
-            let Some(block) = block.filter(|block| is_extents || block.0 >> 32 == 0) else {
-                for block in taken {
-                    self.release_block(block);
-                }
-                return Ok(false);
-            };
-            places.push(block);
-        }
-        for block in old.nodes.iter().skip(needed as usize) {
+        let Some((places, reused)) = self.node_places(old, needed, goal, is_extents)? else {
+            return Ok(false);
+        };
+        for block in old.nodes.iter().skip(reused) {
             self.release_block(*block);
         }
         let mut failed = Ok(());
@@ -423,6 +416,29 @@ impl Check<'_> {
         Ok(true)
     }
 
+    /// Places for the nodes of a map: new ones, so that the old map stays whole until the inode leads to the new one. Where
+    /// there is no room for those, the old ones and as many new ones as are missing. With the number of old ones.
+    fn node_places(
+        &self,
+        old: &FileMap,
+        needed: u64,
+        goal: BlockNo,
+        is_extents: bool,
+    ) -> Result<Option<(Vec<BlockNo>, usize)>, CheckError> {
+        for reused in [0, old.nodes.len().min(needed as usize)] {
+            let Some(fresh) = self.allocate_blocks(goal, needed - reused as u64)? else { continue };
+            // Indirect blocks hold numbers of 32 bits.
+            if !is_extents && fresh.iter().any(|block| block.0 >> 32 != 0) {
+                fresh.into_iter().for_each(|block| self.release_block(block));
+                continue;
+            }
+            let mut places = old.nodes[..reused].to_vec();
+            places.extend(fresh);
+            return Ok(Some((places, reused)));
+        }
+        Ok(None)
+    }
+
     /// Bytes of the unit of `i_blocks`.
     pub(crate) fn space_unit(&self, inode: &Inode) -> u64 {
         let in_blocks = inode.flags.contains(InodeFlags::HUGE_FILE)
@@ -444,13 +460,43 @@ impl Check<'_> {
     }
 
     /// A new block near `goal`, the first of its cluster; `None` on a full volume.
-    pub(crate) fn allocate_block(&self, goal: BlockNo) -> Option<BlockNo> {
-        let cluster = match self.blocks.allocate(self.blocks.cluster_of(goal), &self.budget) {
-            Some(cluster) => cluster,
-            None if self.window.is_whole() => return None,
-            None => self.allocate_elsewhere().ok()??,
-        };
-        Some(self.blocks.cluster_start(cluster))
+    pub(crate) fn allocate_block(&self, goal: BlockNo) -> Result<Option<BlockNo>, CheckError> {
+        let goal = self.blocks.cluster_of(goal);
+        let mut cluster = self.blocks.allocate(goal, &self.budget);
+        if cluster.is_none() && self.free_released()? {
+            cluster = self.blocks.allocate(goal, &self.budget);
+        }
+        if cluster.is_none() && !self.window.is_whole() {
+            cluster = self.allocate_elsewhere()?;
+        }
+        Ok(cluster.map(|cluster| self.blocks.cluster_start(cluster)))
+    }
+
+    /// New blocks near `goal`, each the first of its cluster; `None`, and nothing is taken, where there are not as many.
+    pub(crate) fn allocate_blocks(
+        &self,
+        mut goal: BlockNo,
+        count: u64,
+    ) -> Result<Option<Vec<BlockNo>>, CheckError> {
+        let mut blocks = Vec::new();
+        while (blocks.len() as u64) < count {
+            let Some(block) = self.allocate_block(goal)? else {
+                blocks.into_iter().for_each(|block| self.release_block(block));
+                return Ok(None);
+            };
+            goal = block;
+            blocks.push(block);
+        }
+        Ok(Some(blocks))
+    }
+
+    /// Frees the clusters given back so far, after a flush of what no longer leads to them; whether there were any.
+    pub(crate) fn free_released(&self) -> Result<bool, CheckError> {
+        if !self.blocks.has_released() {
+            return Ok(false);
+        }
+        self.store.flush()?;
+        Ok(self.blocks.free_released(&self.budget))
     }
 
     /// A free cluster outside of the window, by the bitmaps on the volume. Where one of those is wrong, a later round finds what that
@@ -485,6 +531,6 @@ impl Check<'_> {
 
     /// Gives a block's cluster back.
     pub(crate) fn release_block(&self, block: BlockNo) {
-        self.blocks.release(self.blocks.cluster_of(block), &self.budget);
+        self.blocks.release(self.blocks.cluster_of(block));
     }
 }

@@ -30,6 +30,7 @@ struct Sums {
 
 impl Check<'_> {
     pub(crate) fn pass5(&mut self) -> Result<(), CheckError> {
+        self.free_released()?;
         let this: &Self = self;
         let window = self.window.groups.clone();
         let groups = window.end;

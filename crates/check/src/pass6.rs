@@ -2,6 +2,7 @@
 
 use crate::check::Check;
 use crate::finding::{Code, Finding};
+use crate::map::FileMap;
 use crate::store::CheckError;
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::quota::{
@@ -143,7 +144,7 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Writes a quota file anew, in the blocks that it has and new ones.
+    /// Writes a quota file anew, in the blocks that it has and new ones; one with limits in new blocks.
     fn write_quota(
         &self,
         kind: QuotaKind,
@@ -164,27 +165,17 @@ impl Check<'_> {
         let block_len = self.geometry.block_len();
         let needed = bytes.len().div_ceil(block_len) as u64;
         let old = self.read_map(ino, &inode)?;
-        let mut new = old.clone();
-        // What lies behind the end is nobody's, which the next round finds.
-        new.truncate(needed);
-        for extent in &mut new.extents {
-            extent.is_unwritten = false;
+        // Limits stand nowhere else: they stay in the old blocks until the inode leads to the new ones.
+        let mut new = None;
+        if records.iter().any(has_limits) {
+            new = self.quota_map(FileMap { extents: Vec::new(), ..old.clone() }, needed)?;
         }
-        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
-        for at in 0..needed {
-            if new.physical(at).is_some() {
-                continue;
-            }
-            let before = (!at.is_multiple_of(per_cluster)).then(|| new.physical(at - 1)).flatten();
-            let place = match before {
-                Some(before) => BlockNo(before.0 + 1),
-                None => match self.allocate_block(BlockNo(0)) {
-                    Some(base) => base,
-                    None => return Ok(()),
-                },
-            };
-            new.set(at, place);
+        if new.is_some() {
+            old.blocks().for_each(|(_, block)| self.release_block(block));
+        } else {
+            new = self.quota_map(old.clone(), needed)?;
         }
+        let Some(new) = new else { return Ok(()) };
         for (at, piece) in bytes.chunks(block_len).enumerate() {
             let mut block = piece.to_vec();
             block.resize(block_len, 0);
@@ -201,8 +192,45 @@ impl Check<'_> {
         }
         inode.size = bytes.len() as u64;
         inode.encode_into(&mut record, self.geometry);
-        self.store.write_inode(ino, &mut record)
+        self.store.write_inode_ordered(ino, &mut record);
+        Ok(())
     }
+
+    /// The map cut or grown to so many blocks; `None` on a full volume.
+    fn quota_map(&self, mut map: FileMap, blocks: u64) -> Result<Option<FileMap>, CheckError> {
+        // What lies behind the end is nobody's, which the next round finds.
+        map.truncate(blocks);
+        for extent in &mut map.extents {
+            extent.is_unwritten = false;
+        }
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        for at in 0..blocks {
+            if map.physical(at).is_some() {
+                continue;
+            }
+            let before = (!at.is_multiple_of(per_cluster)).then(|| map.physical(at - 1)).flatten();
+            let place = match before {
+                Some(before) => BlockNo(before.0 + 1),
+                None => match self.allocate_block(BlockNo(0))? {
+                    Some(base) => base,
+                    None => return Ok(None),
+                },
+            };
+            map.set(at, place);
+        }
+        Ok(Some(map))
+    }
+}
+
+/// Whether a record holds what is not counted.
+fn has_limits(record: &QuotaRecord) -> bool {
+    let counted = QuotaRecord {
+        id: record.id,
+        space: record.space,
+        inodes: record.inodes,
+        ..Default::default()
+    };
+    *record != counted
 }
 
 /// The first id whose record does not say what was counted.

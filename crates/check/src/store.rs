@@ -8,6 +8,7 @@ use extant_device::{Device, DeviceError};
 use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -50,6 +51,10 @@ pub struct Store {
     device: Arc<dyn Device>,
     geometry: Geometry,
     meta: Mutex<Meta>,
+    /// Inode records that are written after the next flush, by their place on the device.
+    ordered: Mutex<BTreeMap<u64, Vec<u8>>>,
+    /// Whether there are any, for readers on many threads.
+    has_ordered: AtomicBool,
     changed: AtomicBool,
     /// A look went over the whole volume.
     looked: AtomicBool,
@@ -100,6 +105,8 @@ impl Store {
             device,
             geometry,
             meta: Mutex::new(Meta { superblock, table }),
+            ordered: Mutex::default(),
+            has_ordered: AtomicBool::new(false),
             changed: AtomicBool::new(false),
             looked: AtomicBool::new(false),
             read: AtomicU64::new(0),
@@ -258,8 +265,25 @@ impl Store {
     /// # Errors
     /// The device failed.
     pub fn read_into(&self, block: BlockNo, bytes: &mut [u8]) -> Result<(), CheckError> {
+        self.read_bytes(self.geometry.byte_of(block), bytes)
+    }
+
+    /// Reads from the device, with the inode records that are not written yet.
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<(), CheckError> {
         self.read.fetch_add(bytes.len() as u64, Relaxed);
-        Ok(self.device.read_at(self.geometry.byte_of(block), bytes)?)
+        self.device.read_at(offset, bytes)?;
+        if !self.has_ordered.load(Relaxed) {
+            return Ok(());
+        }
+        let ordered = self.ordered.lock();
+        // Records are aligned to their size, so that one lies in the range or outside of it.
+        for (at, record) in ordered.range(offset..offset + bytes.len() as u64) {
+            let start = (at - offset) as usize;
+            if let Some(stored) = bytes.get_mut(start..start + record.len()) {
+                stored.copy_from_slice(record);
+            }
+        }
+        Ok(())
     }
 
     /// The first run of blocks in `blocks` that may hold something else than zeros; whole blocks, cut to `blocks`.
@@ -342,26 +366,47 @@ impl Store {
     pub fn read_inode(&self, inode: InodeNo) -> Result<Option<Vec<u8>>, CheckError> {
         let Some(offset) = self.inode_offset(inode) else { return Ok(None) };
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
-        self.read.fetch_add(record.len() as u64, Relaxed);
-        self.device.read_at(offset, &mut record)?;
+        self.read_bytes(offset, &mut record)?;
         Ok(Some(record))
     }
 
-    /// Seals the record of an inode and writes it.
+    /// Seals the record of an inode and writes it. A record that waits for a flush is replaced by it, and still waits.
     ///
     /// # Errors
     /// The device failed.
     pub fn write_inode(&self, inode: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
         let Some(offset) = self.inode_offset(inode) else { return Ok(()) };
         inode::seal(record, inode, &self.geometry);
+        if let Some(waiting) = self.ordered.lock().get_mut(&offset) {
+            waiting.copy_from_slice(record);
+            return Ok(());
+        }
         self.write_bytes(offset, record)
     }
 
-    /// Puts everything written so far on the medium.
+    /// Seals the record of an inode, which leads to blocks written before, and has it written when these are on the
+    /// medium: at the next [`Store::flush`].
+    pub(crate) fn write_inode_ordered(&self, inode: InodeNo, record: &mut [u8]) {
+        let Some(offset) = self.inode_offset(inode) else { return };
+        inode::seal(record, inode, &self.geometry);
+        self.ordered.lock().insert(offset, record.to_vec());
+        self.has_ordered.store(true, Relaxed);
+        self.changed.store(true, Relaxed);
+    }
+
+    /// Puts everything written so far on the medium, and then the records that waited for it.
     ///
     /// # Errors
     /// The device failed.
     pub fn flush(&self) -> Result<(), CheckError> {
+        self.device.flush()?;
+        if !self.has_ordered.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let ordered = std::mem::take(&mut *self.ordered.lock());
+        for (offset, record) in ordered {
+            self.write_bytes(offset, &record)?;
+        }
         Ok(self.device.flush()?)
     }
 }

@@ -288,7 +288,7 @@ impl Check<'_> {
             }
         }
         if acl_is_shared {
-            let Some(block) = self.allocate_block(inode.file_acl) else { return Ok(false) };
+            let Some(block) = self.allocate_block(inode.file_acl)? else { return Ok(false) };
             let mut bytes = self.store.read(inode.file_acl)?;
             bytes[4..8].copy_from_slice(&1_u32.to_le_bytes());
             xattr::seal_block(&mut bytes, block, self.geometry);
@@ -296,7 +296,7 @@ impl Check<'_> {
             inode.file_acl = block;
         }
         inode.encode_into(&mut record, self.geometry);
-        self.store.write_inode(ino, &mut record)?;
+        self.store.write_inode_ordered(ino, &mut record);
         Ok(true)
     }
 
@@ -330,7 +330,7 @@ impl Check<'_> {
                     _ => {
                         let base = match claims.get_mut(&cluster) {
                             Some(count) if *count > 1 => {
-                                let Some(base) = self.allocate_block(from) else {
+                                let Some(base) = self.allocate_block(from)? else {
                                     return Ok(None);
                                 };
                                 *count -= 1;

@@ -30,6 +30,8 @@ pub(crate) struct BlockTable {
     /// Clusters claimed more than once.
     twice: Mutex<RoaringTreemap>,
     has_twice: AtomicBool,
+    /// Clusters given back that are still claimed.
+    released: Mutex<RoaringTreemap>,
 }
 
 impl BlockTable {
@@ -61,6 +63,7 @@ impl BlockTable {
             first_block,
             twice: Mutex::default(),
             has_twice: AtomicBool::new(false),
+            released: Mutex::default(),
         }
     }
 
@@ -149,14 +152,28 @@ impl BlockTable {
         self.has_twice.load(Relaxed).then(|| self.twice.lock().clone())
     }
 
-    /// Gives a cluster back.
-    pub(crate) fn release(&self, cluster: ClusterNo, budget: &Budget) {
-        if !self.kept.contains(&cluster.0) || self.is_system(cluster) {
-            return;
+    /// Gives a cluster back. It is free after [`BlockTable::free_released`]: until the next flush the volume on the medium may
+    /// lead to it.
+    pub(crate) fn release(&self, cluster: ClusterNo) {
+        if self.kept.contains(&cluster.0) && !self.is_system(cluster) {
+            self.released.lock().insert(cluster.0);
         }
-        let group = (cluster.0 / self.per_group) as usize;
-        let bit = cluster.0 % self.per_group;
-        self.words(group, budget)[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Relaxed);
+    }
+
+    /// Frees what was given back, after a flush; whether there was anything.
+    pub(crate) fn free_released(&self, budget: &Budget) -> bool {
+        let released = std::mem::take(&mut *self.released.lock());
+        for cluster in &released {
+            let group = (cluster / self.per_group) as usize;
+            let bit = cluster % self.per_group;
+            self.words(group, budget)[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Relaxed);
+        }
+        !released.is_empty()
+    }
+
+    /// Whether clusters were given back that are not free yet.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.lock().is_empty()
     }
 
     /// Claims a free cluster: the first from `goal` on, else the first of the volume; `None` on a full volume. Of a window, since

@@ -1,6 +1,8 @@
 //! For every finding of the table an image with that damage: found, repaired, and judged by e2fsck before and after.
 
 mod answers;
+#[path = "../common/mod.rs"]
+mod common;
 mod corners;
 mod cuts;
 mod damages;
