@@ -5,12 +5,20 @@ use std::sync::Arc;
 
 use extant_check::{Answers, Code, Store};
 use extant_device::{Cut, Device, Recorder, Sweep};
+use extant_journal::offline::Offline;
+use extant_ondisk::inode::Inode;
+use extant_ondisk::quota::{
+    QUOTA_BLOCK_SIZE, QuotaBlock, QuotaKind, QuotaRecord, RECORDS_PER_LEAF, build_quota_file, slots,
+};
+use extant_ondisk::{IncompatFeatures, InodeNo};
 use extant_testkit::{Scratch, TempImage, copied, e2fsck_fn, skip, tool};
 
 use super::common::Walker;
 use super::damages;
-use super::damages::Wish;
-use super::hand::{Base, Hand, MMP, device, fsck};
+use super::damages::{Wish, incompat};
+use super::hand::{
+    Base, COMB, COMB_OF_POINTERS, DEEP, Hand, MMP, QUOTA, device, fsck, put16,
+};
 
 /// Repairs that write in several places: directories made anew, maps cleared, bitmaps moved, files cloned.
 const LONG_REPAIRS: &[Code] = &[
@@ -23,7 +31,7 @@ const LONG_REPAIRS: &[Code] = &[
 ];
 
 /// Cuts that are tried of one repair, where not all are.
-const FEW_CUTS: usize = 6;
+const FEW_CUTS: usize = 4;
 
 fn can_make() -> bool {
     tool("mke2fs").is_some() && tool("e2fsck").is_some()
@@ -125,7 +133,7 @@ fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) 
         }
         let lost = uncut.lost_by(&Tree::of(left), original);
         if let Some(one) = lost.first() {
-            flaws.push(format!("{text}: {} lost, {one}", lost.len()));
+            flaws.push(format!("{text}: {} lost, {one:.40}", lost.len()));
         }
     }
     flaws
@@ -162,4 +170,78 @@ fn a_repair_cut_anywhere_keeps_what_an_uncut_one_keeps() {
         }
     }
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Directories, trees of extents and quota files of many blocks: between any two writes.
+#[test]
+fn structures_of_many_blocks_survive_the_cut_of_their_repair() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    type Spoil = fn(&mut Hand);
+    // A leaf that says another level than it has is read, and the tree is written anew.
+    let other_level: Spoil = |hand| hand.block(leaf_of(hand, "comb", 1), |leaf| put16(leaf, 6, 7));
+    let with_extents: Spoil = |hand| {
+        hand.superblock(|raw| incompat(raw, IncompatFeatures::EXTENTS, true));
+    };
+    let cases: [(&str, Base, Spoil, Wish); 3] = [
+        ("a directory is packed", DEEP, |_| {}, Wish::Optimize),
+        ("a tree of extents is written anew", COMB, other_level, Wish::Nothing),
+        ("a tree of indirect blocks is written as extents", COMB_OF_POINTERS, with_extents, Wish::Extents),
+    ];
+    let mut wrong = Vec::new();
+    for (what, base, spoil, wish) in cases {
+        let image = base.make();
+        let original = Tree::of(device(&image.path()));
+        spoil(&mut Hand::on(&image.path()));
+        let flaws = losses(&image, &original, wish, Some(60));
+        wrong.extend(flaws.first().map(|flaw| format!("{what}: {} cuts, {flaw}", flaws.len())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A leaf of a file's tree of extents of two levels.
+fn leaf_of(hand: &Hand, path: &str, number: usize) -> u64 {
+    let inode = hand.decoded(hand.find(path));
+    let at = 12 + 12 * number + 4;
+    u64::from(u32::from_le_bytes(inode.i_block[at..at + 4].try_into().expect("four bytes")))
+}
+
+/// Limits of users stand nowhere but in the quota file.
+#[test]
+fn limits_of_users_survive_the_cut_of_a_repair() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = QUOTA.make();
+    // The record of the user who owns the files is missing: all others move.
+    let hand = Hand::on(&image.path());
+    let limited: Vec<QuotaRecord> = (1..RECORDS_PER_LEAF as u32)
+        .map(|id| QuotaRecord { id, block_hard: 1 << 30, ..Default::default() })
+        .collect();
+    let file = build_quota_file(QuotaKind::User, &limited).expect("a few records");
+    let places = hand.blocks(InodeNo::USER_QUOTA);
+    for (place, bytes) in places.iter().zip(file.chunks(QUOTA_BLOCK_SIZE)) {
+        hand.block(*place, |block| block.copy_from_slice(bytes));
+    }
+    drop(hand);
+    let recorder = Arc::new(Recorder::new(device(&image.path())));
+    fsck(recorder.clone(), &Answers::Yes, Wish::Nothing).expect("the repair ends");
+    for cut in recorder.cuts(Sweep::seeded(3)) {
+        let text = cut.to_string();
+        let left: Arc<dyn Device> = Arc::new(cut.image);
+        fsck(left.clone(), &Answers::Yes, Wish::Nothing).expect("the repair ends");
+        let mut found = 0;
+        let volume = Offline::open(left).expect("a sound volume");
+        let record = volume.read_inode(InodeNo::USER_QUOTA).expect("reads");
+        let inode = Inode::decode(&record, InodeNo::USER_QUOTA, volume.geometry()).expect("sound");
+        let map = volume.read_map(InodeNo::USER_QUOTA, &inode).expect("it has a map");
+        for (_, block) in map.blocks() {
+            let bytes = volume.read(block).expect("reads");
+            let bytes: &QuotaBlock = bytes.as_slice().try_into().expect("blocks of 1 KiB");
+            let records = slots(bytes).filter_map(|(_, raw)| QuotaRecord::decode(&raw));
+            found += records.filter(|record| record.block_hard == 1 << 30).count();
+        }
+        assert!(found >= limited.len(), "{text}: {found} limits of {}", limited.len());
+    }
 }
