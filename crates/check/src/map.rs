@@ -5,6 +5,7 @@
 use crate::check::Check;
 use crate::order::{self, Candidate, Verdict, Watch};
 use crate::store::CheckError;
+use crate::tables::Stored;
 use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::DirFormat;
@@ -462,9 +463,15 @@ impl Check<'_> {
     /// A new block near `goal`, the first of its cluster; `None` on a full volume.
     pub(crate) fn allocate_block(&self, goal: BlockNo) -> Result<Option<BlockNo>, CheckError> {
         let goal = self.blocks.cluster_of(goal);
-        let mut cluster = self.blocks.allocate(goal, &self.budget);
+        // A block in use that no file is known to own may be one of a file that is not known yet: free ones come first.
+        let stored = |group| self.stored_blocks(group);
+        let any = |_| Ok(Stored::Empty);
+        let mut cluster = self.blocks.allocate(goal, &self.budget, &stored)?;
+        if cluster.is_none() {
+            cluster = self.blocks.allocate(goal, &self.budget, &any)?;
+        }
         if cluster.is_none() && self.free_released()? {
-            cluster = self.blocks.allocate(goal, &self.budget);
+            cluster = self.blocks.allocate(goal, &self.budget, &any)?;
         }
         if cluster.is_none() && !self.window.is_whole() {
             cluster = self.allocate_elsewhere()?;
@@ -488,6 +495,32 @@ impl Check<'_> {
             blocks.push(block);
         }
         Ok(Some(blocks))
+    }
+
+    /// What the block bitmap of a group says. One that is wrong costs nothing: where it leaves no block, it is passed over.
+    fn stored_blocks(&self, group: GroupNo) -> Result<Stored, CheckError> {
+        let mut last = self.stored_bitmap.lock();
+        if let Some((of, stored)) = &*last
+            && *of == group
+        {
+            return Ok(stored.clone());
+        }
+        let (geometry, desc) = (self.geometry, self.store.desc(group));
+        let is_implied =
+            geometry.has_uninit_groups() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        let stored = if is_implied || !geometry.contains(desc.block_bitmap, 1) {
+            Stored::Empty
+        } else if desc.free_clusters == 0 {
+            Stored::Full
+        } else {
+            let word = |bytes: &[u8]| {
+                bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+            };
+            let bits = self.store.read(desc.block_bitmap)?;
+            Stored::Words(bits.chunks(8).map(word).collect())
+        };
+        *last = Some((group, stored.clone()));
+        Ok(stored)
     }
 
     /// Frees the clusters given back so far, after a flush of what no longer leads to them; whether there were any.

@@ -261,6 +261,12 @@ impl Check<'_> {
             if opened >= per_group || !self.geometry.contains(desc.inode_table, table_blocks) {
                 continue;
             }
+            let end = self.used_past_mark(group)?;
+            if end > 0 {
+                // What lies there is in use.
+                self.raise_mark(group, end, None)?;
+                return Ok(true);
+            }
             let more = self.geometry.inodes_per_block().min(per_group - opened);
             for at in opened..opened + more {
                 let ino = InodeNo(group.0 * per_group + at + 1);

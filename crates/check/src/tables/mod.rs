@@ -8,7 +8,7 @@ mod inodes;
 mod window;
 mod xattrs;
 
-pub(crate) use blocks::BlockTable;
+pub(crate) use blocks::{BlockTable, Stored};
 pub(crate) use dirs::{DirBlock, DirFlags, DirInfo, DirTable, NO_BLOCK};
 pub(crate) use inodes::{InodeTable, Kind, Mark};
 pub(crate) use window::{Carry, Window, Windows};

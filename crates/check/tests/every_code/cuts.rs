@@ -84,13 +84,13 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
 
 /// What a volume holds: names, and contents by size and hash.
 #[derive(Default)]
-struct Tree {
-    names: BTreeSet<String>,
-    contents: BTreeSet<String>,
+pub(crate) struct Tree {
+    pub(crate) names: BTreeSet<String>,
+    pub(crate) contents: BTreeSet<String>,
 }
 
 impl Tree {
-    fn of(device: Arc<dyn Device>) -> Self {
+    pub(crate) fn of(device: Arc<dyn Device>) -> Self {
         let Ok(store) = Store::open(device) else { return Self::default() };
         let mut tree = Self::default();
         for line in Walker::tree(&store).lines() {

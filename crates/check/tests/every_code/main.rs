@@ -12,6 +12,7 @@ mod front;
 mod hand;
 mod kept;
 mod least;
+mod marks;
 mod opening;
 
 use std::path::Path;
