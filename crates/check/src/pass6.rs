@@ -100,7 +100,30 @@ impl Check<'_> {
             .into_values()
             .filter(|record| *record != QuotaRecord { id: record.id, ..Default::default() })
             .collect();
-        self.write_quota(kind, ino, &records)
+        if !self.write_quota(kind, ino, &records)? && self.is_lost(ino)? {
+            self.drop_quota(kind)?;
+        }
+        Ok(())
+    }
+
+    /// Without a block for its file there is no quota of a kind.
+    fn drop_quota(&self, kind: QuotaKind) -> Result<(), CheckError> {
+        self.store.update_superblock(|raw| {
+            let number = match kind {
+                QuotaKind::User => &mut raw.s_usr_quota_inum,
+                QuotaKind::Group => &mut raw.s_grp_quota_inum,
+                QuotaKind::Project => &mut raw.s_prj_quota_inum,
+            };
+            number.set(0);
+            let numbers = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
+            if numbers.iter().all(|number| number.get() == 0) {
+                let mut features = raw.features();
+                features.ro_compat -= RoCompatFeatures::QUOTA;
+                raw.set_features(features);
+            }
+        })?;
+        self.need_restart();
+        Ok(())
     }
 
     /// Whether the inode of a quota file is that of no file.
@@ -144,21 +167,21 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Writes a quota file anew, in the blocks that it has and new ones; one with limits in new blocks.
+    /// Writes a quota file anew, in the blocks that it has and new ones; one with limits in new blocks. False on a full volume.
     fn write_quota(
         &self,
         kind: QuotaKind,
         ino: InodeNo,
         records: &[QuotaRecord],
-    ) -> Result<(), CheckError> {
+    ) -> Result<bool, CheckError> {
         let bytes = build_quota_file(kind, records)?;
         let mut record = self.record(ino)?;
-        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(()) };
+        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
         if inode.is_inline() {
-            return Ok(());
+            return Ok(true);
         }
         if self.is_lost(ino)? {
-            let Some(fresh) = self.fresh_inode(ino, QUOTA_FILE) else { return Ok(()) };
+            let Some(fresh) = self.fresh_inode(ino, QUOTA_FILE) else { return Ok(true) };
             (record, inode) = fresh;
             self.need_restart();
         }
@@ -175,7 +198,7 @@ impl Check<'_> {
         } else {
             new = self.quota_map(old.clone(), needed)?;
         }
-        let Some(new) = new else { return Ok(()) };
+        let Some(new) = new else { return Ok(false) };
         for (at, piece) in bytes.chunks(block_len).enumerate() {
             let mut block = piece.to_vec();
             block.resize(block_len, 0);
@@ -185,7 +208,7 @@ impl Check<'_> {
         }
         if new.extents != old.extents {
             if !self.write_map(ino, &mut inode, &old, &new)? {
-                return Ok(());
+                return Ok(false);
             }
             // Blocks just taken are not in the bitmaps yet.
             self.need_restart();
@@ -193,7 +216,7 @@ impl Check<'_> {
         inode.size = bytes.len() as u64;
         inode.encode_into(&mut record, self.geometry);
         self.store.write_inode_ordered(ino, &mut record);
-        Ok(())
+        Ok(true)
     }
 
     /// The map cut or grown to so many blocks; `None` on a full volume.

@@ -11,7 +11,7 @@ use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use zerocopy::IntoBytes;
 
 /// Why a check could not go on. What is wrong with the volume is a [`Finding`](crate::Finding), not an error.
@@ -56,6 +56,8 @@ pub struct Store {
     /// Whether there are any, for readers on many threads.
     has_ordered: AtomicBool,
     changed: AtomicBool,
+    /// Blocks of a journal that the passes gave up; 0 for none.
+    lost_journal: AtomicU32,
     /// A look went over the whole volume.
     looked: AtomicBool,
     read: AtomicU64,
@@ -108,6 +110,7 @@ impl Store {
             ordered: Mutex::default(),
             has_ordered: AtomicBool::new(false),
             changed: AtomicBool::new(false),
+            lost_journal: AtomicU32::new(0),
             looked: AtomicBool::new(false),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -140,6 +143,16 @@ impl Store {
     pub(crate) fn is_read_once(&self) -> bool {
         let state = self.superblock().state;
         !self.looked.load(Relaxed) && state.contains(State::CLEAN) && !state.contains(State::ERRORS)
+    }
+
+    /// Notes that the journal of so many blocks was given up, so that one is made when the passes are through.
+    pub(crate) fn note_lost_journal(&self, blocks: u32) {
+        self.lost_journal.store(blocks.max(1), Relaxed);
+    }
+
+    /// Blocks of the journal that the passes gave up.
+    pub(crate) fn lost_journal(&self) -> Option<u32> {
+        Some(self.lost_journal.load(Relaxed)).filter(|blocks| *blocks > 0)
     }
 
     /// Notes that a look has gone over the whole volume.

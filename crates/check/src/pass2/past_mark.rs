@@ -45,12 +45,16 @@ impl Check<'_> {
     fn find_used_past_mark(&self, group: GroupNo) -> Result<u32, CheckError> {
         let bits = self.stored_inode_bits(group)?;
         let mut end = 0;
-        self.for_records_past_mark(group, self.geometry.inodes_per_group, &mut |at, ino, record| {
-            if self.is_used_past_mark(ino, record, evidence_of(bits.as_deref(), at))? {
-                end = at + 1;
-            }
-            Ok(())
-        })?;
+        self.for_records_past_mark(
+            group,
+            self.geometry.inodes_per_group,
+            &mut |at, ino, record| {
+                if self.is_used_past_mark(ino, record, evidence_of(bits.as_deref(), at))? {
+                    end = at + 1;
+                }
+                Ok(())
+            },
+        )?;
         Ok(end)
     }
 

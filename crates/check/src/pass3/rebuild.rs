@@ -28,9 +28,8 @@ impl Check<'_> {
         }
         for dir in self.dirs.iter() {
             // One block stays one block.
-            let wanted = self.options.optimize_directories
-                && !dir.has(DirFlags::INLINE)
-                && dir.blocks > 1;
+            let wanted =
+                self.options.optimize_directories && !dir.has(DirFlags::INLINE) && dir.blocks > 1;
             if !(dir.has(DirFlags::REBUILD) || wanted) || !self.inodes.is_used(dir.inode) {
                 continue;
             }

@@ -7,8 +7,8 @@ use extant_layout::RunSet;
 use extant_ondisk::{BlockNo, ClusterNo, Geometry, GroupNo};
 use roaring::RoaringTreemap;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 type Words = Box<[AtomicU64]>;
 

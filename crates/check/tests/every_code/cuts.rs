@@ -16,9 +16,7 @@ use extant_testkit::{Scratch, TempImage, copied, e2fsck_fn, skip, tool};
 use super::common::Walker;
 use super::damages;
 use super::damages::{Wish, incompat};
-use super::hand::{
-    Base, COMB, COMB_OF_POINTERS, DEEP, Hand, MMP, QUOTA, device, fsck, put16,
-};
+use super::hand::{Base, COMB, COMB_OF_POINTERS, DEEP, Hand, MMP, QUOTA, device, fsck, put16};
 
 /// Repairs that write in several places: directories made anew, maps cleared, bitmaps moved, files cloned.
 const LONG_REPAIRS: &[Code] = &[
@@ -187,7 +185,12 @@ fn structures_of_many_blocks_survive_the_cut_of_their_repair() {
     let cases: [(&str, Base, Spoil, Wish); 3] = [
         ("a directory is packed", DEEP, |_| {}, Wish::Optimize),
         ("a tree of extents is written anew", COMB, other_level, Wish::Nothing),
-        ("a tree of indirect blocks is written as extents", COMB_OF_POINTERS, with_extents, Wish::Extents),
+        (
+            "a tree of indirect blocks is written as extents",
+            COMB_OF_POINTERS,
+            with_extents,
+            Wish::Extents,
+        ),
     ];
     let mut wrong = Vec::new();
     for (what, base, spoil, wish) in cases {

@@ -294,6 +294,15 @@ pub(crate) const FULL_WITHOUT_JOURNAL: Base = Base {
     ..base("full without journal", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^has_journal"])
 };
 
+pub(crate) const FULL_QUOTA: Base = Base {
+    prepare: fill,
+    ..base("full with quota", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "quota"])
+};
+pub(crate) const FULL_ORPHAN_FILE: Base = Base {
+    prepare: fill,
+    ..base("full with orphan file", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "orphan_file"])
+};
+
 /// Says that all free blocks are bad.
 fn fill(image: &Path) {
     let mut hand = Hand::on(image);
