@@ -19,6 +19,9 @@ enum Evidence {
     Nothing,
 }
 
+/// Called for a record with its place in the table.
+type Visitor<'v> = dyn FnMut(u32, InodeNo, &[u8]) -> Result<(), CheckError> + 'v;
+
 impl Check<'_> {
     /// The type of an inode beyond the mark of its group that a directory entry leads to; `None` where the record is not one
     /// of this file system in use.
@@ -71,7 +74,7 @@ impl Check<'_> {
         &self,
         group: GroupNo,
         end: u32,
-        visit: &mut dyn FnMut(u32, InodeNo, &[u8]) -> Result<(), CheckError>,
+        visit: &mut Visitor<'_>,
     ) -> Result<(), CheckError> {
         let geometry = self.geometry;
         let table = self.descs[group.0 as usize].inode_table;
@@ -126,7 +129,7 @@ impl Check<'_> {
         if inode.links == 0 || inode.dtime != 0 || inode.file_type().is_none() {
             return Ok(false);
         }
-        let made = i64::from_ne_bytes(self.superblock.mkfs_time.to_ne_bytes());
+        let made = self.superblock.mkfs_time.cast_signed();
         let is_of_now = evidence != Evidence::Nothing
             || self.is_table_zeroed(ino)
             || made != 0 && inode.ctime.seconds >= made;
