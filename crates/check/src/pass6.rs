@@ -7,6 +7,7 @@ use crate::store::CheckError;
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::quota::{
     QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
+    slots,
 };
 use extant_ondisk::{BlockNo, FormatError, InodeNo, RoCompatFeatures};
 use std::collections::BTreeMap;
@@ -167,7 +168,7 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Writes a quota file anew, in the blocks that it has and new ones; one with limits in new blocks. False on a full volume.
+    /// Writes a quota file anew, in the blocks that it has and new ones; one whose limits move in new blocks. False on a full volume.
     fn write_quota(
         &self,
         kind: QuotaKind,
@@ -188,9 +189,10 @@ impl Check<'_> {
         let block_len = self.geometry.block_len();
         let needed = bytes.len().div_ceil(block_len) as u64;
         let old = self.read_map(ino, &inode)?;
-        // Limits stand nowhere else: they stay in the old blocks until the inode leads to the new ones.
+        // Limits stand nowhere else: where they move, they stay in the old blocks until the inode leads to the new ones.
         let mut new = None;
-        if records.iter().any(has_limits) {
+        let stored = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
+        if !are_limits_in_place(&stored, &bytes) {
             new = self.quota_map(FileMap { extents: Vec::new(), ..old.clone() }, needed)?;
         }
         if new.is_some() {
@@ -245,15 +247,21 @@ impl Check<'_> {
     }
 }
 
-/// Whether a record holds what is not counted.
-fn has_limits(record: &QuotaRecord) -> bool {
-    let counted = QuotaRecord {
-        id: record.id,
-        space: record.space,
-        inodes: record.inodes,
-        ..Default::default()
+/// Whether each record with limits stands in a new file where it stands in the old one: written over it, any part of the new
+/// file leaves it whole.
+fn are_limits_in_place(old: &[u8], new: &[u8]) -> bool {
+    let limits = |records: Option<&[u8]>| -> Vec<(usize, QuotaRecord)> {
+        let Some(Ok(block)) = records.map(<&QuotaBlock>::try_from) else { return Vec::new() };
+        let records = slots(block).filter_map(|(at, raw)| Some((at, QuotaRecord::decode(&raw)?)));
+        let limits =
+            records.map(|(at, record)| (at, QuotaRecord { space: 0, inodes: 0, ..record }));
+        limits.filter(|(_, it)| *it != QuotaRecord { id: it.id, ..Default::default() }).collect()
     };
-    *record != counted
+    let mut old = old.chunks(QUOTA_BLOCK_SIZE);
+    new.chunks(QUOTA_BLOCK_SIZE).all(|block| {
+        let before = limits(old.next());
+        limits(Some(block)).iter().all(|limit| before.contains(limit))
+    })
 }
 
 /// The first id whose record does not say what was counted.
