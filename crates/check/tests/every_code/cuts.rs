@@ -29,7 +29,7 @@ const LONG_REPAIRS: &[Code] = &[
 ];
 
 /// Cuts that are tried of one repair, where not all are.
-const FEW_CUTS: usize = 4;
+const FEW_CUTS: usize = 8;
 
 fn can_make() -> bool {
     tool("mke2fs").is_some() && tool("e2fsck").is_some()
@@ -129,9 +129,14 @@ fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) 
             flaws.push(format!("{text}: {error}"));
             continue;
         }
-        let lost = uncut.lost_by(&Tree::of(left), original);
+        let lost = uncut.lost_by(&Tree::of(left.clone()), original);
         if let Some(one) = lost.first() {
             flaws.push(format!("{text}: {} lost, {one:.40}", lost.len()));
+        }
+        // Where there is no room for lost+found it is left out.
+        match fsck(left, &Answers::No, Wish::Nothing) {
+            Ok(found) if found.iter().all(|it| it.finding.code == Code::LostFoundMissing) => {}
+            found => flaws.push(format!("{text}: a look finds {found:?}")),
         }
     }
     flaws
