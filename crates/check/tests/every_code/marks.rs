@@ -104,11 +104,13 @@ fn blocks_of_files_beyond_a_stale_mark_are_not_taken() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
-    let options = &["-t", "ext3", "-b", "1024", "-I", "256", "-O", "uninit_bg"];
+    let options = &["-t", "ext2", "-b", "1024", "-I", "256", "-O", "uninit_bg"];
     let image = Base { name: "marks of pointers", mke2fs: options, ..EXT4 }.make();
     let before = tree(&image);
     let mut hand = Hand::on(&image.path());
-    // All blocks but the first are used, so that the next one in use by nobody known is a file's.
+    let free = hand.free_blocks();
+    let own = hand.blocks(hand.find("lost+found"));
+    // All blocks but the first are used, so that the next one without a known owner is a file's.
     hand.file("lost+found", |record| {
         record.copy_within(0x2c..0x28 + 4 * 11, 0x28);
         put32(record, 0x28 + 4 * 10, 0);
@@ -117,6 +119,12 @@ fn blocks_of_files_beyond_a_stale_mark_are_not_taken() {
     drop(hand);
     let done = repair(&image);
     assert!(done.contains(&Code::DirectoryBlockMissing), "{done:?}");
+    assert!(!done.contains(&Code::MultiplyClaimed), "{done:?}");
+    let hand = Hand::on(&image.path());
+    for block in hand.blocks(hand.find("lost+found")) {
+        assert!(own.contains(&block) || free.contains(block), "block {block} was in use");
+    }
+    drop(hand);
     let after = tree(&image);
     let lost: Vec<_> = before.names.difference(&after.names).collect();
     assert!(lost.is_empty(), "{lost:?}");
