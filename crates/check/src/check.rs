@@ -8,7 +8,7 @@ use crate::report::{Census, Jump, Options, Outcome, PassFigures, Report};
 use crate::store::{CheckError, Store};
 use crate::tables::{
     BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, SharedClusters,
-    Window, Windows, XattrBlocks,
+    Stored, Window, Windows, XattrBlocks,
 };
 use extant_device::model::costs;
 use extant_device::sync::Mutex;
@@ -59,6 +59,10 @@ pub(crate) struct Check<'a> {
     pub(crate) bad: extant_layout::RunSet,
     /// The list of bad blocks has the block of its own inode: it is not believed.
     pub(crate) is_bad_list_broken: bool,
+    /// Inodes up to the last one in use beyond the marks of some groups.
+    pub(crate) past_marks: Mutex<std::collections::BTreeMap<GroupNo, u32>>,
+    /// What the block bitmap of the group said from which blocks were taken last.
+    pub(crate) stored_bitmap: Mutex<Option<(GroupNo, Stored)>>,
     /// Groups whose high-water mark could be lower.
     pub(crate) loose_marks: Mutex<Vec<(GroupNo, u32)>>,
     outcomes: Mutex<Vec<Outcome>>,
@@ -113,6 +117,8 @@ impl<'a> Check<'a> {
             has_bad_inodes: false,
             bad: extant_layout::RunSet::new(),
             is_bad_list_broken: false,
+            past_marks: Mutex::default(),
+            stored_bitmap: Mutex::default(),
             loose_marks: Mutex::default(),
             outcomes: Mutex::default(),
             restart: AtomicBool::new(false),

@@ -25,7 +25,7 @@ impl Check<'_> {
             for block in blocks.chain(map.nodes.iter().copied()) {
                 let cluster = self.blocks.cluster_of(block);
                 if twice.as_ref().is_none_or(|twice| !twice.contains(cluster.0)) {
-                    self.blocks.release(cluster, &self.budget);
+                    self.blocks.release(cluster);
                 }
             }
             self.release_xattrs(ino, &record)?;

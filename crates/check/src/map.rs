@@ -5,6 +5,7 @@
 use crate::check::Check;
 use crate::order::{self, Candidate, Verdict, Watch};
 use crate::store::CheckError;
+use crate::tables::Stored;
 use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::DirFormat;
@@ -417,7 +418,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Writes a file's map anew, over the nodes of the old one.
+    /// Writes a file's map to new nodes, or over the old ones where there is no room; the old ones are given back. The
+    /// inode is the caller's to write, by [`Store::write_inode_ordered`]. `i_blocks` changes by what the map grew or
+    /// shrank. False when the volume is full; nothing is changed then.
+    ///
+    /// [`Store::write_inode_ordered`]: crate::store::Store::write_inode_ordered
     pub(crate) fn write_map(
         &self,
         ino: InodeNo,
@@ -428,9 +433,8 @@ impl Check<'_> {
         self.write_map_over(&old.nodes, ino, inode, old, new)
     }
 
-    /// Writes a file's map anew. Nodes go to the blocks of `own`, which are nodes of the old map that nothing else claims, as long as
-    /// those last, then to new blocks; the rest is given back. `i_blocks` changes by what the map grew or shrank. False when the volume
-    /// is full; nothing is changed then.
+    /// [`Self::write_map`] where other inodes claim nodes of the old map too: `own` are the ones that this inode alone claims. No
+    /// other node is written over or given back.
     pub(crate) fn write_map_over(
         &self,
         own: &[BlockNo],
@@ -450,21 +454,11 @@ impl Check<'_> {
                 None => return Ok(false),
             }
         };
-        let mut places: Vec<BlockNo> = own.iter().copied().take(needed as usize).collect();
-        let mut taken = Vec::new();
         let goal = new.extents.first().map_or(BlockNo(0), |extent| extent.start);
-        while (places.len() as u64) < needed {
-            let block = self.allocate_block(goal);
-            taken.extend(block);
-            let Some(block) = block.filter(|block| is_extents || block.0 >> 32 == 0) else {
-                for block in taken {
-                    self.release_block(block);
-                }
-                return Ok(false);
-            };
-            places.push(block);
-        }
-        for block in own.iter().skip(needed as usize) {
+        let Some((places, reused)) = self.node_places(own, needed, goal, is_extents)? else {
+            return Ok(false);
+        };
+        for block in own.iter().skip(reused) {
             self.release_block(*block);
         }
         let mut failed = Ok(());
@@ -497,6 +491,29 @@ impl Check<'_> {
         Ok(true)
     }
 
+    /// Places for the nodes of a map: new ones, so that the old map stays whole until the inode leads to the new one. Where
+    /// there is no room for those, nodes of the old map (`own`) and as many new ones as are missing. With the number of old ones.
+    fn node_places(
+        &self,
+        own: &[BlockNo],
+        needed: u64,
+        goal: BlockNo,
+        is_extents: bool,
+    ) -> Result<Option<(Vec<BlockNo>, usize)>, CheckError> {
+        for reused in [0, own.len().min(needed as usize)] {
+            let Some(fresh) = self.allocate_blocks(goal, needed - reused as u64)? else { continue };
+            // Indirect blocks hold numbers of 32 bits.
+            if !is_extents && fresh.iter().any(|block| block.0 >> 32 != 0) {
+                fresh.into_iter().for_each(|block| self.release_block(block));
+                continue;
+            }
+            let mut places = own[..reused].to_vec();
+            places.extend(fresh);
+            return Ok(Some((places, reused)));
+        }
+        Ok(None)
+    }
+
     /// Bytes of the unit of `i_blocks`.
     pub(crate) fn space_unit(&self, inode: &Inode) -> u64 {
         let in_blocks = inode.flags.contains(InodeFlags::HUGE_FILE)
@@ -518,13 +535,75 @@ impl Check<'_> {
     }
 
     /// A new block near `goal`, the first of its cluster; `None` on a full volume.
-    pub(crate) fn allocate_block(&self, goal: BlockNo) -> Option<BlockNo> {
-        let cluster = match self.blocks.allocate(self.blocks.cluster_of(goal), &self.budget) {
-            Some(cluster) => cluster,
-            None if self.window.is_whole() => return None,
-            None => self.allocate_elsewhere().ok()??,
+    pub(crate) fn allocate_block(&self, goal: BlockNo) -> Result<Option<BlockNo>, CheckError> {
+        let goal = self.blocks.cluster_of(goal);
+        // A block in use that no file is known to own may be one of a file that is not known yet: free ones come first.
+        let stored = |group| self.stored_blocks(group);
+        let any = |_| Ok(Stored::Empty);
+        let mut cluster = self.blocks.allocate(goal, &self.budget, &stored)?;
+        if cluster.is_none() {
+            cluster = self.blocks.allocate(goal, &self.budget, &any)?;
+        }
+        if cluster.is_none() && self.free_released()? {
+            cluster = self.blocks.allocate(goal, &self.budget, &any)?;
+        }
+        if cluster.is_none() && !self.window.is_whole() {
+            cluster = self.allocate_elsewhere()?;
+        }
+        Ok(cluster.map(|cluster| self.blocks.cluster_start(cluster)))
+    }
+
+    /// New blocks near `goal`, each the first of its cluster; `None`, and nothing is taken, where there are not as many.
+    pub(crate) fn allocate_blocks(
+        &self,
+        mut goal: BlockNo,
+        count: u64,
+    ) -> Result<Option<Vec<BlockNo>>, CheckError> {
+        let mut blocks = Vec::new();
+        while (blocks.len() as u64) < count {
+            let Some(block) = self.allocate_block(goal)? else {
+                blocks.into_iter().for_each(|block| self.release_block(block));
+                return Ok(None);
+            };
+            goal = block;
+            blocks.push(block);
+        }
+        Ok(Some(blocks))
+    }
+
+    /// What the block bitmap of a group says. One that is wrong costs nothing: where it leaves no block, it is passed over.
+    fn stored_blocks(&self, group: GroupNo) -> Result<Stored, CheckError> {
+        let mut last = self.stored_bitmap.lock();
+        if let Some((of, stored)) = &*last
+            && *of == group
+        {
+            return Ok(stored.clone());
+        }
+        let (geometry, desc) = (self.geometry, self.store.desc(group));
+        let is_implied =
+            geometry.has_uninit_groups() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        let stored = if is_implied || !geometry.contains(desc.block_bitmap, 1) {
+            Stored::Empty
+        } else if desc.free_clusters == 0 {
+            Stored::Full
+        } else {
+            let word = |bytes: &[u8]| {
+                bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+            };
+            let bits = self.store.read(desc.block_bitmap)?;
+            Stored::Words(bits.chunks(8).map(word).collect())
         };
-        Some(self.blocks.cluster_start(cluster))
+        *last = Some((group, stored.clone()));
+        Ok(stored)
+    }
+
+    /// Frees the clusters given back so far, after a flush of what no longer leads to them; whether there were any.
+    pub(crate) fn free_released(&self) -> Result<bool, CheckError> {
+        if !self.blocks.has_released() {
+            return Ok(false);
+        }
+        self.store.flush()?;
+        Ok(self.blocks.free_released(&self.budget))
     }
 
     /// A free cluster outside of the window, by the bitmaps on the volume. Where one of those is wrong, a later round finds what that
@@ -559,6 +638,6 @@ impl Check<'_> {
 
     /// Gives a block's cluster back.
     pub(crate) fn release_block(&self, block: BlockNo) {
-        self.blocks.release(self.blocks.cluster_of(block), &self.budget);
+        self.blocks.release(self.blocks.cluster_of(block));
     }
 }

@@ -5,7 +5,7 @@ use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags, MANY_LINKS};
-use extant_ondisk::{GroupNo, InodeNo, RoCompatFeatures};
+use extant_ondisk::{GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures};
 
 /// Links that a directory's count goes up to.
 const MAX_LINKS: u32 = 65000;
@@ -21,7 +21,9 @@ impl Check<'_> {
         this.for_all((groups.end - groups.start) as usize, shares, |at| {
             let mut wrong = Vec::new();
             this.inodes.for_used(GroupNo(groups.start + at as u32), |ino, state, links| {
-                let is_special = state.has(Mark::EA_INODE) || state.has(Mark::SUSPECT);
+                let is_special = state.has(Mark::EA_INODE)
+                    || state.has(Mark::SUSPECT)
+                    || state.names() > MAX_LINKS;
                 if state.names() != u32::from(links) || is_special {
                     wrong.push(ino);
                 }
@@ -84,14 +86,14 @@ impl Check<'_> {
         let links = self.inodes.links(ino);
         let is_dir = state.kind() == Kind::Directory;
         let mut expected = state.names();
+        if is_dir && expected > MAX_LINKS {
+            self.check_many_links(ino)?;
+            expected = u32::from(MANY_LINKS);
+        }
         // A count that was given up stays so, even where the feature went since.
         let is_indexed = || self.dirs.get(ino).is_some_and(|dir| dir.has(DirFlags::INDEXED));
         if is_dir && links == MANY_LINKS && is_indexed() {
             return Ok(());
-        }
-        if is_dir && expected > MAX_LINKS {
-            self.check_many_links(ino)?;
-            expected = u32::from(MANY_LINKS);
         }
         if u32::from(links) == expected {
             return Ok(());
@@ -166,8 +168,8 @@ impl Check<'_> {
     fn connect_unattached(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
-        // As e2fsck has it, one that is all hole has nothing either.
-        let is_empty = (inode.size == 0 || !inode.is_inline())
+        // As e2fsck has it, one that is all hole has nothing either. Where files lie in inodes none is empty for want of blocks.
+        let is_empty = !self.geometry.has_incompat(IncompatFeatures::INLINE_DATA)
             && inode.blocks == 0
             && inode.file_acl.0 == 0
             && inode.file_type() == Some(extant_ondisk::inode::FileType::Regular);

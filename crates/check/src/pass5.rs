@@ -30,6 +30,7 @@ struct Sums {
 
 impl Check<'_> {
     pub(crate) fn pass5(&mut self) -> Result<(), CheckError> {
+        self.free_released()?;
         let this: &Self = self;
         let window = self.window.groups.clone();
         let groups = window.end;
@@ -300,6 +301,9 @@ impl Check<'_> {
         self.add_bad_inodes(group, expected);
         bitmap::pad(expected, per_group);
         self.store.read_into(desc.inode_bitmap, found)?;
+        if self.check_bits_past_mark(group, desc, found)? {
+            return Ok(());
+        }
         let codes = [Code::InodeBitmapWrong, Code::InodeBitmapPadding, Code::InodeBitmapChecksum];
         self.compare_bitmaps(
             group,
@@ -310,6 +314,29 @@ impl Check<'_> {
             expected,
             found,
         )
+    }
+
+    /// Bits beyond the mark, where inodes in use lie there: the mark is what is wrong. True when it is.
+    fn check_bits_past_mark(
+        &self,
+        group: GroupNo,
+        desc: &GroupDesc,
+        found: &[u8],
+    ) -> Result<bool, CheckError> {
+        let opened = self.inodes.opened(group);
+        let mut past_mark = opened..self.geometry.inodes_per_group;
+        if opened == 0 || !past_mark.any(|at| bitmap::test(found, at)) {
+            return Ok(false);
+        }
+        let end = self.used_past_mark(group)?;
+        if end == 0 {
+            return Ok(false);
+        }
+        let finding = Finding::new(Code::HighWaterWrong).group(group);
+        if self.ask(finding.found(u64::from(desc.itable_unused)))? {
+            self.raise_mark(group, end, None)?;
+        }
+        Ok(true)
     }
 
     /// Inodes whose records lie in bad blocks are never to be handed out.

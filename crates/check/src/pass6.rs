@@ -2,10 +2,12 @@
 
 use crate::check::Check;
 use crate::finding::{Code, Finding};
+use crate::map::FileMap;
 use crate::store::CheckError;
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::quota::{
     QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
+    slots,
 };
 use extant_ondisk::{BlockNo, FormatError, InodeNo, RoCompatFeatures};
 use std::collections::BTreeMap;
@@ -99,7 +101,30 @@ impl Check<'_> {
             .into_values()
             .filter(|record| *record != QuotaRecord { id: record.id, ..Default::default() })
             .collect();
-        self.write_quota(kind, ino, &records)
+        if !self.write_quota(kind, ino, &records)? && self.is_lost(ino)? {
+            self.drop_quota(kind)?;
+        }
+        Ok(())
+    }
+
+    /// Without a block for its file there is no quota of a kind.
+    fn drop_quota(&self, kind: QuotaKind) -> Result<(), CheckError> {
+        self.store.update_superblock(|raw| {
+            let number = match kind {
+                QuotaKind::User => &mut raw.s_usr_quota_inum,
+                QuotaKind::Group => &mut raw.s_grp_quota_inum,
+                QuotaKind::Project => &mut raw.s_prj_quota_inum,
+            };
+            number.set(0);
+            let numbers = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
+            if numbers.iter().all(|number| number.get() == 0) {
+                let mut features = raw.features();
+                features.ro_compat -= RoCompatFeatures::QUOTA;
+                raw.set_features(features);
+            }
+        })?;
+        self.need_restart();
+        Ok(())
     }
 
     /// Whether the inode of a quota file is that of no file.
@@ -143,48 +168,39 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Writes a quota file anew, in the blocks that it has and new ones.
+    /// Writes a quota file anew, in the blocks that it has and new ones; one whose limits move in new blocks. False on a full volume.
     fn write_quota(
         &self,
         kind: QuotaKind,
         ino: InodeNo,
         records: &[QuotaRecord],
-    ) -> Result<(), CheckError> {
+    ) -> Result<bool, CheckError> {
         let bytes = build_quota_file(kind, records)?;
         let mut record = self.record(ino)?;
-        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(()) };
+        let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
         if inode.is_inline() {
-            return Ok(());
+            return Ok(true);
         }
         if self.is_lost(ino)? {
-            let Some(fresh) = self.fresh_inode(ino, QUOTA_FILE) else { return Ok(()) };
+            let Some(fresh) = self.fresh_inode(ino, QUOTA_FILE) else { return Ok(true) };
             (record, inode) = fresh;
             self.need_restart();
         }
         let block_len = self.geometry.block_len();
         let needed = bytes.len().div_ceil(block_len) as u64;
         let old = self.read_map(ino, &inode)?;
-        let mut new = old.clone();
-        // What lies behind the end is nobody's, which the next round finds.
-        new.truncate(needed);
-        for extent in &mut new.extents {
-            extent.is_unwritten = false;
+        // Limits stand nowhere else: where they move, they stay in the old blocks until the inode leads to the new ones.
+        let mut new = None;
+        let stored = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
+        if !are_limits_in_place(&stored, &bytes) {
+            new = self.quota_map(FileMap { extents: Vec::new(), ..old.clone() }, needed)?;
         }
-        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
-        for at in 0..needed {
-            if new.physical(at).is_some() {
-                continue;
-            }
-            let before = (!at.is_multiple_of(per_cluster)).then(|| new.physical(at - 1)).flatten();
-            let place = match before {
-                Some(before) => BlockNo(before.0 + 1),
-                None => match self.allocate_block(BlockNo(0)) {
-                    Some(base) => base,
-                    None => return Ok(()),
-                },
-            };
-            new.set(at, place);
+        if new.is_some() {
+            old.blocks().for_each(|(_, block)| self.release_block(block));
+        } else {
+            new = self.quota_map(old.clone(), needed)?;
         }
+        let Some(new) = new else { return Ok(false) };
         for (at, piece) in bytes.chunks(block_len).enumerate() {
             let mut block = piece.to_vec();
             block.resize(block_len, 0);
@@ -194,15 +210,58 @@ impl Check<'_> {
         }
         if new.extents != old.extents {
             if !self.write_map(ino, &mut inode, &old, &new)? {
-                return Ok(());
+                return Ok(false);
             }
             // Blocks just taken are not in the bitmaps yet.
             self.need_restart();
         }
         inode.size = bytes.len() as u64;
         inode.encode_into(&mut record, self.geometry);
-        self.store.write_inode(ino, &mut record)
+        self.store.write_inode_ordered(ino, &mut record);
+        Ok(true)
     }
+
+    /// The map cut or grown to so many blocks; `None` on a full volume.
+    fn quota_map(&self, mut map: FileMap, blocks: u64) -> Result<Option<FileMap>, CheckError> {
+        // What lies behind the end is nobody's, which the next round finds.
+        map.truncate(blocks);
+        for extent in &mut map.extents {
+            extent.is_unwritten = false;
+        }
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        for at in 0..blocks {
+            if map.physical(at).is_some() {
+                continue;
+            }
+            let before = (!at.is_multiple_of(per_cluster)).then(|| map.physical(at - 1)).flatten();
+            let place = match before {
+                Some(before) => BlockNo(before.0 + 1),
+                None => match self.allocate_block(BlockNo(0))? {
+                    Some(base) => base,
+                    None => return Ok(None),
+                },
+            };
+            map.set(at, place);
+        }
+        Ok(Some(map))
+    }
+}
+
+/// Whether each record with limits stands in a new file where it stands in the old one: written over it, any part of the new
+/// file leaves it whole.
+fn are_limits_in_place(old: &[u8], new: &[u8]) -> bool {
+    let limits = |records: Option<&[u8]>| -> Vec<(usize, QuotaRecord)> {
+        let Some(Ok(block)) = records.map(<&QuotaBlock>::try_from) else { return Vec::new() };
+        let records = slots(block).filter_map(|(at, raw)| Some((at, QuotaRecord::decode(&raw)?)));
+        let limits =
+            records.map(|(at, record)| (at, QuotaRecord { space: 0, inodes: 0, ..record }));
+        limits.filter(|(_, it)| *it != QuotaRecord { id: it.id, ..Default::default() }).collect()
+    };
+    let mut old = old.chunks(QUOTA_BLOCK_SIZE);
+    new.chunks(QUOTA_BLOCK_SIZE).all(|block| {
+        let before = limits(old.next());
+        limits(Some(block)).iter().all(|limit| before.contains(limit))
+    })
 }
 
 /// The first id whose record does not say what was counted.

@@ -8,9 +8,10 @@ use extant_device::{Device, DeviceError};
 use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use zerocopy::IntoBytes;
 
 /// Why a check could not go on. What is wrong with the volume is a [`Finding`](crate::Finding), not an error.
@@ -50,7 +51,13 @@ pub struct Store {
     device: Arc<dyn Device>,
     geometry: Geometry,
     meta: Mutex<Meta>,
+    /// Inode records that are written after the next flush, by their place on the device.
+    ordered: Mutex<BTreeMap<u64, Vec<u8>>>,
+    /// Whether there are any, for readers on many threads.
+    has_ordered: AtomicBool,
     changed: AtomicBool,
+    /// Blocks of a journal that the passes gave up; 0 for none.
+    lost_journal: AtomicU32,
     /// A look went over the whole volume.
     looked: AtomicBool,
     read: AtomicU64,
@@ -100,7 +107,10 @@ impl Store {
             device,
             geometry,
             meta: Mutex::new(Meta { superblock, table }),
+            ordered: Mutex::default(),
+            has_ordered: AtomicBool::new(false),
             changed: AtomicBool::new(false),
+            lost_journal: AtomicU32::new(0),
             looked: AtomicBool::new(false),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -133,6 +143,16 @@ impl Store {
     pub(crate) fn is_read_once(&self) -> bool {
         let state = self.superblock().state;
         !self.looked.load(Relaxed) && state.contains(State::CLEAN) && !state.contains(State::ERRORS)
+    }
+
+    /// Notes that the journal of so many blocks was given up, so that one is made when the passes are through.
+    pub(crate) fn note_lost_journal(&self, blocks: u32) {
+        self.lost_journal.store(blocks.max(1), Relaxed);
+    }
+
+    /// Blocks of the journal that the passes gave up.
+    pub(crate) fn lost_journal(&self) -> Option<u32> {
+        Some(self.lost_journal.load(Relaxed)).filter(|blocks| *blocks > 0)
     }
 
     /// Notes that a look has gone over the whole volume.
@@ -258,8 +278,25 @@ impl Store {
     /// # Errors
     /// The device failed.
     pub fn read_into(&self, block: BlockNo, bytes: &mut [u8]) -> Result<(), CheckError> {
+        self.read_bytes(self.geometry.byte_of(block), bytes)
+    }
+
+    /// Reads from the device, with the inode records that are not written yet.
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<(), CheckError> {
         self.read.fetch_add(bytes.len() as u64, Relaxed);
-        Ok(self.device.read_at(self.geometry.byte_of(block), bytes)?)
+        self.device.read_at(offset, bytes)?;
+        if !self.has_ordered.load(Relaxed) {
+            return Ok(());
+        }
+        let ordered = self.ordered.lock();
+        // Records are aligned to their size, so that one lies in the range or outside of it.
+        for (at, record) in ordered.range(offset..offset + bytes.len() as u64) {
+            let start = (at - offset) as usize;
+            if let Some(stored) = bytes.get_mut(start..start + record.len()) {
+                stored.copy_from_slice(record);
+            }
+        }
+        Ok(())
     }
 
     /// The first run of blocks in `blocks` that may hold something else than zeros; whole blocks, cut to `blocks`.
@@ -342,26 +379,47 @@ impl Store {
     pub fn read_inode(&self, inode: InodeNo) -> Result<Option<Vec<u8>>, CheckError> {
         let Some(offset) = self.inode_offset(inode) else { return Ok(None) };
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
-        self.read.fetch_add(record.len() as u64, Relaxed);
-        self.device.read_at(offset, &mut record)?;
+        self.read_bytes(offset, &mut record)?;
         Ok(Some(record))
     }
 
-    /// Seals the record of an inode and writes it.
+    /// Seals the record of an inode and writes it. A record that waits for a flush is replaced by it, and still waits.
     ///
     /// # Errors
     /// The device failed.
     pub fn write_inode(&self, inode: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
         let Some(offset) = self.inode_offset(inode) else { return Ok(()) };
         inode::seal(record, inode, &self.geometry);
+        if let Some(waiting) = self.ordered.lock().get_mut(&offset) {
+            waiting.copy_from_slice(record);
+            return Ok(());
+        }
         self.write_bytes(offset, record)
     }
 
-    /// Puts everything written so far on the medium.
+    /// Seals the record of an inode, which leads to blocks written before, and has it written when these are on the
+    /// medium: at the next [`Store::flush`].
+    pub(crate) fn write_inode_ordered(&self, inode: InodeNo, record: &mut [u8]) {
+        let Some(offset) = self.inode_offset(inode) else { return };
+        inode::seal(record, inode, &self.geometry);
+        self.ordered.lock().insert(offset, record.to_vec());
+        self.has_ordered.store(true, Relaxed);
+        self.changed.store(true, Relaxed);
+    }
+
+    /// Puts everything written so far on the medium, and then the records that waited for it.
     ///
     /// # Errors
     /// The device failed.
     pub fn flush(&self) -> Result<(), CheckError> {
+        self.device.flush()?;
+        if !self.has_ordered.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let ordered = std::mem::take(&mut *self.ordered.lock());
+        for (offset, record) in ordered {
+            self.write_bytes(offset, &record)?;
+        }
         Ok(self.device.flush()?)
     }
 }

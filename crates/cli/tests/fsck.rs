@@ -369,3 +369,55 @@ fn fragcheck_lists_the_jumps_that_e2fsck_lists() {
         assert_eq!(ours, theirs, "{kind}");
     }
 }
+
+/// A tar header of a directory.
+fn directory_header(path: &str) -> [u8; 512] {
+    let mut header = [0; 512];
+    header[..path.len()].copy_from_slice(path.as_bytes());
+    for (at, field) in [(100, "0000755"), (108, "0000000"), (116, "0000000"), (124, "00000000000")]
+    {
+        header[at..at + field.len()].copy_from_slice(field.as_bytes());
+    }
+    header[136..147].copy_from_slice(b"00000000000");
+    header[156] = b'5';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
+}
+
+/// Link counts of directories go up to 65,000: a volume with more subdirectories in one has the feature that says so.
+#[test]
+fn a_directory_with_more_than_65000_subdirectories_sets_the_feature() {
+    const SUBDIRECTORIES: u32 = 65_010;
+    if tool("e2fsck").is_none() || tool("debugfs").is_none() {
+        skipped("e2fsck and debugfs are not installed");
+        return;
+    }
+    let scratch = Scratch::new();
+    let (archive, made, image) =
+        (scratch.join("dirs.tar"), scratch.join("made"), scratch.join("image"));
+    let mut tar: Vec<u8> = directory_header("d/").to_vec();
+    for number in 0..SUBDIRECTORIES {
+        tar.extend(directory_header(&format!("d/{number}/")));
+    }
+    tar.resize(tar.len() + 1024, 0);
+    std::fs::write(&archive, tar).expect("scratch space takes a file");
+    let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let built = extant(["build", "-b", "1024", "-o", &path(&made), &path(&archive)]);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    // Any count, the true one, and that of a directory whose links are not counted.
+    for (links, feature) in
+        [("3", "-dir_nlink"), ("65012", "-dir_nlink"), ("1", "-dir_nlink"), ("65012", "dir_nlink")]
+    {
+        std::fs::copy(&made, &image).expect("there is room");
+        spoil(&image, &format!("feature {feature}\nsif /d links_count {links}\n"));
+        assert!(e2fsck_fn(&image).is_err(), "{links}, {feature}");
+        let done = extant(["fsck", "-fy", &path(&image)]);
+        assert_eq!(done.status.code(), Some(1), "{links}, {feature}: {}", text(&done.stdout));
+        e2fsck_fn(&image).unwrap_or_else(|said| panic!("{links}, {feature}: {said}"));
+        let features = debugfs(&image, "features").expect("it opens");
+        assert!(features.contains("dir_nlink"), "{links}, {feature}: {features}");
+    }
+}

@@ -64,11 +64,12 @@ impl Ready {
     /// # Errors
     /// The device failed.
     pub fn close(self, closing: Closing, judge: &dyn Judge) -> Result<Vec<Outcome>, CheckError> {
-        let Self { store, mut outcomes, device, facts, env } = self;
+        let Self { store, mut outcomes, device, mut facts, env } = self;
         if !judge.may_repair() {
             return Ok(outcomes);
         }
         let was_changed = store.is_changed() || outcomes.iter().any(|outcome| outcome.repaired);
+        facts.lost_journal = facts.lost_journal.or(store.lost_journal());
         drop(store);
         let now = env.now().seconds.max(0).cast_unsigned();
         let mut volume = Offline::open(device.clone())?;

@@ -629,7 +629,7 @@ fn clear_recover(raw: &mut RawSuperblock) {
     }
 }
 
-fn forget_journal(raw: &mut RawSuperblock) {
+pub(crate) fn forget_journal(raw: &mut RawSuperblock) {
     clear_recover(raw);
     let mut features = raw.features();
     features.compat -= CompatFeatures::HAS_JOURNAL;

@@ -18,6 +18,8 @@ mod places;
 
 pub use close::{Closing, needs_check};
 pub use find::Wanted;
+pub(crate) use journal::forget_journal;
+pub(crate) use orphans::forget_orphan_file;
 
 use candidates::Chosen;
 use find::Found;

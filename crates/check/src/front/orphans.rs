@@ -61,13 +61,7 @@ impl Front<'_> {
     }
 
     fn forget_orphan_file(&mut self) -> Result<(), CheckError> {
-        Ok(self.volume.update_superblock(|raw| {
-            let mut features = raw.features();
-            features.compat -= CompatFeatures::ORPHAN_FILE;
-            features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
-            raw.set_features(features);
-            raw.s_orphan_file_inum.set(0);
-        })?)
+        Ok(self.volume.update_superblock(forget_orphan_file)?)
     }
 
     /// The orphan file: a regular file of whole blocks without holes, each with its magic number and checksum.
@@ -354,4 +348,13 @@ fn is_empty(format: &OrphanFileFormat, bytes: &[u8], block: BlockNo) -> bool {
     let mut made = vec![0; bytes.len()];
     format.seal(&mut made, block);
     made == bytes
+}
+
+/// Takes the orphan file off a superblock: orphans are kept in a list then.
+pub(crate) fn forget_orphan_file(raw: &mut extant_ondisk::superblock::RawSuperblock) {
+    let mut features = raw.features();
+    features.compat -= CompatFeatures::ORPHAN_FILE;
+    features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
+    raw.set_features(features);
+    raw.s_orphan_file_inum.set(0);
 }

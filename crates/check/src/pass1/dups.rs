@@ -2,12 +2,16 @@
 
 use crate::check::Check;
 use crate::finding::{Code, Finding};
+use crate::front::{forget_journal, forget_orphan_file};
 use crate::map::FileMap;
 use crate::store::CheckError;
 use extant_device::sync::Mutex;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::Inode;
-use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, RoCompatFeatures, xattr};
+use extant_ondisk::quota::QuotaKind;
+use extant_ondisk::{
+    BlockNo, ClusterNo, CompatFeatures, FileBlock, GroupNo, InodeNo, RoCompatFeatures, xattr,
+};
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 
@@ -47,7 +51,7 @@ impl Check<'_> {
         if may_share && !self.is_repair() {
             self.check_room_for_copies(&claims)?;
         }
-        if self.is_repair() && !may_share && self.clear_greediest(&owners, &claims)? {
+        if self.is_repair() && !may_share && self.make_room(&owners, &claims)? {
             self.need_restart();
             return Ok(());
         }
@@ -92,6 +96,75 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Where there is no room for copies for all: what can be made again goes first, then files. True when one went.
+    fn make_room(
+        &self,
+        owners: &BTreeMap<InodeNo, Vec<u64>>,
+        claims: &BTreeMap<u64, u32>,
+    ) -> Result<bool, CheckError> {
+        let (needed, free) = self.room_for_copies(claims);
+        if needed > free && self.window.is_whole() {
+            let is_shared = |cluster: &u64| claims.get(cluster).is_some_and(|n| *n > 1);
+            let sharing = owners.iter().filter(|(_, clusters)| clusters.iter().any(is_shared));
+            if self.discard_one(sharing.map(|(ino, _)| *ino))? {
+                return Ok(true);
+            }
+        }
+        self.clear_greediest(owners, claims)
+    }
+
+    /// Clears the first of some inodes that can be made again: an orphan file, a quota file, the journal, which was replayed.
+    /// False when there is none.
+    fn discard_one(&self, inodes: impl Iterator<Item = InodeNo>) -> Result<bool, CheckError> {
+        let rank = |ino: &InodeNo| {
+            if self.orphan_file() == Some(*ino) {
+                Some(0)
+            } else if QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(*ino)) {
+                Some(1)
+            } else {
+                (self.superblock.internal_journal() == Some(*ino)).then_some(2)
+            }
+        };
+        match inodes.filter(|ino| rank(ino).is_some()).min_by_key(rank) {
+            Some(ino) => self.discard(ino),
+            None => Ok(false),
+        }
+    }
+
+    fn orphan_file(&self) -> Option<InodeNo> {
+        let has_feature = self.geometry.has_compat(CompatFeatures::ORPHAN_FILE);
+        self.superblock.orphan_file_inode.filter(|_| has_feature)
+    }
+
+    /// Clears an inode that can be made again. The journal is, when the passes are through, a quota file in pass 6, each where
+    /// there is room. Orphans are listed elsewhere where there is no file for them, which needs a journal.
+    fn discard(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
+            return Ok(false);
+        }
+        let is_journal = self.superblock.internal_journal() == Some(ino);
+        if is_journal {
+            let record = self.record(ino)?;
+            let size = Inode::decode(&record, ino, self.geometry).map_or(0, |inode| inode.size);
+            let blocks = size >> self.geometry.block_bits();
+            self.store.note_lost_journal(u32::try_from(blocks).unwrap_or(u32::MAX));
+            self.store.update_superblock(forget_journal)?;
+        }
+        let orphans = self.orphan_file().filter(|orphans| is_journal || *orphans == ino);
+        if orphans.is_some() {
+            self.store.update_superblock(forget_orphan_file)?;
+        }
+        for ino in orphans.into_iter().chain(Some(ino).filter(|ino| orphans != Some(*ino))) {
+            let mut record = self.record(ino)?;
+            if ino < self.geometry.first_inode {
+                record.fill(0);
+            }
+            self.write_cleared(ino, &mut record)?;
+        }
+        self.need_restart();
+        Ok(true)
+    }
+
     /// Where there is no room for copies for all, the file with most clusters that others claim too goes: a broken map that lies on
     /// many files is one, and each of those has what is its own then.
     fn clear_greediest(
@@ -120,16 +193,24 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Where there is no room for a copy, the smallest of the files that claim some of the clusters goes: the others keep theirs.
+    /// Where there is no room for a copy, one of those that claim some of the clusters goes, and the others keep theirs: one that
+    /// can be made again, else the smallest file.
     fn give_up(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
         clusters: &[u64],
     ) -> Result<bool, CheckError> {
+        let sharing =
+            owners.iter().filter(|(_, others)| others.iter().any(|it| clusters.contains(it)));
+        if self.discard_one(sharing.map(|(ino, _)| *ino))? {
+            return Ok(true);
+        }
         let mut smallest: Option<(u64, InodeNo)> = None;
         for (ino, others) in owners {
-            let is_file = *ino >= self.geometry.first_inode && !self.is_nameless(*ino);
-            if !is_file || !others.iter().any(|cluster| clusters.contains(cluster)) {
+            if !others.iter().any(|cluster| clusters.contains(cluster)) {
+                continue;
+            }
+            if *ino < self.geometry.first_inode || self.is_nameless(*ino) {
                 continue;
             }
             let record = self.record(*ino)?;
@@ -140,7 +221,11 @@ impl Check<'_> {
                 smallest = Some((size, *ino));
             }
         }
-        let Some((_, ino)) = smallest else { return Ok(false) };
+        let Some((_, ino)) = smallest else {
+            // Nothing of these can go: the journal makes room for copies.
+            let journal = self.superblock.internal_journal();
+            return journal.map_or(Ok(false), |journal| self.discard(journal));
+        };
         if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
             return Ok(false);
         }
@@ -284,7 +369,7 @@ impl Check<'_> {
             return Ok(false);
         }
         if acl_is_shared {
-            let Some(block) = self.allocate_block(inode.file_acl) else { return Ok(false) };
+            let Some(block) = self.allocate_block(inode.file_acl)? else { return Ok(false) };
             let mut bytes = self.store.read(inode.file_acl)?;
             bytes[4..8].copy_from_slice(&1_u32.to_le_bytes());
             xattr::seal_block(&mut bytes, block, self.geometry);
@@ -292,7 +377,7 @@ impl Check<'_> {
             inode.file_acl = block;
         }
         inode.encode_into(&mut record, self.geometry);
-        self.store.write_inode(ino, &mut record)?;
+        self.store.write_inode_ordered(ino, &mut record);
         Ok(true)
     }
 
@@ -326,7 +411,7 @@ impl Check<'_> {
                     _ => {
                         let base = match claims.get_mut(&cluster) {
                             Some(count) if *count > 1 => {
-                                let Some(base) = self.allocate_block(from) else {
+                                let Some(base) = self.allocate_block(from)? else {
                                     return Ok(None);
                                 };
                                 *count -= 1;

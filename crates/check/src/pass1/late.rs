@@ -67,7 +67,7 @@ impl Check<'_> {
             let own: Vec<_> = old.nodes.iter().copied().filter(is_own).collect();
             if self.write_map_over(&own, ino, &mut inode, &old, &new)? {
                 inode.encode_into(&mut record, self.geometry);
-                self.store.write_inode(ino, &mut record)?;
+                self.store.write_inode_ordered(ino, &mut record);
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Check<'_> {
                 let base = match home {
                     Some((of, base)) if of == logical => base,
                     _ if is_right => BlockNo(from.0 - block % per_cluster),
-                    _ => match self.allocate_block(from) {
+                    _ => match self.allocate_block(from)? {
                         Some(base) => base,
                         None => return Ok(false),
                     },

@@ -341,7 +341,7 @@ impl Check<'_> {
     }
 
     /// The block for the double indirect block: the old one where it is nobody else's, else a free one.
-    fn resize_double(&self, record: &[u8]) -> Option<BlockNo> {
+    fn resize_double(&self, record: &[u8]) -> Result<Option<BlockNo>, CheckError> {
         let raw = RawInode::ref_from_prefix(record).ok().map(|(raw, _)| raw);
         let old = raw.and_then(|raw| pointer(&raw.i_block, DOUBLE_SLOT)).unwrap_or_default();
         let is_ours = |block: &BlockNo| {
@@ -350,7 +350,7 @@ impl Check<'_> {
             self.geometry.contains(*block, 1) && !self.blocks.is_system(cluster) && !is_shared()
         };
         let goal = BlockNo(self.geometry.superblock_block().0 + 1);
-        Some(old).filter(is_ours).or_else(|| self.allocate_block(goal))
+        if is_ours(&old) { Ok(Some(old)) } else { self.allocate_block(goal) }
     }
 
     /// Without a block for it there is no resize inode; what it reserved is free then.
@@ -423,7 +423,7 @@ impl Check<'_> {
         if !self.ask(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
             return if self.is_repair() { Ok(()) } else { self.tell_illegal_pointers(&record) };
         }
-        let Some(double) = self.resize_double(&record) else {
+        let Some(double) = self.resize_double(&record)? else {
             return self.give_up_resize_inode(record);
         };
         let per_block = self.geometry.block_len() / 4;

@@ -115,6 +115,8 @@ impl Check<'_> {
             };
             self.store.write(BlockNo(new + at), &bytes)?;
         }
+        // The descriptor must not lead to a table that is not there.
+        self.store.flush()?;
         self.store.update_desc(group, |desc| match name {
             BLOCK_BITMAP => desc.block_bitmap = BlockNo(new),
             INODE_BITMAP => desc.inode_bitmap = BlockNo(new),

@@ -313,14 +313,12 @@ impl Check<'_> {
         let target = InodeNo(record.inode);
         let Some((group, at)) = self.geometry.inode_place(target) else { return Ok(()) };
         let is_past_mark = at >= self.inodes.opened(group);
-        if is_past_mark && self.record_is_used(target)? {
-            let is_uninit = self.descs[group.0 as usize].flags.contains(GroupFlags::INODE_UNINIT);
-            let code = if is_uninit { Code::EntryInUninitGroup } else { Code::EntryPastHighWater };
-            let finding = self.entry(chain, bytes, record, code).group(group);
-            if self.ask(finding)? {
-                self.raise_high_water(group)?;
+        if is_past_mark {
+            let is_used = self.kind_past_mark(target)?.is_some();
+            let end = self.used_past_mark(group)?.max(if is_used { at + 1 } else { 0 });
+            if end > 0 {
+                return self.check_mark(chain, bytes, record, group, end);
             }
-            return Ok(());
         }
         let code = if is_past_mark { Code::EntryNeverUsedInode } else { Code::EntryUnusedInode };
         let finding = self.entry(chain, bytes, record, code);
@@ -330,20 +328,20 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn record_is_used(&self, ino: InodeNo) -> Result<bool, CheckError> {
-        let record = self.record(ino)?;
-        let is_sound = extant_ondisk::inode::verify(&record, ino, self.geometry).is_ok();
-        let links = u16::from_le_bytes([record[26], record[27]]);
-        Ok(links > 0 && is_sound)
-    }
-
-    /// Nothing of a group's table counts as never used any more; the check starts again with what that shows.
-    fn raise_high_water(&self, group: GroupNo) -> Result<(), CheckError> {
-        self.store.update_desc(group, |desc| {
-            desc.itable_unused = 0;
-            desc.flags.remove(GroupFlags::INODE_UNINIT);
-        })?;
-        self.need_restart();
+    /// An entry that leads beyond the mark of a group that has inodes in use there, the first `end` of its table.
+    fn check_mark(
+        &self,
+        chain: &Chain<'_>,
+        bytes: &[u8],
+        record: &Record,
+        group: GroupNo,
+        end: u32,
+    ) -> Result<(), CheckError> {
+        let is_uninit = self.descs[group.0 as usize].flags.contains(GroupFlags::INODE_UNINIT);
+        let code = if is_uninit { Code::EntryInUninitGroup } else { Code::EntryPastHighWater };
+        if self.ask(self.entry(chain, bytes, record, code).group(group))? {
+            self.raise_mark(group, end, Some(InodeNo(record.inode)))?;
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod entry;
 mod htree;
 mod inline;
 mod names;
+mod past_mark;
 mod salvage;
 mod suspect;
 
@@ -225,7 +226,7 @@ impl Check<'_> {
         });
         let place = match in_cluster {
             Some(place) => place,
-            None => match self.allocate_block(goal) {
+            None => match self.allocate_block(goal)? {
                 Some(base) => BlockNo(base.0 + u64::from(at) % per_cluster),
                 None => return Ok(None),
             },
@@ -242,7 +243,7 @@ impl Check<'_> {
         }
         inode.size = inode.size.max((u64::from(at) + 1) * u64::from(self.geometry.block_size));
         inode.encode_into(&mut record, self.geometry);
-        self.store.write_inode(dir.inode, &mut record)?;
+        self.store.write_inode_ordered(dir.inode, &mut record);
         Ok(Some(place))
     }
 

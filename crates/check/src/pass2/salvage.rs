@@ -124,16 +124,28 @@ impl Check<'_> {
     fn is_name(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> bool {
         let name = record.name(bytes);
         let is_encrypted = chain.dir.has(DirFlags::ENCRYPTED);
-        let is_used = self.inodes.is_used(InodeNo(record.inode));
-        self.is_nameable(InodeNo(record.inode))
+        let is_possible = self.is_nameable(InodeNo(record.inode))
             && !name.is_empty()
             && name.len() == record.name_len
-            && (is_encrypted || !name.iter().any(|byte| matches!(byte, 0 | b'/')))
-            && is_used
-            && (!chain.format.has_filetype
-                || self
-                    .kind_of(InodeNo(record.inode))
-                    .is_ok_and(|kind| kind == Some(Kind::decode(record.file_type))))
+            && (is_encrypted || !name.iter().any(|byte| matches!(byte, 0 | b'/')));
+        if !is_possible {
+            return false;
+        }
+        let kind = self.kind_in_use(InodeNo(record.inode)).ok().flatten();
+        kind.is_some_and(|kind| {
+            !chain.format.has_filetype || kind == Kind::decode(record.file_type)
+        })
+    }
+
+    /// The type of an inode in use, below or beyond the mark of its group.
+    fn kind_in_use(&self, ino: InodeNo) -> Result<Option<Kind>, CheckError> {
+        if self.inodes.is_used(ino) {
+            return self.kind_of(ino);
+        }
+        if !self.inodes.is_in_window(ino) {
+            return Ok(None);
+        }
+        self.kind_past_mark(ino)
     }
 
     /// Makes what is broken lead to the next record: under its own name where that is left, else as part of the one before.

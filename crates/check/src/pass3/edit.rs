@@ -177,7 +177,7 @@ impl Check<'_> {
         let Some(dir) = self.dirs.get(to) else { return Ok(false) };
         let format = self.dir_format(dir);
         let Ok(mut inode) = Inode::decode(record, to, self.geometry) else { return Ok(false) };
-        let Some(block) = self.allocate_block(BlockNo(0)) else { return Ok(false) };
+        let Some(block) = self.allocate_block(BlockNo(0))? else { return Ok(false) };
         let parent = InodeNo(u32::from_le_bytes([first[0], first[1], first[2], first[3]]));
         let mut bytes = vec![0; self.geometry.block_len()];
         let mut packer = format.packer(&mut bytes);
@@ -212,7 +212,7 @@ impl Check<'_> {
         inode.size = u64::from(self.geometry.block_size);
         self.map_one_block(to, &mut inode, block)?;
         inode.encode_into(record, self.geometry);
-        self.store.write_inode(to, record)?;
+        self.store.write_inode_ordered(to, record);
         dir.unset(DirFlags::INLINE);
         Ok(true)
     }
@@ -261,12 +261,19 @@ impl Check<'_> {
             if opened >= per_group || !self.geometry.contains(desc.inode_table, table_blocks) {
                 continue;
             }
+            let end = self.used_past_mark(group)?;
+            if end > 0 {
+                // What lies there is in use.
+                self.raise_mark(group, end, None)?;
+                return Ok(true);
+            }
             let more = self.geometry.inodes_per_block().min(per_group - opened);
             for at in opened..opened + more {
                 let ino = InodeNo(group.0 * per_group + at + 1);
                 let mut record = vec![0; usize::from(self.geometry.inode_size)];
                 self.store.write_inode(ino, &mut record)?;
             }
+            self.store.flush()?; // what the descriptor says is in use must not be what lay there before
             self.store.update_desc(group, |desc| {
                 desc.flags.remove(GroupFlags::INODE_UNINIT);
                 desc.itable_unused = per_group - opened - more;
@@ -326,7 +333,7 @@ impl Check<'_> {
                 return Ok(None);
             }
         };
-        let Some(block) = self.allocate_block(BlockNo(0)) else { return Ok(None) };
+        let Some(block) = self.allocate_block(BlockNo(0))? else { return Ok(None) };
         let parent = parent.unwrap_or(ino);
         let Some((mut record, mut inode)) = self.fresh_inode(ino, 0x4000 | mode) else {
             return Ok(None);
@@ -345,7 +352,7 @@ impl Check<'_> {
         format.seal(&mut bytes);
         self.store.write(block, &bytes)?;
         inode.encode_into(&mut record, self.geometry);
-        self.store.write_inode(ino, &mut record)?;
+        self.store.write_inode_ordered(ino, &mut record);
         self.inodes.note(ino, Kind::Directory, Mark::USED, 2);
         self.inodes.count_name(ino);
         self.inodes.count_name(parent);

@@ -9,9 +9,10 @@ use crate::tables::{DirFlags, DirInfo};
 use extant_layout::pack::{DirItem, DirectoryPacker};
 use extant_ondisk::dirent::FileType;
 use extant_ondisk::dx_hash::{DirHash, DirHasher, HashVersion};
+use extant_ondisk::extent::Extent;
 use extant_ondisk::htree::{HtreeFormat, HtreeNode, IndexKind};
 use extant_ondisk::inode::{Inode, InodeFlags};
-use extant_ondisk::{CompatFeatures, FileBlock, InodeNo};
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, InodeNo};
 use std::collections::BTreeMap;
 
 /// The bits of a block number in an index that are used.
@@ -90,7 +91,9 @@ impl Check<'_> {
             return Ok(());
         }
         for dir in self.dirs.iter() {
-            let wanted = self.options.optimize_directories && !dir.has(DirFlags::INLINE);
+            // One block stays one block.
+            let wanted =
+                self.options.optimize_directories && !dir.has(DirFlags::INLINE) && dir.blocks > 1;
             if !(dir.has(DirFlags::REBUILD) || wanted) || !self.inodes.is_used(dir.inode) {
                 continue;
             }
@@ -147,7 +150,9 @@ impl Check<'_> {
             packer = packer.with_stored_hashes();
         }
         let Ok(plan) = packer.plan(&mut items) else { return Ok(()) };
-        let Some(new) = self.resize_map(&old, u64::from(plan.blocks()))? else { return Ok(()) };
+        let Some(new) = self.places_for(dir, &old, u64::from(plan.blocks()))? else {
+            return Ok(());
+        };
         let mut bytes = vec![0; plan.blocks() as usize * self.geometry.block_len()];
         let parent = if dir.parent().0 == 0 { dir.dotdot() } else { dir.parent() };
         let seed = self.geometry.has_metadata_csum().then_some(dir.checksum_seed);
@@ -158,7 +163,6 @@ impl Check<'_> {
         if !self.write_map(dir.inode, &mut inode, &old, &new)? {
             return Ok(());
         }
-        // What is no longer needed goes last, when nothing leads there any more.
         let kept: std::collections::BTreeSet<_> =
             new.blocks().map(|(_, block)| self.blocks.cluster_of(block)).collect();
         for (_, block) in old.blocks() {
@@ -169,7 +173,8 @@ impl Check<'_> {
         inode.size = u64::from(plan.blocks()) * u64::from(self.geometry.block_size);
         inode.flags.set(InodeFlags::INDEX, plan.is_indexed);
         inode.encode_into(&mut record, self.geometry);
-        self.store.write_inode(dir.inode, &mut record)
+        self.store.write_inode_ordered(dir.inode, &mut record);
+        Ok(())
     }
 
     fn collect_names(&self, dir: &DirInfo, map: &FileMap) -> Result<Vec<Name>, CheckError> {
@@ -245,25 +250,33 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The map cut or grown to so many blocks without holes; `None` on a full volume.
-    fn resize_map(&self, old: &FileMap, blocks: u64) -> Result<Option<FileMap>, CheckError> {
+    /// A map of so many blocks for a directory that is packed anew: of new ones, so that the old blocks keep all names until
+    /// the inode leads to the new ones. Where there is no room for those the old blocks are packed in place, unless the
+    /// directory is sound; `None` then.
+    fn places_for(
+        &self,
+        dir: &DirInfo,
+        old: &FileMap,
+        blocks: u64,
+    ) -> Result<Option<FileMap>, CheckError> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let goal = old.extents.first().map_or(BlockNo(0), |extent| extent.start);
+        let fresh = self.allocate_blocks(goal, blocks.div_ceil(per_cluster))?;
+        let places = match fresh {
+            Some(fresh) => self.in_clusters(&fresh, blocks),
+            None if !dir.has(DirFlags::REBUILD) => return Ok(None),
+            None => {
+                let mut places = self.places_in_place(old, blocks);
+                let missing = blocks - places.len() as u64;
+                let more = self.allocate_blocks(goal, missing.div_ceil(per_cluster))?;
+                let Some(more) = more else { return Ok(None) };
+                places.extend(self.in_clusters(&more, missing));
+                places
+            }
+        };
         let mut new = FileMap { extents: Vec::new(), nodes: old.nodes.clone() };
-        let mut places = Vec::new();
-        let in_order = (0..blocks).all(|at| old.physical(at).is_some());
-        if in_order {
-            places.extend((0..blocks).filter_map(|at| old.physical(at)));
-        } else if per_cluster == 1 {
-            places.extend(old.blocks().map(|(_, block)| block).take(blocks as usize));
-        }
-        let goal = old.extents.first().map_or(extant_ondisk::BlockNo(0), |extent| extent.start);
-        while (places.len() as u64) < blocks {
-            let Some(base) = self.allocate_block(goal) else { return Ok(None) };
-            let left = blocks - places.len() as u64;
-            places.extend((0..per_cluster.min(left)).map(|at| extant_ondisk::BlockNo(base.0 + at)));
-        }
         for (at, block) in places.into_iter().enumerate() {
-            new.extents.push(extant_ondisk::extent::Extent {
+            new.extents.push(Extent {
                 block: FileBlock(at as u64),
                 len: 1,
                 start: block,
@@ -272,6 +285,24 @@ impl Check<'_> {
         }
         new.join();
         Ok(Some(new))
+    }
+
+    /// The first `blocks` blocks of clusters.
+    fn in_clusters(&self, clusters: &[BlockNo], blocks: u64) -> Vec<BlockNo> {
+        let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let all = clusters.iter().flat_map(|base| (0..per_cluster).map(|at| BlockNo(base.0 + at)));
+        all.take(blocks as usize).collect()
+    }
+
+    /// Those of the old blocks that the directory can go on with, as many as it needs.
+    fn places_in_place(&self, old: &FileMap, blocks: u64) -> Vec<BlockNo> {
+        let in_order: Option<Vec<BlockNo>> = (0..blocks).map(|at| old.physical(at)).collect();
+        match in_order {
+            Some(places) => places,
+            // With clusters each block has its place in one.
+            None if self.geometry.blocks_per_cluster > 1 => Vec::new(),
+            None => old.blocks().map(|(_, block)| block).take(blocks as usize).collect(),
+        }
     }
 }
 

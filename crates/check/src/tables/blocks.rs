@@ -1,15 +1,27 @@
 //! Who owns which cluster: one bit each, in bitmaps that a group gets with its first claim.
 
 use super::{Budget, Window};
+use crate::store::CheckError;
 use extant_device::sync::Mutex;
 use extant_layout::RunSet;
 use extant_ondisk::{BlockNo, ClusterNo, Geometry, GroupNo};
 use roaring::RoaringTreemap;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 type Words = Box<[AtomicU64]>;
+
+/// What a group's bitmap on the volume says of its clusters.
+#[derive(Clone, Debug)]
+pub(crate) enum Stored {
+    /// None is in use, or nothing is known.
+    Empty,
+    /// All are.
+    Full,
+    /// Those of the bits set are.
+    Words(Arc<[u64]>),
+}
 
 /// The clusters in use. What the volume itself takes (superblocks, descriptors, bitmaps, inode tables) is known as runs and
 /// costs nothing in groups where nothing else is in use. Of groups outside of the window nothing is kept: claims there are
@@ -30,6 +42,8 @@ pub(crate) struct BlockTable {
     /// Clusters claimed more than once.
     twice: Mutex<RoaringTreemap>,
     has_twice: AtomicBool,
+    /// Clusters given back that are still claimed.
+    released: Mutex<RoaringTreemap>,
 }
 
 impl BlockTable {
@@ -61,6 +75,7 @@ impl BlockTable {
             first_block,
             twice: Mutex::default(),
             has_twice: AtomicBool::new(false),
+            released: Mutex::default(),
         }
     }
 
@@ -149,61 +164,102 @@ impl BlockTable {
         self.has_twice.load(Relaxed).then(|| self.twice.lock().clone())
     }
 
-    /// Gives a cluster back.
-    pub(crate) fn release(&self, cluster: ClusterNo, budget: &Budget) {
-        if !self.kept.contains(&cluster.0) || self.is_system(cluster) {
-            return;
+    /// Gives a cluster back. It is free after [`BlockTable::free_released`]: until the next flush the volume on the medium may
+    /// lead to it.
+    pub(crate) fn release(&self, cluster: ClusterNo) {
+        if self.kept.contains(&cluster.0) && !self.is_system(cluster) {
+            self.released.lock().insert(cluster.0);
         }
-        let group = (cluster.0 / self.per_group) as usize;
-        let bit = cluster.0 % self.per_group;
-        self.words(group, budget)[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Relaxed);
+    }
+
+    /// Frees what was given back, after a flush; whether there was anything.
+    pub(crate) fn free_released(&self, budget: &Budget) -> bool {
+        let released = std::mem::take(&mut *self.released.lock());
+        for cluster in &released {
+            let group = (cluster / self.per_group) as usize;
+            let bit = cluster % self.per_group;
+            self.words(group, budget)[(bit / 64) as usize].fetch_and(!(1 << (bit % 64)), Relaxed);
+        }
+        !released.is_empty()
+    }
+
+    /// Whether clusters were given back that are not free yet.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.lock().is_empty()
     }
 
     /// Claims a free cluster: the first from `goal` on, else the first of the volume; `None` on a full volume. Of a window, since
-    /// what is free elsewhere is not known.
-    pub(crate) fn allocate(&self, goal: ClusterNo, budget: &Budget) -> Option<ClusterNo> {
+    /// what is free elsewhere is not known. Clusters in use by `stored`, the bitmaps on the volume, are passed over: it gives
+    /// the words of a group's.
+    pub(crate) fn allocate(
+        &self,
+        goal: ClusterNo,
+        budget: &Budget,
+        stored: &dyn Fn(GroupNo) -> Result<Stored, CheckError>,
+    ) -> Result<Option<ClusterNo>, CheckError> {
         let goal = if self.kept.contains(&goal.0) { goal.0 } else { self.kept.start };
-        let found =
-            self.free_in(goal..self.kept.end).or_else(|| self.free_in(self.kept.start..goal))?;
-        self.claim(found..found + 1, budget);
-        Some(ClusterNo(found))
+        let mut found = self.free_in(goal..self.kept.end, stored)?;
+        if found.is_none() {
+            found = self.free_in(self.kept.start..goal, stored)?;
+        }
+        if let Some(found) = found {
+            self.claim(found..found + 1, budget);
+        }
+        Ok(found.map(ClusterNo))
     }
 
-    fn free_in(&self, range: Range<u64>) -> Option<u64> {
+    fn free_in(
+        &self,
+        range: Range<u64>,
+        stored: &dyn Fn(GroupNo) -> Result<Stored, CheckError>,
+    ) -> Result<Option<u64>, CheckError> {
         let mut at = range.start;
         while at < range.end {
             let group = (at / self.per_group) as usize;
             let of_group = self.group_range(group);
             let stop = of_group.end.min(range.end);
-            match self.bitmap_of(group) {
-                Some(words) => {
-                    let mut found = None;
-                    for_words(at - of_group.start..stop - of_group.start, |index, mask| {
-                        let free = !words[index].load(Relaxed) & mask;
-                        if free != 0 && found.is_none() {
-                            let bit = index as u64 * 64 + u64::from(free.trailing_zeros());
-                            found = Some(of_group.start + bit);
-                        }
-                    });
-                    if found.is_some() {
-                        return found;
-                    }
-                }
-                None => {
-                    for run in self.system_in(at..stop) {
-                        if run.start > at {
-                            return Some(at);
-                        }
-                        at = run.end;
-                    }
-                    if at < stop {
-                        return Some(at);
-                    }
-                }
+            let in_group = at - of_group.start..stop - of_group.start;
+            let found = match stored(GroupNo(group as u32))? {
+                Stored::Full => None,
+                Stored::Empty => self.free_bit(group, in_group, &[]),
+                Stored::Words(words) => self.free_bit(group, in_group, &words),
+            };
+            if let Some(bit) = found {
+                return Ok(Some(of_group.start + bit));
             }
-            at = stop.max(at);
+            at = stop;
         }
-        None
+        Ok(None)
+    }
+
+    /// The first free bit of a range of a group's bits, and free in `stored` too, as far as that goes.
+    fn free_bit(&self, group: usize, bits: Range<u64>, stored: &[u64]) -> Option<u64> {
+        let system;
+        let used: &dyn Fn(usize) -> u64 = match self.bitmap_of(group) {
+            Some(words) => &|index| words[index].load(Relaxed),
+            None => {
+                system = self.system_words(group);
+                &|index| system[index]
+            }
+        };
+        let mut found = None;
+        for_words(bits, |index, mask| {
+            let free = !used(index) & !stored.get(index).copied().unwrap_or(0) & mask;
+            if free != 0 && found.is_none() {
+                found = Some(index as u64 * 64 + u64::from(free.trailing_zeros()));
+            }
+        });
+        found
+    }
+
+    /// The volume's own clusters in a group, as words.
+    fn system_words(&self, group: usize) -> Vec<u64> {
+        let range = self.group_range(group);
+        let mut words = vec![0; self.per_group.div_ceil(64) as usize];
+        for run in self.system_in(range.clone()) {
+            for_words(run.start - range.start..run.end - range.start, |at, mask| words[at] |= mask);
+        }
+        words
     }
 
     /// Clusters in use in a group.

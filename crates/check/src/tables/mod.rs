@@ -9,7 +9,7 @@ mod shared;
 mod window;
 mod xattrs;
 
-pub(crate) use blocks::BlockTable;
+pub(crate) use blocks::{BlockTable, Stored};
 pub(crate) use dirs::{DirBlock, DirFlags, DirInfo, DirTable, NO_BLOCK};
 pub(crate) use inodes::{InodeTable, Kind, Mark};
 pub(crate) use shared::SharedClusters;

@@ -627,7 +627,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         &[
             Code::LinkCountWrong,
             Code::BlockBitmapWrong,
-            Code::InodeBitmapWrong,
+            Code::HighWaterWrong,
             Code::GroupFreeBlocksWrong,
             Code::GroupDirectoriesWrong,
             Code::FreeBlocksTotalWrong,
@@ -714,7 +714,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
             Code::InodeUninitInUse,
             Code::LinkCountWrong,
             Code::BlockBitmapWrong,
-            Code::InodeBitmapWrong,
+            Code::HighWaterWrong,
             Code::GroupFreeBlocksWrong,
             Code::GroupFreeInodesWrong,
             Code::GroupDirectoriesWrong,

@@ -239,6 +239,22 @@ pub(crate) const FRAGMENTS: Base = Base {
     },
     ..base("fragments", &["-t", "ext4", "-b", "1024", "-I", "256"])
 };
+/// A file of so many extents that they lie in several blocks.
+pub(crate) const COMB: Base =
+    Base { grow: comb, ..base("comb", &["-t", "ext4", "-b", "1024", "-I", "256"]) };
+/// The same of indirect blocks.
+pub(crate) const COMB_OF_POINTERS: Base =
+    Base { grow: comb, ..base("comb of pointers", &["-t", "ext2", "-b", "1024", "-I", "256"]) };
+
+fn comb(root: &Path) {
+    grow(root);
+    let file = std::fs::File::create(root.join("comb")).expect("scratch space takes files");
+    for at in 0..250_u64 {
+        std::os::unix::fs::FileExt::write_at(&file, &[at as u8 + 1; 1024], at * 8192)
+            .expect("scratch space takes files");
+    }
+}
+
 /// A journal that waits for its replay: a transaction with one block, one that revokes a block, one more.
 pub(crate) const LOGGED: Base = Base {
     prepare: |image| log(image, "jo -c"),
@@ -276,6 +292,15 @@ pub(crate) const FULL: Base =
 pub(crate) const FULL_WITHOUT_JOURNAL: Base = Base {
     prepare: fill,
     ..base("full without journal", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^has_journal"])
+};
+
+pub(crate) const FULL_QUOTA: Base = Base {
+    prepare: fill,
+    ..base("full with quota", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "quota"])
+};
+pub(crate) const FULL_ORPHAN_FILE: Base = Base {
+    prepare: fill,
+    ..base("full with orphan file", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "orphan_file"])
 };
 
 /// Says that all free blocks are bad.

@@ -467,3 +467,20 @@ fn inodes_that_changed_places_keep_their_contents() {
     assert_eq!([hand.find("file"), hand.find("other")], [one, two]);
     assert_eq!([hand.blocks(one), hand.blocks(two)], contents);
 }
+
+/// Where files lie in inodes, one without blocks is not empty for that: it keeps its place in lost+found, as with e2fsck.
+#[test]
+fn a_file_without_a_name_in_an_inode_is_not_cleared() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = INLINE.make();
+    let hand = Hand::on(&image.path());
+    let tiny = hand.find("tiny");
+    hand.file("tiny", |record| put32(record, 4, 0));
+    hand.entry("", "tiny", |entry| put32(entry, 0, 0));
+    drop(hand);
+    assert!(repair(&image).contains(&Code::UnattachedInode));
+    let hand = Hand::on(&image.path());
+    assert_eq!(hand.find(&format!("lost+found/#{}", tiny.0)), tiny);
+}

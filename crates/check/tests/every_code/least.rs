@@ -2,9 +2,11 @@
 
 use super::damages::{EXTENT, Wish, split};
 use super::hand::{
-    Base, EXT2, EXT4, FRAGMENTS, FULL, Hand, INLINE, PLAIN, device, flag, fsck, look, put16, put32,
+    Base, EXT2, EXT4, FRAGMENTS, FULL, FULL_ORPHAN_FILE, FULL_QUOTA, Hand, INLINE, PLAIN, device,
+    flag, fsck, look, put16, put32,
 };
-use extant_check::Answers;
+use extant_check::{Answers, Code};
+use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 
 /// A damage, and what a repair of it keeps.
@@ -204,4 +206,59 @@ fn an_inline_file_of_an_impossible_size_has_the_bytes_that_it_has() {
             assert_eq!(size(after), size(before));
         },
     );
+}
+
+/// Inodes without a name share a block, and there is no room for a copy: one that can be made again goes, and no run is left
+/// with an error.
+#[test]
+fn without_room_for_a_copy_what_can_be_made_again_goes() {
+    // More blocks than the other had, which are free then. Not the first block: that of a journal is its superblock.
+    let share = |hand: &Hand, one: InodeNo, other: InodeNo| {
+        let (block, count) = (hand.blocks(one)[1] as u32, hand.blocks(other).len() as u16);
+        hand.inode(other, |record| {
+            put16(record, EXTENT + 4, count + 3);
+            put32(record, EXTENT + 8, block);
+        });
+    };
+    let has_all_files = |before: &Hand, after: &Hand| {
+        has_all_names(before, after);
+        for path in ["file", "other", "long", "tiny", "small"] {
+            assert_eq!(after.find(path), before.find(path), "{path}");
+            assert_eq!(after.blocks(after.find(path)), before.blocks(before.find(path)), "{path}");
+        }
+    };
+    let users = InodeNo::USER_QUOTA;
+    // Those of users lie in front of those of groups.
+    let both = |hand: &Hand| {
+        let count = hand.blocks(users).len() as u16;
+        hand.inode(users, |record| put16(record, EXTENT + 4, 2 * count));
+    };
+    keeps(&FULL_QUOTA, &both, &has_all_files);
+    keeps(&FULL_QUOTA, &|hand| share(hand, InodeNo::JOURNAL, users), &has_all_files);
+    let orphans = |hand: &Hand| {
+        let file = hand.volume.raw.s_orphan_file_inum.get();
+        share(hand, InodeNo::JOURNAL, InodeNo(file));
+    };
+    keeps(&FULL_ORPHAN_FILE, &orphans, &has_all_files);
+}
+
+/// The list of bad blocks stays, and the root cannot go: the journal makes room for a copy.
+#[test]
+fn without_room_for_a_copy_of_the_root_the_journal_goes() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = FULL.make();
+    let hand = Hand::on(&image.path());
+    let bad = hand.blocks(InodeNo::BAD_BLOCKS)[0] as u32;
+    hand.inode(InodeNo::ROOT, |record| {
+        put16(record, EXTENT + 4, 3);
+        put32(record, EXTENT + 8, bad);
+    });
+    drop(hand);
+    fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    e2fsck_fn(&image.path()).expect("nothing to find");
+    // All files are without a name, and there is no room for all that.
+    let again = look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    assert_eq!(again, [Code::LostFoundMissing]);
 }

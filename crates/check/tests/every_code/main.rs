@@ -2,6 +2,8 @@
 
 mod answers;
 mod claims;
+#[path = "../common/mod.rs"]
+mod common;
 mod corners;
 mod cuts;
 mod damages;
@@ -11,6 +13,7 @@ mod front;
 mod hand;
 mod kept;
 mod least;
+mod marks;
 mod opening;
 
 use std::path::Path;
@@ -110,7 +113,10 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
         "the check ends there (see mod ends), or there is nothing to repair with",
         &[Code::DeviceTooSmall, Code::FeaturesUnknown],
     ),
-    ("a volume of 65,000 directories takes long to make", &[Code::ManyLinksFeatureMissing]),
+    (
+        "a volume of 65,000 directories is made by the builder: see the tests of the command",
+        &[Code::ManyLinksFeatureMissing],
+    ),
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
     ("a journal on a device of its own is not mended: see mod ends", &[Code::JournalExternal]),
 ];

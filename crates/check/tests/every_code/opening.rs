@@ -1,14 +1,11 @@
 //! What is kept of volumes whose superblock, descriptors or journal are damaged: no less than e2fsck keeps of a copy.
 
-#[path = "../common/mod.rs"]
-mod common;
-
+use super::common::{Walker, open};
 use super::front::primary;
 use super::hand::{
     Base, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, NO_JOURNAL, PLAIN, SINGLE, device,
     fsck, put16, put32,
 };
-use common::{Walker, open};
 use extant_check::front::{self, Closing, OpenOptions};
 use extant_check::{Answers, Code, Outcome, Store};
 use extant_ondisk::group_desc::GroupFlags;
