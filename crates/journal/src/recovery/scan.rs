@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use extant_device::env::WallTime;
 use extant_ondisk::checksum::crc32_be;
 use extant_ondisk::jbd2::{
     BlockType, CommitBlock, Header, JournalChecksum, JournalSuperblock, LogFormat, TagFlags, Tags,
@@ -32,6 +33,10 @@ pub(super) struct Found {
     pub(super) revoked: HashMap<BlockNo, Tid>,
     /// The first transaction that is not committed.
     pub(super) end: Tid,
+    /// The block of the journal behind the last commit block.
+    pub(super) head: u32,
+    /// When the last transaction was committed.
+    pub(super) last_commit: WallTime,
     /// The walk ended at something broken: whole transactions may follow.
     pub(super) has_rest: bool,
 }
@@ -93,7 +98,7 @@ pub(super) fn scan(
         left: superblock.log().end - superblock.log().start,
         last_commit: (0, 0),
     };
-    let mut found = Found { end: superblock.sequence, ..Found::default() };
+    let mut found = Found { end: superblock.sequence, head: superblock.start, ..Found::default() };
     let mut logged = HashSet::new();
     let mut open = Open::new();
     while walk.left > 0 {
@@ -122,6 +127,7 @@ pub(super) fn scan(
                         found.revoked.extend(records.map(|home| (home, header.tid)));
                     }
                     found.end = found.end.next();
+                    (found.head, found.last_commit) = (walk.at, walk.committed_at());
                     recovered.transactions += 1;
                 }
                 Verdict::Ended => {
@@ -151,6 +157,12 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// When the last transaction was committed.
+    fn committed_at(&self) -> WallTime {
+        let (seconds, nanoseconds) = self.last_commit;
+        WallTime { seconds: i64::try_from(seconds).unwrap_or(0), nanoseconds }
+    }
+
     fn advance(&mut self) {
         self.at = if self.at + 1 >= self.log.end { self.log.start } else { self.at + 1 };
         self.left = self.left.saturating_sub(1);
