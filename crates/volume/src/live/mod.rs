@@ -18,7 +18,7 @@ use crate::alloc::{Allocator, run_of};
 use crate::error::Error;
 use crate::live::inodes::InodeCache;
 use crate::live::names::NameCache;
-use crate::live::ranks::{OrphanLock, QuotaLock, RenameLock};
+use crate::live::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::open::{DataMode, LiveOptions};
 use crate::source::BlockKind;
 use crate::volume::Volume;
@@ -72,6 +72,8 @@ pub(crate) struct Live {
     pub(crate) status: Arc<Status>,
     /// Changes are held back.
     pub(crate) is_frozen: AtomicBool,
+    /// Held while the volume is frozen or thawed.
+    pub(crate) freezing: Mutex<(), FreezeLock>,
     /// Steps that tests let fail.
     pub(crate) faults: faults::Faults,
     /// The next inode's generation is made of it.
