@@ -4,6 +4,7 @@ pub(crate) mod delay;
 pub(crate) mod edit;
 pub(crate) mod faults;
 pub(crate) mod inodes;
+pub(crate) mod lost;
 pub(crate) mod mmp;
 pub(crate) mod names;
 pub(crate) mod ranks;
