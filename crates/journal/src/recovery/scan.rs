@@ -263,3 +263,53 @@ impl Walk<'_> {
         Ok(Verdict::Committed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JournalPlace;
+    use crate::built::{Built, Flushes};
+    use extant_device::MemoryDevice;
+    use extant_ondisk::superblock::RawSuperblock;
+    use extant_ondisk::{Geometry, GroupNo};
+    use extant_testkit::{TempImage, skip, tool};
+
+    /// A log may be full of revoke records, of which each has eight bytes: only those that bar something are kept.
+    #[test]
+    fn revoke_records_that_bar_nothing_take_no_memory() {
+        if tool("mke2fs").is_none() {
+            skip!("mke2fs is not installed");
+        }
+        let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024", "-J", "size=4"]);
+        let bytes = std::fs::read(image.unwrap().path()).unwrap();
+        let raw = RawSuperblock::from_bytes(&bytes[1024..], GroupNo(0)).unwrap();
+        let geometry = Geometry::new(&raw).unwrap();
+        let device = MemoryDevice::from_bytes(&bytes);
+        let place = JournalPlace::internal(&device, &raw, &geometry).unwrap();
+        let log = Log { device: &device, place: &place };
+        let (_, mut superblock) = log.superblock().unwrap();
+        superblock.start = superblock.log().start;
+        let format = superblock.log_format();
+        let (first, second) = (superblock.sequence, superblock.sequence.next());
+        let time = WallTime { seconds: 7, nanoseconds: 0 };
+        let logged = [(BlockNo(9000), vec![1; 1024])];
+        // All numbers that there are, and more.
+        let records = (superblock.log().end - superblock.log().start - 100) as usize
+            * format.revokes_per_block();
+        let revoked: Vec<BlockNo> = (1..=records as u64).map(BlockNo).collect();
+        assert!(records > 300_000);
+        let nothing: [(BlockNo, Vec<u8>); 0] = [];
+        let mut head = superblock.start;
+        let range = superblock.log();
+        let old = Built::new(&format, first, time, &logged, &[]);
+        head += old.write(&log, &range, head, &logged, Flushes::None).unwrap();
+        let new = Built::new(&format, second, time, &nothing, &revoked);
+        new.write(&log, &range, head, &nothing, Flushes::None).unwrap();
+
+        let mut recovered = Recovered::default();
+        let found = scan(&log, &superblock, &mut recovered).unwrap();
+        assert_eq!((recovered.transactions, recovered.damage.len()), (2, 0));
+        assert_eq!(found.revoked, HashMap::from([(BlockNo(9000), second)]));
+        assert!(found.is_revoked(&found.blocks[0]) && found.blocks.len() == 1);
+    }
+}

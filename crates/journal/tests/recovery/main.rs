@@ -6,4 +6,5 @@ mod corpus;
 mod discarded;
 mod fast_commit;
 mod fast_commit_cuts;
+mod hostile;
 mod kernel;
