@@ -2,8 +2,10 @@
 
 mod common;
 
+use common::pause;
 use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicUsize, Ordering};
+use extant_device::sync::thread::scope;
 use extant_device::{
     Device, DeviceError, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
     Request, RequestKind,
@@ -524,7 +526,7 @@ fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
     let volume = open(device.clone(), &env, &options);
     let file = create(&volume, "file");
     let is_over = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
+    scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while is_over.load(Ordering::Relaxed) == 0 {
@@ -536,7 +538,7 @@ fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
             for at in 0..400 {
                 volume.write(file, at * 2048, &[(at % 255) as u8 + 1; 1024]).unwrap();
                 // The others have time to wait for what they know of.
-                std::thread::sleep(Duration::from_millis(2));
+                pause(Duration::from_millis(2));
                 volume.fdatasync(file).unwrap();
                 let left = Volume::open(Arc::new(device.fork())).unwrap();
                 let mut bytes = [0; 1024];

@@ -2,8 +2,10 @@
 
 mod common;
 
+use common::pause;
 use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extant_device::sync::thread::scope;
 use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
@@ -11,7 +13,6 @@ use extant_volume::ops::FallocateMode;
 use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume};
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread::{scope, sleep};
 use std::time::Duration;
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -37,7 +38,7 @@ impl Device for Quiet {
         if !batch.iter().any(writes) {
             return self.inner.submit(batch);
         }
-        sleep(Duration::from_micros(500));
+        pause(Duration::from_micros(500));
         let done = self.inner.submit(batch);
         if self.is_quiet.load(Ordering::SeqCst) {
             self.broken.fetch_add(1, Ordering::SeqCst);
@@ -117,11 +118,11 @@ fn no_write_passes(options: &LiveOptions, what: &str) -> Result<(), String> {
             });
         }
         for _ in 0..20 {
-            sleep(Duration::from_millis(3));
+            pause(Duration::from_millis(3));
             volume.freeze().unwrap();
             device.is_quiet.store(true, Ordering::SeqCst);
             let copy = bytes_of(&*device);
-            sleep(Duration::from_millis(3));
+            pause(Duration::from_millis(3));
             let again = bytes_of(&*device);
             device.is_quiet.store(false, Ordering::SeqCst);
             volume.thaw().unwrap();
