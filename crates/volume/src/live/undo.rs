@@ -44,6 +44,8 @@ pub(super) struct UndoLog {
     copies: Vec<u8>,
     /// Copies before this entry do not count: what follows may be taken back alone.
     scope: usize,
+    /// There may be entries of what is done when the operation ends well.
+    has_offers: bool,
 }
 
 /// A place in the log that changes may be taken back to.
@@ -104,13 +106,23 @@ impl UndoLog {
             && self.entries[at + 1..].iter().any(is_gone)
     }
 
+    /// Whether something may be left to be done when the operation ends well.
+    pub(super) fn has_offers(&self) -> bool {
+        self.has_offers
+    }
+
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.copies.clear();
         self.scope = 0;
+        self.has_offers = false;
     }
 
     pub(super) fn push(&mut self, entry: Entry) {
+        self.has_offers |= matches!(
+            entry,
+            Entry::Noted(Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..))
+        );
         self.entries.push(entry);
     }
 
