@@ -64,14 +64,14 @@ thread_local! {
 impl UndoLog {
     /// An empty log.
     pub(super) fn take() -> Self {
-        SPARE.take().unwrap_or_default()
+        SPARE.with(Cell::take).unwrap_or_default()
     }
 
     /// Keeps its memory for the thread's next operation.
     pub(super) fn keep(&mut self) {
         self.clear();
         if self.copies.capacity() <= KEPT {
-            SPARE.set(Some(std::mem::take(self)));
+            SPARE.with(|spare| spare.set(Some(std::mem::take(self))));
         }
     }
 
@@ -127,6 +127,7 @@ impl UndoLog {
     }
 
     /// Keeps a block's bytes as they are before a change.
+    #[inline]
     pub(super) fn copy_block(&mut self, block: BlockNo, kind: BlockKind, bytes: &[u8]) {
         let is_this =
             |entry: &Entry| matches!(entry, Entry::Block { block: known, .. } if *known == block);
@@ -148,6 +149,7 @@ impl UndoLog {
     }
 
     /// Keeps a record's bytes as they are before a change.
+    #[inline]
     pub(super) fn copy_record(&mut self, number: InodeNo, bytes: &[u8]) {
         let is_this = |entry: &Entry| matches!(entry, Entry::Record { number: known, .. } if *known == number);
         if !self.has(is_this) {
