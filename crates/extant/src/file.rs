@@ -6,7 +6,7 @@ use crate::metadata::Metadata;
 use crate::path;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
-use extant_volume::{Creator, Error as Cause, Follow, LoadedInode};
+use extant_volume::{Creator, Error as Cause, ErrorSample, Follow, LoadedInode, Volume};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -112,6 +112,7 @@ impl OpenOptions {
             appends: self.append,
             by: *fs.creator(),
             position: Mutex::new(0),
+            errors: Mutex::new(fs.inner().volume().error_sample(made.number)),
         })
     }
 
@@ -136,6 +137,7 @@ impl OpenOptions {
             appends: self.append,
             by: *fs.creator(),
             position: Mutex::new(0),
+            errors: Mutex::new(volume.error_sample(inode)),
         };
         if self.truncate && !self.create_new {
             volume.truncate_by(inode, 0, &file.by)?;
@@ -187,6 +189,8 @@ pub struct File {
     appends: bool,
     by: Creator,
     position: Mutex<u64>,
+    /// What this handle was told of data that could not be written.
+    errors: Mutex<ErrorSample>,
 }
 
 impl File {
@@ -248,12 +252,13 @@ impl File {
         linked.map(drop).map_err(|cause| Error::at(name, cause))
     }
 
-    /// Waits until contents and metadata are on the device.
+    /// Waits until contents and metadata are on the device. Every handle that was open when contents could not be written is told
+    /// so once.
     ///
     /// # Errors
     /// The device failed, now or before.
     pub fn sync_all(&self) -> Result<(), Error> {
-        self.named(self.inner.volume().fsync(self.inode))
+        self.synced(Volume::fsync_open)
     }
 
     /// Waits until the contents are on the device, and the metadata that are needed to read them.
@@ -261,7 +266,17 @@ impl File {
     /// # Errors
     /// The device failed, now or before.
     pub fn sync_data(&self) -> Result<(), Error> {
-        self.named(self.inner.volume().fdatasync(self.inode))
+        self.synced(Volume::fdatasync_open)
+    }
+
+    fn synced(
+        &self,
+        sync: impl FnOnce(&Volume, InodeNo, &mut ErrorSample) -> Result<(), Cause>,
+    ) -> Result<(), Error> {
+        let mut errors = *self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = sync(self.inner.volume(), self.inode, &mut errors);
+        *self.errors.lock().unwrap_or_else(PoisonError::into_inner) = errors;
+        self.named(synced)
     }
 
     fn named<T>(&self, outcome: Result<T, Cause>) -> Result<T, Error> {
@@ -324,8 +339,10 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         let volume = self.inner.volume();
-        let closed = if self.writes { volume.closed(self.inode) } else { Ok(()) };
-        if let Err(error) = closed.and(volume.release(self.inode, 1)) {
+        if self.writes {
+            volume.closed(self.inode);
+        }
+        if let Err(error) = volume.release(self.inode, 1) {
             tracing::warn!("{}: {error}", self.path.display());
         }
     }

@@ -7,6 +7,7 @@
 //! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own.
 #![forbid(unsafe_code)]
 
+mod built;
 mod error;
 mod fast_commit;
 mod home;

@@ -19,6 +19,9 @@ use crate::{BlockRuns, JournalError};
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the journal inode's map and size.
 const BACKUP_OF_INODE: u8 = 1;
 
+/// A map of so many runs is looked at for blocks that it has twice, and again each time that it has grown to twice as many.
+const FIRST_CHECK: usize = 1024;
+
 /// Where a journal's blocks lie on its device, and which of them is its superblock.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct JournalPlace {
@@ -202,10 +205,28 @@ impl Mapper<'_> {
         if u64::from(runs.blocks_count()) < blocks {
             return Err(self.flaw(Flaw::Rule("the journal has holes")));
         }
+        self.check_distinct(&runs)?;
+        Ok(JournalPlace { runs, superblock_at: 0, block_size: geometry.block_size })
+    }
+
+    /// Adds blocks to the journal's, which are fewer than 2^32.
+    fn push(&self, runs: &mut BlockRuns, start: BlockNo, count: u32) -> Result<(), JournalError> {
+        let is_pushed = runs.push(start, count);
+        debug_assert!(is_pushed, "a journal of {} blocks and {count} more", runs.blocks_count());
+        // A small map may name the same blocks again and again: that shows before it takes much memory.
+        let found = runs.runs().len();
+        if found >= FIRST_CHECK && found.is_power_of_two() {
+            self.check_distinct(runs)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a journal that has a block of the volume twice.
+    fn check_distinct(&self, runs: &BlockRuns) -> Result<(), JournalError> {
         if runs.map_twice() {
             return Err(self.flaw(Flaw::Rule("the journal has a block twice")));
         }
-        Ok(JournalPlace { runs, superblock_at: 0, block_size: geometry.block_size })
+        Ok(())
     }
 
     /// Adds the extents below a node until the journal's `blocks` are complete. Every node brings at least one block, so
@@ -229,9 +250,10 @@ impl Mapper<'_> {
                     let is_next = extent.block == FileBlock(u64::from(runs.blocks_count()));
                     // At most `left`, which is below 2^32.
                     let count = u64::from(extent.len).min(left) as u32;
-                    if !is_next || extent.is_unwritten || !runs.push(extent.start, count) {
+                    if !is_next || extent.is_unwritten {
                         return Err(self.flaw(Flaw::Rule("the journal has holes")));
                     }
+                    self.push(runs, extent.start, count)?;
                 }
                 if runs.blocks_count() == before {
                     return Err(self.flaw(Flaw::Rule("the journal has holes")));
@@ -273,9 +295,7 @@ impl Mapper<'_> {
             return Err(self.flaw(error));
         }
         if levels == 0 {
-            let is_pushed = runs.push(pointer, 1);
-            debug_assert!(is_pushed, "fewer blocks than `blocks`, which is below 2^32");
-            return Ok(());
+            return self.push(runs, pointer, 1);
         }
         let bytes = self.read(pointer)?;
         for below in indirect::pointers(&bytes) {

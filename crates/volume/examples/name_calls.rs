@@ -1,6 +1,6 @@
 //! Many calls on names, on a volume in process or on a mounted directory: what `cargo xtask bench` times.
 //!
-//! `name_calls volume IMAGE create|link|rename|unlink COUNT [CALLERS]` makes the calls on the volume of an image, `directory` instead
+//! `name_calls volume IMAGE create|link|rename|unlink|write COUNT [CALLERS]` makes the calls on the volume of an image, `directory` instead
 //! of `volume` by system calls on a directory; both end when everything is on the disk. `memory` instead makes them on a copy of
 //! the image in memory. So many callers share the directories; one without a number. The seconds from the first call to the last
 //! one's end on the disk are printed. With `prepare-` before it, what the calls need is made. `name_calls open-volume IMAGE` opens
@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Files of one directory.
 const PER_DIRECTORY: usize = 1000;
+/// What is written into a file.
+const WRITTEN: [u8; 100] = [b'w'; 100];
 
 /// Where the calls go.
 trait Target {
@@ -29,6 +31,8 @@ trait Target {
     fn link(&self, dir: &Self::Dir, name: &str, to: &str) -> Result<(), Box<dyn Error>>;
     fn rename(&self, dir: &Self::Dir, name: &str, to: &str) -> Result<(), Box<dyn Error>>;
     fn unlink(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
+    /// Writes a few bytes at the file's start.
+    fn write(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
     fn finish(self) -> Result<(), Box<dyn Error>>;
 }
 
@@ -62,6 +66,12 @@ impl Target for Directory {
 
     fn unlink(&self, dir: &OwnedFd, name: &str) -> Result<(), Box<dyn Error>> {
         Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    }
+
+    fn write(&self, dir: &OwnedFd, name: &str) -> Result<(), Box<dyn Error>> {
+        let file = rustix::fs::openat(dir, name, OFlags::WRONLY, Mode::empty())?;
+        rustix::io::pwrite(&file, &WRITTEN, 0)?;
+        Ok(())
     }
 
     fn finish(self) -> Result<(), Box<dyn Error>> {
@@ -98,6 +108,12 @@ impl Target for Volume {
 
     fn unlink(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
         Ok(Volume::unlink(self, *dir, name.as_bytes())?)
+    }
+
+    fn write(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
+        let file = self.lookup(*dir, name.as_bytes())?.inode;
+        Volume::write(self, file, 0, &WRITTEN)?;
+        Ok(())
     }
 
     fn finish(self) -> Result<(), Box<dyn Error>> {
@@ -179,6 +195,7 @@ fn part<T: Target>(
                 "link" => target.link(&dir, name, other)?,
                 "rename" => target.rename(&dir, name, other)?,
                 "unlink" => target.unlink(&dir, name)?,
+                "write" => target.write(&dir, name)?,
                 other => return Err(format!("no such call: {other}").into()),
             }
         }

@@ -32,6 +32,7 @@ pub use error::Error;
 pub use extant_journal::BatchTime;
 #[cfg(feature = "testing")]
 pub use live::faults::Step;
+pub use live::lost::ErrorSample;
 pub use open::{
     AllocatorKind, BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt,
 };

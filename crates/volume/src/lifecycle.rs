@@ -302,6 +302,7 @@ impl OpenOptions {
             quotas: Mutex::default(),
             status,
             is_frozen: AtomicBool::new(false),
+            freezing: Mutex::default(),
             faults: Faults::default(),
             generations: AtomicU64::new(first_generation),
         };
@@ -437,27 +438,39 @@ impl Volume {
         }
     }
 
-    /// Holds all changes back until [`Self::thaw`]: calls that change something wait. Everything is on the device then, with
-    /// nothing to recover: a copy of the device is a clean volume (but for files without names that are held).
+    /// Holds all changes back until [`Self::thaw`]: calls that change something wait, and no write reaches the device but the
+    /// mark of multiple-mount protection. Everything is on the device then, with nothing to recover: a copy of the device is a clean
+    /// volume (but for files without names that are held).
     ///
     /// # Errors
     /// [`Error::Invalid`] where it is frozen already; why delayed data were lost, once; the journal was stopped by an earlier
     /// failure, or now.
     pub fn freeze(&self) -> Result<(), Error> {
         let live = self.writable()?;
+        let _one_at_a_time = live.freezing.lock();
         if live.is_frozen.load(Ordering::Acquire) {
             return Err(Error::Invalid("the volume is frozen already"));
         }
         self.write_back_all(live);
         live.delays.take_lost()?;
-        if live.is_frozen.swap(true, Ordering::AcqRel) {
-            return Err(Error::Invalid("the volume is frozen already"));
-        }
-        let frozen = self.store_counts(false).and_then(|()| Ok(live.journal.freeze()?));
+        live.is_frozen.store(true, Ordering::Release);
+        let frozen = self.store_counts(false).and_then(|()| self.hold_all_writes(live));
         if frozen.is_err() {
             live.is_frozen.store(false, Ordering::Release);
         }
         frozen
+    }
+
+    /// Holds operations back, then what goes past the journal: data that are written in place, and to blocks that no file has yet.
+    /// An operation may write such data itself, so that it has to end first.
+    fn hold_all_writes(&self, live: &Live) -> Result<(), Error> {
+        live.journal.freeze()?;
+        live.written.hold_writes();
+        self.device.flush().or_else(|error| {
+            live.written.let_writes_pass();
+            live.journal.thaw()?;
+            Err(error.into())
+        })
     }
 
     /// Lets changes go on.
@@ -466,9 +479,11 @@ impl Volume {
     /// [`Error::Invalid`] where it is not frozen; the journal was stopped by an earlier failure, or now.
     pub fn thaw(&self) -> Result<(), Error> {
         let live = self.live()?;
+        let _one_at_a_time = live.freezing.lock();
         if !live.is_frozen.swap(false, Ordering::AcqRel) {
             return Err(Error::Invalid("the volume is not frozen"));
         }
+        live.written.let_writes_pass();
         Ok(live.journal.thaw()?)
     }
 

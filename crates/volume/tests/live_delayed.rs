@@ -2,8 +2,10 @@
 
 mod common;
 
+use common::pause;
 use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicUsize, Ordering};
+use extant_device::sync::thread::scope;
 use extant_device::{
     Device, DeviceError, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
     Request, RequestKind,
@@ -41,10 +43,14 @@ struct Faulty {
 
 impl Faulty {
     fn new() -> Result<Self, String> {
+        Self::with(&LiveOptions::default())
+    }
+
+    fn with(options: &LiveOptions) -> Result<Self, String> {
         let inner = image(16 << 20, &["-t", "ext4", "-b", "1024"])?;
         let faulty = Arc::new(FaultyDevice::new(inner.clone()));
         let env = Env::stepped(1);
-        let volume = open(faulty.clone(), &env, &LiveOptions::default());
+        let volume = open(faulty.clone(), &env, options);
         Ok(Self { inner, faulty, env, volume })
     }
 }
@@ -292,7 +298,7 @@ fn replacing_a_file_writes_its_data_early() {
         volume.truncate(new, 0).unwrap();
         volume.write(new, 0, &[9; 9000]).unwrap();
         assert_eq!(data_writes(&recorder, 9), 0);
-        volume.closed(new).unwrap();
+        volume.closed(new);
         assert_eq!(data_writes(&recorder, 9), expected, "by truncation");
         volume.close().unwrap();
     }
@@ -391,6 +397,160 @@ fn what_cannot_be_written_is_told_once_and_leaves_nothing_promised() {
     assert_eq!(volume.inode(lost).unwrap().size, 3000);
     volume.close().unwrap();
     check(&*inner);
+}
+
+/// Everybody who had the file open is told by fsync, once; and where nobody had, the next one who opens it.
+#[test]
+fn everybody_who_has_a_file_open_is_told_once_of_lost_data() {
+    let Faulty { inner, faulty, env, volume } = match Faulty::new() {
+        Ok(opened) => opened,
+        Err(why) => skip!("{why}"),
+    };
+    let lose = |file| {
+        volume.write(file, 0, &[7; 3000]).unwrap();
+        let broken = Effect::Error(io::ErrorKind::Other);
+        faulty.inject(Fault::new(broken).on(Operation::Write).times(1));
+        env.advance(Duration::from_secs(31));
+    };
+    let open = |file| {
+        volume.acquire(file).unwrap();
+        volume.error_sample(file)
+    };
+    let [shared, alone] = ["shared", "alone"].map(|name| create(&volume, name));
+    volume.sync().unwrap();
+    let (mut one, mut two) = (open(shared), open(shared));
+    lose(shared);
+    lose(alone);
+    let mut three = open(shared);
+    assert!(matches!(volume.fsync_open(shared, &mut one), Err(Error::Io(_))));
+    volume.fdatasync_open(shared, &mut one).unwrap();
+    let mut late = open(shared);
+    volume.fsync_open(shared, &mut late).unwrap();
+    volume.closed(shared);
+    assert!(matches!(volume.fdatasync_open(shared, &mut two), Err(Error::Io(_))));
+    assert!(matches!(volume.fsync_open(shared, &mut three), Err(Error::Io(_))));
+    for sample in [&mut one, &mut two, &mut three, &mut late] {
+        volume.fsync_open(shared, sample).unwrap();
+    }
+    // A second loss is another one.
+    lose(shared);
+    for sample in [&mut one, &mut two, &mut three, &mut late] {
+        assert!(matches!(volume.fsync_open(shared, sample), Err(Error::Io(_))));
+    }
+    assert!(matches!(volume.fsync_open(alone, &mut open(alone)), Err(Error::Io(_))));
+    volume.fsync_open(alone, &mut open(alone)).unwrap();
+    assert!(volume.sync().is_err());
+    volume.close().unwrap();
+    check(&*inner);
+}
+
+/// After a failed flush it is not sure what is on the device: a link whose target may be missing is not committed.
+#[test]
+fn a_target_that_cannot_be_flushed_stops_the_journal() {
+    let options = LiveOptions {
+        data: Some(DataMode::Writeback),
+        journal_async_commit: true,
+        ..LiveOptions::default()
+    };
+    let Faulty { inner, faulty, env, volume } = match Faulty::with(&options) {
+        Ok(opened) => opened,
+        Err(why) => skip!("{why}"),
+    };
+    create(&volume, "before");
+    volume.sync().unwrap();
+    let broken = Effect::Error(io::ErrorKind::Other);
+    faulty.inject(Fault::new(broken).on(Operation::Flush).times(1));
+    let link = volume.symlink(ROOT, b"link", &[b't'; 100], &Creator::ROOT);
+    assert!(matches!(link, Err(Error::Io(_))), "{link:?}");
+    assert_eq!(faulty.faults_met(), 1);
+    // The device works again; the volume takes nothing any more.
+    let after = volume.create(ROOT, b"after", 0o644, &Creator::ROOT);
+    assert!(matches!(after, Err(Error::Journal(_))), "{after:?}");
+    assert!(volume.sync().is_err());
+    env.advance(Duration::from_secs(31));
+    drop(volume);
+    let left = open(inner.clone(), &env, &LiveOptions::default());
+    assert!(left.lookup(ROOT, b"before").is_ok());
+    assert!(matches!(left.lookup(ROOT, b"link"), Err(Error::NotFound)));
+    left.close().unwrap();
+    check(&*inner);
+}
+
+/// What an inode was before it was deleted says nothing of the next file with its number.
+#[test]
+fn a_number_that_is_used_again_begins_anew() {
+    let Faulty { inner, faulty, env, volume } = match Faulty::new() {
+        Ok(opened) => opened,
+        Err(why) => skip!("{why}"),
+    };
+    let lost = create(&volume, "lost");
+    volume.sync().unwrap();
+    volume.write(lost, 0, &[7; 3000]).unwrap();
+    let broken = Effect::Error(io::ErrorKind::Other);
+    faulty.inject(Fault::new(broken).on(Operation::Write).times(1));
+    env.advance(Duration::from_secs(31));
+    assert_eq!(faulty.faults_met(), 1);
+    assert!(volume.sync().is_err());
+    volume.unlink(ROOT, b"lost").unwrap();
+    volume.sync().unwrap();
+    let new = create(&volume, "new");
+    assert_eq!(new, lost);
+    volume.fdatasync(new).expect("the other file's data are lost");
+
+    let durable = create(&volume, "durable");
+    volume.write(durable, 0, &[8; 3000]).unwrap();
+    volume.fdatasync(durable).unwrap();
+    volume.unlink(ROOT, b"durable").unwrap();
+    volume.sync().unwrap();
+    let new = create(&volume, "newer");
+    assert_eq!(new, durable);
+    volume.fdatasync(new).unwrap();
+    // The power goes now.
+    let left = Volume::open(Arc::new(inner.fork())).unwrap();
+    assert_eq!(left.lookup(ROOT, b"newer").unwrap().inode, new);
+    volume.close().unwrap();
+    check(&*inner);
+}
+
+/// The change that delays data and the one that maps them are two: one who was told that the first is durable waits for the second.
+#[test]
+fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
+    let device = match image(8 << 20, &["-t", "ext4", "-b", "1024", "-J", "size=1"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let env = Env::threads();
+    // Nobody else commits.
+    let interval = Duration::from_secs(3600);
+    let options = LiveOptions { commit_interval: interval, ..LiveOptions::default() };
+    let volume = open(device.clone(), &env, &options);
+    let file = create(&volume, "file");
+    let is_over = AtomicUsize::new(0);
+    scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    volume.fdatasync(file).unwrap();
+                }
+            });
+        }
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for at in 0..400 {
+                volume.write(file, at * 2048, &[(at % 255) as u8 + 1; 1024]).unwrap();
+                // The others have time to wait for what they know of.
+                pause(Duration::from_millis(2));
+                volume.fdatasync(file).unwrap();
+                let left = Volume::open(Arc::new(device.fork())).unwrap();
+                let mut bytes = [0; 1024];
+                assert_eq!(left.read(file, at * 2048, &mut bytes).unwrap(), 1024, "write {at}");
+                assert_eq!(bytes, [(at % 255) as u8 + 1; 1024], "write {at}");
+            }
+        }));
+        is_over.store(1, Ordering::Relaxed);
+        written.unwrap();
+    });
+    volume.close().unwrap();
+    check(&*device);
 }
 
 #[test]

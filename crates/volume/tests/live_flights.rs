@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::pause;
 use extant_device::env::Env;
 use extant_device::sync::thread::scope;
 use extant_device::sync::{Condvar, Mutex};
@@ -186,13 +187,7 @@ fn what_changes_data_on_their_way_waits_for_them() {
             gate.wait_for_arrival();
             let changer = scope.spawn(|| change(&volume, file));
             // Long enough for the change to come to where it waits, most of the time.
-            let nothing = (Mutex::new(()), Condvar::new());
-            Env::threads().wait_while_for(
-                &nothing.1,
-                &mut nothing.0.lock(),
-                Duration::from_millis(50),
-                |()| true,
-            );
+            pause(Duration::from_millis(50));
             gate.open();
             changer.join().unwrap();
             writer.join().unwrap().unwrap();

@@ -1,11 +1,12 @@
 //! Questions that come after a repair was declined.
 
 use extant_check::{Code, Finding, Judge, Judgement};
+use extant_ondisk::{BlockNo, IncompatFeatures, InodeNo};
 use extant_testkit::{e2fsck_fn, skip, tool};
 
 use super::damages;
 use super::damages::Wish;
-use super::hand::{Hand, device, fsck, look};
+use super::hand::{Hand, LOGGED, device, fsck, look};
 
 /// Asked second, and judged here.
 pub(crate) const SECOND_QUESTIONS: &[Code] = &[Code::MultiplyClaimedDelete, Code::JournalDataLeft];
@@ -39,4 +40,32 @@ fn a_declined_repair_leads_to_the_next_question() {
         e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{second:?}: {said}"));
         assert_eq!(look(&image.path(), Wish::Nothing), Ok(Vec::new()), "{second:?}");
     }
+}
+
+/// What a log that is given up still holds must not go on where a new transaction ends.
+#[test]
+fn a_log_that_is_given_up_keeps_its_numbers() {
+    if tool("mke2fs").is_none() || tool("debugfs").is_none() {
+        skip!("mke2fs and debugfs are not installed");
+    }
+    const MAGIC: u32 = 0xc03b_3998;
+    const SEQUENCE: usize = 0x18;
+    let image = LOGGED.make();
+    let number = |bytes: &[u8], at: usize| {
+        u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+    };
+    let mut hand = Hand::on(&image.path());
+    hand.superblock(|raw| damages::incompat(raw, IncompatFeatures::RECOVER, false));
+    let blocks = hand.blocks(InodeNo::JOURNAL);
+    let read = |hand: &Hand, block: u64| hand.volume.read(BlockNo(block)).expect("reads");
+    let logged = blocks[1..].iter().map(|block| read(&hand, *block));
+    let numbers = logged.filter(|bytes| number(bytes, 0) == MAGIC).map(|bytes| number(&bytes, 8));
+    let (first, last) = (number(&read(&hand, blocks[0]), SEQUENCE), numbers.max());
+    assert!(last > Some(first), "{last:?} after {first}");
+    drop(hand);
+    fsck(device(&image.path()), &Declines(Code::JournalHasData), Wish::Nothing).expect("it ends");
+    let hand = Hand::on(&image.path());
+    let next = number(&read(&hand, blocks[0]), SEQUENCE);
+    assert!(Some(next) > last, "{next} after {last:?}");
+    e2fsck_fn(&image.path()).expect("nothing to find");
 }

@@ -1,4 +1,4 @@
-//! The volume while fast commits are replayed: blocks, groups and inodes changed in memory, written home at the end.
+//! The volume while fast commits are replayed: blocks, groups and inodes changed in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,6 @@ use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, InodeNo, Plac
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::JournalError;
-use crate::home::write_home;
 
 /// A group's summary, loaded.
 struct Group {
@@ -282,8 +281,8 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// Counts, seals and writes home all that changed.
-    pub(super) fn finish(mut self) -> Result<u64, JournalError> {
+    /// Counts and seals all that changed. Gives the blocks, which are not on the volume yet.
+    pub(super) fn finish(mut self) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
         let geometry = self.geometry.clone();
         for (number, mut group) in std::mem::take(&mut self.groups) {
             let clear = |bitmap: &[u8], bits: u32| bits - bitmap::count_set(bitmap, 0..bits);
@@ -304,11 +303,8 @@ impl<'a> Image<'a> {
         }
         self.sum_up()?;
         self.set_counts()?;
-        let mut homes: Vec<(BlockNo, &[u8])> =
-            self.changed.iter().map(|block| (*block, &self.blocks[block][..])).collect();
-        let count = homes.len() as u64;
-        write_home(self.device, geometry.block_size, &mut homes)?;
-        Ok(count)
+        let Self { mut blocks, changed, .. } = self;
+        Ok(changed.iter().filter_map(|block| blocks.remove_entry(block)).collect())
     }
 
     /// The superblock's counts may be older than the groups': the kernel writes them late.

@@ -19,8 +19,11 @@ use super::names::Names;
 use super::scan::FastCommits;
 use crate::JournalError;
 
-/// Replays whole fast commits into `target`. Gives the blocks written.
-pub(crate) fn replay(target: &dyn Device, found: &FastCommits) -> Result<u64, JournalError> {
+/// Replays whole fast commits on top of `target`, which is only read. Gives the blocks that they change.
+pub(crate) fn replay(
+    target: &dyn Device,
+    found: &FastCommits,
+) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
     let mut replay = Replay {
         image: Image::new(target)?,
         files: BTreeMap::new(),
@@ -261,7 +264,7 @@ impl Replay<'_> {
         self.image.mark_inode(inode, false, is_dir)
     }
 
-    fn finish(mut self) -> Result<u64, JournalError> {
+    fn finish(mut self) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
         for (inode, names) in &self.names {
             let file = self.files.get_mut(inode).expect("a directory's file is loaded before it");
             self.freed.extend(names.shrink(&self.image, file)?);

@@ -1,19 +1,18 @@
-//! The log of a live journal: which features it has, and the blocks of one transaction on their way into it.
+//! The log of a live journal: which features it has, where it starts, and its next transaction.
 
 use std::ops::Range;
 
+use extant_device::Device;
 use extant_device::sync::{Arc, Mutex};
-use extant_device::{Device, Request};
-use extant_ondisk::checksum::crc32_be;
 use extant_ondisk::jbd2::{
-    CommitBlock, DescriptorWriter, JournalChecksum, JournalCompat, JournalIncompat,
-    JournalSuperblock, LogFormat, RawJournalSuperblock, RevokeWriter, escape, needs_escape,
+    JournalCompat, JournalIncompat, JournalSuperblock, LogFormat, RawJournalSuperblock,
 };
-use extant_ondisk::{BlockNo, FormatError, Geometry, IncompatFeatures, Tid};
+use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, Tid};
 
 use super::Options;
 use super::frame::Snapshot;
 use super::ranks::SuperblockLock;
+use crate::built::{Built, Flushes, around, needed, revokes_per_block};
 use crate::{JournalError, JournalPlace, Log};
 use extant_device::env::WallTime;
 
@@ -77,24 +76,17 @@ impl LiveLog {
 
     /// The block `count` further on, around the end.
     pub(super) fn after(&self, at: u32, count: u32) -> u32 {
-        let from_start = u64::from(at - self.range.start) + u64::from(count);
-        // Below the size, which has 32 bits.
-        self.range.start + (from_start % u64::from(self.size())) as u32
+        around(&self.range, at, count)
     }
 
     /// Log blocks of a transaction of so many frames and revoke records.
     pub(super) fn needed(&self, frames: u32, revoked: u32) -> u32 {
-        let tags = u32::try_from(self.format.tags_per_block()).expect("fewer than a block's bytes");
-        frames
-            .saturating_add(frames.div_ceil(tags))
-            .saturating_add(revoked.div_ceil(self.revokes_per_block()))
-            .saturating_add(1)
+        needed(&self.format, frames, revoked)
     }
 
     /// Revoke records that a block holds, at least one.
     pub(super) fn revokes_per_block(&self) -> u32 {
-        let count = self.format.revokes_per_block();
-        u32::try_from(count).expect("fewer than a block's bytes").max(1)
+        revokes_per_block(&self.format)
     }
 
     /// Stores where the log starts and with which transaction, or (with 0) that nothing is in it.
@@ -135,29 +127,14 @@ impl LiveLog {
         revoked: &[BlockNo],
         head: u32,
     ) -> Result<u32, JournalError> {
-        let built = Built::new(&self.format, tid, time, blocks, revoked);
-        let pieces = built.pieces(blocks);
-        let count = u32::try_from(pieces.len()).expect("a transaction is shorter than the log");
-        let (commit, before) = pieces.split_last().expect("every transaction has a commit block");
-        let mut batch = self.requests(head, before)?;
-        if self.has_barriers && !self.format.is_async_commit {
-            batch.push(Request::flush());
-        }
-        batch.extend(self.requests(self.after(head, count - 1), &[*commit])?);
-        if self.has_barriers {
-            batch.push(Request::flush());
-        }
-        self.on.device.submit(&mut batch)?;
-        Ok(count)
-    }
-
-    /// Writes to the log, around its end.
-    fn requests<'b>(&self, at: u32, pieces: &[&'b [u8]]) -> Result<Vec<Request<'b>>, FormatError> {
         let log = Log { device: &*self.on.device, place: &self.on.place };
-        let to_end = ((self.range.end - at) as usize).min(pieces.len());
-        let mut requests = log.writes(at, &pieces[..to_end])?;
-        requests.extend(log.writes(self.range.start, &pieces[to_end..])?);
-        Ok(requests)
+        let flushes = match (self.has_barriers, self.format.is_async_commit) {
+            (false, _) => Flushes::None,
+            (true, true) => Flushes::After,
+            (true, false) => Flushes::Both,
+        };
+        let built = Built::new(&self.format, tid, time, blocks, revoked);
+        built.write(&log, &self.range, head, blocks, flushes)
     }
 }
 
@@ -187,113 +164,5 @@ impl SetFeatures for JournalSuperblock {
         } else if options.checksum || options.async_commit {
             self.compat |= JournalCompat::CHECKSUM;
         }
-    }
-}
-
-/// The blocks of a transaction that the log adds, and in which order all go.
-struct Built {
-    own: Vec<Vec<u8>>,
-    order: Vec<Piece>,
-}
-
-#[derive(Clone, Copy)]
-enum Piece {
-    Own(usize),
-    Block(usize),
-}
-
-impl Built {
-    fn new(
-        format: &LogFormat,
-        tid: Tid,
-        time: WallTime,
-        blocks: &[(BlockNo, Snapshot)],
-        revoked: &[BlockNo],
-    ) -> Self {
-        let mut built = Self { own: Vec::new(), order: Vec::new() };
-        for some in revoked.chunks(format.revokes_per_block()) {
-            let mut block = vec![0; format.block_len()];
-            let mut writer = RevokeWriter::new(&mut block, format, tid);
-            for home in some {
-                let has_room = writer.push(*home);
-                assert!(has_room, "a revoke block holds {}", format.revokes_per_block());
-            }
-            writer.finish();
-            built.add(block);
-        }
-        let mut checksum = !0;
-        for (at, some) in blocks.chunks(format.tags_per_block()).enumerate() {
-            built.described(format, tid, at * format.tags_per_block(), some, &mut checksum);
-        }
-        let commit = CommitBlock {
-            tid,
-            seconds: u64::try_from(time.seconds).unwrap_or(0),
-            nanoseconds: time.nanoseconds,
-            transaction_checksum: Some(checksum),
-        };
-        let mut block = vec![0; format.block_len()];
-        commit.encode(&mut block, format);
-        built.add(block);
-        built
-    }
-
-    /// Adds a descriptor block and the blocks that it describes; the first of them is number `first` of the transaction.
-    fn described(
-        &mut self,
-        format: &LogFormat,
-        tid: Tid,
-        first: usize,
-        blocks: &[(BlockNo, Snapshot)],
-        checksum: &mut u32,
-    ) {
-        let data_checksum = format.data_checksums(tid);
-        let mut descriptor = vec![0; format.block_len()];
-        let at = self.order.len();
-        let mut writer = DescriptorWriter::new(&mut descriptor, format, tid);
-        for (index, (home, data)) in blocks.iter().enumerate() {
-            let is_escaped = needs_escape(data);
-            let piece = if is_escaped {
-                let mut copy = data.to_vec();
-                escape(&mut copy);
-                self.own.push(copy);
-                Piece::Own(self.own.len() - 1)
-            } else {
-                Piece::Block(first + index)
-            };
-            let logged: &[u8] = match piece {
-                Piece::Own(own) => &self.own[own],
-                Piece::Block(_) => data,
-            };
-            let has_room = writer.push(*home, is_escaped, data_checksum.of(logged));
-            assert!(has_room, "a descriptor block holds {}", format.tags_per_block());
-            self.order.push(piece);
-        }
-        writer.finish();
-        if format.checksum == JournalChecksum::V1 {
-            *checksum = crc32_be(*checksum, &descriptor);
-            for (piece, (_, data)) in self.order[at..].iter().zip(blocks) {
-                let logged: &[u8] = match *piece {
-                    Piece::Own(own) => &self.own[own],
-                    Piece::Block(_) => data,
-                };
-                *checksum = crc32_be(*checksum, logged);
-            }
-        }
-        self.own.push(descriptor);
-        self.order.insert(at, Piece::Own(self.own.len() - 1));
-    }
-
-    fn add(&mut self, block: Vec<u8>) {
-        self.own.push(block);
-        self.order.push(Piece::Own(self.own.len() - 1));
-    }
-
-    /// All blocks in log order.
-    fn pieces<'a>(&'a self, blocks: &'a [(BlockNo, Snapshot)]) -> Vec<&'a [u8]> {
-        let piece = |piece: &Piece| match *piece {
-            Piece::Own(own) => &self.own[own][..],
-            Piece::Block(block) => &blocks[block].1[..],
-        };
-        self.order.iter().map(piece).collect()
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! The target may be an overlay: then the image keeps every byte, and [`Finish::Leave`] is the way to end.
 
+mod fast_commits;
 mod replay;
 mod scan;
 
@@ -98,7 +99,12 @@ pub fn recover(
         if recovered.damage.is_empty() {
             let fast = fast_commit::scan(log, &superblock, found.end)?;
             if fast.commits > 0 {
-                recovered.blocks += fast_commit::replay(target, &fast)?;
+                let changed = fast_commit::replay(target, &fast)?;
+                if finish == Finish::Reset {
+                    fast_commits::log(target, log, (&mut raw, &mut superblock), &found, &changed)?;
+                }
+                fast_commits::write_home(target, log, &changed)?;
+                recovered.blocks += changed.len() as u64;
                 recovered.fast_commits = fast.commits;
             }
         }

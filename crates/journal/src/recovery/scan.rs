@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use extant_device::env::WallTime;
 use extant_ondisk::checksum::crc32_be;
 use extant_ondisk::jbd2::{
     BlockType, CommitBlock, Header, JournalChecksum, JournalSuperblock, LogFormat, TagFlags, Tags,
@@ -32,6 +33,10 @@ pub(super) struct Found {
     pub(super) revoked: HashMap<BlockNo, Tid>,
     /// The first transaction that is not committed.
     pub(super) end: Tid,
+    /// The block of the journal behind the last commit block.
+    pub(super) head: u32,
+    /// When the last transaction was committed.
+    pub(super) last_commit: WallTime,
     /// The walk ended at something broken: whole transactions may follow.
     pub(super) has_rest: bool,
 }
@@ -93,7 +98,7 @@ pub(super) fn scan(
         left: superblock.log().end - superblock.log().start,
         last_commit: (0, 0),
     };
-    let mut found = Found { end: superblock.sequence, ..Found::default() };
+    let mut found = Found { end: superblock.sequence, head: superblock.start, ..Found::default() };
     let mut logged = HashSet::new();
     let mut open = Open::new();
     while walk.left > 0 {
@@ -122,6 +127,7 @@ pub(super) fn scan(
                         found.revoked.extend(records.map(|home| (home, header.tid)));
                     }
                     found.end = found.end.next();
+                    (found.head, found.last_commit) = (walk.at, walk.committed_at());
                     recovered.transactions += 1;
                 }
                 Verdict::Ended => {
@@ -151,6 +157,12 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// When the last transaction was committed.
+    fn committed_at(&self) -> WallTime {
+        let (seconds, nanoseconds) = self.last_commit;
+        WallTime { seconds: i64::try_from(seconds).unwrap_or(0), nanoseconds }
+    }
+
     fn advance(&mut self) {
         self.at = if self.at + 1 >= self.log.end { self.log.start } else { self.at + 1 };
         self.left = self.left.saturating_sub(1);
@@ -249,5 +261,55 @@ impl Walk<'_> {
         self.last_commit = time;
         self.advance();
         Ok(Verdict::Committed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JournalPlace;
+    use crate::built::{Built, Flushes};
+    use extant_device::MemoryDevice;
+    use extant_ondisk::superblock::RawSuperblock;
+    use extant_ondisk::{Geometry, GroupNo};
+    use extant_testkit::{TempImage, skip, tool};
+
+    /// A log may be full of revoke records, of which each has eight bytes: only those that bar something are kept.
+    #[test]
+    fn revoke_records_that_bar_nothing_take_no_memory() {
+        if tool("mke2fs").is_none() {
+            skip!("mke2fs is not installed");
+        }
+        let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024", "-J", "size=4"]);
+        let bytes = std::fs::read(image.unwrap().path()).unwrap();
+        let raw = RawSuperblock::from_bytes(&bytes[1024..], GroupNo(0)).unwrap();
+        let geometry = Geometry::new(&raw).unwrap();
+        let device = MemoryDevice::from_bytes(&bytes);
+        let place = JournalPlace::internal(&device, &raw, &geometry).unwrap();
+        let log = Log { device: &device, place: &place };
+        let (_, mut superblock) = log.superblock().unwrap();
+        superblock.start = superblock.log().start;
+        let format = superblock.log_format();
+        let (first, second) = (superblock.sequence, superblock.sequence.next());
+        let time = WallTime { seconds: 7, nanoseconds: 0 };
+        let logged = [(BlockNo(9000), vec![1; 1024])];
+        // All numbers that there are, and more.
+        let records = (superblock.log().end - superblock.log().start - 100) as usize
+            * format.revokes_per_block();
+        let revoked: Vec<BlockNo> = (1..=records as u64).map(BlockNo).collect();
+        assert!(records > 300_000);
+        let nothing: [(BlockNo, Vec<u8>); 0] = [];
+        let mut head = superblock.start;
+        let range = superblock.log();
+        let old = Built::new(&format, first, time, &logged, &[]);
+        head += old.write(&log, &range, head, &logged, Flushes::None).unwrap();
+        let new = Built::new(&format, second, time, &nothing, &revoked);
+        new.write(&log, &range, head, &nothing, Flushes::None).unwrap();
+
+        let mut recovered = Recovered::default();
+        let found = scan(&log, &superblock, &mut recovered).unwrap();
+        assert_eq!((recovered.transactions, recovered.damage.len()), (2, 0));
+        assert_eq!(found.revoked, HashMap::from([(BlockNo(9000), second)]));
+        assert!(found.is_revoked(&found.blocks[0]) && found.blocks.len() == 1);
     }
 }

@@ -17,13 +17,18 @@ fn sync(path: &Path) {
 
 /// What fast commits can say, each synced by itself.
 pub(crate) fn work(dir: &Path, names: usize, large: usize) {
+    prepare(dir, large);
+    change(dir, names);
+}
+
+/// What is there before. It is committed in full.
+pub(crate) fn prepare(dir: &Path, large: usize) {
     fs::create_dir(dir.join("dir")).unwrap();
     for index in 0..5 {
         fs::write(dir.join(format!("dir/old-{index}")), b"old").unwrap();
     }
     fs::write(dir.join("large"), vec![b'l'; large]).unwrap();
     fs::write(dir.join("log"), b"begins").unwrap();
-    let log = File::options().append(true).open(dir.join("log")).unwrap();
     // These make the kernel commit in full.
     std::os::unix::fs::symlink("target", dir.join("fast-link")).unwrap();
     std::os::unix::fs::symlink("t".repeat(100), dir.join("slow-link")).unwrap();
@@ -36,7 +41,12 @@ pub(crate) fn work(dir: &Path, names: usize, large: usize) {
     )
     .unwrap();
     // A full commit, so that fast commits begin here.
-    rustix::fs::syncfs(&log).unwrap();
+    rustix::fs::syncfs(File::open(dir).unwrap()).unwrap();
+}
+
+/// What the fast commits say.
+pub(crate) fn change(dir: &Path, names: usize) {
+    let log = File::options().append(true).open(dir.join("log")).unwrap();
     let commit = || {
         use std::io::Write;
         (&log).write_all(b" and goes on").unwrap();
@@ -83,7 +93,7 @@ pub(crate) fn work(dir: &Path, names: usize, large: usize) {
 }
 
 /// A tree without the times of directories: fast commits do not log them.
-fn comparable(mut tree: TreeSnapshot) -> TreeSnapshot {
+pub(crate) fn comparable(mut tree: TreeSnapshot) -> TreeSnapshot {
     for entry in tree.entries.values_mut().filter(|entry| entry.kind == Kind::Directory) {
         entry.mtime = (0, 0);
     }

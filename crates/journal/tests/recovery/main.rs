@@ -5,4 +5,6 @@ mod compare;
 mod corpus;
 mod discarded;
 mod fast_commit;
+mod fast_commit_cuts;
+mod hostile;
 mod kernel;

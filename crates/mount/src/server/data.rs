@@ -3,7 +3,7 @@
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{Creator, Target, Volume};
+use extant_volume::{Creator, ErrorSample, Target, Volume};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -85,16 +85,26 @@ impl Server {
         }
     }
 
-    /// Makes what was changed of a file durable; with `data_only` not its times.
+    /// What one who opens a file now is told of by [`Self::fsync`].
+    pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
+        self.with(|volume| Ok(volume.error_sample(file))).unwrap_or_default()
+    }
+
+    /// Makes what was changed of a file durable; with `data_only` not its times. `sample` is what the open file was told of before.
     ///
     /// # Errors
     /// The device failed, now or before.
-    pub fn fsync(&self, file: InodeNo, data_only: bool) -> Result<(), Errno> {
+    pub fn fsync(
+        &self,
+        file: InodeNo,
+        data_only: bool,
+        sample: &mut ErrorSample,
+    ) -> Result<(), Errno> {
         let synced = self.with(|volume| {
             if data_only {
-                volume.fdatasync(file)?
+                volume.fdatasync_open(file, sample)?
             } else {
-                volume.fsync(file)?
+                volume.fsync_open(file, sample)?
             };
             Ok(())
         });

@@ -18,6 +18,7 @@ use super::notice;
 use super::seek::Writers;
 use super::space::News;
 use super::stale::Stale;
+use super::told::Told;
 use super::unfit::Unfit;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
@@ -45,6 +46,7 @@ pub(super) struct Dispatcher {
     pub(super) writers: Writers,
     pub(super) news: News,
     pub(super) unfit: Unfit,
+    pub(super) told: Told,
     pub(super) stale: Stale,
     /// Takes what the kernel is told unasked.
     pub(super) connection: Arc<OwnedFd>,
@@ -127,6 +129,7 @@ impl Dispatcher {
                 let _ending = self.news.ending();
                 let released: abi::ReleaseIn = request.arguments().take()?;
                 let file = request.inode()?;
+                self.told.close(released.fh);
                 if writes(released.flags) && self.writers.leave(file) {
                     self.unfit.take(file);
                     self.server.closed_by_all(file);
@@ -139,7 +142,10 @@ impl Dispatcher {
             opcode::FSYNC | opcode::FSYNCDIR => {
                 let given: abi::FsyncIn = request.arguments().take()?;
                 let data_only = given.fsync_flags & abi::FSYNC_FDATASYNC != 0;
-                self.server.fsync(request.inode()?, data_only)?;
+                let mut sample = self.told.sample(given.fh);
+                let synced = self.server.fsync(request.inode()?, data_only, &mut sample);
+                self.told.tell(given.fh, sample);
+                synced?;
             }
             opcode::SYNCFS => self.server.sync()?,
             opcode::SETXATTR => self.set_xattr(request)?,
@@ -283,7 +289,7 @@ impl Dispatcher {
         if wanted.writes {
             self.writers.enter(file);
         }
-        to.put(&opened(cached, wanted.writes))
+        to.put(&self.opened(file, cached, wanted.writes))
     }
 
     fn opened_for(&self, flags: u32) -> OpenFor {
@@ -317,7 +323,18 @@ impl Dispatcher {
             self.writers.enter(file);
         }
         give(to, held)?;
-        to.put(&opened(self.server.cached_when_made(file, wanted), wanted.writes))
+        to.put(&self.opened(file, self.server.cached_when_made(file, wanted), wanted.writes))
+    }
+
+    /// The answer to who opens a file.
+    fn opened(&self, file: InodeNo, cached: Cached, writes: bool) -> abi::OpenOut {
+        let writing = if writes { open_file::WRITING } else { 0 };
+        let (open_flags, bits) = match cached {
+            Cached::Kept => (abi::FOPEN_KEEP_CACHE, writing),
+            Cached::GoneAround => (abi::FOPEN_DIRECT_IO, writing | open_file::GOING_AROUND),
+        };
+        let fh = self.told.number(self.server.error_sample(file), bits);
+        abi::OpenOut { fh, open_flags, ..abi::OpenOut::default() }
     }
 
     fn read(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
@@ -601,16 +618,6 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
             .is_ok_and(|given| given.valid & abi::fattr::SIZE != 0),
         _ => is_bulk(request),
     }
-}
-
-/// The answer to who opens a file.
-fn opened(cached: Cached, writes: bool) -> abi::OpenOut {
-    let writing = if writes { open_file::WRITING } else { 0 };
-    let (open_flags, fh) = match cached {
-        Cached::Kept => (abi::FOPEN_KEEP_CACHE, writing),
-        Cached::GoneAround => (abi::FOPEN_DIRECT_IO, writing | open_file::GOING_AROUND),
-    };
-    abi::OpenOut { fh, open_flags, ..abi::OpenOut::default() }
 }
 
 /// An entry of which the kernel has a hold now.

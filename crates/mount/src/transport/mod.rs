@@ -22,6 +22,7 @@ mod ring;
 mod seek;
 mod space;
 mod stale;
+mod told;
 mod unfit;
 
 use std::io;
@@ -45,6 +46,7 @@ use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
 use space::{News, answer_when_there_is_space};
 use stale::{Stale, drop_stale};
+use told::Told;
 use unfit::Unfit;
 
 pub(crate) use awake::Awake;
@@ -92,6 +94,7 @@ impl Transport for Fuse {
             writers: Writers::default(),
             news: News::default(),
             unfit: Unfit::default(),
+            told: Told::default(),
             stale: Stale::default(),
             connection: first.clone(),
             agreement,

@@ -82,7 +82,8 @@ impl<'v> LiveEdit<'v> {
 
     /// What was changed so far may be found after power loss: it stays, however the operation ends.
     pub(crate) fn settle(&mut self) {
-        if self.log.is_empty() {
+        if !self.log.has_offers() {
+            self.log.clear();
             return;
         }
         let mut log = std::mem::take(&mut self.log);
@@ -344,10 +345,20 @@ impl<'v> LiveEdit<'v> {
     }
 
     /// One block more will be dirtied, unless the transaction has its frame.
+    #[inline]
     fn spend(&self, frame: Option<&Frame>) -> Result<&Handle<'v>, Error> {
         self.live.faults.meet(Step::Credit)?;
+        match &self.handle {
+            Some(handle) if handle.credits() > 0 => Ok(handle),
+            _ => self.spend_more(frame),
+        }
+    }
+
+    /// As [`Self::spend`], where no credit is left.
+    #[cold]
+    fn spend_more(&self, frame: Option<&Frame>) -> Result<&Handle<'v>, Error> {
         let handle = self.handle()?;
-        if handle.credits() > 0 || frame.is_some_and(|frame| handle.has(frame)) {
+        if frame.is_some_and(|frame| handle.has(frame)) {
             return Ok(handle);
         }
         if self.is_undoing {

@@ -6,6 +6,7 @@
 //! kernel holds as many files as it likes.
 
 use super::delay::Delayed;
+use super::lost::{ErrorSample, LostData};
 use super::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
 use crate::error::Error;
 use crate::hash::ByWord;
@@ -68,8 +69,8 @@ pub(crate) struct LiveInode {
     /// The background writer, or somebody who waits for memory, writes its delayed data.
     is_written: AtomicBool,
     flight: Flight,
-    /// Why delayed data were lost, until somebody who waits for them is told.
-    lost: Mutex<Option<Error>, LostLock>,
+    /// Why delayed data were lost, and who was told.
+    lost: Mutex<LostData, LostLock>,
     /// Its attributes were looked through, and it has no capabilities.
     has_no_capabilities: AtomicBool,
     /// Asked for again since the cache last thought of giving it up.
@@ -176,6 +177,7 @@ pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<State>>);
 /// An inode locked for changes. Held until the operation that changes it is gone, so that it is known whether that was taken back.
 pub(crate) struct InodeWrite<'a> {
     state: WriteGuard<'a, Option<State>>,
+    shared: &'a LiveInode,
     /// What [`UNDONE`] was.
     undone: u64,
 }
@@ -237,11 +239,11 @@ impl DerefMut for InodeWrite<'_> {
 
 impl<'a> InodeWrite<'a> {
     /// Of a loaded inode. What was known of a directory's names may change now.
-    fn new(mut state: WriteGuard<'a, Option<State>>) -> Self {
+    fn new(shared: &'a LiveInode, mut state: WriteGuard<'a, Option<State>>) -> Self {
         if let Some(state) = &mut *state {
             *state.edition.get_mut() = 0;
         }
-        Self { state, undone: UNDONE.get() }
+        Self { state, shared, undone: UNDONE.get() }
     }
 }
 
@@ -257,10 +259,12 @@ impl InodeWrite<'_> {
         (&mut state.inode, &mut state.delayed)
     }
 
-    /// The inode is no more: whoever waits for the lock finds nothing. It has no delayed data.
+    /// The inode is no more: whoever waits for the lock finds nothing. It has no delayed data. What was known of it does not hold
+    /// for the next file with its number.
     pub(crate) fn set_freed(mut self) {
         debug_assert!(self.delayed().is_empty(), "data of inode {} are forgotten", self.number);
         *self.state = None;
+        self.shared.set_new();
     }
 }
 
@@ -324,7 +328,7 @@ impl LiveInode {
             None => *state = Some(State::new(load(false)?)),
             Some(state) => state.refresh(|| load(true))?,
         }
-        Ok(InodeWrite::new(state))
+        Ok(InodeWrite::new(self, state))
     }
 
     /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither mapped nor in that round may be
@@ -339,7 +343,7 @@ impl LiveInode {
             None => *state = Some(State::new(inode::load(source, self.number)?)),
             Some(state) => state.refresh(|| inode::load_any(source, self.number))?,
         }
-        Ok(InodeWrite::new(state))
+        Ok(InodeWrite::new(self, state))
     }
 
     /// The lock, while no round of delayed data is on its way.
@@ -388,7 +392,7 @@ impl LiveInode {
         {
             tracing::warn!(%error, inode = %self.number, "an inode was not read again");
         }
-        let mut file = InodeWrite::new(state);
+        let mut file = InodeWrite::new(self, state);
         file.parts().1.land();
         self.flight.set_on(false);
         file
@@ -418,7 +422,7 @@ impl LiveInode {
             Some(state) => state.refresh(|| inode::load_any(source, self.number))?,
         }
         let has_flight = state.as_ref().is_some_and(|state| state.delayed.has_flight());
-        Ok((!has_flight).then_some(InodeWrite::new(state)))
+        Ok((!has_flight).then_some(InodeWrite::new(self, state)))
     }
 
     /// As [`Self::write`]; `None` where the inode is not in memory, or what is true of it cannot be read: who waits for its delayed
@@ -433,7 +437,7 @@ impl LiveInode {
             self.set_lost(why);
             return None;
         }
-        Some(InodeWrite::new(state))
+        Some(InodeWrite::new(self, state))
     }
 
     /// Its number.
@@ -471,14 +475,29 @@ impl LiveInode {
         self.is_written.store(false, Ordering::Release);
     }
 
-    /// Delayed data were lost: the next one who waits for them is told.
+    /// Delayed data were lost: everybody who has the file open is told once.
     pub(crate) fn set_lost(&self, why: Error) {
-        self.lost.lock().get_or_insert(why);
+        self.lost.lock().set(why);
     }
 
-    /// Tells once why delayed data were lost.
-    pub(crate) fn take_lost(&self) -> Result<(), Error> {
-        self.lost.lock().take().map_or(Ok(()), Err)
+    /// Where an open file begins that may be told why delayed data were lost.
+    pub(crate) fn error_sample(&self) -> ErrorSample {
+        self.lost.lock().sample()
+    }
+
+    /// Tells an open file once why delayed data were lost.
+    pub(crate) fn check_lost(&self, sample: &mut ErrorSample) -> Result<(), Error> {
+        self.lost.lock().check_and_advance(sample)
+    }
+
+    /// The number has no file any more: the next one begins as if there had been none.
+    fn set_new(&self) {
+        self.set_unsynced();
+        self.set_nameless();
+        self.set_replaced(false);
+        self.set_closed(false);
+        self.set_has_no_capabilities(false);
+        *self.lost.lock() = LostData::default();
     }
 
     /// Another hold. The inode is locked, so it is not deleted meanwhile.
@@ -550,10 +569,9 @@ impl LiveInode {
     fn holds_alone(&mut self) -> Option<u64> {
         let holds = self.holds.load(Ordering::Acquire);
         let is_replaced = self.is_replaced();
-        let is_lost = self.lost.get_mut().is_some();
         // One without links is no longer what its number says.
         let has_links = self.state.get_mut().as_ref().is_some_and(|state| state.inode.links > 0);
-        (holds == 0 || has_links && !is_replaced && !is_lost).then_some(holds)
+        (holds == 0 || has_links && !is_replaced).then_some(holds)
     }
 }
 
@@ -562,6 +580,8 @@ struct Shard {
     inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
     /// Holds of those that are not in memory.
     absent: HashMap<u32, u64, ByWord>,
+    /// Data that those have lost, where somebody is still to be told.
+    lost: HashMap<u32, LostData, ByWord>,
     /// Those that were asked for once, in the order in which they came.
     newcomers: VecDeque<u32>,
     /// The others, in the order in which they are thought of being given up.
@@ -593,6 +613,12 @@ impl Shard {
                 self.absent.insert(oldest, holds);
             }
             gone = self.inodes.remove(&oldest);
+            if let Some(gone) = gone.as_mut().and_then(Arc::get_mut) {
+                let lost = std::mem::take(gone.lost.get_mut());
+                if lost.is_to_be_told(holds > 0) {
+                    self.lost.insert(oldest, lost);
+                }
+            }
         }
         gone
     }
@@ -632,6 +658,9 @@ impl InodeCache {
         if let Some(holds) = shard.absent.remove(&number.0) {
             new.holds = AtomicU64::new(holds);
         }
+        if let Some(lost) = shard.lost.remove(&number.0) {
+            *new.lost.get_mut() = lost;
+        }
         let new = match shard.make_room(self.shard_limit) {
             Some(mut old) => match Arc::get_mut(&mut old) {
                 Some(place) => {
@@ -658,6 +687,9 @@ impl InodeCache {
         let is_last = *holds == 0;
         if is_last {
             shard.absent.remove(&number.0);
+            if shard.lost.get(&number.0).is_some_and(|lost| !lost.is_to_be_told(false)) {
+                shard.lost.remove(&number.0);
+            }
         }
         Some(is_last)
     }
@@ -750,6 +782,41 @@ pub(crate) mod tests {
         assert_eq!(cache.let_go_of_absent(InodeNo(101), 1), Some(true));
         assert!(!cache.is_held(InodeNo(101)));
         assert_eq!(cache.let_go_of_absent(InodeNo(101), 1), Some(false));
+    }
+
+    #[test]
+    fn lost_data_are_told_after_the_inode_was_given_up() {
+        let cache = InodeCache::new(0);
+        let lose = |number: u32, holds: u64| {
+            hold(&cache, number, 1);
+            let file = cache.get(InodeNo(number));
+            let sample = file.error_sample();
+            file.set_lost(Error::NoSpace);
+            file.let_go(1 - holds);
+            sample
+        };
+        let (mut held, mut open) = (lose(64, 1), lose(128, 0));
+        let evict = |from: u32| {
+            for number in from..from + 2_000 {
+                hold(&cache, 64 * number, 1);
+                // Those that are asked for again push out those that are kept for longer.
+                cache.get(InodeNo(64 * number));
+            }
+            assert!(!cache.shard(InodeNo(64)).inodes.contains_key(&64));
+        };
+        evict(3);
+        // Two have the first file open, and one of them was told before it was given up again.
+        let mut second = cache.get(InodeNo(64)).error_sample();
+        assert!(cache.get(InodeNo(64)).check_lost(&mut second).is_err());
+        hold(&cache, 64, 1);
+        evict(3_000);
+        let file = cache.get(InodeNo(64));
+        assert!(file.check_lost(&mut held).is_err());
+        assert!(file.check_lost(&mut held).is_ok() && file.check_lost(&mut second).is_ok());
+        let mut late = file.error_sample();
+        assert!(file.check_lost(&mut late).is_ok(), "it was opened after others were told");
+        // Nobody has the second file open, so that it waits for the next one.
+        assert!(cache.get(InodeNo(128)).check_lost(&mut open).is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub(crate) mod delay;
 pub(crate) mod edit;
 pub(crate) mod faults;
 pub(crate) mod inodes;
+pub(crate) mod lost;
 pub(crate) mod mmp;
 pub(crate) mod names;
 pub(crate) mod ranks;
@@ -18,7 +19,7 @@ use crate::alloc::{Allocator, run_of};
 use crate::error::Error;
 use crate::live::inodes::InodeCache;
 use crate::live::names::NameCache;
-use crate::live::ranks::{OrphanLock, QuotaLock, RenameLock};
+use crate::live::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::open::{DataMode, LiveOptions};
 use crate::source::BlockKind;
 use crate::volume::Volume;
@@ -72,6 +73,8 @@ pub(crate) struct Live {
     pub(crate) status: Arc<Status>,
     /// Changes are held back.
     pub(crate) is_frozen: AtomicBool,
+    /// Held while the volume is frozen or thawed.
+    pub(crate) freezing: Mutex<(), FreezeLock>,
     /// Steps that tests let fail.
     pub(crate) faults: faults::Faults,
     /// The next inode's generation is made of it.

@@ -3,6 +3,8 @@
 //! A handle is started with the inode locks held. Inside a handle no lock below [`OrphanLock`] is taken.
 
 extant_device::lock_ranks! {
+    /// Held by who freezes or thaws the volume: one after the other.
+    pub FreezeLock = 50;
     /// One rename of a directory to another directory at a time: who is whose ancestor stands still meanwhile.
     pub RenameLock = 100;
     /// An inode: its fields, its map, and for directories its records. The key is [`LockAs`](super::inodes::LockAs) and the
@@ -44,4 +46,6 @@ extant_device::lock_ranks! {
     pub LostLock = 406;
     /// What the volume knows of its own errors.
     pub StatusLock = 410;
+    /// Whether writes are held back from the device. Above the journal's: it writes with its locks held.
+    pub WriteGateLock = 600;
 }

@@ -44,6 +44,8 @@ pub(super) struct UndoLog {
     copies: Vec<u8>,
     /// Copies before this entry do not count: what follows may be taken back alone.
     scope: usize,
+    /// There may be entries of what is done when the operation ends well.
+    has_offers: bool,
 }
 
 /// A place in the log that changes may be taken back to.
@@ -62,14 +64,14 @@ thread_local! {
 impl UndoLog {
     /// An empty log.
     pub(super) fn take() -> Self {
-        SPARE.take().unwrap_or_default()
+        SPARE.with(Cell::take).unwrap_or_default()
     }
 
     /// Keeps its memory for the thread's next operation.
     pub(super) fn keep(&mut self) {
         self.clear();
         if self.copies.capacity() <= KEPT {
-            SPARE.set(Some(std::mem::take(self)));
+            SPARE.with(|spare| spare.set(Some(std::mem::take(self))));
         }
     }
 
@@ -104,17 +106,28 @@ impl UndoLog {
             && self.entries[at + 1..].iter().any(is_gone)
     }
 
+    /// Whether something may be left to be done when the operation ends well.
+    pub(super) fn has_offers(&self) -> bool {
+        self.has_offers
+    }
+
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.copies.clear();
         self.scope = 0;
+        self.has_offers = false;
     }
 
     pub(super) fn push(&mut self, entry: Entry) {
+        self.has_offers |= matches!(
+            entry,
+            Entry::Noted(Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..))
+        );
         self.entries.push(entry);
     }
 
     /// Keeps a block's bytes as they are before a change.
+    #[inline]
     pub(super) fn copy_block(&mut self, block: BlockNo, kind: BlockKind, bytes: &[u8]) {
         let is_this =
             |entry: &Entry| matches!(entry, Entry::Block { block: known, .. } if *known == block);
@@ -136,6 +149,7 @@ impl UndoLog {
     }
 
     /// Keeps a record's bytes as they are before a change.
+    #[inline]
     pub(super) fn copy_record(&mut self, number: InodeNo, bytes: &[u8]) {
         let is_this = |entry: &Entry| matches!(entry, Entry::Record { number: known, .. } if *known == number);
         if !self.has(is_this) {

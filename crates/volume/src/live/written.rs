@@ -1,16 +1,79 @@
-//! What is written to a volume's devices: the superblock counts it over the volume's life (`s_kbytes_written`). Once another host has
-//! taken the volume, or it was shut down, nothing is.
+//! What is written to a volume's devices: the superblock counts it over the volume's life (`s_kbytes_written`). While the volume is
+//! frozen nothing is; and nothing is any more once another host has taken it, or it was shut down.
 
+use super::ranks::WriteGateLock;
 use super::status::Status;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
+use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, Operation, Request};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Set while writes are held back; the writes that are on their way are counted above it.
+const CLOSED: u64 = 1;
+const ONE_WRITE: u64 = 2;
+
+/// Where all writes pass, and wait while it is closed.
+#[derive(Debug, Default)]
+struct WriteGate {
+    word: AtomicU64,
+    lock: Mutex<(), WriteGateLock>,
+    changed: Condvar,
+}
+
+/// A write that has passed.
+struct Passed<'a>(&'a WriteGate);
+
+impl WriteGate {
+    /// Waits until the gate is open.
+    fn pass(&self) -> Passed<'_> {
+        loop {
+            let before = self.word.fetch_add(ONE_WRITE, Ordering::AcqRel);
+            let passed = Passed(self);
+            if before & CLOSED == 0 {
+                return passed;
+            }
+            drop(passed);
+            let mut held = self.lock.lock();
+            while self.word.load(Ordering::Acquire) & CLOSED != 0 {
+                self.changed.wait(&mut held);
+            }
+        }
+    }
+
+    /// No write passes from now on, and those that have are done.
+    fn close(&self) {
+        self.word.fetch_or(CLOSED, Ordering::AcqRel);
+        let mut held = self.lock.lock();
+        while self.word.load(Ordering::Acquire) >= ONE_WRITE {
+            self.changed.wait(&mut held);
+        }
+    }
+
+    fn open(&self) {
+        let held = self.lock.lock();
+        self.word.fetch_and(!CLOSED, Ordering::AcqRel);
+        drop(held);
+        self.changed.notify_all();
+    }
+}
+
+impl Drop for Passed<'_> {
+    fn drop(&mut self) {
+        let before = self.0.word.fetch_sub(ONE_WRITE, Ordering::AcqRel);
+        if before == CLOSED | ONE_WRITE {
+            // Who closes looks under this lock, so he waits now or has seen that none is on its way.
+            drop(self.0.lock.lock());
+            self.0.changed.notify_all();
+        }
+    }
+}
 
 /// A device, and the bytes that were written to it. It takes no writes any more when another host has taken the volume.
 #[derive(Debug)]
 pub(crate) struct CountedDevice {
     inner: Arc<dyn Device>,
+    gate: WriteGate,
     /// Bytes that [`Self::take_kib`] has not given yet.
     written: AtomicU64,
     status: Arc<Status>,
@@ -18,7 +81,17 @@ pub(crate) struct CountedDevice {
 
 impl CountedDevice {
     pub(crate) fn new(inner: Arc<dyn Device>, status: Arc<Status>) -> Self {
-        Self { inner, written: AtomicU64::new(0), status }
+        Self { inner, gate: WriteGate::default(), written: AtomicU64::new(0), status }
+    }
+
+    /// Writes wait from now on, and those that are on their way are done. Nobody who has to end first waits for the device then.
+    pub(crate) fn hold_writes(&self) {
+        self.gate.close();
+    }
+
+    /// Writes go on.
+    pub(crate) fn let_writes_pass(&self) {
+        self.gate.open();
     }
 
     /// Whole KiB that were written since this was asked last.
@@ -36,6 +109,9 @@ impl Device for CountedDevice {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         let changes = |request: &Request<'_>| request.operation() != Operation::Read;
+        let writes =
+            |request: &Request<'_>| changes(request) && request.operation() != Operation::Flush;
+        let _passed = batch.iter().any(writes).then(|| self.gate.pass());
         if let Some(refusal) = self.status.refusal()
             && batch.iter().any(changes)
         {

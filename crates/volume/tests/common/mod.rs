@@ -4,6 +4,8 @@
 pub(crate) mod edited;
 pub(crate) mod worked;
 
+use extant_device::env::Env;
+use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_ondisk::bitmap::BitmapKind;
@@ -14,6 +16,13 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Lets other threads work for so long.
+pub(crate) fn pause(time: Duration) {
+    let nothing = (Mutex::<()>::default(), Condvar::new());
+    Env::threads().wait_while_for(&nothing.1, &mut nothing.0.lock(), time, |()| true);
+}
 
 /// The device of an image file.
 pub(crate) fn device(image: &Path) -> Arc<dyn Device> {

@@ -20,6 +20,7 @@ use crate::read::inode::LoadedInode;
 use crate::volume::{Source, Volume};
 use extant_device::Request;
 use extant_device::env::Next;
+use extant_device::sync::atomic::Ordering;
 use extant_device::sync::{Arc, Weak};
 use std::ops::Range;
 use std::time::Duration;
@@ -32,6 +33,8 @@ const BYTES_OF_ROUND: u64 = 16 << 20;
 const ALMOST_DUE: Duration = Duration::from_secs(1);
 /// The background writer looks again after this time where all that is to be written is being written by others.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
+/// It looks again after this time whether the volume was thawed.
+const FROZEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Delayed data with their places.
 pub(super) struct DataFlight {
@@ -313,6 +316,9 @@ impl Volume {
 
     /// One turn of the background writer: what is old, and while memory is short what is oldest.
     fn write_back_old(&self, live: &Live) -> Next {
+        if live.is_frozen.load(Ordering::Acquire) {
+            return Next::After(FROZEN_PAUSE);
+        }
         let frames = live.journal.frames_count() as u64 * u64::from(self.geometry().block_size);
         live.delays.memory.set_others(frames + live.allocator.buddy_bytes());
         live.delays.spares.keep_at_most(live.delays.memory.limit());

@@ -2,23 +2,35 @@
 
 use crate::error::Error;
 use crate::live::inodes::LockAs;
+use crate::live::lost::ErrorSample;
 use crate::read::inode::LoadedInode;
 use crate::volume::{Source, Volume};
 use extant_ondisk::InodeNo;
 
 impl Volume {
-    /// Waits until all that was changed of a file is durable: data, size, map, attributes and the name that it was made by.
+    /// Waits until all that was changed of a file is durable: data, size, map, attributes and the name that it was made by. Data that
+    /// could not be written before are told of once, unless one who has the file open was told
+    /// ([`Self::fsync_open`]).
     ///
     /// # Errors
-    /// The journal was stopped by an earlier failure, or now; no such file.
+    /// Why data were lost; the journal was stopped by an earlier failure, or now; no such file.
     pub fn fsync(&self, file: InodeNo) -> Result<(), Error> {
+        self.fsync_open(file, &mut self.error_sample(file))
+    }
+
+    /// As [`Self::fsync`], for one who has the file open and holds it ([`Self::acquire`]): `sample` is what he was told of before.
+    /// Everybody who has a file open is told once of data that are lost.
+    ///
+    /// # Errors
+    /// As [`Self::fsync`].
+    pub fn fsync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
         let Source::Live(live) = &self.source else {
             return self.with_inode(file, |_: &LoadedInode| Ok(()));
         };
         let inode = live.inodes.get(file);
         self.write_back_file(live, &inode);
         drop(inode.read(self, LockAs::File)?);
-        inode.take_lost()?;
+        inode.check_lost(sample)?;
         if !inode.is_held() {
             live.allocator.discard_window(file);
         }
@@ -26,18 +38,23 @@ impl Volume {
         self.commit_all()
     }
 
+    /// What one who opens a file now is told of by [`Self::fsync_open`]: data that are lost from now on, and those that nobody was
+    /// told of yet.
+    pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
+        match &self.source {
+            Source::Cached(_) => ErrorSample::default(),
+            Source::Live(live) => live.inodes.get(file).error_sample(),
+        }
+    }
+
     /// Tells that somebody who may have written closes the file: delayed data of a file that was emptied before are written, so
     /// that soon after there is either its old or its new content (`auto_da_alloc`).
-    ///
-    /// # Errors
-    /// Once, why data of the file were lost earlier.
-    pub fn closed(&self, file: InodeNo) -> Result<(), Error> {
-        let Source::Live(live) = &self.source else { return Ok(()) };
+    pub fn closed(&self, file: InodeNo) {
+        let Source::Live(live) = &self.source else { return };
         let inode = live.inodes.get(file);
         if inode.is_replaced() {
             self.write_back_file(live, &inode);
         }
-        inode.take_lost()
     }
 
     /// Tells that nobody has the file open for writing any more: what was set aside for it to grow into is given back, and its delayed
@@ -53,11 +70,19 @@ impl Volume {
     /// # Errors
     /// As [`Self::fsync`].
     pub fn fdatasync(&self, file: InodeNo) -> Result<(), Error> {
+        self.fdatasync_open(file, &mut self.error_sample(file))
+    }
+
+    /// As [`Self::fdatasync`], for one who has the file open: see [`Self::fsync_open`].
+    ///
+    /// # Errors
+    /// As [`Self::fsync`].
+    pub fn fdatasync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
         let Source::Live(live) = &self.source else { return Ok(()) };
         let inode = live.inodes.get(file);
         self.write_back_file(live, &inode);
         let locked = inode.read(self, LockAs::File)?;
-        inode.take_lost()?;
+        inode.check_lost(sample)?;
         let unsynced = inode.unsynced(&locked);
         drop(locked);
         if let Some(changes) = unsynced {

@@ -1,0 +1,51 @@
+//! What fast commits change, written so that a power cut during recovery leaves all of it or none.
+//!
+//! Fast commits are replayed on top of what the last transaction left: directories are read and packed anew, extent trees are read
+//! and built anew. Where a first recovery was cut off, a second one would read blocks that are half written. So the changes become
+//! a transaction of the log, which has the number that the fast commits continue: once it is committed, they continue the log no
+//! more, and the next recovery replays the transaction in their place.
+
+use extant_device::Device;
+use extant_ondisk::BlockNo;
+use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
+
+use super::scan::Found;
+use crate::built::{Built, Flushes, needed};
+use crate::{JournalError, Log, home};
+
+/// Commits the blocks to the log, which is home. Where the log is too short for them nothing is done: a power cut while they are
+/// written may leave some of them then.
+pub(super) fn log(
+    target: &dyn Device,
+    log: &Log<'_>,
+    (raw, superblock): (&mut RawJournalSuperblock, &mut JournalSuperblock),
+    found: &Found,
+    changed: &[(BlockNo, Vec<u8>)],
+) -> Result<(), JournalError> {
+    let (range, format) = (superblock.log(), superblock.log_format());
+    let count = u32::try_from(changed.len()).unwrap_or(u32::MAX);
+    let has_room = needed(&format, count, 0) < range.end - range.start;
+    let may_name = |(block, _): &(BlockNo, Vec<u8>)| format.is_64bit || block.0 >> 32 == 0;
+    if !has_room || !changed.iter().all(may_name) {
+        tracing::warn!(blocks = changed.len(), "the log has no room for what fast commits change");
+        return Ok(());
+    }
+    // All transactions are home: the log starts behind them, and has all its blocks for the next one.
+    target.flush()?;
+    (superblock.start, superblock.sequence) = (found.head, found.end);
+    log.write_superblock(raw, superblock)?;
+    log.device.flush()?;
+    let built = Built::new(&format, found.end, found.last_commit, changed, &[]);
+    built.write(log, &range, found.head, changed, Flushes::Both)?;
+    Ok(())
+}
+
+/// Writes the blocks home.
+pub(super) fn write_home(
+    target: &dyn Device,
+    log: &Log<'_>,
+    changed: &[(BlockNo, Vec<u8>)],
+) -> Result<(), JournalError> {
+    let mut homes: Vec<_> = changed.iter().map(|(home, bytes)| (*home, &bytes[..])).collect();
+    Ok(home::write_home(target, log.block_size(), &mut homes)?)
+}
