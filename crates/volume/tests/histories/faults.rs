@@ -10,9 +10,10 @@ use crate::volumes::{self, Kind};
 use extant_device::env::Env;
 use extant_device::{Device, Effect, Fault, FaultyDevice, MemoryDevice, Operation};
 use extant_ondisk::InodeNo;
+use extant_ondisk::superblock::State;
 use extant_testkit::history::{Family, History, Profile, Rules, generate, shrink};
 use extant_testkit::skip;
-use extant_volume::{Creator, LiveOptions, Volume};
+use extant_volume::{Creator, DataMode, LiveOptions, Volume};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -55,13 +56,19 @@ impl Subject<'_> {
         let recorded = Recorded::replay(kind, &mut engine, history.clone(), failures, |_| {})?;
         let was_met = faulty.faults_met() > 0;
         says_so(engine.volume(), &faulty)?;
+        let keeps_errors = engine.volume().is_read_only() && takes_writes(&faulty);
         drop(engine);
         faulty.heal();
         if !kind.has_journal() {
-            // What was lost on the way is lost; the volume says that it must be checked, and can be repaired.
-            return repaired(&devices, was_met).map(|()| was_met);
+            if keeps_errors && !devices.state().is_some_and(|state| state.contains(State::ERRORS)) {
+                return Err("the superblock does not say that there was an error".into());
+            }
+            return repaired(&devices, &recorded, with_e2fsck).map(|()| was_met);
         }
         let volume = recover(&devices).map_err(|error| format!("not opened again: {error}"))?;
+        if keeps_errors && !volume.superblock().state.contains(State::ERRORS) {
+            return Err("the superblock does not say that there was an error".into());
+        }
         recorded.judge(&recorded.marks, &volume)?;
         volume.close().map_err(|error| format!("not closed: {error}"))?;
         if with_e2fsck && was_met {
@@ -144,17 +151,34 @@ fn says_so(volume: &Volume, faulty: &FaultyDevice) -> Result<(), String> {
     }
 }
 
-/// A volume without a journal after a failure: e2fsck knows that it was not closed, or of the failure, and what it repairs is whole.
-fn repaired(devices: &Devices, was_met: bool) -> Result<(), String> {
-    let files = devices.to_files();
-    let preened = files.e2fsck("-p")?;
-    let said = String::from_utf8_lossy(&preened.stdout);
-    let is_known = ["not cleanly unmounted", "with errors"].iter().any(|word| said.contains(word));
-    if was_met && !is_known {
-        return Err(format!("e2fsck takes it for clean: {said}"));
+/// Whether a device takes writes: it gets a sector as it is.
+fn takes_writes(device: &dyn Device) -> bool {
+    let mut sector = [0; 512];
+    device.read_at(0, &mut sector).and_then(|()| device.write_at(0, &sector)).is_ok()
+}
+
+/// A volume without a journal after a failure: it does not say that it is clean; what e2fsck repairs is whole, and has the files
+/// that were complete before.
+fn repaired(devices: &Devices, recorded: &Recorded, is_preened: bool) -> Result<(), String> {
+    if devices.state() == Some(State::CLEAN) {
+        return Err("it says that it is clean".into());
     }
-    files.e2fsck("-fy")?;
-    files.is_clean()
+    let files = devices.to_files();
+    if is_preened {
+        let output = files.e2fsck("-p")?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        if !["not cleanly unmounted", "with errors"].iter().any(|word| said.contains(word)) {
+            return Err(format!("e2fsck takes it for clean: {said}"));
+        }
+    }
+    let output = files.e2fsck("-fy")?;
+    if is_preened || output.status.code().is_none_or(|code| code > 1) {
+        files.is_clean()?;
+    }
+    let repaired = files.devices().open().map_err(|error| format!("after e2fsck: {error}"))?;
+    recorded.judge_kept(&repaired).map_err(|lost| {
+        format!("after e2fsck: {lost}\n{}", String::from_utf8_lossy(&output.stdout))
+    })
 }
 
 const BROKEN: Effect = Effect::Error(io::ErrorKind::Other);
@@ -249,12 +273,12 @@ const CHANGING: [(Family, &str); 19] = [
     (Family::Freezes, "external"),
 ];
 
-/// Short histories of each family, each request of them failing once.
-fn every_request(seed: u64, options: &LiveOptions) {
+/// Short histories of each family, each request of them failing once, on the kind of volume that `on` makes of the family's own.
+fn every_request(seed: u64, options: &LiveOptions, on: impl Fn(&'static str) -> &'static str) {
     use Family::{Creates, Directories, Removals, Syncs, Writes};
     let mut failed = Vec::new();
     for (number, (family, name)) in (0..).zip(CHANGING) {
-        let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
+        let kind = volumes::all().into_iter().find(|kind| kind.name == on(name)).unwrap();
         let base = match fresh(kind, SIZE / 3) {
             Ok(base) => base,
             Err(why) => skip!("{why}"),
@@ -281,12 +305,26 @@ fn every_request(seed: u64, options: &LiveOptions) {
 
 #[test]
 fn each_request_of_each_kind_of_call_may_fail() {
-    every_request(600, &at_once());
+    every_request(600, &at_once(), |own| own);
 }
 
 #[test]
 fn each_request_of_each_kind_of_call_may_fail_with_delayed_data() {
-    every_request(700, &delayed());
+    every_request(700, &delayed(), |own| own);
+}
+
+#[test]
+fn each_request_may_fail_in_the_other_data_modes() {
+    for (seed, mode) in [(640, DataMode::Writeback), (660, DataMode::Journal)] {
+        every_request(seed, &LiveOptions { data: Some(mode), ..at_once() }, |own| own);
+    }
+}
+
+#[test]
+fn each_request_may_fail_without_a_journal() {
+    let without = |own| if own == "ext3-4k" { "ext2-1k" } else { "no-journal" };
+    every_request(680, &at_once(), without);
+    every_request(720, &delayed(), without);
 }
 
 #[test]
