@@ -13,7 +13,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::superblock::State;
 use extant_testkit::history::{Family, History, Profile, Rules, generate, shrink};
 use extant_testkit::skip;
-use extant_volume::{Creator, DataMode, LiveOptions, Volume};
+use extant_volume::{Creator, DataMode, Follow, LiveOptions, OpenOptions, Volume};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -348,4 +348,64 @@ fn a_full_volume_says_so_and_stays_whole() {
     // So small a volume has no journal where blocks are large.
     let rules = |kind: Kind| Rules { may_fill: true, journalled_files: false, ..kind.rules() };
     on_volumes(&volumes::all(), &profile, 4 << 20, 300, rules, Env::stepped);
+}
+
+fn file_name(number: usize) -> String {
+    format!("name-{number:04}-{}", "n".repeat(50))
+}
+
+/// A directory whose blocks are split in one commit, each write of which fails: the names that were in them before stay.
+#[test]
+fn names_stay_when_their_blocks_are_split_without_a_journal() {
+    let mut met = 0;
+    for name in ["no-journal", "ext2-1k"] {
+        let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
+        let base = match fresh(kind, SIZE / 3) {
+            Ok(base) => base,
+            Err(why) => skip!("{why}"),
+        };
+        let open = |device| OpenOptions::default().open_live(device, &Env::stepped(1), &at_once());
+        // One block without an index, and some with one.
+        for names in [14, 30, 60] {
+            let filled = Arc::new(base.fork());
+            let volume = open(filled.clone()).unwrap();
+            let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &Creator::ROOT).unwrap().number;
+            let create = |volume: &Volume, number| {
+                let name = file_name(number);
+                let made = volume.create(dir, name.as_bytes(), 0o644, &Creator::ROOT).unwrap();
+                volume.write(made.number, 0, name.as_bytes()).unwrap();
+            };
+            (0..names).for_each(|number| create(&volume, number));
+            volume.close().unwrap();
+            for fault in (0..12).flat_map(failing_writes) {
+                let inner = Arc::new(filled.fork());
+                let devices = Devices::of(kind, inner.clone());
+                let faulty = Arc::new(FaultyDevice::new(inner));
+                let volume = open(faulty.clone()).unwrap();
+                (names..names + 40).for_each(|number| create(&volume, number));
+                faulty.inject(fault.clone());
+                let synced = volume.sync();
+                if faulty.faults_met() == 0 {
+                    continue;
+                }
+                met += 1;
+                let what = format!("{name}, {names} names, {fault:?}");
+                assert!(synced.is_err() && volume.is_read_only(), "{what}");
+                drop(volume);
+                let files = devices.to_files();
+                files.e2fsck("-fy").unwrap();
+                let repaired = files.devices().open().unwrap();
+                for file in (0..names).map(file_name) {
+                    let path = format!("/dir/{file}");
+                    let found = repaired.resolve(path.as_bytes(), Follow::No);
+                    let number =
+                        found.unwrap_or_else(|error| panic!("{what}: {file}: {error}")).number;
+                    let mut bytes = vec![0; file.len()];
+                    repaired.read(number, 0, &mut bytes).unwrap();
+                    assert_eq!(bytes, file.as_bytes(), "{what}");
+                }
+            }
+        }
+    }
+    assert!(met > 100, "only {met} failures were met");
 }
