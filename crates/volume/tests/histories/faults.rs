@@ -59,16 +59,13 @@ impl Subject<'_> {
         let keeps_errors = engine.volume().is_read_only() && takes_writes(&faulty);
         drop(engine);
         faulty.heal();
+        if keeps_errors && !devices.state().is_some_and(|state| state.contains(State::ERRORS)) {
+            return Err("the superblock does not say that there was an error".into());
+        }
         if !kind.has_journal() {
-            if keeps_errors && !devices.state().is_some_and(|state| state.contains(State::ERRORS)) {
-                return Err("the superblock does not say that there was an error".into());
-            }
             return repaired(&devices, &recorded, with_e2fsck).map(|()| was_met);
         }
         let volume = recover(&devices).map_err(|error| format!("not opened again: {error}"))?;
-        if keeps_errors && !volume.superblock().state.contains(State::ERRORS) {
-            return Err("the superblock does not say that there was an error".into());
-        }
         recorded.judge(&recorded.marks, &volume)?;
         volume.close().map_err(|error| format!("not closed: {error}"))?;
         if with_e2fsck && was_met {
