@@ -36,8 +36,9 @@ pub(crate) fn write_home(
     device.submit(&mut batch)
 }
 
-/// Which blocks of a transaction are written before which, where no log has them. So what moves from one block to another is never
-/// on neither: it is where it went before it is gone where it was.
+/// Which blocks of a transaction are written before which, where no log has them. So what moves
+/// from one block to another is never on neither: it is where it went before it is gone where it
+/// was.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Turn {
     /// A new block: nothing on the device leads to it yet.
@@ -49,8 +50,9 @@ pub enum Turn {
     Last,
 }
 
-/// Writes the blocks of a transaction that no log has, turn by turn. A write that failed may have torn its blocks: they are written
-/// once more, each alone. Where one of them cannot be written, those of later turns are not either. Nothing is flushed.
+/// Writes the blocks of a transaction that no log has, turn by turn. A write that failed may have
+/// torn its blocks: they are written once more, each alone. Where one of them cannot be written,
+/// those of later turns are not either. Nothing is flushed.
 ///
 /// # Errors
 /// The first write that failed, though its blocks are there now.

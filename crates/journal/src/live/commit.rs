@@ -138,7 +138,8 @@ impl Core {
         true
     }
 
-    /// Takes the version of each frame that belongs to `tid`, and its turn; those of forgotten blocks are gone.
+    /// Takes the version of each frame that belongs to `tid`, and its turn; those of forgotten
+    /// blocks are gone.
     fn take_versions(&self, tid: Tid) -> (Vec<Frame>, Vec<Turn>, Vec<(BlockNo, Snapshot)>) {
         let mut frames = self.transaction(tid).take_frames();
         frames.sort_unstable_by_key(Frame::block);

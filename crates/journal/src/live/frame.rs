@@ -76,7 +76,8 @@ impl Content {
         }
     }
 
-    /// A transaction joins that has not changed the block yet: keeps the version of one that is committing and has not taken it.
+    /// A transaction joins that has not changed the block yet: keeps the version of one that is
+    /// committing and has not taken it.
     pub(super) fn freeze(&mut self, joining: Tid) {
         if let Some(tid) = self.dirty_in
             && tid != joining

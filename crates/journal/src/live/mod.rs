@@ -351,8 +351,9 @@ impl Journal {
         self.core.latch.check()
     }
 
-    /// Stores that the log is empty, and that the volume needs no recovery. A failure stops the journal: what it has left on the
-    /// device is not known, and a log that is marked empty is not replayed.
+    /// Stores that the log is empty, and that the volume needs no recovery. A failure stops the
+    /// journal: what it has left on the device is not known, and a log that is marked empty is not
+    /// replayed.
     fn mark_empty(&self) -> Result<(), JournalError> {
         let core = &self.core;
         let Some(log) = &core.log else { return Ok(()) };

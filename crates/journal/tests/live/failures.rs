@@ -147,7 +147,7 @@ fn a_failed_read_is_told_and_harms_nothing() {
     toy.journal.close().unwrap();
 }
 
-/// What a failed write has put into the journal's superblock is not known: whoever goes on may write to a log that is marked empty.
+/// A failed write may have marked the log empty: transactions that follow would not be replayed.
 #[test]
 fn a_freeze_that_fails_stops_the_journal() {
     let volume = match volume() {

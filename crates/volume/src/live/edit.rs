@@ -388,7 +388,8 @@ fn is_own(kind: BlockKind) -> bool {
     )
 }
 
-/// When a block that is not new is written where there is no log: records and extents move between those of their kind.
+/// When a block that is not new is written where there is no log: records and extents move between
+/// those of their kind.
 fn turn_of(kind: BlockKind) -> Turn {
     match kind {
         BlockKind::DirBlock { .. } | BlockKind::ExtentNode { .. } => Turn::Last,

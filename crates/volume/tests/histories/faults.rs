@@ -154,8 +154,8 @@ fn takes_writes(device: &dyn Device) -> bool {
     device.read_at(0, &mut sector).and_then(|()| device.write_at(0, &sector)).is_ok()
 }
 
-/// A volume without a journal after a failure: it does not say that it is clean; what e2fsck repairs is whole, and has the files
-/// that were complete before.
+/// A volume without a journal after a failure: it does not say that it is clean; what e2fsck
+/// repairs is whole, and has the files that were complete before.
 fn repaired(devices: &Devices, recorded: &Recorded, is_preened: bool) -> Result<(), String> {
     if devices.state() == Some(State::CLEAN) {
         return Err("it says that it is clean".into());
@@ -270,7 +270,8 @@ const CHANGING: [(Family, &str); 19] = [
     (Family::Freezes, "external"),
 ];
 
-/// Short histories of each family, each request of them failing once, on the kind of volume that `on` makes of the family's own.
+/// Short histories of each family, each request of them failing once, on the kind of volume that
+/// `on` makes of the family's own.
 fn every_request(seed: u64, options: &LiveOptions, on: impl Fn(&'static str) -> &'static str) {
     use Family::{Creates, Directories, Removals, Syncs, Writes};
     let mut failed = Vec::new();
@@ -351,7 +352,8 @@ fn file_name(number: usize) -> String {
     format!("name-{number:04}-{}", "n".repeat(50))
 }
 
-/// A directory whose blocks are split in one commit, each write of which fails: the names that were in them before stay.
+/// A directory whose blocks are split in one commit, each write of which fails: the names that were
+/// in them before stay.
 #[test]
 fn names_stay_when_their_blocks_are_split_without_a_journal() {
     let mut met = 0;

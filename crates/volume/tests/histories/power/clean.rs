@@ -1,4 +1,5 @@
-//! A volume that says that it is clean is believed by those who open it: it must be whole at every cut of its opening and closing.
+//! A volume that says that it is clean is believed by those who open it: it must be whole at every
+//! cut of its opening and closing.
 
 use super::cuts::committed;
 use super::judge::{OPENED, Recorded};
@@ -14,8 +15,8 @@ use extant_testkit::{skip, tool};
 use extant_volume::{Creator, LiveOptions, OpenOptions, SuperblockAt};
 use std::sync::Arc;
 
-/// A cut: what e2fsck makes of it where it looks at the flag first, and what a mount leaves that believes it. Whether the
-/// volume said that it is clean.
+/// A cut: what e2fsck makes of it where it looks at the flag first, and what a mount leaves that
+/// believes it. Whether the volume said that it is clean.
 fn judge(kind: Kind, cut: &Cut) -> Result<bool, String> {
     let has_journal = kind.has_journal();
     let devices = || Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))));
@@ -74,8 +75,8 @@ fn a_clean_flag_is_written_when_all_before_it_is_durable() {
     }
 }
 
-/// Volumes without a journal that are closed and opened again: the flag comes and goes, and where a cut has left it the tree is
-/// that of the history.
+/// Volumes without a journal that are closed and opened again: the flag comes and goes, and where a
+/// cut has left it the tree is that of the history.
 #[test]
 fn a_volume_without_a_journal_that_says_that_it_is_clean_is_whole() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {

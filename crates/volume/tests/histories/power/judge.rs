@@ -335,8 +335,9 @@ impl Recorded {
         }
     }
 
-    /// Judges a volume without a journal that was repaired after a failure: files that a sync made sure, and that nothing has
-    /// touched since, are there; contents that were sure and that nothing has changed are somewhere.
+    /// Judges a volume without a journal that was repaired after a failure: files that a sync made
+    /// sure, and that nothing has touched since, are there; contents that were sure and that
+    /// nothing has changed are somewhere.
     pub(crate) fn judge_kept(&self, volume: &Volume) -> Result<(), String> {
         let found = common::snapshot(volume).map_err(|error| format!("the tree: {error}"))?;
         let mut lost = BTreeSet::new();
