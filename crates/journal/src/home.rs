@@ -36,10 +36,53 @@ pub(crate) fn write_home(
     device.submit(&mut batch)
 }
 
+/// Which blocks of a transaction are written before which, where no log has them. So what moves
+/// from one block to another is never on neither: it is where it went before it is gone where it
+/// was.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Turn {
+    /// A new block: nothing on the device leads to it yet.
+    First,
+    /// What leads to new blocks, and all that holds nothing for others.
+    #[default]
+    Middle,
+    /// A block that something may have moved out of.
+    Last,
+}
+
+/// Writes the blocks of a transaction that no log has, turn by turn. A write that failed may have
+/// torn its blocks: they are written once more, each alone. Where one of them cannot be written,
+/// those of later turns are not either. Nothing is flushed.
+///
+/// # Errors
+/// The first write that failed, though its blocks are there now.
+pub(crate) fn write_in_turns(
+    device: &dyn Device,
+    block_size: u32,
+    blocks: &[(Turn, BlockNo, &[u8])],
+) -> Result<(), DeviceError> {
+    let mut failure = None;
+    for turn in [Turn::First, Turn::Middle, Turn::Last] {
+        let of_turn = blocks.iter().filter(|(its, ..)| *its == turn);
+        let mut homes: Vec<_> = of_turn.map(|(_, home, bytes)| (*home, *bytes)).collect();
+        let Err(error) = write_home(device, block_size, &mut homes) else { continue };
+        let write = |(home, bytes): &(BlockNo, &[u8])| {
+            device.write_at(home.0 * u64::from(block_size), bytes)
+        };
+        let missing = homes.iter().filter(|block| write(block).is_err()).count();
+        let first = failure.get_or_insert(error);
+        if missing > 0 {
+            return Err(first.clone());
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_device::MemoryDevice;
+    use extant_device::{Effect, Fault, FaultyDevice, MemoryDevice, Operation};
+    use std::sync::Arc;
 
     #[test]
     fn every_block_comes_home_whatever_the_order() {
@@ -54,5 +97,33 @@ mod tests {
             device.read_at(home * 1024, &mut found).unwrap();
             assert_eq!(&found, bytes, "block {home}");
         }
+    }
+
+    #[test]
+    fn what_a_write_may_have_torn_is_written_again_and_later_turns_wait_for_it() {
+        let old = [7; 1024];
+        let new = [8; 1024];
+        let blocks = [(Turn::Last, 1), (Turn::Middle, 5), (Turn::Middle, 6), (Turn::First, 9)];
+        let found = |times| {
+            let memory = Arc::new(MemoryDevice::new(1 << 20));
+            for (_, home) in blocks {
+                memory.write_at(home * 1024, &old).unwrap();
+            }
+            let device = FaultyDevice::new(memory.clone());
+            // The fault meets the second turn.
+            let fault = Fault::new(Effect::Short(700)).on(Operation::Write).after(1).times(times);
+            device.inject(fault);
+            let all: Vec<_> =
+                blocks.iter().map(|(turn, home)| (*turn, BlockNo(*home), &new[..])).collect();
+            write_in_turns(&device, 1024, &all).unwrap_err();
+            blocks.map(|(_, home)| {
+                let mut bytes = [0; 1024];
+                memory.read_at(home * 1024, &mut bytes).unwrap();
+                (bytes == new, bytes == old)
+            })
+        };
+        let (written, torn, kept) = ((true, false), (false, false), (false, true));
+        assert_eq!(found(1), [written; 4]);
+        assert_eq!(found(2), [kept, torn, written, written]);
     }
 }

@@ -20,6 +20,7 @@ mod recovery;
 mod runs;
 
 pub use error::JournalError;
+pub use home::Turn;
 pub use live::{
     BatchTime, FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData,
     Options, Phase, Seal, Snapshot,

@@ -10,7 +10,7 @@ use super::Phase;
 use super::core::{Core, Finished};
 use super::frame::{Frame, Snapshot};
 use crate::JournalError;
-use crate::home::write_home;
+use crate::home::{Turn, write_in_turns};
 
 impl Core {
     /// One run of the commit worker: commits the running transaction if it was asked for or is old enough.
@@ -59,7 +59,7 @@ impl Core {
         self.ordered.flush_ordered(tid)?;
 
         self.set_phase(Phase::Commit);
-        let (frames, blocks) = self.take_versions(tid);
+        let (frames, turns, blocks) = self.take_versions(tid);
         let revoked = transaction.take_revoked();
         let taken = match &self.log {
             Some(log) => {
@@ -70,9 +70,12 @@ impl Core {
                 log.write(tid, self.env.now(), &blocks, &revoked, head)?
             }
             None => {
-                let mut homes: Vec<(BlockNo, &[u8])> =
-                    blocks.iter().map(|(home, data)| (*home, &data[..])).collect();
-                write_home(&*self.device, self.block_size, &mut homes)?;
+                let homes: Vec<(Turn, BlockNo, &[u8])> = turns
+                    .into_iter()
+                    .zip(&blocks)
+                    .map(|(turn, (home, data))| (turn, *home, &data[..]))
+                    .collect();
+                write_in_turns(&*self.device, self.block_size, &homes)?;
                 if self.options.barriers {
                     self.device.flush()?;
                 }
@@ -135,19 +138,21 @@ impl Core {
         true
     }
 
-    /// Takes the version of each frame that belongs to `tid`; those of forgotten blocks are gone.
-    fn take_versions(&self, tid: Tid) -> (Vec<Frame>, Vec<(BlockNo, Snapshot)>) {
+    /// Takes the version of each frame that belongs to `tid`, and its turn; those of forgotten
+    /// blocks are gone.
+    fn take_versions(&self, tid: Tid) -> (Vec<Frame>, Vec<Turn>, Vec<(BlockNo, Snapshot)>) {
         let mut frames = self.transaction(tid).take_frames();
         frames.sort_unstable_by_key(Frame::block);
-        let mut blocks = Vec::with_capacity(frames.len());
+        let (mut turns, mut blocks) = (Vec::new(), Vec::with_capacity(frames.len()));
         frames.retain(|frame| match frame.lock().take(tid) {
-            Some(data) => {
+            Some((data, turn)) => {
+                turns.push(turn);
                 blocks.push((frame.block(), data));
                 true
             }
             None => false,
         });
-        (frames, blocks)
+        (frames, turns, blocks)
     }
 
     /// Finished: the versions wait for their way home, older versions of revoked blocks must not go there any more.

@@ -7,7 +7,9 @@ use extant_device::Device;
 use extant_device::env::{Env, Waker};
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use extant_device::sync::{Arc, Condvar, Mutex};
-use extant_ondisk::Tid;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::{BlockNo, Tid};
+use zerocopy::FromBytes;
 
 use super::cache::Cache;
 use super::frame::Frame;
@@ -311,9 +313,20 @@ impl Core {
             tracing::error!(%second, "the error could not be recorded in the journal");
         }
         let seconds = self.env.now().seconds.max(0).cast_unsigned();
-        if let Err(second) = recovery::record_abort(&*self.device, seconds, &error.to_string()) {
+        let newest = self.newest_superblock();
+        let text = error.to_string();
+        if let Err(second) = recovery::record_abort(&*self.device, newest, seconds, &text) {
             tracing::error!(%second, "the error could not be recorded in the superblock");
         }
+    }
+
+    /// The volume's superblock as it is in memory.
+    fn newest_superblock(&self) -> Option<RawSuperblock> {
+        let block_size = u64::from(self.block_size);
+        let frame = self.cache.peek(BlockNo(SUPERBLOCK_OFFSET / block_size));
+        let bytes = frame.filter(Frame::is_loaded)?.sealed();
+        let at = (SUPERBLOCK_OFFSET % block_size) as usize;
+        RawSuperblock::read_from_prefix(&bytes[at..]).ok().map(|(raw, _)| raw)
     }
 
     /// The first failure of a journal or metadata write: nothing is written any more but the journal's own note of it.

@@ -10,6 +10,7 @@ use extant_device::sync::{Arc, Mutex, MutexGuard};
 use extant_ondisk::{BlockNo, Tid};
 
 use super::ranks::FrameLock;
+use crate::home::Turn;
 
 /// A version of a block.
 pub type Snapshot = Arc<[u8]>;
@@ -48,7 +49,9 @@ pub(super) struct Content {
     /// The transaction that the newest version belongs to, until its commit took it.
     pub(super) dirty_in: Option<Tid>,
     /// The version of the committing transaction, which has not taken it yet, where a later one has changed the block.
-    pub(super) frozen: Option<(Tid, Snapshot)>,
+    pub(super) frozen: Option<(Tid, Snapshot, Turn)>,
+    /// When the newest version is written where there is no log.
+    turn: Turn,
     /// The last committed version, while the log alone has it.
     pub(super) home: Option<(Tid, Snapshot)>,
     /// `home` is being written.
@@ -73,26 +76,28 @@ impl Content {
         }
     }
 
-    /// Keeps the version of a transaction that is committing and has not taken it.
+    /// A transaction joins that has not changed the block yet: keeps the version of one that is
+    /// committing and has not taken it.
     pub(super) fn freeze(&mut self, joining: Tid) {
         if let Some(tid) = self.dirty_in
             && tid != joining
         {
             assert_eq!(tid.next(), joining, "only one transaction commits at a time");
             self.seal_now();
-            self.frozen = Some((tid, self.data.clone()));
+            self.frozen = Some((tid, self.data.clone(), self.turn));
             self.dirty_in = None;
         }
+        self.turn = Turn::default();
     }
 
     /// The version that transaction `tid` commits; `None` when the block was forgotten since.
-    pub(super) fn take(&mut self, tid: Tid) -> Option<Snapshot> {
-        if let Some((_, data)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
-            return Some(data);
+    pub(super) fn take(&mut self, tid: Tid) -> Option<(Snapshot, Turn)> {
+        if let Some((_, data, turn)) = self.frozen.take_if(|(frozen, ..)| *frozen == tid) {
+            return Some((data, turn));
         }
         self.dirty_in.take_if(|dirty| *dirty == tid)?;
         self.seal_now();
-        Some(self.data.clone())
+        Some((self.data.clone(), self.turn))
     }
 }
 
@@ -107,6 +112,7 @@ impl Frame {
                 data: Arc::from([]),
                 dirty_in: None,
                 frozen: None,
+                turn: Turn::default(),
                 home: None,
                 is_going_home: false,
                 unsealed: None,
@@ -222,6 +228,13 @@ impl<'a> FrameWrite<'a> {
         match &mut self.content.unsealed {
             Some(unsealed) if unsealed.number == number => unsealed.parts |= parts,
             unsealed => *unsealed = Some(Unsealed { number, parts, seal: seal() }),
+        }
+    }
+
+    /// When the block is written where there is no log; a new block's turn stays.
+    pub fn set_turn(&mut self, turn: Turn) {
+        if self.content.turn != Turn::First {
+            self.content.turn = turn;
         }
     }
 

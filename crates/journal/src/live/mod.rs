@@ -312,7 +312,7 @@ impl Journal {
     /// recover, so that a copy of the device is a clean volume.
     ///
     /// # Errors
-    /// As [`Journal::checkpoint`]; then nothing is held back.
+    /// As [`Journal::checkpoint`]; then nothing is held back, and the journal is stopped.
     pub fn freeze(&self) -> Result<(), JournalError> {
         self.core.freeze();
         let frozen = self.checkpoint().and_then(|()| self.mark_empty());
@@ -351,15 +351,22 @@ impl Journal {
         self.core.latch.check()
     }
 
-    /// Stores that the log is empty, and that the volume needs no recovery.
+    /// Stores that the log is empty, and that the volume needs no recovery. A failure stops the
+    /// journal: what it has left on the device is not known, and a log that is marked empty is not
+    /// replayed.
     fn mark_empty(&self) -> Result<(), JournalError> {
         let core = &self.core;
         let Some(log) = &core.log else { return Ok(()) };
         let progress = core.progress.lock();
         let (next, head) = (progress.committed.next(), progress.head);
         drop(progress);
-        log.set_tail(0, next, head)?;
-        recovery::set_needs_recovery(&*core.device, false)
+        let marked = log
+            .set_tail(0, next, head)
+            .and_then(|()| recovery::set_needs_recovery(&*core.device, false));
+        if let Err(error) = marked {
+            core.abort(error);
+        }
+        core.latch.check()
     }
 
     /// Ends the journal well: everything is home, the log is marked empty, the volume's superblock loses needs_recovery.
@@ -369,12 +376,7 @@ impl Journal {
     /// As [`Journal::checkpoint`]: then the volume needs recovery.
     pub fn close(self) -> Result<(), JournalError> {
         self.checkpoint()?;
-        let core = &self.core;
-        let ended = self.mark_empty();
-        if let Err(error) = ended {
-            core.abort(error);
-        }
-        core.latch.check()
+        self.mark_empty()
     }
 
     /// Stops everything for an error of the volume's own: nothing is written any more, every later call fails.

@@ -192,12 +192,17 @@ fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), J
 }
 
 /// Records in the volume's superblock that the journal stopped, as `text` says: a volume that is not mounted again shows it too.
+/// Where the write that failed has torn the superblock on the device, `newest` takes its place.
 pub(crate) fn record_abort(
     device: &dyn Device,
+    newest: Option<RawSuperblock>,
     seconds: u64,
     text: &str,
 ) -> Result<(), JournalError> {
-    let mut raw = read_superblock(device)?;
+    let mut raw = match (read_superblock(device), newest) {
+        (Err(JournalError::Format(_)), Some(newest)) => newest,
+        (stored, _) => stored?,
+    };
     raw.s_state.set(raw.s_state.get() | State::ERRORS.bits());
     raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
     // 40 bits of seconds.

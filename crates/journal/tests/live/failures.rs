@@ -146,3 +146,32 @@ fn a_failed_read_is_told_and_harms_nothing() {
     toy.operate().unwrap();
     toy.journal.close().unwrap();
 }
+
+/// A failed write may have marked the log empty: transactions that follow would not be replayed.
+#[test]
+fn a_freeze_that_fails_stops_the_journal() {
+    let volume = match volume() {
+        Ok(volume) => volume,
+        Err(why) => skip!("{why}"),
+    };
+    for operation in [Operation::Write, Operation::Flush] {
+        let mut failed = 0;
+        for passes in 0.. {
+            let device = Arc::new(FaultyDevice::new(Arc::new(volume.base.fork())));
+            let env = Env::stepped(1);
+            let mut toy = Toy::new(&volume, device.clone(), &env, Options::default(), 1).unwrap();
+            toy.operate().unwrap();
+            let fault = Fault::new(Effect::Short(700)).on(operation).after(passes).times(1);
+            device.inject(fault);
+            let frozen = toy.journal.freeze();
+            if device.faults_met() == 0 {
+                frozen.unwrap();
+                break;
+            }
+            frozen.unwrap_err();
+            failed += 1;
+            assert!(toy.journal.aborted().is_some(), "{operation:?} {passes}");
+        }
+        assert!(failed > 3, "{operation:?}: only {failed} failed");
+    }
+}

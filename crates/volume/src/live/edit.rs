@@ -15,7 +15,7 @@ use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
 use crate::volume::Volume;
 use crate::write::quota::{self, Owners, Promised};
 use crate::write::{value, xattr};
-use extant_journal::{Frame, FrameWrite, Handle, JournalError};
+use extant_journal::{Frame, FrameWrite, Handle, JournalError, Turn};
 use extant_ondisk::inode::{FileType, RawInode};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo, Tid};
@@ -399,6 +399,15 @@ fn is_own(kind: BlockKind) -> bool {
     )
 }
 
+/// When a block that is not new is written where there is no log: records and extents move between
+/// those of their kind.
+fn turn_of(kind: BlockKind) -> Turn {
+    match kind {
+        BlockKind::DirBlock { .. } | BlockKind::ExtentNode { .. } => Turn::Last,
+        _ => Turn::Middle,
+    }
+}
+
 fn dtime_of(record: &[u8]) -> u32 {
     RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_dtime.get())
 }
@@ -447,6 +456,7 @@ impl Edit for LiveEdit<'_> {
         }
         let result = change(&mut bytes);
         self.seal(&mut bytes, block, kind);
+        bytes.set_turn(turn_of(kind));
         Ok(result)
     }
 
@@ -494,11 +504,13 @@ impl Edit for LiveEdit<'_> {
                 None => self.log.push(Entry::Unread { block }),
             }
         }
+        let turn = if self.log.took(block) { Turn::First } else { turn_of(kind) };
         let handle = self.handle()?;
         let frame = handle.create(block)?;
         let mut bytes = handle.write(&frame)?;
         let result = fill(&mut bytes);
         self.seal(&mut bytes, block, kind);
+        bytes.set_turn(turn);
         Ok(result)
     }
 

@@ -2,12 +2,15 @@
 
 use crate::volumes::Kind;
 use extant_device::{Device, Recorder, SliceDevice};
+use extant_ondisk::GroupNo;
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_testkit::{LoopMount, TempImage, copied, e2fsck_is_silent_with, tool};
 use extant_volume::{Error, Journal, LiveOptions, OpenOptions, Volume};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Bytes of a journal's own device.
 pub(crate) const JOURNAL: u64 = 2 << 20;
@@ -52,6 +55,14 @@ impl Devices {
             None => Journal::Replay,
         };
         OpenOptions { journal, ..OpenOptions::default() }.open(self.volume.clone())
+    }
+
+    /// The state in the superblock; `None` where power loss or a failed write has torn it.
+    pub(crate) fn state(&self) -> Option<State> {
+        let mut raw = RawSuperblock::new_zeroed();
+        self.volume.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes()).unwrap();
+        let is_whole = raw.verify(GroupNo(0)).is_ok();
+        is_whole.then(|| State::from_bits_retain(raw.s_state.get()))
     }
 
     /// Options to open it for changes.

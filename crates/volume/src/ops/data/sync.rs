@@ -106,3 +106,45 @@ impl Volume {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Creator, LiveOptions, OpenOptions};
+    use extant_device::MemoryDevice;
+    use extant_device::env::Env;
+    use extant_testkit::{TempImage, skip};
+    use std::sync::Arc;
+
+    /// Of two who make a file durable at once, one counts data that are delayed still: the other
+    /// waits for their map all the same.
+    #[test]
+    fn data_that_were_counted_while_they_were_delayed_are_durable_with_their_map() {
+        let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
+        let (env, options) = (Env::stepped(1), LiveOptions::default());
+        let volume = OpenOptions::default().open_live(device.clone(), &env, &options).unwrap();
+        let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+        let file = made.number;
+        volume.fsync(file).unwrap();
+        volume.write(file, 0, b"data").unwrap();
+        let inode = volume.live().unwrap().inodes.get(file);
+        let locked = inode.read(&volume, LockAs::File).unwrap();
+        let changes = inode.unsynced(&locked).expect("it was written");
+        drop(locked);
+        volume.commit_all().unwrap();
+        inode.set_synced(changes);
+        volume.fdatasync(file).unwrap();
+        drop(inode);
+        // Power loss.
+        drop(volume);
+        let volume = OpenOptions::default().open_live(device, &env, &options).unwrap();
+        let mut bytes = [0; 4];
+        assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 4);
+        assert_eq!(&bytes, b"data");
+        volume.close().unwrap();
+    }
+}

@@ -10,9 +10,10 @@ use extant_device::{Device, FaultyDevice, MemoryDevice, Recorder};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::history::flags::JOURNAL_DATA;
-use extant_testkit::history::{Call, Expected, Fallocate, FileId, History, Model, Step, advance};
-
-use extant_testkit::{TreeSnapshot, differences};
+use extant_testkit::history::{
+    Call, Expected, Fallocate, File, FileId, History, Model, Step, advance,
+};
+use extant_testkit::{Entry, TreeSnapshot, differences};
 use extant_volume::{Error, LiveOptions, OpenOptions, SuperblockAt, Volume};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -274,7 +275,7 @@ impl Recorded {
 
     /// Whether where a file ends is judged with its contents: its data are delayed, or a call on them broke off.
     fn size_is_open(&self, id: FileId) -> bool {
-        self.delays || self.broken_off.iter().any(|(broken, _)| *broken == id)
+        self.delays || self.is_broken_off(id)
     }
 
     fn forget_sizes(&self, tree: &mut TreeSnapshot, files: &BTreeMap<Vec<u8>, FileId>) {
@@ -332,6 +333,66 @@ impl Recorded {
             }
             _ => None,
         }
+    }
+
+    /// Judges a volume without a journal that was repaired after a failure: files that a sync made
+    /// sure, and that nothing has touched since, are there; contents that were sure and that
+    /// nothing has changed are somewhere.
+    pub(crate) fn judge_kept(&self, volume: &Volume) -> Result<(), String> {
+        let found = common::snapshot(volume).map_err(|error| format!("the tree: {error}"))?;
+        let mut lost = BTreeSet::new();
+        for sure in self.sure.values() {
+            let (state, of) = match sure.content {
+                Some((file, state)) => (state, Some(file)),
+                None => (sure.least, None),
+            };
+            let mut expected = self.states[state].snapshot(&found);
+            for (path, id) in &self.outlines[state].1 {
+                let entry = expected.entries.remove(path).expect("both are of one state");
+                // The model's root does not know of lost+found.
+                let is_root = *id == FileId::ROOT;
+                if is_root || of.is_some_and(|of| of != *id) || self.is_broken_off(*id) {
+                    continue;
+                }
+                let is_there = if of.is_none() && self.is_untouched(path, *id, state) {
+                    found.entries.get(path) == Some(&entry)
+                } else if self.keeps_content(*id, state) {
+                    let is_it = |it: &Entry| (it.size, &it.content) == (entry.size, &entry.content);
+                    found.entries.values().any(is_it)
+                } else {
+                    continue;
+                };
+                if !is_there {
+                    let path = path.escape_ascii();
+                    lost.insert(format!("{path} ({id:?}), sure at step {state}: {entry:?}"));
+                }
+            }
+        }
+        if lost.is_empty() { Ok(()) } else { Err(Vec::from_iter(lost).join("\n")) }
+    }
+
+    fn is_broken_off(&self, id: FileId) -> bool {
+        self.broken_off.iter().any(|(broken, _)| *broken == id)
+    }
+
+    /// Whether nothing has touched a file and the names that lead to it since a state.
+    fn is_untouched(&self, path: &Vec<u8>, id: FileId, state: usize) -> bool {
+        let changed = |model: &Model| model.file(id).map(|file| file.changed);
+        let before = changed(&self.states[state]);
+        let is_same = |(model, outline): (&Model, &(_, BTreeMap<Vec<u8>, FileId>))| {
+            changed(model) == before && outline.1.get(path) == Some(&id)
+        };
+        self.states.iter().zip(&self.outlines).skip(state).all(is_same)
+    }
+
+    /// Whether a regular file has had a name and the same content ever since a state.
+    fn keeps_content(&self, id: FileId, state: usize) -> bool {
+        let Some(before) = self.states[state].file(id) else { return false };
+        let is_same = |file: &File| {
+            !file.names.is_empty() && (file.size, &file.content) == (before.size, &before.content)
+        };
+        before.kind == extant_testkit::Kind::File
+            && self.states[state..].iter().all(|model| model.file(id).is_some_and(is_same))
     }
 
     /// Judges a volume that was recovered from a cut with these marks. The number of the state that it shows.
