@@ -13,10 +13,11 @@ use extant_testkit::{LoopMount, Scratch, TempImage, left_dirty, tool, tree};
 use crate::aim::Targets;
 use crate::common::open;
 use crate::judge::Tree;
-use crate::{rich, write_sparse};
+use crate::rich;
+use crate::sparse::Sparse;
 
 pub(crate) struct Base {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) image: Sparse,
     /// The volume before its last changes.
     pub(crate) older: Vec<u8>,
     pub(crate) targets: Targets,
@@ -87,16 +88,16 @@ pub(crate) fn make(index: usize, dir: &Path) -> Base {
         Dirty => dirty(&words, 1),
         Wrapped => dirty(&words, 60),
     };
-    let image = dir.join(format!("base{index}.img"));
-    write_sparse(&image, &bytes);
-    let targets = Targets::of(&image);
-    let log = log(&image);
-    let done = tool("e2fsck").expect("asked for before").command().arg("-fy").arg(&image).output();
+    let (path, image) = (dir.join(format!("base{index}.img")), Sparse::of(&bytes));
+    image.write(&path);
+    let targets = Targets::of(&path);
+    let log = log(&path);
+    let done = tool("e2fsck").expect("asked for before").command().arg("-fy").arg(&path).output();
     let done = done.expect("it starts");
     assert!(done.status.code() < Some(4), "{name}: {done:?}");
-    let healthy = Tree::of(&image);
-    drop(fs::remove_file(&image));
-    Base { bytes, older, targets, log, healthy }
+    let healthy = Tree::of(&path);
+    drop(fs::remove_file(&path));
+    Base { image, older, targets, log, healthy }
 }
 
 fn log(image: &Path) -> Vec<BlockNo> {

@@ -10,7 +10,7 @@ use extant_testkit::{LoopMount, tool};
 
 use crate::bases::Base;
 use crate::common::{BIG, Walker, open, sha};
-use crate::write_sparse;
+use crate::sparse::Sparse;
 
 /// Exit codes above this are of a panic, a signal or the time limit.
 const LAST_CODE: i32 = 63;
@@ -37,6 +37,20 @@ impl Tree {
             tree.names.insert(line.to_owned());
         }
         tree
+    }
+
+    /// Originals that `theirs` has and `ours` does not: lines of the tree, then contents.
+    fn lost(&self, ours: &Self, theirs: &Self) -> Vec<String> {
+        let only = |all: &BTreeSet<String>, ours: &BTreeSet<String>, theirs: &BTreeSet<String>| {
+            let is_lost = |line: &&String| theirs.contains(*line) && !ours.contains(*line);
+            all.iter().filter(is_lost).cloned().collect::<Vec<_>>()
+        };
+        let mut lost = only(&self.names, &ours.names, &theirs.names);
+        for content in only(&self.contents, &ours.contents, &theirs.contents) {
+            let name = self.names.iter().find(|line| line.ends_with(&content));
+            lost.push(format!("content of {}", name.unwrap_or(&content)));
+        }
+        lost
     }
 
     fn kept_by(&self, after: &Self) -> Kept {
@@ -69,7 +83,7 @@ impl Kept {
 #[derive(Default)]
 pub(crate) struct Side {
     /// Of `-n`, `-p` and `-y`; `None` after a signal.
-    codes: [Option<i32>; 3],
+    pub(crate) codes: [Option<i32>; 3],
     /// Whether `e2fsck -fn` finds nothing after `-y`.
     pub(crate) is_clean: bool,
     pub(crate) kept: Kept,
@@ -84,6 +98,8 @@ pub(crate) struct Verdict {
     pub(crate) second: Option<i32>,
     /// What must never be: a panic, a write with `-n`, invalid JSON, readers that differ.
     pub(crate) broken: Vec<String>,
+    /// What e2fsck keeps and ours does not.
+    pub(crate) lost: Vec<String>,
 }
 
 impl Verdict {
@@ -162,37 +178,42 @@ fn our_code(option: &str, image: &Path, broken: &mut Vec<String>) -> Option<i32>
 }
 
 /// Judges both on the damaged volume at `image`.
-pub(crate) fn judge(image: &Path, damaged: &[u8], base: &Base, number: u64) -> Verdict {
+pub(crate) fn judge(image: &Path, damaged: &Sparse, base: &Base, number: u64) -> Verdict {
     let mut broken = Vec::new();
     let mut sides = [Side::default(), Side::default()];
+    let mut trees = [Tree::default(), Tree::default()];
     sides[0].codes[0] = our_code("-n", image, &mut broken);
-    if std::fs::read(image).expect("it is there") != damaged {
+    if Sparse::read(image) != *damaged {
         broken.push("-n wrote".to_owned());
-        write_sparse(image, damaged);
+        damaged.write(image);
     }
     sides[1].codes[0] = e2fsck("-n", image);
     for (at, option) in [(1, "-p"), (2, "-y")] {
-        write_sparse(image, damaged);
+        damaged.write(image);
         sides[1].codes[at] = e2fsck(option, image);
         if option == "-y" {
-            sides[1].is_clean = e2fsck("-n", image) == Some(0);
-            if sides[1].is_clean {
-                sides[1].kept = base.healthy.kept_by(&Tree::of(image));
-            }
+            (sides[1].is_clean, trees[1]) = what_is_left(image);
         }
-        write_sparse(image, damaged);
+        damaged.write(image);
         sides[0].codes[at] = our_code(option, image, &mut broken);
     }
-    sides[0].is_clean = e2fsck("-n", image) == Some(0);
-    if sides[0].is_clean {
-        let after = Tree::of(image);
-        sides[0].kept = base.healthy.kept_by(&after);
-        if number.is_multiple_of(SECOND_READER) {
-            broken.extend(second_reader(image, &base.healthy, sides[0].kept.contents));
-        }
+    (sides[0].is_clean, trees[0]) = what_is_left(image);
+    for (side, tree) in sides.iter_mut().zip(&trees) {
+        side.kept = base.healthy.kept_by(tree);
+    }
+    if sides[0].is_clean && number.is_multiple_of(SECOND_READER) {
+        broken.extend(second_reader(image, &base.healthy, sides[0].kept.contents));
     }
     let second = our_code("-y", image, &mut broken);
-    Verdict { sides, of: base.healthy.all(), second, broken }
+    let [ours, theirs] = &trees;
+    let lost = base.healthy.lost(ours, theirs);
+    Verdict { sides, of: base.healthy.all(), second, broken, lost }
+}
+
+/// Whether a repaired volume is clean, and what it holds then.
+fn what_is_left(image: &Path) -> (bool, Tree) {
+    let is_clean = e2fsck("-n", image) == Some(0);
+    (is_clean, if is_clean { Tree::of(image) } else { Tree::default() })
 }
 
 /// What the kernel reads of the contents that are counted as kept: `None` where it finds as many, or does not mount the volume

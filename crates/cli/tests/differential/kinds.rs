@@ -18,184 +18,183 @@ pub(crate) struct Site<'a> {
     pub(crate) log: &'a [BlockNo],
 }
 
-/// What a kind of damage falls on.
+/// How the bytes of one structure change.
 #[derive(Clone, Copy)]
-enum On {
-    /// One structure, where the volume has one.
-    One(fn(&Structure) -> bool, fn(&Site<'_>, &Target, &mut Random) -> String),
-    /// A block of the log.
-    Log(fn(&Site<'_>, &Target, &mut Random) -> String),
-    /// A block of an inode table.
-    Table(fn(&Site<'_>, &Target, &mut Random) -> String),
-    Volume(fn(&Site<'_>, &mut Random) -> String),
+enum Act {
+    /// By themselves; what was done.
+    Change(fn(&mut [u8], &mut Random) -> String),
+    /// They become those of another structure of the kind.
+    Replace,
+    /// The same, and the other way round.
+    Swap,
+    /// They become those of the earlier state.
+    Stale,
 }
 
-use On::{Log, One, Table, Volume};
+use Act::{Change, Replace, Stale, Swap};
 
-fn superblock(it: &Structure) -> bool {
-    matches!(it, Structure::Superblock)
-}
-fn descriptor(it: &Structure) -> bool {
-    matches!(it, Structure::Desc(_))
-}
-fn block_bitmap(it: &Structure) -> bool {
-    matches!(it, Structure::BlockBitmap(_))
-}
-fn inode_bitmap(it: &Structure) -> bool {
-    matches!(it, Structure::InodeBitmap(_))
-}
-fn inode(it: &Structure) -> bool {
-    matches!(it, Structure::Inode(_))
-}
-fn extents(it: &Structure) -> bool {
-    matches!(it, Structure::ExtentNode(_))
-}
-fn indirect(it: &Structure) -> bool {
-    matches!(it, Structure::Indirect)
-}
-fn directory(it: &Structure) -> bool {
-    matches!(it, Structure::Leaf(_))
-}
-fn htree(it: &Structure) -> bool {
-    matches!(it, Structure::Index(..))
-}
-fn attributes(it: &Structure) -> bool {
-    matches!(it, Structure::Attributes(_))
-}
-fn journal(it: &Structure) -> bool {
-    matches!(it, Structure::Journal)
-}
-fn orphans(it: &Structure) -> bool {
-    matches!(it, Structure::Orphans(..))
-}
-fn quota(it: &Structure) -> bool {
-    matches!(it, Structure::Quota)
+/// Where the structures of a kind lie.
+type Pool = fn(&Site<'_>) -> Vec<Target>;
+
+/// Damage to more than one structure; what was done.
+type OnVolume = fn(&Site<'_>, &mut Random) -> String;
+
+/// A kind of damage: what was hit, and what was done to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) structure: &'static str,
+    pub(crate) act: &'static str,
 }
 
-const KINDS: &[(&str, On)] = &[
-    ("superblock: bits", One(superblock, bits)),
-    ("superblock: a field, sealed", One(superblock, field)),
-    ("superblock: zeroed", One(superblock, zeroed)),
-    ("superblock: stale", One(superblock, stale)),
-    ("superblock and descriptors: zeroed", Volume(front_zeroed)),
-    ("descriptor: bits", One(descriptor, bits)),
-    ("descriptor: a field, sealed", One(descriptor, field)),
-    ("descriptor: zeroed", One(descriptor, zeroed)),
-    ("descriptor: of another group, sealed", One(descriptor, of_another)),
-    ("block bitmap: zeroed", One(block_bitmap, zeroed)),
-    ("block bitmap: garbage", One(block_bitmap, garbage)),
-    ("block bitmap: stale", One(block_bitmap, stale)),
-    ("inode bitmap: zeroed", One(inode_bitmap, zeroed)),
-    ("inode bitmap: garbage, sealed", One(inode_bitmap, garbage_sealed)),
-    ("inode bitmap: swapped", One(inode_bitmap, swapped)),
-    ("inode: bits", One(inode, bits)),
-    ("inode: a field, sealed", One(inode, field)),
-    ("inode: zeroed", One(inode, zeroed)),
-    ("inode: shifted", One(inode, shifted)),
-    ("inode: of another, sealed", One(inode, of_another)),
-    ("inode: swapped", One(inode, swapped)),
-    ("inode: stale", One(inode, stale)),
-    ("inode: mode, sealed", One(inode, mode)),
-    ("inode table block: zeroed", Table(zeroed)),
-    ("inode table block: garbage", Table(garbage)),
-    ("inode table block: shifted", Table(shifted)),
-    ("inode table block: stale", Table(stale)),
-    ("extent block: bits", One(extents, bits)),
-    ("extent block: a field, sealed", One(extents, field)),
-    ("extent block: zeroed", One(extents, zeroed)),
-    ("extent block: swapped", One(extents, swapped)),
-    ("indirect block: a number", One(indirect, word)),
-    ("indirect block: garbage", One(indirect, garbage)),
-    ("indirect block: zeroed", One(indirect, zeroed)),
-    ("indirect block: shifted", One(indirect, shifted)),
-    ("directory block: bits", One(directory, bits)),
-    ("directory block: two fields, sealed", One(directory, two_words)),
-    ("directory block: zeroed", One(directory, zeroed)),
-    ("directory block: shifted", One(directory, shifted)),
-    ("directory block: swapped, sealed", One(directory, swapped_sealed)),
-    ("directory block: stale", One(directory, stale)),
-    ("directory block: its end is garbage", One(directory, tail)),
-    ("htree block: bits", One(htree, bits)),
-    ("htree block: a field, sealed", One(htree, field)),
-    ("htree block: zeroed", One(htree, zeroed)),
-    ("htree block: garbage", One(htree, garbage)),
-    ("attribute block: bits", One(attributes, bits)),
-    ("attribute block: a field, sealed", One(attributes, field)),
-    ("attribute block: garbage", One(attributes, garbage)),
-    ("attribute block: swapped", One(attributes, swapped)),
-    ("quota file: a number", One(quota, word)),
-    ("quota file: zeroed", One(quota, zeroed)),
-    ("orphan file: a number, sealed", One(orphans, word)),
-    ("orphan file: garbage", One(orphans, garbage)),
-    ("journal superblock: bits", One(journal, bits)),
-    ("journal superblock: a field, sealed", One(journal, field)),
-    ("journal superblock: zeroed", One(journal, zeroed)),
-    ("journal superblock: stale", One(journal, stale)),
-    ("log block: bits", Log(bits)),
-    ("log block: zeroed", Log(zeroed)),
-    ("log block: garbage", Log(garbage)),
-    ("log block: stale", Log(stale)),
-    ("any structure: any field", Volume(any_field)),
-    ("any structure: displaced", Volume(displaced)),
-    ("any structure: looks sound", Volume(looks_sound)),
-    ("volume: many bits", Volume(many_bits)),
-    ("volume: blocks of two states mixed", Volume(mixed)),
-    ("volume: truncated", Volume(truncated)),
-];
-
-/// One kind that the volume can have; its name, and what was done.
-pub(crate) fn damage(site: &mut Site<'_>, random: &mut Random) -> (&'static str, String) {
-    loop {
-        let (name, on) = KINDS[random.below(KINDS.len() as u64) as usize];
-        let done = match on {
-            One(is_it, act) => {
-                let kind = site.targets.kinds.iter().find(|kind| is_it(&kind[0].structure));
-                kind.map(|kind| {
-                    let target = &kind[random.below(kind.len() as u64) as usize];
-                    format!(
-                        "{} at {:#x}: {}",
-                        target.name(),
-                        target.offset,
-                        act(site, target, random)
-                    )
-                })
-            }
-            Log(act) => log_block(site, random).map(|target| {
-                format!("log block at {:#x}: {}", target.offset, act(site, &target, random))
-            }),
-            Table(act) => {
-                let target = table_block(site, random);
-                Some(format!("table block at {:#x}: {}", target.offset, act(site, &target, random)))
-            }
-            Volume(act) => Some(act(site, random)),
-        };
-        if let Some(done) = done {
-            return (name, done);
-        }
-    }
+/// The targets of one kind of structure.
+fn targets(site: &Site<'_>, is_it: fn(&Structure) -> bool) -> Vec<Target> {
+    let kind = site.targets.kinds.iter().find(|kind| is_it(&kind[0].structure));
+    kind.cloned().unwrap_or_default()
 }
 
 /// A block that has no checksum of its own.
-fn plain(site: &Site<'_>, block: u64) -> Target {
+fn plain(site: &Site<'_>, block: BlockNo) -> Target {
     let geometry = &site.targets.geometry;
     Target {
         structure: Structure::Indirect,
-        offset: geometry.byte_of(BlockNo(block)),
+        offset: geometry.byte_of(block),
         length: geometry.block_len(),
     }
 }
 
-fn log_block(site: &Site<'_>, random: &mut Random) -> Option<Target> {
-    let count = site.log.len() as u64;
-    (count > 0).then(|| plain(site, site.log[random.below(count) as usize].0))
+fn log_blocks(site: &Site<'_>) -> Vec<Target> {
+    site.log.iter().map(|block| plain(site, *block)).collect()
 }
 
-/// The block of the table that some inode in use lies in.
-fn table_block(site: &Site<'_>, random: &mut Random) -> Target {
-    let kinds = &site.targets.kinds;
-    let inodes = kinds.iter().find(|kind| inode(&kind[0].structure)).expect("a root at least");
-    let one = inodes[random.below(inodes.len() as u64) as usize];
-    plain(site, one.offset >> site.targets.geometry.block_bits())
+/// The blocks of the tables that inodes in use lie in.
+fn table_blocks(site: &Site<'_>) -> Vec<Target> {
+    let bits = site.targets.geometry.block_bits();
+    let inodes = targets(site, |it| matches!(it, Structure::Inode(_)));
+    let mut blocks: Vec<_> = inodes.iter().map(|inode| inode.offset >> bits).collect();
+    blocks.dedup();
+    blocks.into_iter().map(|block| plain(site, BlockNo(block))).collect()
+}
+
+macro_rules! pool {
+    ($structure:pat) => {
+        |site| targets(site, |it| matches!(it, $structure))
+    };
+}
+
+const STRUCTURES: &[(&str, Pool)] = &[
+    ("superblock", pool!(Structure::Superblock)),
+    ("descriptor", pool!(Structure::Desc(_))),
+    ("block bitmap", pool!(Structure::BlockBitmap(_))),
+    ("inode bitmap", pool!(Structure::InodeBitmap(_))),
+    ("inode", pool!(Structure::Inode(_))),
+    ("inode table block", table_blocks),
+    ("extent block", pool!(Structure::ExtentNode(_))),
+    ("indirect block", pool!(Structure::Indirect)),
+    ("directory block", pool!(Structure::Leaf(_))),
+    ("htree block", pool!(Structure::Index(..))),
+    ("attribute block", pool!(Structure::Attributes(_))),
+    ("quota file", pool!(Structure::Quota)),
+    ("orphan file", pool!(Structure::Orphans(..))),
+    ("journal superblock", pool!(Structure::Journal)),
+    ("log block", log_blocks),
+];
+
+/// Whether the checksum is made to fit, and what is done.
+const ACTS: &[(&str, bool, Act)] = &[
+    ("bits", false, Change(bits)),
+    ("a field, sealed", true, Change(field)),
+    ("two fields, sealed", true, Change(two_fields)),
+    ("zeroed", false, Change(zeroed)),
+    ("garbage", false, Change(garbage)),
+    ("garbage, sealed", true, Change(garbage)),
+    ("its end is garbage", false, Change(tail)),
+    ("shifted", false, Change(shifted)),
+    ("copy of another, sealed", true, Replace),
+    ("swapped", false, Swap),
+    ("swapped, sealed", true, Swap),
+    ("stale", false, Stale),
+];
+
+/// What falls on more than one structure, or means one field of it. The first makes the volume shorter.
+const VOLUME: &[(Kind, OnVolume)] = &[
+    (Kind { structure: "volume", act: "truncated" }, truncated),
+    (Kind { structure: "superblock and descriptors", act: "zeroed" }, front_zeroed),
+    (Kind { structure: "inode", act: "another mode, sealed" }, mode),
+    (Kind { structure: "any structure", act: "any field" }, any_field),
+    (Kind { structure: "any structure", act: "displaced" }, displaced),
+    (Kind { structure: "any structure", act: "looks sound" }, looks_sound),
+    (Kind { structure: "volume", act: "many bits" }, many_bits),
+    (Kind { structure: "volume", act: "two states mixed" }, mixed),
+];
+const PAIR: Kind = Kind { structure: "two of these", act: "two damages" };
+
+/// Damage of some kind; what was done.
+pub(crate) fn damage(site: &Site<'_>, random: &mut Random) -> (Kind, String) {
+    if random.below(8) > 0 {
+        return one(site, VOLUME, random);
+    }
+    // What was cut off cannot be damaged any more.
+    let (_, first) = one(site, &VOLUME[1..], random);
+    let (_, second) = one(site, VOLUME, random);
+    (PAIR, format!("{first}; {second}"))
+}
+
+/// One kind that the volume can have, or one of `volume`.
+fn one(site: &Site<'_>, volume: &[(Kind, OnVolume)], random: &mut Random) -> (Kind, String) {
+    if random.below(8) == 0 {
+        let (kind, act) = volume[random.below(volume.len() as u64) as usize];
+        return (kind, act(site, random));
+    }
+    loop {
+        let (structure, pool) = STRUCTURES[random.below(STRUCTURES.len() as u64) as usize];
+        let (name, is_sealed, act) = ACTS[random.below(ACTS.len() as u64) as usize];
+        let pool = pool(site);
+        if pool.is_empty() {
+            continue;
+        }
+        let target = pool[random.below(pool.len() as u64) as usize];
+        if let Some(done) = hit(site, &target, &pool, (is_sealed, act), random) {
+            let done = format!("{structure} ({}) at {:#x}: {done}", target.name(), target.offset);
+            return (Kind { structure, act: name }, done);
+        }
+    }
+}
+
+/// Damages one structure; what was done, where that changes anything.
+fn hit(
+    site: &Site<'_>,
+    target: &Target,
+    pool: &[Target],
+    (is_sealed, act): (bool, Act),
+    random: &mut Random,
+) -> Option<String> {
+    let other = &pool[random.below(pool.len() as u64) as usize];
+    let before = read(site, target);
+    let mut bytes = before.clone();
+    let done = match act {
+        Change(change) => change(&mut bytes, random),
+        Replace | Swap => {
+            bytes = read(site, other);
+            bytes.resize(target.length, 0);
+            let how = if matches!(act, Replace) { "copy of" } else { "swapped with" };
+            format!("{how} {:#x}", other.offset)
+        }
+        Stale => {
+            let from = target.offset as usize;
+            bytes.copy_from_slice(&site.older[from..from + target.length]);
+            "as it was before".to_owned()
+        }
+    };
+    if bytes == before {
+        return None;
+    }
+    write(site, target, bytes, is_sealed);
+    if matches!(act, Swap) {
+        let mut bytes = before;
+        bytes.resize(other.length, 0);
+        write(site, other, bytes, is_sealed);
+    }
+    Some(if is_sealed { done + ", sealed" } else { done })
 }
 
 fn read(site: &Site<'_>, target: &Target) -> Vec<u8> {
@@ -204,33 +203,20 @@ fn read(site: &Site<'_>, target: &Target) -> Vec<u8> {
     bytes
 }
 
-fn write(site: &Site<'_>, target: &Target, bytes: &[u8]) {
-    open(site.image, true).write_at(target.offset, bytes).expect("writes");
-}
-
-fn write_sealed(site: &Site<'_>, target: &Target, mut bytes: Vec<u8>) {
+fn write(site: &Site<'_>, target: &Target, mut bytes: Vec<u8>, is_sealed: bool) {
     let device = open(site.image, true);
-    seal(&mut bytes, target, &site.targets.geometry, &*device);
+    if is_sealed {
+        seal(&mut bytes, target, &site.targets.geometry, &*device);
+    }
     device.write_at(target.offset, &bytes).expect("writes");
 }
 
-/// Another structure of the same kind, where there is one.
-fn another<'a>(site: &Site<'a>, target: &Target, random: &mut Random) -> Option<&'a Target> {
-    let kind = std::mem::discriminant(&target.structure);
-    let targets: &'a Targets = site.targets;
-    let all = targets.kinds.iter().find(|all| std::mem::discriminant(&all[0].structure) == kind)?;
-    let other = &all[random.below(all.len() as u64) as usize];
-    (other.offset != target.offset).then_some(other)
-}
-
-fn bits(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    let mut bytes = read(site, target);
+fn bits(bytes: &mut [u8], random: &mut Random) -> String {
     let count = 1 + random.below(4);
     for _ in 0..count {
         let bit = random.below(bytes.len() as u64 * 8) as usize;
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
-    write(site, target, &bytes);
     format!("{count} bits")
 }
 
@@ -247,102 +233,46 @@ fn change_word(bytes: &mut [u8], reach: usize, random: &mut Random) -> String {
     format!("{at:#x} becomes {:02x?}", &bytes[at..at + width])
 }
 
-/// Near the front, where most fields are.
-fn field(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    let mut bytes = read(site, target);
+/// Near the front, where most fields are, or anywhere.
+fn field(bytes: &mut [u8], random: &mut Random) -> String {
     let reach = if random.below(2) == 0 { 128 } else { bytes.len() };
-    let done = change_word(&mut bytes, reach, random);
-    write_sealed(site, target, bytes);
-    done
+    change_word(bytes, reach, random)
 }
 
-fn word(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    let mut bytes = read(site, target);
-    let reach = bytes.len();
-    let done = change_word(&mut bytes, reach, random);
-    write_sealed(site, target, bytes);
-    done
+fn two_fields(bytes: &mut [u8], random: &mut Random) -> String {
+    field(bytes, random) + ", " + &field(bytes, random)
 }
 
-fn two_words(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    word(site, target, random) + ", " + &word(site, target, random)
-}
-
-fn mode(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    let mut bytes = read(site, target);
-    bytes[1] = (bytes[1] & 0x0f) | (random.below(16) as u8) << 4;
-    let done = format!("type {:#x}", bytes[1] >> 4);
-    write_sealed(site, target, bytes);
-    done
-}
-
-fn zeroed(site: &Site<'_>, target: &Target, _: &mut Random) -> String {
-    write(site, target, &vec![0; target.length]);
+fn zeroed(bytes: &mut [u8], _: &mut Random) -> String {
+    bytes.fill(0);
     "zeros".to_owned()
 }
 
-fn garbage(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    write(site, target, &random.bytes(target.length));
+fn garbage(bytes: &mut [u8], random: &mut Random) -> String {
+    bytes.copy_from_slice(&random.bytes(bytes.len()));
     "garbage".to_owned()
 }
 
-fn garbage_sealed(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    write_sealed(site, target, random.bytes(target.length));
-    "garbage, sealed".to_owned()
-}
-
-fn tail(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    let mut bytes = read(site, target);
-    let from = random.below(target.length as u64) as usize;
-    let rest = random.bytes(target.length - from);
-    bytes[from..].copy_from_slice(&rest);
-    write(site, target, &bytes);
+fn tail(bytes: &mut [u8], random: &mut Random) -> String {
+    let from = random.below(bytes.len() as u64) as usize;
+    garbage(&mut bytes[from..], random);
     format!("garbage from {from:#x}")
 }
 
-fn shifted(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    let mut bytes = read(site, target);
+fn shifted(bytes: &mut [u8], random: &mut Random) -> String {
     let by = [1, 4, 8, 12, 64, 128][random.below(6) as usize] % bytes.len();
     bytes.rotate_right(by);
-    write(site, target, &bytes);
     format!("shifted by {by} bytes")
 }
 
-fn of_another(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    let Some(other) = another(site, target, random) else { return bits(site, target, random) };
-    let mut bytes = read(site, other);
-    bytes.resize(target.length, 0);
-    write_sealed(site, target, bytes);
-    format!("copy of {:#x}, sealed", other.offset)
-}
-
-fn swap(site: &Site<'_>, target: &Target, is_sealed: bool, random: &mut Random) -> String {
-    let Some(other) = another(site, target, random) else { return bits(site, target, random) };
-    let (mut one, mut two) = (read(site, target), read(site, other));
-    one.resize(other.length, 0);
-    two.resize(target.length, 0);
-    if is_sealed {
-        write_sealed(site, target, two);
-        write_sealed(site, other, one);
-    } else {
-        write(site, target, &two);
-        write(site, other, &one);
-    }
-    format!("swapped with {:#x}", other.offset)
-}
-
-fn swapped(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    swap(site, target, false, random)
-}
-
-fn swapped_sealed(site: &Site<'_>, target: &Target, random: &mut Random) -> String {
-    swap(site, target, true, random)
-}
-
-fn stale(site: &Site<'_>, target: &Target, _: &mut Random) -> String {
-    let from = target.offset as usize;
-    write(site, target, &site.older[from..from + target.length]);
-    "as it was before".to_owned()
+fn mode(site: &Site<'_>, random: &mut Random) -> String {
+    let inodes = targets(site, |it| matches!(it, Structure::Inode(_)));
+    let target = inodes[random.below(inodes.len() as u64) as usize];
+    let mut bytes = read(site, &target);
+    bytes[1] = (bytes[1] & 0x0f) | (random.below(16) as u8) << 4;
+    let done = format!("{}: type {:#x}", target.name(), bytes[1] >> 4);
+    write(site, &target, bytes, true);
+    done
 }
 
 fn front_zeroed(site: &Site<'_>, random: &mut Random) -> String {
@@ -370,8 +300,10 @@ fn many_bits(site: &Site<'_>, random: &mut Random) -> String {
     let geometry = &site.targets.geometry;
     let count = 20 + random.below(200);
     for _ in 0..count {
-        let block = plain(site, random.below(geometry.blocks_count.min(2000)));
-        bits(site, &block, random);
+        let block = plain(site, BlockNo(random.below(geometry.blocks_count.min(2000))));
+        let mut bytes = read(site, &block);
+        bits(&mut bytes, random);
+        write(site, &block, bytes, false);
     }
     format!("bits in {count} blocks of the front")
 }
@@ -382,7 +314,7 @@ fn mixed(site: &Site<'_>, random: &mut Random) -> String {
     let mut count = 0;
     for target in site.targets.kinds.iter().flatten() {
         if random.below(one_in) == 0 {
-            stale(site, target, random);
+            hit(site, target, &[*target], (false, Stale), random);
             count += 1;
         }
     }

@@ -1,9 +1,10 @@
-//! A differential of repairs: random damage to volumes of many feature sets, repaired by us and by e2fsck. A trial depends on its
-//! seed and its number. Of each are compared: exit codes of `-n`, `-p` and `-y`, a second run, what e2fsck finds afterwards, and
-//! the original paths and contents that are left.
+//! A differential of repairs: random damage to volumes of many feature sets, repaired by us and by
+//! e2fsck. A trial depends on its seed and its number. Compared are: exit codes of `-n`, `-p` and
+//! `-y`, a second run, what e2fsck finds afterwards, and the original paths and contents that are left.
 //!
-//! `EXTANT_DIFFERENTIAL=N` runs N trials, `EXTANT_DIFFERENTIAL=120s` as many as 120 seconds take, `EXTANT_SEED=N` by another seed, `EXTANT_TRIAL=N` one trial, `EXTANT_KEEP=DIR` keeps
-//! the damaged volume of each trial in which ours did worse.
+//! `EXTANT_DIFFERENTIAL=N` runs N trials, `EXTANT_DIFFERENTIAL=120s` as many as 120 seconds take,
+//! `EXTANT_SEED=N` runs them by another seed, `EXTANT_TRIAL=N` one trial. `EXTANT_KEEP=DIR` keeps the
+//! damaged volume, and what was lost, of each trial that is reported.
 
 #[path = "../../../check/tests/random_damage/aim.rs"]
 mod aim;
@@ -17,24 +18,24 @@ mod judge;
 mod kinds;
 #[path = "../../../check/tests/random_damage/rich.rs"]
 mod rich;
+mod sparse;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bases::{BASES, Base};
-use counters::Counters;
+use counters::Sums;
 use extant_testkit::{is_root, skip, tool, tree::Random};
 use judge::Verdict;
-use kinds::Site;
+use kinds::{Kind, Site};
+use sparse::Sparse;
 
 /// Trials of an ordinary test run.
 const FEW: u64 = 24;
 /// Ours may keep less in one of that many trials.
 const WORSE_IN: u64 = 2000;
-const THREADS: usize = 2;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -64,50 +65,43 @@ impl Drop for Memory {
     }
 }
 
-/// Writes an image, zeros as holes.
-fn write_sparse(image: &Path, bytes: &[u8]) {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::create(image).expect("there is room");
-    file.set_len(bytes.len() as u64).expect("there is room");
-    for (at, chunk) in bytes.chunks(4096).enumerate() {
-        if chunk.iter().any(|byte| *byte != 0) {
-            file.write_all_at(chunk, at as u64 * 4096).expect("there is room");
-        }
-    }
-}
-
 /// A trial that was run.
 struct Trial {
     number: u64,
     base: &'static str,
-    kind: &'static str,
+    kind: Kind,
     done: String,
     verdict: Verdict,
 }
 
 impl Trial {
-    fn run(bases: &[OnceLock<Base>], dir: &Path, seed: u64, number: u64) -> Self {
+    fn run(bases: &[OnceLock<Base>], dir: &Path, seed: u64, number: u64) -> (Self, Sparse) {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
         let index = random.below(bases.len() as u64) as usize;
         let base = bases[index].get_or_init(|| bases::make(index, dir));
         let image = dir.join(format!("{number}.img"));
-        write_sparse(&image, &base.bytes);
-        let mut site =
+        base.image.write(&image);
+        let site =
             Site { image: &image, targets: &base.targets, older: &base.older, log: &base.log };
-        let (kind, done) = kinds::damage(&mut site, &mut random);
-        let damaged = std::fs::read(&image).expect("it is there");
+        let (kind, done) = kinds::damage(&site, &mut random);
+        let damaged = Sparse::read(&image);
         let verdict = judge::judge(&image, &damaged, base, number);
-        if let (true, Some(keep)) = (verdict.is_worse(), std::env::var_os("EXTANT_KEEP")) {
-            write_sparse(&Path::new(&keep).join(format!("{number}.img")), &damaged);
-        }
         drop(std::fs::remove_file(&image));
-        Self { number, base: BASES[index].0, kind, done, verdict }
+        (Self { number, base: BASES[index].0, kind, done, verdict }, damaged)
+    }
+
+    /// Keeps the damaged volume with its report.
+    fn keep(&self, dir: &Path, seed: u64, damaged: &Sparse) {
+        let image = dir.join(format!("{seed}-{}.img", self.number));
+        damaged.write(&image);
+        let text = self.report(seed) + &self.verdict.lost.join("\n");
+        std::fs::write(image.with_extension("txt"), text).expect("there is room");
     }
 
     fn report(&self, seed: u64) -> String {
         format!(
-            "{} | {} | {}\n  {}\n  EXTANT_SEED={seed} EXTANT_TRIAL={} cargo test --workspace --test differential -- --nocapture\n",
-            self.base, self.kind, self.done, self.verdict, self.number
+            "{} | {}: {} | {}\n  {}\n  EXTANT_SEED={seed} EXTANT_TRIAL={} cargo test --workspace --test differential -- --nocapture\n",
+            self.base, self.kind.structure, self.kind.act, self.done, self.verdict, self.number
         )
     }
 }
@@ -130,39 +124,37 @@ fn ours_keeps_what_e2fsck_keeps() {
     let dir = Memory::new();
     let bases: Vec<OnceLock<Base>> = BASES.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicU64::new(first);
-    let counters = Mutex::new(BTreeMap::<&str, Counters>::new());
-    let (broken, worse) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    let (sums, broken) = (Mutex::new(Sums::default()), Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
+        for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= end || limit.is_some_and(|limit| start.elapsed() > limit) {
                         return;
                     }
-                    let trial = Trial::run(&bases, &dir.0, seed, number);
+                    let (trial, damaged) = Trial::run(&bases, &dir.0, seed, number);
                     if only.is_some() || !trial.verdict.is_even() {
                         eprintln!("{}", trial.report(seed));
-                    }
-                    if trial.verdict.keeps_less() {
-                        worse.fetch_add(1, Ordering::Relaxed);
+                        if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
+                            trial.keep(Path::new(&keep), seed, &damaged);
+                        }
                     }
                     if !trial.verdict.broken.is_empty() {
                         broken.lock().expect("no panic").push(trial.report(seed));
                     }
-                    let mut counters = counters.lock().expect("no panic");
-                    counters.entry(trial.kind).or_default().add(&trial.verdict);
+                    sums.lock().expect("no panic").add(trial.kind, &trial.verdict, number);
                 }
             });
         }
     });
-    let (counters, broken) =
-        (counters.into_inner().expect("no panic"), broken.into_inner().expect("no panic"));
-    eprintln!("{}", counters::table(&counters));
+    let (sums, broken) =
+        (sums.into_inner().expect("no panic"), broken.into_inner().expect("no panic"));
+    eprintln!("{sums}");
     assert!(broken.is_empty(), "{} broken\n{}", broken.len(), broken.join("\n"));
     // A short run says nothing about a rate.
-    let (trials, worse): (u64, u64) =
-        (counters.values().map(Counters::trials).sum(), worse.into_inner());
-    let most = trials / WORSE_IN;
-    assert!(trials < WORSE_IN || worse <= most, "ours keeps less in {worse} of {trials} trials");
+    let (trials, less) = (sums.all().trials(), sums.all().less());
+    let is_held = trials < WORSE_IN || less <= trials / WORSE_IN;
+    assert!(is_held, "ours keeps less in {less} of {trials} trials");
 }
