@@ -96,6 +96,48 @@ fn the_revision_has_a_letter() {
     }
 }
 
+/// `-s` holds whatever `-O` says, before or behind it: as by mke2fs.
+#[test]
+fn sparse_superblocks_have_a_letter() {
+    let Some(theirs) = tool("mke2fs") else { skip!("mke2fs is not installed") };
+    let scratch = Scratch::new();
+    let image = scratch.join("disk.img");
+    let path = image.to_str().unwrap();
+    for words in [
+        "-s 0 -O ^resize_inode",
+        "-s 1 -O ^sparse_super",
+        "-O ^sparse_super -s1",
+        "-s 0 -s 2",
+        "-s 1x",
+        "-s x -O ^resize_inode",
+        "-t ext4 -s 0 -O ^resize_inode,meta_bg",
+        "-s 0 -O ^resize_inode,sparse_super2",
+        "-s 0",
+        "-s 0 -O sparse_super",
+    ] {
+        let words: Vec<&str> = words.split(' ').chain(["-q", "-F", path, "64M"]).collect();
+        let shown = |made: bool| {
+            let listed = made.then(|| tool("dumpe2fs").unwrap().text([&image])).map(Result::unwrap);
+            let listed = listed.unwrap_or_default();
+            let backups = |line: &&str| line.contains("superblock at");
+            let has = listed.lines().any(|line| {
+                line.starts_with("Filesystem features") && line.contains("sparse_super ")
+            });
+            (made, has, listed.lines().filter(backups).map(str::to_owned).collect::<Vec<_>>())
+        };
+        let made = Command::new(theirs.path()).args(&words).output().unwrap();
+        let expected = shown(made.status.success());
+        let _ = std::fs::remove_file(&image);
+        let made = mkfs(&words);
+        let said = String::from_utf8_lossy(&made.stderr).into_owned();
+        assert_eq!(shown(made.status.success()), expected, "{words:?}: {said}");
+        if expected.0 {
+            e2fsck_fn(&image).unwrap();
+        }
+        let _ = std::fs::remove_file(&image);
+    }
+}
+
 /// `-V FILE` is the version and nothing else: by every name that we answer to.
 #[test]
 fn a_command_that_prints_its_version_does_nothing_else() {

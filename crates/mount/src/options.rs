@@ -21,6 +21,9 @@ const MOST_THREADS: u32 = 1024;
 /// An fsync waits so long at most where only the least time was given: the kernel's default of `max_batch_time=` (ext4(5)).
 const DEFAULT_MAX_BATCH: Duration = Duration::from_micros(15_000);
 
+/// The last of the priorities of ionice(1).
+const LAST_IO_PRIORITY: u8 = 7;
+
 /// `sb=` of the first superblock, in units of 1 KiB.
 const FIRST_SUPERBLOCK: u64 = 1;
 
@@ -94,6 +97,8 @@ pub struct MountOptions {
     pub auto_da_alloc: bool,
     /// Age of the oldest change at a commit (`commit=`).
     pub commit: Duration,
+    /// Changes of nothing but times wait in memory (`lazytime`).
+    pub lazytime: bool,
     /// The device is flushed where the order of writes counts.
     pub barriers: bool,
     /// Checksums in the log.
@@ -121,6 +126,10 @@ pub struct MountOptions {
     pub passes_group: Option<bool>,
     /// Whether limits of users, groups and projects are enforced. `None`: all that the volume counts.
     pub enforced_limits: Option<[bool; 3]>,
+    /// Data of a file that cannot be written when their turn comes end all changes (`data_err=abort`).
+    pub aborts_on_lost_data: bool,
+    /// The priority of what commits write, 0 to 7 (`journal_ioprio=`).
+    pub journal_io_priority: Option<u8>,
     /// The journal is not replayed; the volume is read as it lies.
     pub norecovery: bool,
     /// What to do when an error is met.
@@ -157,6 +166,8 @@ pub struct MountOptions {
     pub wait: Duration,
     /// Only the flags of a mount that is there are changed.
     pub remount: bool,
+    /// Options that the kernel accepts, without any effect, with a warning.
+    pub removed: Vec<String>,
     /// `rw` was said.
     said_rw: bool,
 }
@@ -178,6 +189,7 @@ impl Default for MountOptions {
             delalloc: None,
             auto_da_alloc: true,
             commit: DEFAULT_COMMIT,
+            lazytime: false,
             barriers: true,
             journal_checksum: false,
             journal_async_commit: false,
@@ -191,6 +203,8 @@ impl Default for MountOptions {
             extents: None,
             passes_group: None,
             enforced_limits: None,
+            aborts_on_lost_data: false,
+            journal_io_priority: None,
             norecovery: false,
             errors: None,
             acl: true,
@@ -209,6 +223,7 @@ impl Default for MountOptions {
             writeback_cache: true,
             wait: Duration::ZERO,
             remount: false,
+            removed: Vec::new(),
             said_rw: false,
         }
     }
@@ -216,33 +231,24 @@ impl Default for MountOptions {
 
 /// Options of the kernel's ext4 that are refused, and why that stays so.
 const REFUSED: &[(&str, &str)] = &[
-    ("abort", "it simulates a failure of the kernel's journal"),
-    ("dax", "FUSE maps no device memory into programs"),
+    ("abort", "it simulates a failure for tests: extant shutdown ends a mount so"),
     ("debug", "it is about the kernel's messages; -f shows those of the server"),
-    ("dioread_lock", "it is about locks of the kernel's direct reads"),
-    ("dioread_nolock", "it is about locks of the kernel's direct reads"),
+    ("dioread_lock", "no reader waits for a write elsewhere in the file (dioread_nolock)"),
     ("fc_debug_force", "it is for tests of the kernel's fast commits"),
     ("fc_debug_max_replay", "it is for tests of the kernel's fast commits"),
-    ("grpjquota", QUOTA_FILES),
-    ("i_version", "FUSE passes no change counter on"),
     ("init_itable", "inode tables are cleared when they are used, not in the background"),
     ("inlinecrypt", "encrypted contents are not read here"),
-    ("iversion", "FUSE passes no change counter on"),
-    ("journal_ioprio", "the server's threads write with one priority: ionice(1) sets that"),
-    ("jqfmt", QUOTA_FILES),
-    ("lazytime", LAZYTIME),
     ("noblock_validity", "block numbers from the disk are always checked"),
+    ("nodioread_nolock", "no reader waits for a write elsewhere in the file (dioread_nolock)"),
     ("nouid32", "owners above 65535 would be cut off"),
-    ("oldalloc", "directories are always spread (orlov)"),
     ("test_dummy_encryption", "it is for tests of the kernel's encryption"),
-    ("usrjquota", QUOTA_FILES),
+    ("warn_on_error", "it is about traces in the kernel's log"),
 ];
 
-const QUOTA_FILES: &str =
-    "quota files with names are not kept up to date: the feature quota has files of its own";
+const QUOTA_FILES: &str = "quotactl(2) does not reach FUSE, so that quotaon(8) cannot switch quota files with names on: use the \
+                           feature quota, which has files of its own";
 
-const LAZYTIME: &str =
-    "times of writes wait in the kernel's cache already; noatime spares those of reads";
+const DAX: &str = "FUSE maps no device memory into programs";
 
 const PANIC: &str = "a server cannot halt the machine; errors=remount-ro ends all changes";
 
@@ -259,16 +265,36 @@ const ALREADY_SO: &[&str] = &[
     "block_validity",
     "default_permissions",
     "diratime",
+    "dioread_nolock",
+    "iversion",
+    "loud",
     "noinit_itable",
     "noiversion",
-    "nolazytime",
     "no_prefetch_block_bitmaps",
-    "nocheck",
     "nomand",
-    "orlov",
+    "nowarn_on_error",
     "silent",
     "symfollow",
 ];
+
+/// What the kernel's ext4 accepts with a warning and without any effect ("Ignoring removed ... option"), and the lock option of
+/// mount(8) of which its kernel says the same.
+const REMOVED: &[&str] = &[
+    "bh",
+    "i_version",
+    "mand",
+    "mblk_io_submit",
+    "nobh",
+    "nocheck",
+    "nomblk_io_submit",
+    "noreservation",
+    "oldalloc",
+    "orlov",
+    "prefetch_block_bitmaps",
+    "reservation",
+];
+/// The same, with a value.
+const REMOVED_WITH_VALUE: &[&str] = &["check", "journal"];
 
 /// Reads the values of all `-o`, in order: of two that contradict each other the later one holds.
 ///
@@ -302,6 +328,11 @@ impl MountOptions {
         if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             return Err(OptionError::Refused { option: option.to_owned(), reason });
         }
+        let removed = if value.is_some() { REMOVED_WITH_VALUE } else { REMOVED };
+        if removed.contains(&name) {
+            self.removed.push(option.to_owned());
+            return Ok(());
+        }
         if let Some(value) = value {
             return self.take_value(option, name, value);
         }
@@ -333,6 +364,8 @@ impl MountOptions {
             "nostrictatime" => self.atime = Atime::Relative,
             "nodiratime" => self.nodiratime = true,
             "nosymfollow" => self.nosymfollow = true,
+            "lazytime" => self.lazytime = true,
+            "nolazytime" => self.lazytime = false,
             "allow_other" => self.allow_other = Some(true),
             "remount" => self.remount = true,
             "barrier" => self.barriers = true,
@@ -370,7 +403,13 @@ impl MountOptions {
             "nobusy_poll" => self.busy_poll = false,
             "writeback_cache" => self.writeback_cache = true,
             "nowriteback_cache" => self.writeback_cache = false,
+            "dax" => return Err(OptionError::Refused { option: name.to_owned(), reason: DAX }),
             "data"
+            | "data_err"
+            | "grpjquota"
+            | "journal_ioprio"
+            | "jqfmt"
+            | "usrjquota"
             | "commit"
             | "errors"
             | "journal_path"
@@ -406,12 +445,30 @@ impl MountOptions {
                     seconds => Duration::from_secs(u64::from(seconds)),
                 };
             }
-            ("auto_da_alloc", "0") => self.auto_da_alloc = false,
-            ("auto_da_alloc", "1") => self.auto_da_alloc = true,
-            ("auto_da_alloc", _) => return Err(bad_value(option, "0 or 1")),
-            ("barrier", "0") => self.barriers = false,
-            ("barrier", "1") => self.barriers = true,
-            ("barrier", _) => return Err(bad_value(option, "0 or 1")),
+            ("auto_da_alloc", _) => self.auto_da_alloc = number()? != 0,
+            ("barrier", _) => self.barriers = number()? != 0,
+            ("data_err", "abort") => self.aborts_on_lost_data = true,
+            ("data_err", "ignore") => self.aborts_on_lost_data = false,
+            ("data_err", _) => return Err(bad_value(option, "abort or ignore")),
+            // Of a file it depends on the file's flag and the device, which has no memory to be mapped.
+            ("dax", "never" | "inode") => {}
+            ("dax", "always") => {
+                return Err(OptionError::Refused { option: option.to_owned(), reason: DAX });
+            }
+            ("dax", _) => return Err(bad_value(option, "always, never or inode")),
+            ("journal_ioprio", _) => match value.parse() {
+                Ok(level @ 0..=LAST_IO_PRIORITY) => self.journal_io_priority = Some(level),
+                _ => return Err(bad_value(option, "0 to 7")),
+            },
+            // Without a name they switch off what is not on; the format alone says nothing.
+            ("usrjquota" | "grpjquota", "") | ("jqfmt", "vfsold" | "vfsv0" | "vfsv1") => {}
+            ("usrjquota" | "grpjquota", _) => {
+                return Err(OptionError::Refused {
+                    option: option.to_owned(),
+                    reason: QUOTA_FILES,
+                });
+            }
+            ("jqfmt", _) => return Err(bad_value(option, "vfsold, vfsv0 or vfsv1")),
             ("errors", "continue") => self.errors = Some(ErrorPolicy::Continue),
             ("errors", "remount-ro") => self.errors = Some(ErrorPolicy::RemountReadOnly),
             ("errors", "panic") => {
@@ -521,6 +578,8 @@ impl MountOptions {
         flags.set(MountFlags::DIRSYNC, self.dirsync);
         flags.set(MountFlags::NODIRATIME, self.nodiratime);
         flags.set(MountFlags::NOSYMFOLLOW, self.nosymfollow);
+        // The kernel keeps times of what it caches too.
+        flags.set(MountFlags::LAZYTIME, self.lazytime);
         flags.insert(match self.atime {
             Atime::Relative => MountFlags::RELATIME,
             Atime::Strict => MountFlags::STRICTATIME,
@@ -695,9 +754,57 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_has_removed_is_accepted_and_named() {
+        let removed = |list| parsed(list).map(|all| all.removed);
+        assert_eq!(removed("rw,noatime"), Ok(Vec::new()));
+        let expected = ["orlov", "i_version", "check=none"].map(str::to_owned).to_vec();
+        assert_eq!(removed("orlov,rw,i_version,check=none"), Ok(expected));
+        for name in REMOVED {
+            assert_eq!(removed(name), Ok(vec![(*name).to_owned()]));
+            assert!(!ALREADY_SO.contains(name), "{name}");
+        }
+        assert_eq!(removed("orlov=1"), Err(OptionError::Unknown("orlov=1".to_owned())));
+    }
+
+    /// As the kernel on a device without memory to be mapped, and without quotaon(8).
+    #[test]
+    fn values_that_ask_for_nothing_are_accepted() {
+        for list in ["dax=never", "dax=inode", "usrjquota=,grpjquota=", "jqfmt=vfsv1", "iversion"] {
+            assert_eq!(parsed(list), Ok(MountOptions::default()), "{list}");
+        }
+        let refused =
+            |option: &str, reason| Err(OptionError::Refused { option: option.to_owned(), reason });
+        assert_eq!(parsed("dax"), refused("dax", DAX));
+        assert_eq!(parsed("dax=always"), refused("dax=always", DAX));
+        assert_eq!(parsed("usrjquota=a,jqfmt=vfsv0"), refused("usrjquota=a", QUOTA_FILES));
+        let option = "jqfmt=vfsv2";
+        assert_eq!(parsed(option), Err(bad_value(option, "vfsold, vfsv0 or vfsv1")));
+    }
+
+    #[test]
+    fn a_journals_priority_is_one_of_eight() {
+        let priority = |list| parsed(list).map(|all| all.journal_io_priority);
+        assert_eq!(priority("journal_ioprio=0"), Ok(Some(0)));
+        assert_eq!(priority("journal_ioprio=7"), Ok(Some(7)));
+        for option in ["journal_ioprio=8", "journal_ioprio=-1", "journal_ioprio=x"] {
+            assert_eq!(priority(option), Err(bad_value(option, "0 to 7")));
+        }
+    }
+
+    #[test]
+    fn lost_data_end_changes_where_that_is_asked_for() {
+        let aborts = |list| parsed(list).map(|all| all.aborts_on_lost_data);
+        assert_eq!(aborts("data_err=abort"), Ok(true));
+        assert_eq!(aborts("data_err=abort,data_err=ignore"), Ok(false));
+        let option = "data_err=panic";
+        assert_eq!(aborts(option), Err(bad_value(option, "abort or ignore")));
+    }
+
+    #[test]
     fn lists_of_names_do_not_overlap() {
         for (name, reason) in REFUSED {
-            assert!(!ALREADY_SO.contains(name) && !FOR_OTHERS.contains(name), "{name}");
+            assert!(!ALREADY_SO.contains(name) && !REMOVED.contains(name));
+            assert!(!FOR_OTHERS.contains(name), "{name}");
             let refused = OptionError::Refused { option: (*name).to_owned(), reason };
             assert_eq!(parsed(name), Err(refused));
             let fresh = MountOptions::default().take_word(name);

@@ -205,6 +205,11 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_prctl, names?);
     // Rings that were made before are used from now on.
     rules.insert(libc::SYS_io_uring_register, vec![equals(1, IORING_REGISTER_ENABLE_RINGS)?]);
+    // A thread says how urgent what it writes is (IOPRIO_WHO_PROCESS, 0).
+    let [who, which] = [(0, 1), (1, 0)].map(|(argument, value)| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+    });
+    rules.insert(libc::SYS_ioprio_set, vec![SeccompRule::new(vec![who?, which?])?]);
     // A thread binds itself to a processor.
     rules.insert(libc::SYS_sched_setaffinity, vec![equals(0, 0)?]);
     // A thread of this process that ends it (abort).

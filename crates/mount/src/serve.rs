@@ -260,6 +260,9 @@ fn open_volume(
         // The kernel's cache has delayed them before.
         dirty_expire: options.commit,
         commit_interval: options.commit,
+        lazytime: options.lazytime,
+        aborts_on_lost_data: options.aborts_on_lost_data,
+        journal_io_priority: options.journal_io_priority,
         barriers: options.barriers,
         journal_checksum: options.journal_checksum,
         journal_async_commit: options.journal_async_commit,

@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -15,6 +16,13 @@ use crate::{MountError, transport};
 
 /// Between two looks at the image's lock.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long a mount that is busy is tried again.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a server is waited for that is to thaw its volume.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Between two tries: calls that come one after the other leave moments between them.
+const SHORT_PAUSE: Duration = Duration::from_micros(200);
 
 /// Takes the mount at `point` away and returns when its server has let the image go: everything is on the device then. With `lazy` the
 /// name goes at once, even while files are open, and nothing is waited for.
@@ -29,11 +37,9 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .map_err(failed)?
         .filter(|entry| entry.is_ours())
         .ok_or_else(|| MountError::NotMounted(point.clone()))?;
-    if !lazy && let Ok(root) = File::open(&point) {
-        // The kernel writes what it keeps before it unmounts, and a frozen volume would not take it. Most are not frozen.
-        let _ = transport::thaw(&root);
-    }
-    detach(&point, if lazy { Detach::Now } else { Detach::IfIdle }).map_err(failed)?;
+    thaw(&point);
+    let detached = if lazy { detach(&point, Detach::Now) } else { detach_soon(&point) };
+    detached.map_err(failed)?;
     if lazy || entry.read_only {
         return Ok(());
     }
@@ -48,6 +54,36 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         thread::sleep(PAUSE);
     }
     Ok(())
+}
+
+/// Lets changes of a frozen volume go on: the kernel writes what it keeps before it unmounts, and once the name is gone nobody could.
+/// A server that does not answer is not waited for.
+fn thaw(point: &Path) {
+    let (point, (done, thawed)) = (point.to_owned(), channel());
+    thread::spawn(move || {
+        if let Ok(root) = File::open(&point) {
+            // Most are not frozen.
+            let _ = transport::thaw(&root);
+        }
+        let _ = done.send(());
+    });
+    // It is over before, or given up.
+    let _ = thawed.recv_timeout(ANSWER);
+}
+
+/// Takes a mount away once no file is open: calls of others that are under way, like a `statfs`, keep it busy for a moment.
+fn detach_soon(point: &Path) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match detach(point, Detach::IfIdle) {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < PATIENCE =>
+            {
+                thread::sleep(SHORT_PAUSE);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Whether a server whose mount is gone has the lock of an image: it gives it back when all is on the device.

@@ -36,7 +36,7 @@ pub use live::lost::ErrorSample;
 pub use open::{
     AllocatorKind, BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt,
 };
-pub use ops::{Creator, LiveReadDir, RenameFlags, SetAttributes};
+pub use ops::{Creator, LiveReadDir, RenameFlags, SetAttributes, TimesOfUse};
 pub use read::dir::{DirEntry, Found, ReadDir};
 pub use read::inode::LoadedInode;
 pub use read::mapping::{Extents, Mapping, Target};

@@ -8,6 +8,7 @@ use crate::live::delay::{self, Delays};
 use crate::live::edit::LiveEdit;
 use crate::live::faults::Faults;
 use crate::live::inodes::InodeCache;
+use crate::live::lazy_times::LazyTimes;
 use crate::live::mmp::MmpMark;
 use crate::live::names::NameCache;
 use crate::live::shared::Shared;
@@ -80,6 +81,9 @@ fn check_options(
     }
     if !has_journal && (options.journal_async_commit || options.journal_checksum) {
         return Err(Error::Options("options of a journal, and the volume has none"));
+    }
+    if !has_journal && options.aborts_on_lost_data {
+        return Err(Error::Options("data_err=abort needs a journal, and the volume has none"));
     }
     if data == DataMode::Journal && options.delalloc == Some(true) {
         return Err(Error::Options("delalloc cannot go with data=journal"));
@@ -263,6 +267,7 @@ impl OpenOptions {
                 checksum: options.journal_checksum,
                 async_commit: options.journal_async_commit,
                 batch: options.batch,
+                io_priority: options.journal_io_priority,
                 memory: options.memory,
             },
             Arc::new(Hooks {
@@ -294,6 +299,7 @@ impl OpenOptions {
             inodes: InodeCache::new(inodes),
             names: NameCache::new(options.memory / 64),
             delays: Delays::new(delays(options, &superblock, data), options.memory),
+            lazy_times: LazyTimes::new(options.lazytime, inodes),
             geometry: Arc::new(facts.geometry.clone()),
             tables: (0..facts.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
             renames: Mutex::default(),
@@ -413,6 +419,7 @@ impl Volume {
             Source::Cached(_) => Ok(()),
             Source::Live(live) => {
                 self.write_back_all(live);
+                self.write_all_times(live)?;
                 live.allocator.discard_windows(|inode| live.inodes.is_held(inode));
                 live.delays.take_lost()?;
                 self.commit_all()
@@ -427,10 +434,10 @@ impl Volume {
         Ok(live.journal.sync()?)
     }
 
-    /// Starts the background writer, where data are delayed.
+    /// Starts the background writer, where data or times wait in memory.
     fn start_writer(&mut self) {
         let Source::Live(live) = &self.source else { return };
-        if live.delays.is_on {
+        if live.delays.is_on || live.lazy_times.is_on {
             let work = delay::writer(self.twin(), Arc::downgrade(live));
             let writer = live.env.spawn("writeback", work);
             live.delays.set_writer(writer.waker());
@@ -453,6 +460,7 @@ impl Volume {
         }
         self.write_back_all(live);
         live.delays.take_lost()?;
+        self.write_all_times(live)?;
         live.is_frozen.store(true, Ordering::Release);
         let frozen = self.store_counts(false).and_then(|()| self.hold_all_writes(live));
         if frozen.is_err() {
@@ -503,6 +511,7 @@ impl Volume {
         }
         if let Source::Live(live) = &self.source {
             self.write_back_all(live);
+            self.write_all_times(live)?;
         }
         // It holds what is live no more once it has stopped.
         self.writer = None;

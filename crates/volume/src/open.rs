@@ -171,6 +171,14 @@ pub struct LiveOptions {
     pub max_dir_size_kb: Option<u32>,
     /// Whether files with equal attributes share the block or inode that holds them; `nombcache` says no.
     pub shares_xattrs: bool,
+    /// Changes of nothing but an inode's times wait in memory (`lazytime`), a day at most: until the inode is written for another
+    /// reason, or [`Volume::fsync`], [`Volume::sync`], freezing or closing asks for it.
+    pub lazytime: bool,
+    /// Data of a file that cannot be written when their turn comes end all changes (`data_err=abort`); else they are lost, and who
+    /// waits for them is told (`data_err=ignore`).
+    pub aborts_on_lost_data: bool,
+    /// The priority of what commits write, 0 (first) to 7 (`journal_ioprio=`). `None`: as other threads have.
+    pub journal_io_priority: Option<u8>,
     /// How long an fsync waits for other operations to join its transaction (`max_batch_time=`, `min_batch_time=`).
     pub batch: BatchTime,
 }
@@ -200,6 +208,9 @@ impl Default for LiveOptions {
             enforced_limits: None,
             max_dir_size_kb: None,
             shares_xattrs: true,
+            lazytime: false,
+            aborts_on_lost_data: false,
+            journal_io_priority: None,
             batch: BatchTime::default(),
         }
     }

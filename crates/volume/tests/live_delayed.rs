@@ -67,6 +67,15 @@ fn check(device: &dyn Device) {
     e2fsck_fn(&image.path()).unwrap();
 }
 
+/// As [`check`], of a volume whose log is to be replayed.
+fn check_after_repair(device: &dyn Device) {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    let replayed = Arc::new(MemoryDevice::from_bytes(&bytes));
+    open(replayed.clone(), &Env::stepped(1), &LiveOptions::default()).close().unwrap();
+    check(&*replayed);
+}
+
 /// Writes to the device that hold file data of a fill byte.
 fn data_writes(recorder: &Recorder, fill: u8) -> usize {
     let holds = |event: &&Event| match event {
@@ -551,6 +560,33 @@ fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
     });
     volume.close().unwrap();
     check(&*device);
+}
+
+/// As what a failed write of metadata does.
+#[test]
+fn what_cannot_be_written_ends_all_changes_with_data_err_abort() {
+    let inner = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let faulty = Arc::new(FaultyDevice::new(inner.clone()));
+    let env = Env::stepped(1);
+    let options = LiveOptions { aborts_on_lost_data: true, ..LiveOptions::default() };
+    let volume = open(faulty.clone(), &env, &options);
+    let (lost, kept) = (create(&volume, "lost"), create(&volume, "kept"));
+    volume.sync().unwrap();
+    volume.write(lost, 0, &[7; 30_000]).unwrap();
+    let broken = Effect::Error(io::ErrorKind::Other);
+    faulty.inject(Fault::new(broken).on(Operation::Write).times(1));
+    env.advance(Duration::from_secs(31));
+    assert!(faulty.faults_met() > 0, "the background writer has not met the failure");
+    assert!(volume.write(kept, 0, &[8; 3000]).is_err());
+    assert!(volume.fsync(lost).is_err() && volume.sync().is_err());
+    drop(volume);
+    check_after_repair(&*inner);
+    let none = image(16 << 20, &["-t", "ext4", "-O", "^has_journal"]).unwrap();
+    let refused = OpenOptions::default().open_live(none, &env, &options);
+    assert!(matches!(refused, Err(Error::Options(why)) if why.contains("data_err=abort")));
 }
 
 #[test]

@@ -139,6 +139,12 @@ impl Args {
         let lists = self.options.iter().map(String::as_str).chain(self.read_only.then_some("ro"));
         let mut options = parse_options(lists).map_err(Failure::new)?;
         options.wait = self.waiting.wait.unwrap_or_default();
+        if self.role.is_none() {
+            for option in &options.removed {
+                // As the kernel says it.
+                eprintln!("extant mount: ignoring removed {option} option");
+            }
+        }
         self.point = extant_mount::canonical_point(&self.point).map_err(Failure::new)?;
         if options.remount {
             return extant_mount::remount(&self.point, &options).map_err(Failure::new);

@@ -65,6 +65,9 @@ impl Counters {
     }
 }
 
+/// An option, and what ours and e2fsck end with.
+type CodePair = (&'static str, Option<i32>, Option<i32>);
+
 /// Trials that are named for a pair of exit codes.
 const NAMED: usize = 5;
 
@@ -74,8 +77,8 @@ pub(crate) struct Sums {
     structures: BTreeMap<&'static str, Counters>,
     acts: BTreeMap<&'static str, Counters>,
     all: Counters,
-    /// Option, our code and e2fsck's: how often, and the first trials.
-    codes: BTreeMap<(&'static str, Option<i32>, Option<i32>), (u64, Vec<u64>)>,
+    /// How often each pair came, and the first trials.
+    codes: BTreeMap<CodePair, (u64, Vec<u64>)>,
 }
 
 impl Sums {

@@ -211,3 +211,37 @@ fn volumes_are_frozen_and_shut_down_by_root_and_the_mounts_owner() {
     mount.unmount();
     e2fsck_fn(&image).expect("healthy");
 }
+
+/// Once the name is gone nobody could let the volume go on: what waits is written, and the server ends.
+#[test]
+fn a_frozen_volume_thaws_when_its_name_is_taken_away() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let mount = Mount::new(&scratch, &image, &LATE);
+    let mut file = fs::File::create(mount.path().join("file")).expect("create");
+    assert_eq!(extant(&["freeze"], &[mount.path()]), (0, String::new()));
+    let is_done = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            file.write_all(b"waits").expect("write");
+            file.sync_all().expect("fsync");
+            drop(file);
+            is_done.store(1, Ordering::SeqCst);
+        });
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(is_done.load(Ordering::SeqCst), 0, "it does not wait");
+        assert_eq!(extant(&["umount", "-l"], &[mount.path()]), (0, String::new()));
+        until("the fsync", || is_done.load(Ordering::SeqCst) == 1);
+    });
+    until("the server's end", || {
+        fs::File::open(&image).is_ok_and(|image| {
+            rustix::fs::flock(&image, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+        })
+    });
+    e2fsck_fn(&image).expect("healthy");
+    let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    assert_eq!(fs::read(kernel.path().join("file")).expect("read"), b"waits");
+}

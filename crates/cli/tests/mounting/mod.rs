@@ -7,6 +7,7 @@ mod direct;
 mod failures;
 mod hostile;
 mod kills;
+mod lazytime;
 mod options;
 mod programs;
 mod rings;

@@ -195,10 +195,91 @@ fn limits_are_enforced_only_where_the_volume_counts() {
     for (options, expected) in [
         ("quota", "no quota file of users"),
         ("prjquota", "no quota file of projects"),
-        ("usrjquota=aquota.user", "quota files with names are not kept"),
+        ("usrjquota=aquota.user", "quotaon(8) cannot switch quota files with names on"),
     ] {
         let (code, said) = extant(&["mount", "-o", options], &[&plain, &point]);
         assert!(code != 0 && said.contains(expected), "{options}: {code}: {said}");
     }
     Mount::new(&scratch, &plain, &["-o", "noquota"]).unmount();
+}
+
+/// What commits write has the priority that was asked for, and nothing else of the server has; in the sandbox too.
+#[test]
+fn a_journals_priority_is_that_of_the_thread_that_commits() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "16M");
+    let mount = Mount::new(&scratch, &image, &["-o", "journal_ioprio=1"]);
+    fs::write(mount.path().join("file"), b"x").expect("write");
+    fs::File::open(mount.path().join("file")).expect("open").sync_all().expect("fsync");
+    let tasks = fs::read_dir(format!("/proc/{}/task", mount.server())).expect("threads");
+    for task in tasks.flatten() {
+        let name = fs::read_to_string(task.path().join("comm")).expect("a name");
+        let number = task.file_name();
+        let said = std::process::Command::new("ionice").arg("-p").arg(&number).output();
+        let said = String::from_utf8_lossy(&said.expect("ionice runs").stdout).into_owned();
+        let has = said.trim() == "best-effort: prio 1";
+        assert_eq!(has, name.trim() == "commit", "{name}: {said}");
+    }
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
+}
+
+/// As the kernel says it, which mounts all the same.
+#[test]
+fn removed_options_are_named() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "16M");
+    let options = "orlov,oldalloc,i_version,nocheck,bh,nobh,reservation,mblk_io_submit,check=none";
+    drop(LoopMount::new(&image, options).expect("the kernel mounts it"));
+    let point = scratch.join("mount");
+    fs::create_dir(&point).expect("mkdir");
+    let mount = Mount::found(point.clone(), &image);
+    let (code, said) = extant(&["mount", "-o", options], &[&image, &point]);
+    assert_eq!(code, 0, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let names = options.split(',');
+    let expected: Vec<String> =
+        names.map(|name| format!("extant mount: ignoring removed {name} option")).collect();
+    assert_eq!(lines, expected);
+    mount.unmount();
+}
+
+/// A call of another process that is under way is no reason to refuse; an open file is.
+#[test]
+fn umount_waits_for_df_and_not_for_an_open_file() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "16M");
+    let point = scratch.join("mount");
+    fs::create_dir(&point).expect("mkdir");
+    let asks = "while [ -e \"$1\" ]; do df \"$1\" > /dev/null 2>&1; done";
+    let mut asker = std::process::Command::new("sh")
+        .args(["-c", asks, "sh"])
+        .arg(&point)
+        .spawn()
+        .expect("sh runs");
+    let outcomes: Vec<(i32, String)> = (0..20)
+        .map(|_| {
+            let _mount = Mount::new(&scratch, &image, &[]);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            extant(&["umount"], &[&point])
+        })
+        .collect();
+    asker.kill().expect("kill");
+    asker.wait().expect("wait");
+    assert!(outcomes.iter().all(|(code, _)| *code == 0), "{outcomes:?}");
+    let mount = Mount::new(&scratch, &image, &[]);
+    let open = fs::File::create(mount.path().join("file")).expect("create");
+    let (code, said) = extant(&["umount"], &[mount.path()]);
+    assert!(code != 0 && said.contains("busy"), "{code}: {said}");
+    drop(open);
+    mount.unmount();
 }

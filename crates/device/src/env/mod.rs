@@ -87,6 +87,18 @@ pub enum Next {
     Done,
 }
 
+impl Next {
+    /// What a worker wants that does two kinds of work: the sooner of both.
+    pub fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::After(one), Self::After(other)) => Self::After(one.min(other)),
+            (Self::After(one), _) | (_, Self::After(one)) => Self::After(one),
+            (Self::WhenWoken, _) | (_, Self::WhenWoken) => Self::WhenWoken,
+            (Self::Done, Self::Done) => Self::Done,
+        }
+    }
+}
+
 type Work = Box<dyn FnMut() -> Next + Send>;
 
 impl Env {
@@ -135,6 +147,18 @@ impl Env {
         match &self.0 {
             World::Threads(threads) => threads.now(),
             World::Stepped(stepped) => stepped.now(),
+        }
+    }
+
+    /// Gives what this thread reads and writes a priority among programs, 0 (first) to 7 (ionice(1), class best-effort). In a
+    /// stepped world nothing is done.
+    ///
+    /// # Errors
+    /// The system knows no such priorities.
+    pub fn set_io_priority(&self, level: u8) -> std::io::Result<()> {
+        match &self.0 {
+            World::Threads(_) => threads::set_io_priority(level),
+            World::Stepped(_) => Ok(()),
         }
     }
 

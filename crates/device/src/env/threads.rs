@@ -7,6 +7,20 @@ use super::{Next, WallTime, Work};
 use crate::sync::raw::{Condvar, Mutex, clock, thread};
 use crate::sync::{Arc, Weak};
 
+/// `IOPRIO_WHO_PROCESS`, which means a thread: this one by the number 0; and the class best-effort, which anybody may ask for
+/// (ioprio_set(2)).
+const WHO_THREAD: libc::c_int = 1;
+const BEST_EFFORT: libc::c_int = 2 << 13;
+
+/// Sets the priority of this thread's input and output.
+#[allow(unsafe_code)]
+pub(super) fn set_io_priority(level: u8) -> std::io::Result<()> {
+    let priority = BEST_EFFORT | libc::c_int::from(level);
+    // SAFETY: the call takes three numbers and no memory.
+    let done = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_THREAD, 0, priority) };
+    if done == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
 pub(super) struct Threads {
     start: clock::Start,
     /// Where the wall clock stands still; `None` where it goes.

@@ -115,6 +115,8 @@ fn by_number(name: &str) -> Option<Features> {
 pub(super) struct FeatureRequest<'a> {
     /// `-O`
     pub(super) list: Option<&'a str>,
+    /// `-s`, which holds whatever the list says.
+    pub(super) sparse_super: Option<bool>,
     /// `-j` or `-J`.
     pub(super) journal: bool,
     /// Revision 0 has no features.
@@ -139,6 +141,9 @@ pub(super) fn resolve(
     }
     if let Some(list) = request.list.or_else(|| config.text("default_features")) {
         edit(&mut features, list)?;
+    }
+    if let Some(is_sparse) = request.sparse_super {
+        features.ro_compat.set(RoCompatFeatures::SPARSE_SUPER, is_sparse);
     }
     if request.revision == 0 {
         return revision_0(request);
@@ -200,6 +205,9 @@ fn revision_0(request: FeatureRequest<'_>) -> Result<Features, MkfsError> {
     }
     if asked != Features::default() || request.journal || request.encoding {
         return Err(invalid("file system features are not supported with revision 0"));
+    }
+    if request.sparse_super == Some(true) {
+        return Err(invalid("sparse superblocks are not supported with revision 0"));
     }
     Ok(Features::default())
 }

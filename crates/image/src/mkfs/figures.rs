@@ -246,6 +246,7 @@ impl Resolver<'_> {
             self.types,
             FeatureRequest {
                 list: self.options.features.as_deref(),
+                sparse_super: self.options.sparse_super,
                 journal: self.options.journal.wanted,
                 revision,
                 hurd: creator_os == CreatorOs::HURD,

@@ -173,6 +173,8 @@ pub struct Options {
     pub features: Option<String>,
     /// `-q`
     pub quiet: bool,
+    /// `-s`: whether backups of the superblock are sparse, whatever `-O` says.
+    pub sparse_super: Option<bool>,
     /// `-S`
     pub super_only: bool,
     /// `-t`
@@ -344,10 +346,11 @@ impl Options {
                 self.extended.push(format!("revision={revision}"));
             }
             b's' => {
-                return Err(usage(
-                    "the -s option has been removed: use -O sparse_super or -O ^sparse_super"
-                        .to_owned(),
-                ));
+                self.warnings.push("-s is deprecated: use -O sparse_super".to_owned());
+                // As atoi(3) reads it: what is no number is 0.
+                let number = text.trim_start().trim_start_matches(['+', '-']);
+                let mut digits = number.bytes().take_while(u8::is_ascii_digit);
+                self.sparse_super = Some(digits.any(|digit| digit != b'0'));
             }
             b't' => self.fs_type = Some(text),
             b'T' => self.usage_types = Some(text),

@@ -48,6 +48,8 @@ pub struct Options {
     pub async_commit: bool,
     /// How long a commit that is waited for waits for other operations to join.
     pub batch: BatchTime,
+    /// The priority of what commits write, 0 (first) to 7 (`journal_ioprio=`). `None`: as other threads have.
+    pub io_priority: Option<u8>,
     /// Bytes of memory for frames, about. A transaction closes early at a quarter of it.
     pub memory: u64,
 }
@@ -61,6 +63,7 @@ impl Default for Options {
             checksum: false,
             async_commit: false,
             batch: BatchTime::default(),
+            io_priority: None,
             memory: 64 << 20,
         }
     }
@@ -166,6 +169,7 @@ impl Journal {
             }
             None => (None, Tid(1)),
         };
+        let io_priority = options.io_priority;
         let core = Arc::new(Core::new(
             device,
             geometry.block_size,
@@ -176,12 +180,20 @@ impl Journal {
             log,
             first,
         ));
-        let spawn = |name, step: fn(&Core) -> Next| {
-            let weak = Arc::downgrade(&core);
-            env.spawn(name, move || weak.upgrade().map_or(Next::Done, |core| step(&core)))
+        let spawn = |name, mut priority: Option<u8>, step: fn(&Core) -> Next| {
+            let (weak, world) = (Arc::downgrade(&core), env.clone());
+            env.spawn(name, move || {
+                // Once, by the worker's own thread.
+                if let Some(level) = priority.take()
+                    && let Err(error) = world.set_io_priority(level)
+                {
+                    tracing::warn!(%error, "journal_ioprio= was not set");
+                }
+                weak.upgrade().map_or(Next::Done, |core| step(&core))
+            })
         };
-        let commit = spawn("commit", Core::commit_step);
-        let checkpoint = spawn("checkpoint", Core::checkpoint_step);
+        let commit = spawn("commit", io_priority, Core::commit_step);
+        let checkpoint = spawn("checkpoint", None, Core::checkpoint_step);
         *core.wakers.lock() =
             Some(Wakers { commit: commit.waker(), checkpoint: checkpoint.waker() });
         Ok(Self { _commit: commit, _checkpoint: checkpoint, core })

@@ -51,6 +51,10 @@ fn volume_options(text: &str, memory: u64) -> Result<(VolumeOptions, LiveOptions
             ("journal_async_commit", None) => live.journal_async_commit = true,
             ("barrier", None | Some("1")) => live.barriers = true,
             ("nobarrier", None) | ("barrier", Some("0")) => live.barriers = false,
+            ("data_err", Some("abort")) => live.aborts_on_lost_data = true,
+            ("data_err", Some("ignore")) => live.aborts_on_lost_data = false,
+            ("lazytime", None) => live.lazytime = true,
+            ("nolazytime", None) => live.lazytime = false,
             ("discard", None) => live.discard = true,
             ("nodiscard", None) => live.discard = false,
             // Reading a file in process does not touch its times.

@@ -3,7 +3,7 @@
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{InodeFlags, PERMISSION_MASK};
 use extant_ondisk::time::Timestamp;
-use extant_volume::{LoadedInode, SetAttributes, Volume};
+use extant_volume::{LoadedInode, SetAttributes, TimesOfUse, Volume};
 use rustix::io::Errno;
 
 use super::{Caller, Server, attributes_of};
@@ -37,6 +37,8 @@ pub struct Change {
     pub ctime: Option<Timestamp>,
     /// A program says what the last read was, instead of now: not for append-only files.
     pub sets_time: bool,
+    /// The times, and nothing else, are those that the kernel's cache has kept of writes.
+    pub is_of_cache: bool,
     /// Setuid and setgid go as [`Creator::mode_after_change`](extant_volume::Creator::mode_after_change) says: who truncates or gives
     /// away the file may not keep them.
     pub drops_set_ids: bool,
@@ -70,6 +72,11 @@ impl Server {
     /// As [`Volume::truncate`] and [`Volume::set_attributes`].
     pub fn change(&self, file: InodeNo, change: &Change, by: Caller) -> Result<Attributes, Errno> {
         self.with(|volume| {
+            if change.is_of_cache {
+                let Change { atime, mtime, ctime, .. } = *change;
+                let inode = volume.set_times_of_use(file, &TimesOfUse { atime, mtime, ctime })?;
+                return Ok(attributes_of(volume, &inode));
+            }
             if let Some(size) = change.size {
                 volume.truncate_by(file, size, &self.writer(by, change.drops_set_ids))?;
             }
@@ -164,13 +171,8 @@ impl Server {
             || is_older(inode.atime, inode.ctime)
             || now.seconds.saturating_sub(inode.atime.seconds) >= DAY;
         if is_due {
-            let set = SetAttributes {
-                atime: Some(now),
-                ctime: Some(inode.ctime),
-                times_of_use: true,
-                ..SetAttributes::default()
-            };
-            let _ = volume.set_attributes(inode.number, &set);
+            let read = TimesOfUse { atime: Some(now), ..TimesOfUse::default() };
+            let _ = volume.set_times_of_use(inode.number, &read);
         }
     }
 }

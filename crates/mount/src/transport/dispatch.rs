@@ -242,6 +242,11 @@ impl Dispatcher {
                 if has(now) { self.server.now() } else { Timestamp::new(seconds, nanoseconds) }
             })
         };
+        // The request that the kernel makes of the times it has kept; `touch -m -d` makes the same.
+        let others = fattr::MODE | fattr::UID | fattr::GID | fattr::SIZE | fattr::ATIME;
+        let is_of_cache = has(fattr::MTIME)
+            && has(fattr::CTIME)
+            && given.valid & (others | fattr::MTIME_NOW | fattr::KILL_SUIDGID) == 0;
         let atime = time(fattr::ATIME, fattr::ATIME_NOW, given.atime, given.atimensec);
         let mtime = time(fattr::MTIME, fattr::MTIME_NOW, given.mtime, given.mtimensec);
         let change = Change {
@@ -253,6 +258,7 @@ impl Dispatcher {
             mtime,
             ctime: has(fattr::CTIME).then(|| Timestamp::new(given.ctime, given.ctimensec)),
             sets_time: has(fattr::ATIME) && !has(fattr::ATIME_NOW),
+            is_of_cache,
             drops_set_ids: has(fattr::KILL_SUIDGID),
         };
         let changed = self.server.change(request.inode()?, &change, request.caller())?;

@@ -2,8 +2,8 @@
 //!
 //! What an operation changes it writes to the inode's record in the same handle, so a cached inode is never newer than its
 //! record, and may be given up whenever nobody has it. Delayed data are the exception: the file's times are stored when they are
-//! written, and the inode stays until then ([`Delayed`]). Of one that is given up while it is held the number of holds stays: a
-//! kernel holds as many files as it likes.
+//! written, and the inode stays until then ([`Delayed`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one
+//! that is given up while it is held the number of holds stays: a kernel holds as many files as it likes.
 
 use super::delay::Delayed;
 use super::lost::{ErrorSample, LostData};
@@ -18,6 +18,7 @@ use extant_ondisk::{Geometry, InodeNo};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut, Range};
+use std::time::Duration;
 
 /// Shards of the cache.
 const SHARDS: u32 = 64;
@@ -80,9 +81,11 @@ pub(crate) struct LiveInode {
 /// What an inode's lock guards.
 #[derive(Debug)]
 struct State {
-    /// As the record has it, but for times that delayed data changed.
+    /// As the record has it, but for times that delayed data changed, or that wait in memory.
     inode: LoadedInode,
     delayed: Delayed,
+    /// When times that wait in memory are stored at the latest; `None` where none wait.
+    times_due: Option<Duration>,
     /// Of a directory: the number of the state that its names are in ([`NameCache`](super::names::NameCache)); 0 as long as nobody
     /// has asked.
     edition: AtomicU64,
@@ -92,7 +95,13 @@ struct State {
 
 impl State {
     fn new(inode: LoadedInode) -> Self {
-        Self { inode, delayed: Delayed::default(), edition: AtomicU64::new(0), is_stale: false }
+        Self {
+            inode,
+            delayed: Delayed::default(),
+            times_due: None,
+            edition: AtomicU64::new(0),
+            is_stale: false,
+        }
     }
 
     /// Reads the inode again where an operation on it was taken back.
@@ -101,11 +110,14 @@ impl State {
             return Ok(());
         }
         let mut inode = load()?;
-        if !self.delayed.is_empty() {
-            // The times of delayed data are not stored yet.
+        if !self.delayed.is_empty() || self.times_due.is_some() {
+            // These times are not stored yet.
             inode.inode.mtime = self.inode.mtime;
             inode.inode.ctime = self.inode.ctime;
             inode.inode.version = self.inode.version;
+        }
+        if self.times_due.is_some() {
+            inode.inode.atime = self.inode.atime;
         }
         self.inode = inode;
         self.is_stale = false;
@@ -257,6 +269,16 @@ impl InodeWrite<'_> {
     pub(crate) fn parts(&mut self) -> (&mut LoadedInode, &mut Delayed) {
         let state = self.state.as_mut().expect(LOADED);
         (&mut state.inode, &mut state.delayed)
+    }
+
+    /// When times that wait in memory are stored at the latest; `None` where none wait.
+    pub(crate) fn times_due(&self) -> Option<Duration> {
+        self.state.as_ref().expect(LOADED).times_due
+    }
+
+    /// Times wait in memory until then, or (`None`) none wait any more.
+    pub(crate) fn set_times_due(&mut self, due: Option<Duration>) {
+        self.state.as_mut().expect(LOADED).times_due = due;
     }
 
     /// The inode is no more: whoever waits for the lock finds nothing. It has no delayed data. What was known of it does not hold

@@ -4,6 +4,7 @@ pub(crate) mod delay;
 pub(crate) mod edit;
 pub(crate) mod faults;
 pub(crate) mod inodes;
+pub(crate) mod lazy_times;
 pub(crate) mod lost;
 pub(crate) mod mmp;
 pub(crate) mod names;
@@ -37,6 +38,7 @@ use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
 use faults::Step;
+use lazy_times::LazyTimes;
 use shared::Shared;
 use status::Status;
 use written::CountedDevice;
@@ -58,6 +60,8 @@ pub(crate) struct Live {
     pub(crate) names: NameCache,
     /// Data that wait for their blocks.
     pub(crate) delays: Delays,
+    /// Times that wait to be stored.
+    pub(crate) lazy_times: LazyTimes,
     /// The volume's, for those who seal blocks later.
     pub(crate) geometry: Arc<Geometry>,
     /// Where each group's inode table begins; 0 as long as nobody has asked.

@@ -36,6 +36,8 @@ extant_device::lock_ranks! {
     pub NameCacheLock = 401;
     /// The files that have delayed data.
     pub DelayListLock = 402;
+    /// The files whose times wait in memory. Held for moments; no other lock is taken meanwhile.
+    pub TimesListLock = 407;
     /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of directories held.
     pub FlightLock = 403;
     /// How much memory delayed data take. Waited under, with no other lock held.

@@ -1,7 +1,7 @@
 //! Permissions, owners and times.
 
 use super::credits;
-use crate::edit::{Edit, write_loaded};
+use crate::edit::{Edit, write_inode, write_loaded};
 use crate::error::Error;
 use crate::live::inodes::LockAs;
 use crate::read::inode::LoadedInode;
@@ -33,13 +33,68 @@ pub struct SetAttributes {
     pub mtime: Option<Timestamp>,
     /// Last change of the inode; else now.
     pub ctime: Option<Timestamp>,
-    /// The times are those of reads and writes that were allowed before: that the file is append-only does not bar them.
+    /// The times are those of reads and writes that were allowed before: that the file is append-only does not bar them. They are
+    /// stored at once all the same ([`TimesOfUse`]).
     pub times_of_use: bool,
     /// Who gives the file away is bound by the limits of quotas, as all but root are.
     pub limits_bind: bool,
 }
 
+/// Times that the use of a file sets: reading, and writing by a cache in front of the volume. What is `None` stays.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TimesOfUse {
+    /// Last read.
+    pub atime: Option<Timestamp>,
+    /// Last change of the data.
+    pub mtime: Option<Timestamp>,
+    /// Last change of the inode.
+    pub ctime: Option<Timestamp>,
+}
+
+impl TimesOfUse {
+    /// Sets them as the record will hold them.
+    fn set(&self, inode: &mut LoadedInode) {
+        let has_extra = inode.extra_isize >= EXTRA_SIZE_OF_TIMES;
+        let stored = |time: Option<Timestamp>| time.map(|time| time.clamped(has_extra));
+        inode.inode.atime = stored(self.atime).unwrap_or(inode.atime);
+        inode.inode.mtime = stored(self.mtime).unwrap_or(inode.mtime);
+        inode.inode.ctime = stored(self.ctime).unwrap_or(inode.ctime);
+        if self.mtime.is_some() {
+            inode.inode.count_change();
+        }
+    }
+}
+
 impl Volume {
+    /// Sets times that the use of a file sets, and gives it as it is then. With `lazytime` they may wait in memory.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for immutable files, [`Error::FreeInode`], [`Error::ReadOnly`], something broken on the way, or the
+    /// journal or device failed.
+    pub fn set_times_of_use(
+        &self,
+        file: InodeNo,
+        times: &TimesOfUse,
+    ) -> Result<LoadedInode, Error> {
+        self.with_space(|| {
+            let live = self.writable()?;
+            let shared = live.inodes.get(file);
+            let mut inode = shared.write(self, LockAs::File)?;
+            if inode.flags.contains(InodeFlags::IMMUTABLE) {
+                return Err(Error::NotPermitted(inode.number));
+            }
+            if self.keep_times(live, &shared, &mut inode) {
+                times.set(&mut inode);
+            } else {
+                let mut edit = self.edit(credits::INODE)?;
+                times.set(&mut inode);
+                write_inode(&mut edit, inode.number, &inode.inode)?;
+                edit.finish();
+            }
+            Ok(self.seen(&inode, inode.delayed()))
+        })
+    }
+
     /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say.
     ///
     /// # Errors

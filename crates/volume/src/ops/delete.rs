@@ -56,6 +56,7 @@ impl Volume {
         }
         if !live.orphans.lock().contains(inode) {
             // Another has deleted it meanwhile, and the number may become another file's.
+            live.lazy_times.forget(&locked);
             locked.set_freed();
             return Ok(());
         }
@@ -215,6 +216,7 @@ impl Volume {
         drop(dirs);
         let (loaded, delayed) = inode.parts();
         self.drop_delayed(live, loaded, delayed, 0);
+        live.lazy_times.forget(&inode);
         inode.set_freed();
         Ok(())
     }

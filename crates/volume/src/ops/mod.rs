@@ -16,7 +16,7 @@ mod rename;
 mod trim;
 mod xattrs;
 
-pub use attributes::SetAttributes;
+pub use attributes::{SetAttributes, TimesOfUse};
 pub use data::FallocateMode;
 pub use read_dir::LiveReadDir;
 pub use rename::RenameFlags;

@@ -132,10 +132,15 @@ impl Volume {
         (file, gone)
     }
 
-    /// Data that could not be written are lost: whoever waits for them is told.
+    /// Data that could not be written are lost: whoever waits for them is told. With `data_err=abort` the journal stops.
     pub(super) fn note_lost(&self, live: &Live, shared: &LiveInode, outcome: Result<(), Error>) {
         if let Err(error) = self.noted(outcome) {
             tracing::error!(inode = %shared.number(), %error, "delayed data are lost");
+            if live.options.aborts_on_lost_data
+                && let Error::Io(error) = &error
+            {
+                live.journal.abort(error.clone().into());
+            }
             shared.set_lost(error.clone());
             live.delays.set_lost(error);
         }
@@ -348,7 +353,7 @@ pub(crate) fn writer(mut twin: Volume, live: Weak<Live>) -> impl FnMut() -> Next
     move || {
         let Some(live) = live.upgrade() else { return Next::Done };
         twin.source = Source::Live(live.clone());
-        let next = twin.write_back_old(&live);
+        let next = twin.write_back_old(&live).sooner(twin.write_old_times(&live));
         twin.source = Source::Cached(BlockCache::new(0, 1));
         next
     }

@@ -16,6 +16,7 @@ use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
 use crate::volume::Volume;
 use extant_device::Request;
+use extant_device::sync::Arc;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, Geometry};
 use std::ops::Range;
@@ -135,6 +136,22 @@ impl Volume {
         Ok(())
     }
 
+    /// The file's data change now, and nothing else of it but its times: true where these wait in memory.
+    pub(super) fn touch_lazily(
+        &self,
+        live: &Live,
+        shared: &Arc<LiveInode>,
+        file: &mut InodeWrite<'_>,
+        by: &Creator,
+    ) -> bool {
+        let is_lazy =
+            by.mode_after_change(file) == file.mode && self.keep_times(live, shared, file);
+        if is_lazy {
+            set_changed(file, live.now(self.geometry()), by);
+        }
+        is_lazy
+    }
+
     /// Reads a file of which some data are delayed.
     pub(crate) fn read_delayed(
         &self,
@@ -173,7 +190,7 @@ impl Volume {
     pub(super) fn overwrite(
         &self,
         live: &Live,
-        shared: &LiveInode,
+        shared: &Arc<LiveInode>,
         offset: u64,
         bytes: &[u8],
         by: &Creator,
@@ -201,10 +218,12 @@ impl Volume {
         // The file may be another by now: its times are all that is touched.
         match shared.write(self, LockAs::File) {
             Ok(mut file) => {
-                let mut edit = self.edit(credits::INODE)?;
-                touch(&edit, &mut file, by);
-                write_inode(&mut edit, file.number, &file.inode)?;
-                edit.finish();
+                if !self.touch_lazily(live, shared, &mut file, by) {
+                    let mut edit = self.edit(credits::INODE)?;
+                    touch(&edit, &mut file, by);
+                    write_inode(&mut edit, file.number, &file.inode)?;
+                    edit.finish();
+                }
             }
             Err(Error::FreeInode(_)) => {}
             Err(error) => return Err(error),

@@ -6,7 +6,9 @@ use super::round::set_state;
 use super::{set_size, touch};
 use crate::edit::{AllocationRequest, Edit, Purpose, write_inode};
 use crate::error::Error;
+use crate::live::Live;
 use crate::live::edit::LiveEdit;
+use crate::live::inodes::{InodeWrite, LiveInode};
 use crate::read::data;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
@@ -76,7 +78,9 @@ impl Volume {
     /// Writes some of the bytes, from the first on; how many.
     pub(super) fn write_journalled(
         &self,
-        file: &mut LoadedInode,
+        live: &Live,
+        shared: &Arc<LiveInode>,
+        file: &mut InodeWrite<'_>,
         offset: u64,
         bytes: &[u8],
         by: &Creator,
@@ -84,7 +88,7 @@ impl Volume {
         let geometry = self.geometry();
         let bits = geometry.block_bits();
         let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));
-        let most = u64::from(self.live()?.journal.max_credits() / 4).clamp(1, BLOCKS_OF_ROUND);
+        let most = u64::from(live.journal.max_credits() / 4).clamp(1, BLOCKS_OF_ROUND);
         let last = blocks.end.0.min(blocks.start.0 + most);
         let end = (offset + bytes.len() as u64).min(last << bits);
         let gap = self.gap(file, offset)?;
@@ -98,6 +102,7 @@ impl Volume {
             + credits::quotas(self);
         let mut edit = self.edit(credits)?.privileged(by.is_privileged);
         zero_in_frames(&mut edit, &gap)?;
+        let before = file.inode.clone();
         let mut at = offset;
         let mut runs = 0;
         let mut failure = None;
@@ -118,10 +123,13 @@ impl Volume {
         {
             return Err(error);
         }
-        touch(&edit, file, by);
-        let size = file.size.max(at);
-        set_size(&mut edit, file, size)?;
-        write_inode(&mut edit, file.number, &file.inode)?;
+        let is_overwriting = at <= file.size && file.inode == before;
+        if !(is_overwriting && self.touch_lazily(live, shared, file, by)) {
+            touch(&edit, file, by);
+            let size = file.size.max(at);
+            set_size(&mut edit, file, size)?;
+            write_inode(&mut edit, file.number, &file.inode)?;
+        }
         edit.finish();
         // A part of the slice's length.
         Ok((at - offset) as usize)

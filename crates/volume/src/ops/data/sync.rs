@@ -31,6 +31,7 @@ impl Volume {
         self.write_back_file(live, &inode);
         drop(inode.read(self, LockAs::File)?);
         inode.check_lost(sample)?;
+        self.write_times(live, &inode)?;
         if !inode.is_held() {
             live.allocator.discard_window(file);
         }
@@ -65,7 +66,8 @@ impl Volume {
         live.allocator.discard_window(file);
     }
 
-    /// As [`Self::fsync`], but for times: where only blocks that the file had were overwritten the journal is not waited for.
+    /// As [`Self::fsync`], but for times, which stay in memory where they wait there (`lazytime`): where only blocks that the file had
+    /// were overwritten the journal is not waited for.
     ///
     /// # Errors
     /// As [`Self::fsync`].

@@ -192,7 +192,7 @@ impl Volume {
     fn write_some(
         &self,
         live: &Live,
-        shared: &LiveInode,
+        shared: &Arc<LiveInode>,
         file: &mut InodeWrite<'_>,
         admission: Option<&mut Admission<'_>>,
         offset: u64,
@@ -206,7 +206,7 @@ impl Volume {
             self.leave_inode(live, file, by)?;
         }
         if self.is_journalled(file) {
-            return self.write_journalled(file, offset, bytes, by).map(Some);
+            return self.write_journalled(live, shared, file, offset, bytes, by).map(Some);
         }
         let bytes = match self.delay_some(live, shared, file, admission, offset, bytes, by)? {
             Delaying::Done(count) => return Ok(Some(count)),
@@ -226,6 +226,10 @@ impl Volume {
         // At most the length of the slice.
         let bytes = &bytes[..(end - offset) as usize];
         self.fill(file, &round, offset, bytes)?;
+        let is_overwriting = !round.maps_something() && end <= file.size;
+        if is_overwriting && self.touch_lazily(live, shared, file, by) {
+            return Ok(Some(bytes.len()));
+        }
         self.finish_round(live, file, round, offset..end, by).map(Some)
     }
 
