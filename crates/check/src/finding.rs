@@ -34,7 +34,8 @@ pub struct Row {
     pub text: &'static str,
     /// The question that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is proposed.
     pub question: &'static str,
-    /// What a user who only presses return answers, and what `-y` and `-p` take: almost always yes.
+    /// The answer of a user who only presses return, and of `-y` and `-p`. It is no where the
+    /// repair may destroy what a newer program wrote.
     pub default: bool,
 }
 

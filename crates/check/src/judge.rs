@@ -25,6 +25,11 @@ pub fn preened(code: Code) -> Judgement {
     }
 }
 
+/// What `-y` does about a finding of a kind: it takes the default of the question.
+pub fn answered_yes(code: Code) -> Judgement {
+    if code.row().default { Judgement::Repair } else { Judgement::Leave }
+}
+
 /// Hears every finding and says what is done about it. The look calls it from several threads.
 pub trait Judge: Sync {
     /// Decides. Everything the rules find passes through here exactly once a round.
@@ -39,7 +44,7 @@ pub trait Judge: Sync {
 pub enum Answers {
     /// `-n`: no to all, nothing is written.
     No,
-    /// `-y`: yes to all.
+    /// `-y`: yes to all questions whose default is yes.
     Yes,
     /// `-p`: what is safe; the first finding that is not ends the run.
     Preen,
@@ -49,7 +54,7 @@ impl Judge for Answers {
     fn judge(&self, finding: &Finding) -> Judgement {
         match self {
             Self::No => Judgement::Leave,
-            Self::Yes => Judgement::Repair,
+            Self::Yes => answered_yes(finding.code),
             Self::Preen => preened(finding.code),
         }
     }

@@ -9,13 +9,15 @@ use extant_ondisk::quota::{
     QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
     slots,
 };
-use extant_ondisk::{BlockNo, FormatError, InodeNo, RoCompatFeatures};
+use extant_ondisk::{BlockNo, Flaw, FormatError, InodeNo, Place, RoCompatFeatures};
 use std::collections::BTreeMap;
 
 /// Mode of a quota file.
 const QUOTA_FILE: u16 = 0x8000 | 0o600;
 /// Quota files beyond this many bytes are none.
 const MAX_QUOTA_FILE: u64 = 1 << 30;
+/// A larger `i_size` is that of no quota file (observed of e2fsck 1.47.0).
+const MAX_QUOTA_SIZE: u64 = 1 << 31;
 
 impl Check<'_> {
     pub(crate) fn pass6(&mut self) -> Result<(), CheckError> {
@@ -145,6 +147,10 @@ impl Check<'_> {
             Ok(inode) => inode,
             Err(error) => return Ok(Err(error)),
         };
+        if inode.size > MAX_QUOTA_SIZE {
+            let flaw = Flaw::above_limit("i_size", inode.size, MAX_QUOTA_SIZE);
+            return Ok(Err(flaw.at(Place::Inode(ino))));
+        }
         let bytes = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
         let blocks = bytes.len() / QUOTA_BLOCK_SIZE;
         let header =

@@ -18,7 +18,7 @@ findings! {
     /// More blocks are reserved for descriptors than lie in front of the first table, and there is no backup.
     ReservedGdtWrong: 0, Damage, "s_reserved_gdt_blocks is {found}, should be {expected}.", "Fix", true;
     /// The primary superblock has features that this version does not know, and a backup has none of them.
-    FeaturesUnknown: 0, Damage, "Superblock has unsupported feature(s): {detail}. The backup of group {group} does not have them.", "Use the backup", true;
+    FeaturesUnknown: 0, Damage, "Superblock has unsupported feature(s): {detail}. The backup of group {group} does not have them (-b takes it).", "Use the backup", false;
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
     /// The first revision has no features.
@@ -158,7 +158,7 @@ findings! {
     /// A pointer of an indirect map leads off the volume.
     IllegalBlock: 1, Damage, "Illegal block #{file_block} ({block}) in inode {inode}.", "Clear", true;
     /// So many pointers lead off the volume that the map is none.
-    TooManyIllegalBlocks: 1, Damage, "Too many illegal blocks in inode {inode}.", "Clear inode", true;
+    TooManyIllegalBlocks: 1, Damage, "Too many illegal blocks in inode {inode}.", "Clear", true;
     /// An indirect block or extent node lies on the volume's own metadata.
     MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "Clear", true;
     /// The inode that lists bad blocks looks like a file.
@@ -202,6 +202,8 @@ findings! {
     EaBlockRefcount: 1, Damage, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
     /// An attribute names an inode for its value that holds none.
     EaValueInode: 1, Safe, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
+    /// The size of an attribute is not that of the inode with its value, and the hash is.
+    EaValueSize: 1, Safe, "Extended attribute in inode {inode} has a value of {found} bytes, should be {expected}.", "Fix", true;
     /// An attribute names an inode for its value, on a volume whose feature word lost that.
     EaInodeFeatureMissing: 1, Damage, "Inode {inode} has EA inode {found}, but superblock is missing EA_INODE feature.", "Fix", true;
     /// The inode of a value lacks its flag.

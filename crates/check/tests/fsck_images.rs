@@ -21,6 +21,7 @@ const OTHER_CHOICES: &[(&str, &str)] = &[
         "the file's copy of the superblock was made after the volume was marked as not clean",
     ),
     ("f_ind_inode_collision", "a file whose map lies on metadata keeps its name"),
+    ("f_lotsbad", "a file keeps its direct blocks beside a block that is no indirect one"),
     ("f_write_ea_no_extra_isize", "a directory without a block gets one and keeps its name"),
     (
         "f_write_ea_toosmall_extra_isize",

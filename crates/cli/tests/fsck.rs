@@ -249,6 +249,32 @@ fn a_state_that_is_put_right_is_a_correction() {
     }
 }
 
+/// A look checks a truncated image and is not content with it; a repair ends as with e2fsck.
+#[test]
+fn a_truncated_image_is_looked_at_and_not_repaired() {
+    let Some(e2fsck) = tool("e2fsck").filter(|_| tool("mke2fs").is_some()) else {
+        return skipped("e2fsprogs are needed");
+    };
+    for (how, code, of_e2fsck) in [("-n", "4", 0), ("-fn", "4", 0), ("-p", "4", 4), ("-y", "8", 8)]
+    {
+        let made = || {
+            let options = ["-t", "ext4", "-b", "1024"];
+            let made = TempImage::by_mke2fs(16 << 20, &options).expect("mke2fs makes it");
+            let file = std::fs::File::options().write(true).open(made.path());
+            file.and_then(|file| file.set_len(12 << 20)).expect("it becomes shorter");
+            made
+        };
+        let (ours, theirs) = (made(), made());
+        let theirs = e2fsck.command().arg(how).arg(theirs.path()).output().expect("it starts");
+        assert_eq!(theirs.status.code(), Some(of_e2fsck), "{how}");
+        assert_eq!(fsck(how, &[], &ours.path()), code, "{how}");
+        let said = extant(["fsck", how, ours.path().to_str().expect("UTF-8")]);
+        let said = text(&said.stdout);
+        assert!(said.contains("the physical size of the device is 12288 blocks"), "{how}: {said}");
+        assert_eq!(said.contains("Pass 5"), how.ends_with('n'), "{how}: {said}");
+    }
+}
+
 /// What is refused is refused before anybody is asked for a terminal.
 #[test]
 fn refusals_name_the_option() {

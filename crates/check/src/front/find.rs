@@ -41,6 +41,16 @@ pub(super) struct Found {
     pub(super) counted: Option<Finding>,
 }
 
+impl Found {
+    /// Whether it is the primary superblock, just as it is stored.
+    pub(super) fn is_sound_primary(&self) -> bool {
+        self.group.0 == 0
+            && self.primary_flaw.is_none()
+            && !self.is_checksum_wrong
+            && self.counted.is_none()
+    }
+}
+
 /// Why nothing was found.
 #[derive(Debug)]
 pub(super) enum NotFound {

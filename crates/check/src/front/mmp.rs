@@ -1,9 +1,10 @@
 //! Multiple-mount protection: a volume that another host has open is left alone, and one that we have open says so.
 
-use super::{Front, OpenError, has};
+use super::{Front, OpenError, find, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_journal::mmp::{MmpBlock, Taken, interval};
+use extant_layout::groups::leading;
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
 use zerocopy::FromZeros;
@@ -15,22 +16,16 @@ impl Front<'_> {
             return Ok(());
         }
         let block = BlockNo(self.volume.raw.s_mmp_block.get());
-        if !self.volume.geometry().contains(block, 1) {
-            let finding = Finding::new(Code::MmpBlockInvalid).block(block);
-            if self.ask(finding)? {
-                self.volume.update_superblock(|raw| {
-                    let mut features = raw.features();
-                    features.incompat -= IncompatFeatures::MMP;
-                    raw.set_features(features);
-                    raw.s_mmp_block.set(0);
-                })?;
-            }
-            return Ok(());
+        if !self.can_be_mmp_block(block) {
+            return Ok(self.clear_mmp(block)?);
         }
         let raw = self.volume.read_mmp(block)?;
         match raw.verify(block, self.volume.geometry()) {
             Ok(()) => {}
             Err(FormatError::Corrupt { flaw: Flaw::Magic { found, .. }, .. }) => {
+                if !self.is_mmp_block_of_backup(block)? {
+                    return Ok(self.clear_mmp(block)?);
+                }
                 let finding = Finding::new(Code::MmpMagic).block(block).found(u64::from(found));
                 return self.renew_mmp(finding, block, RawMmp::new_zeroed());
             }
@@ -60,6 +55,38 @@ impl Front<'_> {
         // Those who look need not wait for a check.
         self.write_mmp(block, raw, MmpSequence::Fsck)?;
         self.facts.mmp_claimed = true;
+        Ok(())
+    }
+
+    /// Whether a block lies on the volume, outside of superblocks and group descriptors.
+    fn can_be_mmp_block(&self, block: BlockNo) -> bool {
+        let geometry = self.volume.geometry();
+        let is_leading = |group| leading(geometry, group).blocks().contains(&block.0);
+        block.0 != 0
+            && geometry.contains(block, 1)
+            && geometry.group_of(block).is_some_and(|group| !is_leading(group))
+    }
+
+    /// Whether the first backup superblock has the same MMP block. A block without the magic number
+    /// may be a file's, so the superblock alone is no reason to write there.
+    fn is_mmp_block_of_backup(&self, block: BlockNo) -> Result<bool, CheckError> {
+        let size = self.options.superblock.block_size;
+        let backups = find::backups(&**self.volume.device(), &self.volume.raw, size)?;
+        let first = backups.first();
+        Ok(first.is_some_and(|(raw, ..)| {
+            has(raw, IncompatFeatures::MMP) && raw.s_mmp_block.get() == block.0
+        }))
+    }
+
+    fn clear_mmp(&mut self, block: BlockNo) -> Result<(), CheckError> {
+        if self.ask(Finding::new(Code::MmpBlockInvalid).block(block))? {
+            self.volume.update_superblock(|raw| {
+                let mut features = raw.features();
+                features.incompat -= IncompatFeatures::MMP;
+                raw.set_features(features);
+                raw.s_mmp_block.set(0);
+            })?;
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@ mod mmp;
 mod moved;
 mod orphans;
 mod places;
+mod short_device;
 
 pub use close::{Closing, needs_check};
 pub use find::Wanted;
@@ -186,7 +187,7 @@ pub fn open(
     options: &OpenOptions,
     judge: &dyn Judge,
 ) -> Result<Ready, OpenError> {
-    let mut front = Front::find(device.clone(), options, judge)?;
+    let mut front = Front::find(device, options, judge)?;
     front.claim_mmp()?;
     front.check_moved_tables()?;
     if front.may_repair() {
@@ -221,6 +222,7 @@ pub fn open(
     for (group, desc) in &front.patches {
         put_desc(&mut table, GroupNo(*group), desc, front.volume.geometry());
     }
+    let device = front.volume.device().clone();
     let store = Store::new(device.clone(), front.volume.raw, table)?;
     let Front { outcomes, facts, .. } = front;
     Ok(Ready { store, outcomes, device, facts, env: options.env.clone() })
@@ -250,20 +252,12 @@ impl<'a> Front<'a> {
         options: &'a OpenOptions,
         judge: &'a dyn Judge,
     ) -> Result<Self, OpenError> {
-        let found = Self::found(&*device, options)?;
-        let geometry = &found.geometry;
-        let on_device = device.size() >> geometry.block_bits();
-        if on_device < geometry.blocks_count {
-            let finding =
-                Finding::new(Code::DeviceTooSmall).found(geometry.blocks_count).expected(on_device);
-            if judge.judge(&finding) == Judgement::Stop {
-                return Err(CheckError::Stopped.into());
-            }
-            return Err(OpenError::DeviceTooSmall {
-                blocks: geometry.blocks_count,
-                device: on_device,
-            });
+        let mut found = Self::found(&*device, options)?;
+        if judge.may_repair() && short_device::replay(&device, &found, judge)? {
+            found = Self::found(&*device, options)?; // the log may have held the superblock
         }
+        let geometry = &found.geometry;
+        let (device, too_small) = short_device::to_the_end(device, geometry, judge)?;
         let is_backup = found.group.0 != 0;
         let is_asked_for = options.superblock.superblock.is_some();
         let Chosen { found, table, is_table_backup } = if is_backup {
@@ -283,7 +277,7 @@ impl<'a> Front<'a> {
             volume,
             judge,
             options,
-            outcomes: Vec::new(),
+            outcomes: too_small.into_iter().collect(),
             patches: BTreeMap::new(),
             facts: Facts { from_backup: is_backup, is_table_backup, ..Facts::default() },
             #[cfg(test)]
@@ -306,10 +300,11 @@ impl<'a> Front<'a> {
             .and_then(|finding| finding.subject.detail.clone());
         // A backup that the user asked for beside a sound primary one is no finding; it is written all the same.
         if let Some(finding) = finding {
-            let is_accepted = front.ask(finding)?;
-            if let Some(names) = unknown.filter(|_| !is_accepted) {
+            let answer = front.ask(finding);
+            if let Some(names) = unknown.filter(|_| !matches!(answer, Ok(true))) {
                 return Err(OpenError::Unsupported(vec![names]));
             }
+            let is_accepted = answer?;
             if !is_accepted && front.may_repair() {
                 let flaw = extant_ondisk::Flaw::Rule("the superblock was not repaired");
                 return Err(OpenError::NoSuperblock(

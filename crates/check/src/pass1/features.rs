@@ -7,7 +7,7 @@ use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use extant_ondisk::indirect::pointers;
-use extant_ondisk::inode::{FileType, InodeFlags};
+use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
 
 impl Check<'_> {
@@ -139,6 +139,14 @@ impl Check<'_> {
         })?;
         self.need_restart();
         Ok(())
+    }
+
+    /// Whether an inode has the casefold flag, or the flag of a map whose feature the volume lacks.
+    pub(super) fn has_foreign_flag(&self, inode: &Inode) -> bool {
+        let has_inline = self.geometry.has_incompat(IncompatFeatures::INLINE_DATA);
+        inode.flags.contains(InodeFlags::CASEFOLD)
+            || inode.is_extent_mapped() && !self.has_extents()
+            || inode.is_inline() && !has_inline
     }
 
     fn has_extents(&self) -> bool {

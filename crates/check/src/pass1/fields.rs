@@ -71,24 +71,36 @@ impl Check<'_> {
         }
     }
 
-    /// A mode that names no type, or one without blocks, but a first block that looks like a directory's.
+    /// A mode of no type, or of a type without blocks, but a first block that looks like a
+    /// directory's. The root inode is a directory whatever its mode says.
     pub(super) fn check_unknown_mode(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
-        let has_blocks = matches!(
-            visit.inode.file_type(),
-            Some(FileType::Regular | FileType::Directory | FileType::Symlink)
-        );
-        if has_blocks || visit.ino < self.geometry.first_inode {
+        const TYPE: u16 = 0xf000;
+        const DIRECTORY: u16 = 0x4000;
+        /// What mke2fs gives the root.
+        const ROOT_PERMISSIONS: u16 = 0o755;
+        let is_root = visit.ino == InodeNo::ROOT;
+        let is_possible = match visit.inode.file_type() {
+            Some(FileType::Directory) => true,
+            Some(FileType::Regular | FileType::Symlink) => !is_root,
+            _ => false,
+        };
+        if is_possible || visit.ino < self.geometry.first_inode && !is_root {
             return Ok(());
         }
+        let before = visit.inode.mode;
+        let permissions = if is_root && before == 0 { ROOT_PERMISSIONS } else { before & !TYPE };
         let mut as_dir = visit.inode.clone();
-        as_dir.mode = 0x4000 | visit.inode.mode & 0xfff;
+        as_dir.mode = DIRECTORY | permissions;
         if !self.is_directory_like(visit, &as_dir)? {
             return Ok(());
         }
-        let finding = visit.finding(Code::LooksLikeDirectory).found(u64::from(visit.inode.mode));
+        let finding = visit.finding(Code::LooksLikeDirectory).found(u64::from(before));
         if self.ask(finding)? {
-            visit.inode.mode = 0x4000 | visit.inode.mode & 0xfff;
+            visit.inode.mode = as_dir.mode;
             visit.dirty = true;
+        } else if is_root && !self.is_repair() {
+            // The look goes on as if it were repaired: without a root every file is a finding.
+            visit.inode.mode = as_dir.mode;
         }
         Ok(())
     }

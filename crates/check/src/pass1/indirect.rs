@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 /// The first slot of `i_block` with an indirect block.
 const FIRST_INDIRECT: usize = 12;
 
-/// So many illegal pointers and more are no map any longer.
+/// Up to this many illegal pointers of a file are asked about one by one. `i_block` with as many is
+/// no map.
 const TOO_MANY: u32 = 12;
 
 struct Walk {
@@ -28,6 +29,8 @@ struct Walk {
     dir_limit: u64,
     figures: MapFigures,
     illegal: u32,
+    /// Illegal pointers after the first [`TOO_MANY`] are cleared.
+    clears_all: bool,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
     /// The block that would continue the run of data under way, and where the run began.
@@ -54,6 +57,7 @@ impl Check<'_> {
             dir_limit: self.dir_limit(),
             figures: MapFigures::default(),
             illegal: 0,
+            clears_all: false,
             is_cut: false,
             run: (0, 0),
             next: 0,
@@ -61,6 +65,10 @@ impl Check<'_> {
             met: BTreeSet::new(),
         };
         let mut i_block = visit.inode.i_block;
+        if !walk.is_bad_blocks && self.illegal_of(&i_block).0 >= TOO_MANY {
+            walk.figures.is_unsure = !self.drop_map(visit)?;
+            return Ok(walk.figures);
+        }
         for slot in 0..SLOTS {
             let Some(block) = indirect::pointer(&i_block, slot) else { break };
             if block.0 == 0 {
@@ -103,6 +111,32 @@ impl Check<'_> {
         Ok(walk.figures)
     }
 
+    /// The number of pointers that lead off the volume, and of those that do not.
+    fn illegal_of(&self, bytes: &[u8]) -> (u32, u32) {
+        let (mut illegal, mut legal) = (0, 0);
+        for block in indirect::pointers(bytes).filter(|block| block.0 != 0) {
+            let count = if self.geometry.contains(block, 1) { &mut legal } else { &mut illegal };
+            *count += 1;
+        }
+        (illegal, legal)
+    }
+
+    /// `i_block` is no map: a regular file becomes empty and keeps its name, another inode is
+    /// cleared. True if that was accepted.
+    fn drop_map(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
+        if !self.ask(visit.finding(Code::TooManyIllegalBlocks))? {
+            return Ok(false);
+        }
+        if visit.inode.file_type() == Some(FileType::Regular) {
+            visit.inode.i_block.fill(0);
+            visit.inode.size = 0;
+            visit.dirty = true;
+        } else {
+            self.clear_visited(visit)?;
+        }
+        Ok(true)
+    }
+
     /// Whether a block holds the primary superblock or primary descriptors.
     fn is_primary(&self, block: BlockNo) -> bool {
         let geometry = self.geometry;
@@ -124,17 +158,11 @@ impl Check<'_> {
             |visit: &Visit<'_>, code| visit.finding(code).file_block(FileBlock(first)).block(block);
         if !self.geometry.contains(block, 1) {
             walk.illegal += 1;
-            if walk.illegal == TOO_MANY && !walk.is_bad_blocks {
-                self.end_run(walk);
-                walk.figures.is_unsure = true;
-                if self.ask(visit.finding(Code::TooManyIllegalBlocks))? {
-                    self.clear_visited(visit)?;
-                    self.need_restart();
+            if walk.illegal >= TOO_MANY && !walk.is_bad_blocks {
+                if walk.illegal == TOO_MANY {
+                    walk.clears_all = self.ask(visit.finding(Code::TooManyIllegalBlocks))?;
                 }
-                return Ok(false);
-            }
-            if walk.illegal > TOO_MANY && !walk.is_bad_blocks {
-                return Ok(false);
+                return Ok(walk.clears_all);
             }
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
             return self.ask(finding(visit, code));
@@ -163,23 +191,29 @@ impl Check<'_> {
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
             return self.ask(finding(visit, code));
         }
-        self.step(visit, block, JumpTo::Indirect(levels as u8), walk, local); // at most three
-        walk.figures.clusters += 1;
-        walk.nodes[levels - 1] += 1;
         let step = if levels == 1 { 1 } else { walk.map.covered_by(levels - 1) };
         let cluster = self.blocks.cluster_of(block);
         let is_system = self.blocks.is_system(cluster);
-        if is_system && !self.is_own_indirect(&self.read_claimed(block)?, &visit.inode, first, step)
-        {
+        let mut bytes = local.nodes.pop().unwrap_or_default();
+        bytes.resize(self.geometry.block_len(), 0);
+        self.read_claimed_into(block, &mut bytes)?;
+        let (illegal, legal) = self.illegal_of(&bytes);
+        // It is no indirect block: the file keeps its other blocks.
+        if !walk.is_bad_blocks && !is_system && illegal >= TOO_MANY && illegal > legal {
+            local.nodes.push(bytes);
+            return self.ask(finding(visit, Code::IllegalBlock));
+        }
+        self.step(visit, block, JumpTo::Indirect(levels as u8), walk, local); // at most three
+        walk.figures.clusters += 1;
+        walk.nodes[levels - 1] += 1;
+        if is_system && !self.is_own_indirect(&bytes, &visit.inode, first, step) {
+            local.nodes.push(bytes);
             walk.figures.is_unsure = true;
             let is_cut = self.ask(visit.finding(Code::MapOnMetadata).block(block))?;
             walk.is_cut |= is_cut;
             return Ok(is_cut);
         }
         self.blocks.claim(cluster.0..cluster.0 + 1, &self.budget);
-        let mut bytes = local.nodes.pop().unwrap_or_default();
-        bytes.resize(self.geometry.block_len(), 0);
-        self.read_claimed_into(block, &mut bytes)?;
         let mut changed = false;
         for at in 0..bytes.len() / 4 {
             let Some(pointer) = indirect::pointer(&bytes, at) else { break };
@@ -191,7 +225,7 @@ impl Check<'_> {
                 indirect::set_pointer(&mut bytes, at, BlockNo(0));
                 changed = true;
             }
-            if visit.cleared || walk.illegal >= TOO_MANY && !walk.is_bad_blocks {
+            if visit.cleared {
                 break;
             }
         }

@@ -121,7 +121,7 @@ impl Check<'_> {
             return Ok(());
         }
         if mode == 0 && self.is_spare(ino) && !is_flagged {
-            return self.check_spare(ino, record, bad_checksum);
+            return self.check_spare(ino, record, bad_checksum, local);
         }
         let decoded = Inode::decode(record, ino, self.geometry);
         let extra_is_invalid = decoded.is_err();
@@ -156,14 +156,8 @@ impl Check<'_> {
         if visit.cleared {
             return Ok(());
         }
-        if visit.bad_checksum && !visit.dirty && !extra_is_invalid {
-            visit.dirty = self.ask(visit.finding(Code::InodeChecksum))?;
-        }
-        if visit.dirty {
-            visit.inode.encode_into(visit.record, self.geometry);
-            self.store.write_inode(ino, visit.record)?;
-        }
-        Ok(())
+        visit.bad_checksum &= !extra_is_invalid;
+        self.finish_visit(&mut visit)
     }
 
     /// Of what nobody uses nothing is judged but the checksum, two flags and the space that it says to take.
@@ -172,22 +166,28 @@ impl Check<'_> {
         ino: InodeNo,
         record: &mut [u8],
         bad_checksum: bool,
+        local: &mut Local,
     ) -> Result<(), CheckError> {
-        let mut is_wrong = bad_checksum;
-        if let Ok(mut inode) = Inode::decode(record, ino, self.geometry)
-            && inode.blocks > 0
-        {
-            let finding = Finding::new(Code::InodeBlocksWrong).inode(ino).found(inode.blocks);
-            if self.ask(finding.expected(0))? {
-                inode.blocks = 0;
-                inode.encode_into(record, self.geometry);
-                // Written whole, it has a checksum that fits.
+        let Ok(inode) = Inode::decode(record, ino, self.geometry) else {
+            if bad_checksum && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
                 self.store.write_inode(ino, record)?;
-                is_wrong = false;
             }
+            return Ok(());
+        };
+        let (dirty, cleared, marks) = (false, false, Mark::USED);
+        let mut visit = Visit { ino, record, inode, dirty, cleared, marks, bad_checksum };
+        self.check_spare_space(&mut visit, local)?;
+        self.finish_visit(&mut visit)
+    }
+
+    /// Writes what was repaired; a record that is written has a checksum that fits.
+    fn finish_visit(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+        if visit.bad_checksum && !visit.dirty {
+            visit.dirty = self.ask(visit.finding(Code::InodeChecksum))?;
         }
-        if is_wrong && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
-            self.store.write_inode(ino, record)?;
+        if visit.dirty {
+            visit.inode.encode_into(visit.record, self.geometry);
+            self.store.write_inode(visit.ino, visit.record)?;
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Check<'_> {
 
     /// A directory, link or file in use: everything that one inode tells. Ends early when it was cleared.
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
-        if self.is_out_of_use(visit.ino) && !visit.inode.flags.contains(InodeFlags::CASEFOLD) {
+        if self.is_out_of_use(visit.ino) && !self.has_foreign_flag(&visit.inode) {
             self.check_special_inode(visit)?;
             if visit.cleared || visit.inode.links == 0 {
                 return Ok(()); // whatever its mode says
@@ -328,6 +328,9 @@ impl Check<'_> {
         self.check_dtime(visit)?;
         if self.check_special_inode(visit)? || visit.cleared {
             // The inode is not what the rules of files are for.
+            if !visit.cleared && self.is_spare(visit.ino) {
+                self.check_spare_space(visit, local)?;
+            }
             self.note_inode(visit, local);
             return Ok(());
         }

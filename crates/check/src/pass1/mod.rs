@@ -27,6 +27,7 @@ use crate::tables::{DirBlock, DirInfo, DirTable, Kind};
 use extant_device::sync::Mutex;
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Bytes of inode table that a worker takes at once: few where there are few in all, so that all workers have some.
@@ -242,7 +243,7 @@ impl Check<'_> {
         used.max(reserved)
     }
 
-    fn blocks_of_piece(&self, piece: &Piece) -> std::ops::Range<u64> {
+    fn blocks_of_piece(&self, piece: &Piece) -> Range<u64> {
         let per_block = self.geometry.inodes_per_block();
         let first = piece.table.0 + u64::from(piece.first / per_block);
         first..first + u64::from(piece.count.div_ceil(per_block))
@@ -258,6 +259,15 @@ impl Check<'_> {
         }
     }
 
+    /// The next blocks of an inode table to read: holes are skipped, unless there are bad blocks.
+    /// Inodes in a bad block count as in use, in a hole too.
+    fn next_records(&self, blocks: Range<u64>) -> Result<Option<Range<u64>>, CheckError> {
+        if self.has_bad_inodes {
+            return Ok(Some(blocks).filter(|blocks| !blocks.is_empty()));
+        }
+        self.store.next_data(blocks)
+    }
+
     fn check_piece(
         &self,
         piece: &Piece,
@@ -269,7 +279,7 @@ impl Check<'_> {
         let at_once = (AT_ONCE >> bits).max(1);
         let blocks = self.blocks_of_piece(piece);
         let mut rest = blocks.clone();
-        while let Some(run) = self.store.next_data(rest.clone())? {
+        while let Some(run) = self.next_records(rest.clone())? {
             rest.start = run.end;
             if let Some(mut fetched) = self.store.fetched(&run, &self.ahead) {
                 self.check_records(piece, run.start - blocks.start, &mut fetched, local)?;

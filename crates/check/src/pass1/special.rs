@@ -1,7 +1,8 @@
 //! Reserved inodes: root, bad blocks, resize, journal, quotas, and those that nothing uses.
 
-use super::AT_ONCE;
 use super::inode::{MapFigures, Visit};
+use super::xattr::XattrFigures;
+use super::{AT_ONCE, Local};
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -45,11 +46,7 @@ impl Check<'_> {
         // A journal that the superblock names is one, whatever the features say: that is judged before the passes.
         let journal = self.superblock.journal_inode;
         if ino == InodeNo::JOURNAL && journal != Some(ino) {
-            // As e2fsck has it, the first word of the map speaks for all.
-            let has_content = visit.inode.links > 0
-                || visit.inode.blocks > 0
-                || visit.inode.i_block[..4] != [0; 4];
-            if has_content && self.ask(visit.finding(Code::JournalNotInUse))? {
+            if has_content(visit) && self.ask(visit.finding(Code::JournalNotInUse))? {
                 self.zero_inode(visit)?;
             }
             return Ok(true);
@@ -64,12 +61,15 @@ impl Check<'_> {
             return Ok(false);
         }
         if ino == InodeNo::BAD_BLOCKS {
+            // As e2fsck does, only the low halves are judged.
+            let has_owner = |raw: &RawInode| raw.i_uid.get() != 0 || raw.i_gid.get() != 0;
+            let is_file = RawInode::ref_from_prefix(visit.record)
+                .is_ok_and(|(raw, _)| has_owner(raw) || raw.i_file_acl_lo.get() != 0);
             let inode = &visit.inode;
             let is_possible = !self.is_bad_list_broken
                 && inode.mode == 0
                 && inode.links == 0
-                && (inode.uid, inode.gid) == (0, 0)
-                && inode.file_acl.0 == 0
+                && !is_file
                 && !inode.is_inline();
             if !is_possible && self.ask(visit.finding(Code::BadBlocksInodeInvalid))? {
                 self.zero_inode(visit)?;
@@ -85,7 +85,8 @@ impl Check<'_> {
         Ok(visit.cleared || file_type != Some(FileType::Regular))
     }
 
-    /// Whether an inode is reserved for a journal or a quota that the volume does not have: nothing but its content is judged.
+    /// Whether an inode is reserved for a journal or a quota that the volume does not have: only
+    /// its content is judged, and flags of features that the volume lacks.
     pub(super) fn is_out_of_use(&self, ino: InodeNo) -> bool {
         let is_of_journal = ino == InodeNo::JOURNAL && self.superblock.journal_inode != Some(ino);
         let is_of_quota = [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA].contains(&ino)
@@ -101,6 +102,59 @@ impl Check<'_> {
             && !has_rules
             && self.quota_kind(ino).is_none()
             && self.superblock.journal_inode != Some(ino)
+    }
+
+    /// The space of an inode that nothing uses, judged as e2fsck does: its attribute block, the
+    /// blocks of its map if its mode has one, `i_blocks`, and `i_size` above the largest file.
+    pub(super) fn check_spare_space(
+        &self,
+        visit: &mut Visit<'_>,
+        local: &mut Local,
+    ) -> Result<(), CheckError> {
+        let mut xattrs = XattrFigures::default();
+        if visit.inode.file_acl.0 != 0 && self.has_xattr_blocks() {
+            self.check_acl_block(visit, &mut xattrs, &mut None)?;
+        }
+        let figures = if !crate::map::has_map(&visit.inode) {
+            MapFigures::default()
+        } else if visit.inode.is_extent_mapped() {
+            self.check_extents(visit, local)?
+        } else {
+            self.check_indirect(visit, local)?
+        };
+        if visit.cleared || figures.is_unsure {
+            return Ok(());
+        }
+        if visit.inode.file_type() != Some(FileType::Symlink) {
+            self.check_spare_size(visit, figures.end)?;
+        }
+        let space = (figures.clusters + xattrs.clusters) * self.geometry.cluster_size();
+        let expected = space / self.space_unit(&visit.inode);
+        let finding = visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks);
+        if visit.inode.blocks != expected && self.ask(finding.expected(expected))? {
+            visit.inode.blocks = expected;
+            visit.dirty = true;
+        }
+        if figures.rebuild {
+            self.late.lock().rebuild.push(visit.ino);
+        }
+        Ok(())
+    }
+
+    /// `i_size` above the largest file. Unlike elsewhere, its high half counts whatever the type.
+    fn check_spare_size(&self, visit: &mut Visit<'_>, end: u64) -> Result<(), CheckError> {
+        let Ok((raw, _)) = RawInode::ref_from_prefix(visit.record) else { return Ok(()) };
+        let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
+        let expected = end * u64::from(self.geometry.block_size);
+        let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
+        if size > self.largest_file(visit.inode.is_extent_mapped()) && self.ask(finding)? {
+            if let Ok((raw, _)) = RawInode::mut_from_prefix(visit.record) {
+                raw.i_size_high.set(0);
+            }
+            visit.inode.size = expected;
+            visit.dirty = true;
+        }
+        Ok(())
     }
 
     /// Empties a reserved inode.
@@ -146,11 +200,8 @@ impl Check<'_> {
         kind: QuotaKind,
     ) -> Result<bool, CheckError> {
         if self.quota_inode(kind) != Some(visit.ino) {
-            let has_content = visit.inode.links > 0
-                || visit.inode.blocks > 0
-                || visit.inode.i_block[..4] != [0; 4];
             if visit.ino < self.geometry.first_inode
-                && has_content
+                && has_content(visit)
                 && self.ask(visit.finding(Code::QuotaNotInUse))?
             {
                 self.zero_inode(visit)?;
@@ -456,4 +507,13 @@ impl Check<'_> {
         self.need_restart();
         Ok(())
     }
+}
+
+/// Whether a reserved inode that is not in use has content. As e2fsck does, only the low half of
+/// `i_blocks` and the first word of the map are judged.
+fn has_content(visit: &Visit<'_>) -> bool {
+    let has_blocks = |raw: &RawInode| raw.i_blocks_lo.get() > 0;
+    visit.inode.links > 0
+        || RawInode::ref_from_prefix(visit.record).is_ok_and(|(raw, _)| has_blocks(raw))
+        || visit.inode.i_block[..4] != [0; 4]
 }

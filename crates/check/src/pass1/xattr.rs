@@ -8,7 +8,8 @@ use crate::tables::{Mark, XattrBlocks};
 use extant_device::sync::Mutex;
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::{
-    self, EaValue, NameIndex, RawXattrHeader, ValueRef, XATTR_MAGIC, XattrRef, value_hash,
+    self, EaValue, NameIndex, RawXattrHeader, Value, ValueRef, XATTR_MAGIC, Xattr, XattrRef,
+    value_hash,
 };
 use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
 use std::collections::BTreeMap;
@@ -27,6 +28,28 @@ enum Payer {
     Referrers,
     /// The only one that may: an older form.
     Owner,
+}
+
+/// The repair of an attribute whose value has an inode of its own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Mend {
+    Drop,
+    /// The value is that of the inode; `e_value_size` becomes this.
+    Size(u32),
+}
+
+/// The attributes as they are to be written.
+fn mended(entries: &[XattrRef<'_>], mends: &[(usize, Mend)]) -> Vec<Xattr> {
+    let mend_of = |at: usize| mends.iter().find(|(of, _)| *of == at).map(|(_, mend)| *mend);
+    let kept = entries.iter().enumerate().filter(|(at, _)| mend_of(*at) != Some(Mend::Drop));
+    kept.map(|(at, entry)| {
+        let mut xattr = entry.to_owned();
+        if let (Some(Mend::Size(size)), Value::EaInode(value)) = (mend_of(at), &mut xattr.value) {
+            value.size = size;
+        }
+        xattr
+    })
+    .collect()
 }
 
 /// Where attributes lie.
@@ -113,14 +136,14 @@ impl Check<'_> {
         {
             return Ok(());
         }
-        let mut bad_values = Vec::new();
+        let mut mends = Vec::new();
         let problem = match xattr::decode_inode(space, visit.ino, self.geometry) {
             Ok(entries) => self.judge_entries(
                 visit.ino,
                 &entries,
                 figures,
                 context,
-                &mut bad_values,
+                &mut mends,
                 &mut Place::Inode,
             )?,
             Err(error) => {
@@ -142,8 +165,8 @@ impl Check<'_> {
             *context = None;
             return Ok(());
         }
-        if !bad_values.is_empty() {
-            self.drop_values(visit, start, &bad_values)?;
+        if !mends.is_empty() {
+            self.mend_values(visit, start, &mends);
         }
         Ok(())
     }
@@ -213,15 +236,15 @@ impl Check<'_> {
         }
     }
 
-    /// Entries that decode: hashes, values with inodes of their own. Bad values are collected; a flaw that spoils the whole
-    /// region is returned.
+    /// Entries that decode: hashes, values with inodes of their own. Repairs of single entries are
+    /// collected in `mends`; a flaw of the whole region is returned.
     fn judge_entries(
         &self,
         ino: InodeNo,
         entries: &[XattrRef<'_>],
         figures: &mut XattrFigures,
         context: &mut Option<Vec<u8>>,
-        bad_values: &mut Vec<usize>,
+        mends: &mut Vec<(usize, Mend)>,
         place: &mut Place,
     ) -> Result<Option<Finding>, CheckError> {
         let in_inode = matches!(place, Place::Inode);
@@ -240,20 +263,27 @@ impl Check<'_> {
                     }
                 }
                 ValueRef::EaInode(value) => {
-                    let soundness = self.judge_value(ino, &value, entry, place)?;
-                    if soundness == Some(Payer::Owner) {
-                        // Neither counted nor charged.
-                    } else if soundness == Some(Payer::Referrers) {
-                        let cluster = self.geometry.cluster_size();
-                        figures.ea_clusters += u64::from(value.size).div_ceil(cluster);
-                        figures.ea_inodes += 1;
-                        self.ea_inodes.refer(value.inode, &self.budget);
-                    } else {
-                        let found = u64::from(value.inode.0);
+                    let found = u64::from(value.inode.0);
+                    let Some((payer, size)) = self.judge_value(ino, &value, entry, place)? else {
                         let finding = Finding::new(Code::EaValueInode).inode(ino).found(found);
                         if self.ask_of(finding, place)? {
-                            bad_values.push(at);
+                            mends.push((at, Mend::Drop));
                         }
+                        continue;
+                    };
+                    if size != value.size {
+                        let finding = Finding::new(Code::EaValueSize).inode(ino);
+                        let finding = finding.found(value.size.into()).expected(size.into());
+                        if self.ask_of(finding, place)? {
+                            mends.push((at, Mend::Size(size)));
+                        }
+                    }
+                    // An owner's value is neither counted nor charged.
+                    if payer == Payer::Referrers {
+                        let cluster = self.geometry.cluster_size();
+                        figures.ea_clusters += u64::from(size).div_ceil(cluster);
+                        figures.ea_inodes += 1;
+                        self.ea_inodes.refer(value.inode, &self.budget);
                     }
                 }
             }
@@ -261,15 +291,16 @@ impl Check<'_> {
         Ok(None)
     }
 
-    /// Whether an inode holds the value that an entry says: a regular file of that size, whose bytes have that hash. `None`
-    /// where it does not.
+    /// Whether an inode holds the value of an entry: a regular file whose bytes have the entry's
+    /// hash and size. The size may differ if the hash is stored. Who pays for the value, and its
+    /// size; `None` if it is not there.
     fn judge_value(
         &self,
         ino: InodeNo,
         value: &EaValue,
         entry: &XattrRef<'_>,
         place: &mut Place,
-    ) -> Result<Option<Payer>, CheckError> {
+    ) -> Result<Option<(Payer, u32)>, CheckError> {
         if value.inode < self.geometry.first_inode || value.inode == ino {
             return Ok(None);
         }
@@ -278,9 +309,8 @@ impl Check<'_> {
             return Ok(None);
         };
         let is_file = holder.file_type() == Some(FileType::Regular) && holder.links > 0;
-        if !is_file || holder.size != u64::from(value.size) || holder.is_inline() {
-            return Ok(None);
-        }
+        let size = u32::try_from(holder.size).ok().filter(|size| *size <= xattr::MAX_VALUE_SIZE);
+        let Some(size) = size.filter(|_| is_file && !holder.is_inline()) else { return Ok(None) };
         let bytes = self.read_content(value.inode, &holder, xattr::MAX_VALUE_SIZE.into())?;
         let hash = value_hash(&bytes, self.geometry.checksum_seed);
         // An older form, Lustre's: no hash, but the inode names its owner where others keep their time of change.
@@ -293,6 +323,9 @@ impl Check<'_> {
         if value.hash != hash && entry.hash != 0 && entry.name.suffix.is_ascii() && !is_of_owner {
             return Ok(None);
         }
+        if size != value.size && (value.hash != hash || entry.hash == 0) {
+            return Ok(None);
+        }
         if !holder.flags.contains(InodeFlags::EA_INODE) {
             let found = u64::from(value.inode.0);
             let finding = Finding::new(Code::EaInodeWithoutFlag).inode(ino).found(found);
@@ -303,34 +336,21 @@ impl Check<'_> {
                 self.inodes.mark(value.inode, Mark::EA_INODE);
             }
         }
-        Ok(Some(if is_of_owner { Payer::Owner } else { Payer::Referrers }))
+        Ok(Some((if is_of_owner { Payer::Owner } else { Payer::Referrers }, size)))
     }
 
-    /// Writes the attributes in an inode without some of them.
-    fn drop_values(
-        &self,
-        visit: &mut Visit<'_>,
-        start: usize,
-        dropped: &[usize],
-    ) -> Result<(), CheckError> {
+    /// Writes the attributes in an inode anew.
+    fn mend_values(&self, visit: &mut Visit<'_>, start: usize, mends: &[(usize, Mend)]) {
         let space = visit.record[start..].to_vec();
-        let Ok(entries) = xattr::decode_inode(&space, visit.ino, self.geometry) else {
-            return Ok(());
-        };
-        let kept: Vec<_> = entries
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| !dropped.contains(at))
-            .map(|(_, entry)| entry.to_owned())
-            .collect();
+        let Ok(entries) = xattr::decode_inode(&space, visit.ino, self.geometry) else { return };
+        let kept = mended(&entries, mends);
         if xattr::encode_inode(kept.iter(), &mut visit.record[start..]).is_ok() {
             visit.dirty = true;
         }
-        Ok(())
     }
 
     /// The block of attributes that the inode names.
-    fn check_acl_block(
+    pub(super) fn check_acl_block(
         &self,
         visit: &mut Visit<'_>,
         figures: &mut XattrFigures,
@@ -419,8 +439,8 @@ impl Check<'_> {
             }
         };
         let mut figures = XattrFigures::default();
-        let mut bad_values = Vec::new();
-        self.judge_entries(ino, &entries, &mut figures, &mut None, &mut bad_values, place)?;
+        let mut mends = Vec::new();
+        self.judge_entries(ino, &entries, &mut figures, &mut None, &mut mends, place)?;
         // A name has a prefix and a hash; e2fsck asks for them in blocks only.
         let is_hashed = |entry: &XattrRef<'_>| entry.hash_matches() && entry.has_hash();
         if entries.iter().any(|entry| entry.name.index.0 == 0) {
@@ -434,13 +454,8 @@ impl Check<'_> {
         state.stored = RawXattrHeader::from_block(&bytes, block)?.h_refcount.get();
         state.ea_bytes = figures.ea_clusters;
         state.ea_inodes = figures.ea_inodes;
-        let kept: Vec<_> = entries
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| !bad_values.contains(at))
-            .map(|(_, entry)| entry.to_owned())
-            .collect();
-        if !bad_values.is_empty() {
+        if !mends.is_empty() {
+            let kept = mended(&entries, &mends);
             if xattr::encode_block(kept.iter(), state.stored, &mut bytes).is_ok() {
                 xattr::seal_block(&mut bytes, block, self.geometry);
                 self.store.write(block, &bytes)?;

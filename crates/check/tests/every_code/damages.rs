@@ -158,7 +158,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
             Code::GroupDirectoriesWrong,
         ],
         |hand| {
+            let block = hand.blocks(InodeNo::ROOT)[0];
             hand.inode(InodeNo::ROOT, |record| put16(record, 0, 0o100_755));
+            hand.block(block, |bytes| bytes[8] = b'x'); // where "." stands
         },
     ),
     on(Code::RootHasDtime, EXT4, |hand| {
@@ -195,18 +197,8 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::TooManyIllegalBlocks,
         EXT2,
-        &[
-            Code::IllegalBlock,
-            Code::BlockBitmapWrong,
-            Code::GroupFreeBlocksWrong,
-            Code::FreeBlocksTotalWrong,
-        ],
-        |hand| {
-            let file = hand.find("long");
-            let indirect = hand.decoded(file).i_block;
-            let block = u32::from_le_bytes(indirect[48..52].try_into().expect("four bytes"));
-            hand.block(u64::from(block), |bytes| bytes.fill(0xee));
-        },
+        &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
+        |hand| hand.file("file", |record| record[0x28..0x64].fill(0xee)),
     ),
     on(Code::BadBlocksInodeInvalid, EXT4, |hand| {
         hand.inode(InodeNo::BAD_BLOCKS, |record| put16(record, 0, 0o100_600));

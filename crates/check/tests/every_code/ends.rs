@@ -1,15 +1,16 @@
 //! Findings with which a check ends, or that it only tells: nothing is written.
 
 use extant_check::front::{OpenError, OpenOptions, open};
-use extant_check::{Answers, Code, Judge};
+use extant_check::{Answers, CheckError, Code, Judge};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_journal::JournalError;
-use extant_ondisk::CompatFeatures;
-use extant_testkit::{TempImage, skip, tool};
+use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures};
+use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 use std::sync::Arc;
 
 use super::damages::{Wish, compat};
-use super::hand::{EXT4, Hand, NO_JOURNAL, device, look};
+use super::front::primary;
+use super::hand::{EXT4, Hand, LOGGED, LOGGED_BLOCK, NO_JOURNAL, SINGLE, device, fsck, look};
 
 /// Opens an image; it must be as before then.
 fn refused(image: &TempImage, judge: &dyn Judge) -> OpenError {
@@ -25,25 +26,101 @@ fn refused(image: &TempImage, judge: &dyn Judge) -> OpenError {
     error
 }
 
+/// Sets the length of an image.
+fn cut(image: &TempImage, bytes: u64) {
+    let file = std::fs::File::options().write(true).open(image.path()).expect("it is there");
+    file.set_len(bytes).expect("it becomes shorter");
+}
+
 #[test]
-fn a_device_that_is_too_small_ends_the_check() {
+fn a_device_that_is_too_small_ends_a_repair() {
     let Some(e2fsck) = tool("mke2fs").and(tool("e2fsck")) else {
         skip!("mke2fs and e2fsck are not installed");
     };
     let image = EXT4.make();
-    let file = std::fs::File::options().write(true).open(image.path()).expect("it is there");
-    file.set_len(12 << 20).expect("it becomes shorter");
-    for judge in [Answers::No, Answers::Yes] {
-        let error = refused(&image, &judge);
-        let expected = (16 << 10, 12 << 10);
-        let found = match error {
-            OpenError::DeviceTooSmall { blocks, device } => (blocks, device),
-            other => panic!("{judge:?}: {other}"),
-        };
-        assert_eq!(found, expected, "{judge:?}");
+    cut(&image, 12 << 20);
+    match refused(&image, &Answers::Yes) {
+        OpenError::DeviceTooSmall { blocks: 16384, device: 12288 } => {}
+        other => panic!("{other}"),
     }
+    assert!(matches!(refused(&image, &Answers::Preen), OpenError::Check(CheckError::Stopped)));
     let said = e2fsck.command().arg("-fy").arg(image.path()).output().expect("it starts");
-    assert!(said.status.code() >= Some(4), "e2fsck ends, too: {said:?}");
+    assert_eq!(said.status.code(), Some(8), "e2fsck ends, too: {said:?}");
+}
+
+/// Missing blocks read as zeros; half a block at the end is missing.
+#[test]
+fn a_look_goes_on_behind_the_end_of_the_device() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let healthy = EXT4.make();
+    let last_group = Hand::on(&healthy.path()).volume.desc(GroupNo(1));
+    let in_table = last_group.inode_table.0 + 1;
+    for (bytes, also) in
+        [((12 << 20) + 512, &[][..]), (in_table << 10, &[Code::DirectoryCorrupted][..])]
+    {
+        let image = copied(&healthy.path()).expect("a copy");
+        cut(&image, bytes);
+        let before = std::fs::read(image.path()).expect("it is there");
+        let found = look(&image.path(), Wish::Nothing).expect("it is looked at");
+        assert!(found.contains(&Code::DeviceTooSmall), "{bytes}: {found:?}");
+        assert!(also.iter().all(|code| found.contains(code)), "{bytes}: {found:?}");
+        assert!(std::fs::read(image.path()).expect("it is there") == before, "nothing is written");
+        assert_eq!(e2fsck_fn(&image.path()).is_ok(), also.is_empty(), "{bytes}");
+    }
+}
+
+/// No table is allocated for more groups than a device of this size can describe.
+#[test]
+fn a_volume_whose_descriptors_are_longer_than_the_device_is_refused() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let image = SINGLE.make();
+    primary(&Hand::on(&image.path()), |raw| {
+        let groups = 1 << 19;
+        raw.s_blocks_count_lo.set(0);
+        raw.s_blocks_count_hi.set(4);
+        raw.s_inodes_count.set(groups * raw.s_inodes_per_group.get());
+    });
+    let error = refused(&image, &Answers::No);
+    assert!(matches!(error, OpenError::DeviceTooSmall { .. }), "{error}");
+}
+
+/// The log is replayed before the size is refused; it is not emptied if one of its blocks belongs
+/// past the end.
+#[test]
+fn the_log_of_a_volume_that_was_cut_is_replayed() {
+    let Some(e2fsck) = tool("mke2fs").and(tool("e2fsck")) else {
+        skip!("mke2fs and e2fsck are not installed");
+    };
+    let healthy = LOGGED.make();
+    for (blocks, is_kept) in [(LOGGED_BLOCK + 1000, false), (LOGGED_BLOCK + 2, true)] {
+        let (ours, theirs) = (copied(&healthy.path()), copied(&healthy.path()));
+        let (ours, theirs) = (ours.expect("a copy"), theirs.expect("a copy"));
+        cut(&ours, blocks << 10);
+        cut(&theirs, blocks << 10);
+        let error = open(device(&ours.path()), &OpenOptions::default(), &Answers::Yes);
+        let error = error.map(|_| ()).expect_err("refused");
+        assert!(matches!(error, OpenError::DeviceTooSmall { .. }), "{error}");
+        e2fsck.command().arg("-fy").arg(theirs.path()).output().expect("it starts");
+        let block = |image: &TempImage| {
+            let bytes = std::fs::read(image.path()).expect("it is there");
+            bytes[(LOGGED_BLOCK as usize) << 10..][..1024].to_vec()
+        };
+        assert_eq!(block(&ours), [b'j'; 1024]);
+        assert_eq!(block(&ours), block(&theirs));
+        let raw = Hand::on(&ours.path()).volume.raw;
+        let waits = raw.features().incompat.contains(IncompatFeatures::RECOVER);
+        assert_eq!(waits, is_kept, "{blocks} blocks");
+        // On a device of full size the rest is replayed.
+        cut(&ours, 16 << 20);
+        fsck(device(&ours.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+        let bytes = std::fs::read(ours.path()).expect("it is there");
+        let last = &bytes[(LOGGED_BLOCK as usize + 2) << 10..][..1024];
+        assert_eq!(last, [b'j'; 1024]);
+    }
 }
 
 #[test]

@@ -245,6 +245,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
             hand.file("valued", |record| put32(record, FIRST_ATTRIBUTE + 4, 0xfff_ffff));
         },
     ),
+    on(Code::EaValueSize, EA_INODE, |hand| {
+        hand.file("valued", |record| put32(record, FIRST_ATTRIBUTE + 8, 0));
+    }),
     on(Code::EaInodeWithoutFlag, EA_INODE, |hand| {
         let value = value_inode(hand);
         hand.inode(value, |record| put32(record, 0x20, 0x8_0000));

@@ -2,8 +2,8 @@
 
 use super::damages::{EXTENT, Wish, split};
 use super::hand::{
-    Base, EXT2, EXT4, FRAGMENTS, FULL, FULL_ORPHAN_FILE, FULL_QUOTA, Hand, INLINE, PLAIN, device,
-    flag, fsck, look, put16, put32,
+    Base, EA_INODE, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL, FULL_ORPHAN_FILE, FULL_QUOTA,
+    Hand, INLINE, PLAIN, device, flag, fsck, look, put16, put32,
 };
 use extant_check::{Answers, Code};
 use extant_ondisk::InodeNo;
@@ -113,6 +113,26 @@ fn a_directory_of_a_wrong_mode_is_one() {
             );
         }
         keeps(&EXT2, &|hand| hand.file("dir", |record| put16(record, 0, mode)), &has_all_names);
+    }
+}
+
+/// e2fsck clears such a root, and all below it goes to lost+found.
+#[test]
+fn a_root_of_a_wrong_mode_keeps_its_names() {
+    for mode in [0, 0o100_644, 0o140_755, 0o120_755, 0o030_755] {
+        for base in [EXT4, EXT2, PLAIN] {
+            keeps(
+                &base,
+                &|hand| hand.inode(InodeNo::ROOT, |record| put16(record, 0, mode)),
+                &|before, after| {
+                    has_all_names(before, after);
+                    assert_eq!(
+                        after.decoded(InodeNo::ROOT).mode & 0o7777,
+                        if mode == 0 { 0o755 } else { mode & 0o7777 }
+                    );
+                },
+            );
+        }
     }
 }
 
@@ -261,4 +281,120 @@ fn without_room_for_a_copy_of_the_root_the_journal_goes() {
     // All files are without a name, and there is no room for all that.
     let again = look(&image.path(), Wish::Nothing).expect("it can be looked at");
     assert_eq!(again, [Code::LostFoundMissing]);
+}
+
+/// The hash of the entry says that the inode holds its value.
+#[test]
+fn a_value_of_another_size_than_its_inode_is_kept() {
+    let attributes = |hand: &Hand| {
+        let mut found = Vec::new();
+        hand.file("valued", |record| found = record[FIRST_ATTRIBUTE..].to_vec());
+        found
+    };
+    for size in [0, 17, 5000] {
+        keeps(
+            &EA_INODE,
+            &|hand| hand.file("valued", |record| put32(record, FIRST_ATTRIBUTE + 8, size)),
+            &|before, after| assert_eq!(attributes(before), attributes(after), "{size}"),
+        );
+    }
+}
+
+/// An empty attribute that names the value inode of another attribute: only that one is removed.
+#[test]
+fn an_attribute_that_names_the_value_of_another_goes_alone() {
+    let is_there = |hand: &Hand, name: &[u8]| {
+        let mut found = false;
+        hand.file("valued", |record| {
+            found = record[FIRST_ATTRIBUTE..].windows(name.len()).any(|it| it == name);
+        });
+        found
+    };
+    keeps(
+        &EA_INODE,
+        &|hand| {
+            hand.file("valued", |record| {
+                // Behind "v" and its padding: an entry of the name "empty" and the value's inode.
+                let first: Vec<u8> = record[FIRST_ATTRIBUTE..FIRST_ATTRIBUTE + 20].to_vec();
+                let second = FIRST_ATTRIBUTE + 20;
+                record[second..second + 16].copy_from_slice(&first[..16]);
+                record[second] = 5;
+                record[second + 16..second + 21].copy_from_slice(b"empty");
+                put32(record, second + 8, 0);
+                put32(record, second + 12, 0);
+            });
+        },
+        &|_, after| {
+            assert!(!is_there(after, b"empty"));
+            let mut size = 0;
+            after.file("valued", |record| size = u16::from_le_bytes([record[172], record[173]]));
+            assert_eq!(size, 3000);
+        },
+    );
+    // Without the attribute nothing refers to the value's inode: it becomes a file in lost+found.
+    keeps(
+        &EA_INODE,
+        &|hand| {
+            hand.file("valued", |record| {
+                put32(record, FIRST_ATTRIBUTE + 8, 0);
+                put32(record, FIRST_ATTRIBUTE + 12, 0);
+            });
+        },
+        &|before, after| {
+            let mut value = InodeNo(0);
+            before.file("valued", |record| {
+                let at = FIRST_ATTRIBUTE + 4;
+                value.0 = u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+            });
+            assert_eq!(after.find(&format!("lost+found/#{}", value.0)), value);
+        },
+    );
+}
+
+/// e2fsck clears an inode with twelve illegal blocks.
+#[test]
+fn a_file_keeps_what_it_has_beside_a_block_that_is_no_indirect_one() {
+    let indirect = |hand: &Hand| {
+        let i_block = hand.decoded(hand.find("long")).i_block;
+        u64::from(u32::from_le_bytes(i_block[48..52].try_into().expect("four bytes")))
+    };
+    keeps(&EXT2, &|hand| hand.block(indirect(hand), |bytes| bytes.fill(0xee)), &|before, after| {
+        let direct = &before.blocks(before.find("long"))[..12];
+        assert_eq!(after.blocks(after.find("long")), direct);
+    });
+    // Some of its pointers are wrong, and more are not.
+    keeps(
+        &EXT2,
+        &|hand| hand.block(indirect(hand), |bytes| bytes[4 * 4..4 * 24].fill(0xee)),
+        &|before, after| {
+            let mut blocks = before.blocks(before.find("long"));
+            blocks.drain(12 + 4..12 + 24);
+            assert_eq!(after.blocks(after.find("long")), blocks);
+        },
+    );
+}
+
+#[test]
+fn a_file_with_nothing_but_bad_blocks_keeps_its_name() {
+    let number = |hand: &Hand| hand.find("dir/name-007");
+    let first_table = |hand: &Hand| hand.volume.desc(extant_ondisk::GroupNo(0)).inode_table.0;
+    for base in [EXT2, PLAIN] {
+        // All pointers lead off the volume, or one leads to an inode table.
+        for (at, is_illegal) in [(0, true), (12, false), (13, false), (14, false)] {
+            keeps(
+                &base,
+                &|hand| {
+                    let table = first_table(hand) as u32;
+                    hand.inode(number(hand), |record| {
+                        put32(record, 0x20, 0);
+                        record[0x28..0x64].fill(if is_illegal { 0xee } else { 0 });
+                        if !is_illegal {
+                            put32(record, 0x28 + 4 * at, table);
+                        }
+                    });
+                },
+                &|before, after| assert_eq!(number(after), number(before), "{at}"),
+            );
+        }
+    }
 }

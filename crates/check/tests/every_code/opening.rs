@@ -3,17 +3,18 @@
 use super::common::{Walker, open};
 use super::front::primary;
 use super::hand::{
-    Base, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, NO_JOURNAL, PLAIN, SINGLE, device,
-    fsck, put16, put32,
+    Base, EA_INODE, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, MMP, NO_JOURNAL, PLAIN,
+    SINGLE, device, fsck, put16, put32,
 };
-use extant_check::front::{self, Closing, OpenOptions};
-use extant_check::{Answers, Code, Outcome, Store};
+use extant_check::front::{self, Closing, OpenError, OpenOptions, Wanted};
+use extant_check::{Answers, Code, Finding, Judge, Judgement, Options, Outcome, Store};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo};
 use extant_testkit::{TempImage, copied, e2fsck_fn, e2fsck_is_silent_with, skip, tool};
 use std::collections::BTreeMap;
 use std::path::Path;
+use zerocopy::FromBytes;
 
 use super::damages::{FREE, Wish, compat, incompat};
 
@@ -192,9 +193,23 @@ fn a_number_of_groups_in_a_flex_group_that_cannot_be_is_put_right() {
     }
 }
 
-/// Bits that no backup has were not set by a program that knows them.
+/// A user who says yes to all.
+struct User;
+
+impl Judge for User {
+    fn judge(&self, _: &Finding) -> Judgement {
+        Judgement::Repair
+    }
+
+    fn may_repair(&self) -> bool {
+        true
+    }
+}
+
+/// A newer kernel sets its bits in the primary superblock alone, so that a backup without them
+/// proves nothing.
 #[test]
-fn unknown_features_that_no_backup_has_are_left_out() {
+fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -209,12 +224,25 @@ fn unknown_features_that_no_backup_has_are_left_out() {
         let image = copied(&healthy.path()).expect("a copy");
         spoil(&image, change);
         let spoiled = std::fs::read(image.path()).expect("it is there");
-        for answers in [Answers::No, Answers::Preen] {
-            fsck(device(&image.path()), &answers, Wish::Nothing).expect_err("that is not known");
+        for answers in [Answers::No, Answers::Preen, Answers::Yes] {
+            let error = front::open(device(&image.path()), &OpenOptions::default(), &answers);
+            let error = error.map(|_| ()).expect_err("that is not known");
+            assert!(matches!(error, OpenError::Unsupported(_)), "{answers:?}: {error}");
             assert!(std::fs::read(image.path()).expect("it is there") == spoiled, "it is written");
         }
-        repair(&image);
-        assert_eq!(kept(&before, &image.path()), before.len());
+        let asked = copied(&image.path()).expect("a copy");
+        fsck(device(&asked.path()), &User, Wish::Nothing).expect("it is repaired");
+        // The option -b names the backup.
+        let wanted = Wanted { superblock: Some(8193), ..Wanted::default() };
+        let options = OpenOptions { superblock: wanted, ..OpenOptions::default() };
+        let mut ready = front::open(device(&image.path()), &options, &Answers::Yes).expect("opens");
+        let report = extant_check::repair(&mut ready.store, &Options::default(), &Answers::Yes);
+        assert!(!report.expect("it is repaired").errors_left);
+        ready.close(Closing::Clean, &Answers::Yes).expect("it is written");
+        for image in [&asked, &image] {
+            e2fsck_fn(&image.path()).expect("nothing to find");
+            assert_eq!(kept(&before, &image.path()), before.len());
+        }
         // All copies have it: a newer program made the volume.
         let image = copied(&healthy.path()).expect("a copy");
         let mut hand = Hand::on(&image.path());
@@ -222,7 +250,7 @@ fn unknown_features_that_no_backup_has_are_left_out() {
         hand.volume.write_backups().expect("writes");
         drop(hand);
         spoil(&image, change);
-        fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect_err("that is not known");
+        fsck(device(&image.path()), &User, Wish::Nothing).expect_err("that is not known");
     }
 }
 
@@ -443,4 +471,55 @@ fn the_copy_of_the_journals_map_follows_its_blocks() {
     let hand = Hand::on(&image.path());
     let stored = zerocopy::IntoBytes::as_bytes(&hand.volume.raw.s_jnl_blocks);
     assert_eq!(stored[..60], hand.decoded(InodeNo::JOURNAL).i_block);
+}
+
+/// Taking a backup without such a feature would clear all files that need it.
+#[test]
+fn features_that_a_repair_sets_are_set_in_the_backups() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let missing = [(EXT4, IncompatFeatures::EXTENTS), (EA_INODE, IncompatFeatures::EA_INODE)];
+    for (base, feature) in missing {
+        let image = base.make();
+        let before = tree(&image.path());
+        let mut hand = Hand::on(&image.path());
+        hand.superblock(|raw| incompat(raw, feature, false));
+        hand.volume.write_backups().expect("writes");
+        drop(hand);
+        repair(&image);
+        let bytes = std::fs::read(image.path()).expect("it is there");
+        let features = |block: usize| {
+            let (raw, _) = RawSuperblock::read_from_prefix(&bytes[block << 10..]).expect("whole");
+            raw.features().incompat
+        };
+        assert!(features(1).contains(feature), "{}", base.name);
+        assert_eq!(features(8193), features(1), "{}", base.name);
+        assert_eq!(kept(&before, &image.path()), before.len(), "{}", base.name);
+    }
+}
+
+/// A block without the magic number of MMP is a file's, or holds the boot sector.
+#[test]
+fn a_wrong_number_of_the_mmp_block_costs_no_other_block() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    // A bit of the features that was not set: the number is 0.
+    let image = SINGLE.make();
+    Hand::on(&image.path()).block(0, |bytes| bytes[..1024].fill(b'b'));
+    spoil(&image, |raw| incompat(raw, IncompatFeatures::MMP, true));
+    repair(&image);
+    let bytes = std::fs::read(image.path()).expect("it is there");
+    assert_eq!(bytes[..1024], [b'b'; 1024]);
+
+    let image = MMP.make();
+    let before = tree(&image.path());
+    for block in [|hand: &Hand| hand.blocks(hand.find("long"))[3], |_: &Hand| 1, |_: &Hand| 2] {
+        let image = copied(&image.path()).expect("a copy");
+        let block = block(&Hand::on(&image.path()));
+        spoil(&image, |raw| raw.s_mmp_block.set(block));
+        repair(&image);
+        assert_eq!(kept(&before, &image.path()), before.len(), "block {block}");
+    }
 }

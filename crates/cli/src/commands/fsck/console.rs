@@ -3,7 +3,7 @@
 use std::io::{BufRead, Write};
 
 use extant_check::finding::Pass;
-use extant_check::judge::preened;
+use extant_check::judge::{answered_yes, preened};
 use extant_check::{Code, Finding, Judge, Judgement, Jump, Severity};
 use extant_device::sync::Mutex;
 use serde::Serialize;
@@ -189,7 +189,7 @@ impl Console {
         }
         match self.answering {
             Answering::No => Judgement::Leave,
-            Answering::Yes => Judgement::Repair,
+            Answering::Yes => answered_yes(finding.code),
             Answering::Preen => preened(finding.code),
             Answering::Ask if self.state.lock().all_yes => Judgement::Repair,
             Answering::Ask => self.ask(row.question, row.default),

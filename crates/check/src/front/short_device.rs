@@ -1,0 +1,90 @@
+//! A device that ends before the volume does: a truncated image, or a partition that is too small.
+//! A look reads zeros past its end, as e2fsck does. A repair could not write there: the log is
+//! replayed, then the repair is refused.
+
+use super::OpenError;
+use super::find::Found;
+use crate::finding::{Code, Finding};
+use crate::judge::{Judge, Judgement};
+use crate::report::Outcome;
+use crate::store::CheckError;
+use extant_device::{Device, LinearDevice, LinearPart, MemoryDevice};
+use extant_journal::{Finish, JournalError, JournalPlace, Log, recover};
+use extant_ondisk::{Geometry, IncompatFeatures};
+use std::sync::Arc;
+
+/// Whole blocks of the device, where the volume has more.
+fn blocks(device: &dyn Device, geometry: &Geometry) -> Option<u64> {
+    Some(device.size() >> geometry.block_bits()).filter(|blocks| *blocks < geometry.blocks_count)
+}
+
+/// A device that reaches to the end of the volume, and the finding if the device itself does not.
+pub(super) fn to_the_end(
+    device: Arc<dyn Device>,
+    geometry: &Geometry,
+    judge: &dyn Judge,
+) -> Result<(Arc<dyn Device>, Option<Outcome>), OpenError> {
+    let Some(on_device) = blocks(&*device, geometry) else { return Ok((device, None)) };
+    let blocks = geometry.blocks_count;
+    let finding = Finding::new(Code::DeviceTooSmall).found(blocks).expected(on_device);
+    if judge.judge(&finding) == Judgement::Stop {
+        return Err(CheckError::Stopped.into());
+    }
+    let whole = with_zeros(&device, geometry).filter(|_| !judge.may_repair());
+    let whole = whole.ok_or(OpenError::DeviceTooSmall { blocks, device: on_device })?;
+    Ok((whole, Some(Outcome { finding, repaired: false })))
+}
+
+/// The device, extended with zeros to the end of the volume. `None` where the group descriptors
+/// have more bytes than the device: a table of that size must not be allocated.
+fn with_zeros(device: &Arc<dyn Device>, geometry: &Geometry) -> Option<Arc<dyn Device>> {
+    let descriptors = u64::from(geometry.desc_blocks()) * u64::from(geometry.block_size);
+    let size = geometry.blocks_count.checked_mul(u64::from(geometry.block_size))?;
+    let missing = size.checked_sub(device.size()).filter(|_| descriptors <= device.size())?;
+    let zeros = MemoryDevice::with_sectors(missing, device.sector_size());
+    let parts = vec![
+        LinearPart { device: device.clone(), offset: 0, size: device.size() },
+        LinearPart { device: Arc::new(zeros), offset: 0, size: missing },
+    ];
+    Some(Arc::new(LinearDevice::new(parts).ok()?))
+}
+
+/// Replays the log of a volume that is longer than the device; true if it was replayed. The log is
+/// not emptied where a part of it, or the home location of one of its blocks, lies past the end of
+/// the device, so that all of it can be replayed on a device of full size.
+pub(super) fn replay(
+    device: &Arc<dyn Device>,
+    found: &Found,
+    judge: &dyn Judge,
+) -> Result<bool, OpenError> {
+    let features = found.raw.features().incompat;
+    // With MMP the volume may be in use on another host.
+    let waits = features.contains(IncompatFeatures::RECOVER)
+        && !features.contains(IncompatFeatures::MMP)
+        && found.is_sound_primary()
+        && blocks(&**device, &found.geometry).is_some();
+    let Some(whole) = with_zeros(device, &found.geometry).filter(|_| waits) else {
+        return Ok(false);
+    };
+    let place = match JournalPlace::internal(&*whole, &found.raw, &found.geometry) {
+        Ok(place) => place,
+        Err(JournalError::Device(error)) => return Err(error.into()),
+        Err(_) => return Ok(false),
+    };
+    let log = Log { device: &*whole, place: &place };
+    if log.superblock().is_err() {
+        return Ok(false);
+    }
+    judge.judge(&Finding::new(Code::JournalRecovered));
+    let on_device = device.size() >> found.geometry.block_bits();
+    let is_on_device = place
+        .runs
+        .runs()
+        .iter()
+        .all(|run| run.start.0.saturating_add(u64::from(run.count)) <= on_device);
+    let recovered = recover(&**device, &log, Finish::Leave)?;
+    if is_on_device && recovered.damage.is_empty() {
+        recover(&**device, &log, Finish::Reset)?;
+    }
+    Ok(true)
+}
