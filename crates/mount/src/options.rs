@@ -763,7 +763,7 @@ mod tests {
             assert_eq!(removed(name), Ok(vec![(*name).to_owned()]));
             assert!(!ALREADY_SO.contains(name), "{name}");
         }
-        assert_eq!(removed("orlov=1"), Err(OptionError::Unknown("orlov=1".to_owned())));
+        assert_eq!(removed("orlov=1"), Err(bad_value("orlov=1", "takes no value")));
     }
 
     /// As the kernel on a device without memory to be mapped, and without quotaon(8).

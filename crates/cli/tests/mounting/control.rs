@@ -212,7 +212,8 @@ fn volumes_are_frozen_and_shut_down_by_root_and_the_mounts_owner() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// Once the name is gone nobody could let the volume go on: what waits is written, and the server ends.
+/// Once the name is gone the volume could not be thawed: what waits is written, and the server ends. The writer is a process of its own,
+/// since a child of this one would have the file too, and close it when it starts.
 #[test]
 fn a_frozen_volume_thaws_when_its_name_is_taken_away() {
     if let Err(why) = can_mount() {
@@ -221,21 +222,23 @@ fn a_frozen_volume_thaws_when_its_name_is_taken_away() {
     let scratch = Scratch::new();
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let mount = Mount::new(&scratch, &image, &LATE);
-    let mut file = fs::File::create(mount.path().join("file")).expect("create");
+    let file = mount.path().join("file");
+    fs::write(&file, b"").expect("create");
     assert_eq!(extant(&["freeze"], &[mount.path()]), (0, String::new()));
-    let is_done = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            file.write_all(b"waits").expect("write");
-            file.sync_all().expect("fsync");
-            drop(file);
-            is_done.store(1, Ordering::SeqCst);
-        });
-        thread::sleep(Duration::from_millis(200));
-        assert_eq!(is_done.load(Ordering::SeqCst), 0, "it does not wait");
-        assert_eq!(extant(&["umount", "-l"], &[mount.path()]), (0, String::new()));
-        until("the fsync", || is_done.load(Ordering::SeqCst) == 1);
-    });
+    let mut writer = Command::new("dd")
+        .args(["if=/dev/zero", "bs=4096", "count=1", "conv=notrunc,fsync", "status=none"])
+        .arg(format!("of={}", file.display()))
+        .spawn()
+        .expect("dd runs");
+    thread::sleep(Duration::from_millis(300));
+    let waits = writer.try_wait().expect("its state").is_none();
+    let unmounted = extant(&["umount", "-l"], &[mount.path()]);
+    if unmounted.0 != 0 {
+        mount.terminate_server();
+    }
+    let written = writer.wait().expect("it ends");
+    assert_eq!(unmounted, (0, String::new()));
+    assert!(waits && written.success(), "{waits} {written}");
     until("the server's end", || {
         fs::File::open(&image).is_ok_and(|image| {
             rustix::fs::flock(&image, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -243,5 +246,5 @@ fn a_frozen_volume_thaws_when_its_name_is_taken_away() {
     });
     e2fsck_fn(&image).expect("healthy");
     let kernel = LoopMount::new(&image, "ro").expect("the kernel mounts it");
-    assert_eq!(fs::read(kernel.path().join("file")).expect("read"), b"waits");
+    assert_eq!(fs::read(kernel.path().join("file")).expect("read"), [0; 4096]);
 }

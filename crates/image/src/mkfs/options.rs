@@ -558,11 +558,23 @@ mod tests {
             "-N x I",
             "-W I",
             "-r 0 I",
-            "-s 1 I",
+            "I -s",
             "-f 1024 I",
             "I 1M surplus",
         ] {
             assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+
+    /// The last one holds, and what is no number is 0.
+    #[test]
+    fn sparse_backups_are_asked_for_by_a_number() {
+        let sparse = |line| parsed(line).expect("valid").sparse_super;
+        assert_eq!(sparse("I"), None);
+        for (line, expected) in
+            [("-s 0 I", false), ("-s1 I", true), ("-s -2 I", true), ("-s 1 -s x I", false)]
+        {
+            assert_eq!(sparse(line), Some(expected), "{line}");
         }
     }
 
