@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask demo | test | bench | fuzz | corpora`.
+//! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -6,6 +6,8 @@ mod corpora;
 mod demo;
 mod fuzz;
 mod machine;
+mod soak;
+mod suites;
 mod test;
 
 use std::process::ExitCode;
@@ -29,6 +31,8 @@ enum Chore {
     Bench(bench::Bench),
     /// Run the fuzz harnesses longer than the tests do
     Fuzz(fuzz::Fuzz),
+    /// Run random tests for hours; their counts add up in a file
+    Soak(soak::Soak),
     /// Make the project's own corpus of whole and damaged images anew
     Corpora(corpora::Corpora),
 }
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Chore::Test(test) => test.run(),
         Chore::Bench(bench) => bench.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
+        Chore::Soak(soak) => soak.run(),
         Chore::Corpora(corpora) => corpora.run(),
     };
     outcome.unwrap_or_else(|failure| {

@@ -242,8 +242,7 @@ fn decode(bytes: &[u8], form: Form) -> Result<Option<Acl>, Flaw> {
         );
         let id_bytes = rest.get(SHORT_ENTRY..).and_then(|rest| rest.first_chunk::<4>());
         let subject = Subject::of_tag(tag, || {
-            let id = id_bytes.map(|id| u32::from_le_bytes(*id)).ok_or(cut(LONG_ENTRY))?;
-            if id == NO_ID { Err(Flaw::bad_value("e_id", id)) } else { Ok(id) }
+            id_bytes.map(|id| u32::from_le_bytes(*id)).ok_or(cut(LONG_ENTRY))
         })?;
         let len =
             if form == Form::Xattr || subject.id().is_some() { LONG_ENTRY } else { SHORT_ENTRY };
@@ -269,6 +268,9 @@ fn validate(entries: &[AclEntry]) -> Result<(), Flaw> {
     for entry in entries {
         if entry.permissions > ALL {
             return Err(Flaw::above_limit("e_perm", entry.permissions, ALL));
+        }
+        if entry.subject.id() == Some(NO_ID) {
+            return Err(Flaw::bad_value("e_id", NO_ID));
         }
         if !seen.insert(entry.subject) {
             return Err(Flaw::Rule("two entries are about the same user or group"));
@@ -321,6 +323,14 @@ mod tests {
         let xattr = sample().encode_xattr();
         assert_eq!(xattr.len(), 4 + 6 * 8);
         assert_eq!(Acl::decode_xattr(&xattr), Ok(Some(sample())));
+    }
+
+    #[test]
+    fn the_number_of_nobody_cannot_be_named() {
+        use Subject::*;
+        let entries = [Owner, OwningGroup, Group(NO_ID), Mask, Other];
+        let acl = Acl::new(entries.map(|subject| entry(subject, 4)).into());
+        assert_eq!(acl, Err(Flaw::bad_value("e_id", NO_ID).at(Place::Acl)));
     }
 
     #[test]

@@ -141,6 +141,9 @@ fn ours_keeps_what_e2fsck_keeps() {
                             trial.keep(Path::new(&keep), seed, &damaged);
                         }
                     }
+                    if trial.verdict.keeps_less() {
+                        println!("soak: remark EXTANT_SEED={seed} EXTANT_TRIAL={number}");
+                    }
                     if !trial.verdict.broken.is_empty() {
                         broken.lock().expect("no panic").push(trial.report(seed));
                     }
@@ -152,9 +155,10 @@ fn ours_keeps_what_e2fsck_keeps() {
     let (sums, broken) =
         (sums.into_inner().expect("no panic"), broken.into_inner().expect("no panic"));
     eprintln!("{sums}");
+    let (trials, less) = (sums.all().trials(), sums.all().less());
+    println!("soak: trials={trials} worse={less}");
     assert!(broken.is_empty(), "{} broken\n{}", broken.len(), broken.join("\n"));
     // A short run says nothing about a rate.
-    let (trials, less) = (sums.all().trials(), sums.all().less());
     let is_held = trials < WORSE_IN || less <= trials / WORSE_IN;
     assert!(is_held, "ours keeps less in {less} of {trials} trials");
 }

@@ -79,7 +79,10 @@ fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
     let image = image(&scratch, &["-t", "ext4"], "256M");
     let source = scratch.join("source");
     tree::grow(&source, 5, &tree::Options::default()).expect("a tree");
-    let mut missed = Vec::new();
+    // By another seed the servers are killed after other times.
+    let seed = std::env::var("EXTANT_SEED").ok().and_then(|text| text.parse().ok());
+    let mut random = seed.map(tree::Random::new);
+    let (mut missed, mut kills, mut kept) = (Vec::new(), 0, 0);
     for (round, (what, needs, work)) in (0u64..).zip(WORKS) {
         let own = program(needs[0]);
         if let Some(needed) = missing(needs).filter(|_| own.is_none()) {
@@ -101,8 +104,10 @@ fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
             .expect("bash runs");
         let len = || fs::metadata(&acknowledged).expect("it is there").len();
         until("what was fsynced", || len() > 0);
-        thread::sleep(Duration::from_millis(300 + 97 * round));
+        let wait = random.as_mut().map_or(300 + 97 * round, |random| random.below(2000));
+        thread::sleep(Duration::from_millis(wait));
         mount.kill_server();
+        kills += 1;
         worker.wait().expect("the worker ends");
         // Elsewhere: what is left of the work may know where it was.
         let after = Scratch::new();
@@ -111,6 +116,7 @@ fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
         for line in lines.lines() {
             let found = fs::read_to_string(again.path().join(format!("r{round}/f{line}")));
             assert_eq!(found.expect("fsynced"), format!("line {line}\n"), "{what}");
+            kept += 1;
         }
         if what == "sqlite" {
             assert_database_is_whole(&again.path().join(format!("r{round}/busy/db")));
@@ -120,6 +126,7 @@ fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
         e2fsck_fn(&image).unwrap_or_else(|said| panic!("{what}: {said}"));
     }
     LoopMount::new(&image, "ro").expect("the kernel mounts it");
+    println!("soak: kills={kills} fsynced={kept}");
     if !missed.is_empty() {
         skip!("{}", missed.join(", "));
     }

@@ -202,7 +202,7 @@ fn failing_read(after: u64) -> Fault {
 
 /// Failures spread over a long history.
 fn spread([writes, flushes, reads]: [u64; 3]) -> Vec<Fault> {
-    let places = PLACES * volumes::rounds();
+    let places = PLACES * volumes::count();
     let faults = (0..places).flat_map(|place| {
         let at = |requests: u64| requests * place / places;
         failing_writes(at(writes))
@@ -285,8 +285,7 @@ fn every_request(seed: u64, options: &LiveOptions, on: impl Fn(&'static str) -> 
         let others = [(Creates, 4), (Directories, 2), (Writes, 3), (Removals, 1), (Syncs, 4)];
         let profile = few.with(&others).with(&[(family, 10)]).steps(16);
         let profile = Profile { crowd: 12, farthest: 1 << 20, longest_write: 9000, ..profile };
-        for round in 0..volumes::rounds() {
-            let seed = seed + number + 1000 * round;
+        for (_, seed) in volumes::rounds(seed + number) {
             let history = generate(seed, &profile, &kind.rules());
             let subject = Subject { kind, base: &base, options };
             let faults = at_each(subject.requests(&history).unwrap());

@@ -147,15 +147,15 @@ pub(crate) fn on_volumes(
     rules: impl Fn(Kind) -> Rules,
     env: impl Fn(u64) -> Env,
 ) {
-    let mut failed = Vec::new();
+    let (mut failed, mut histories) = (Vec::new(), 0);
     for (number, kind) in (0..).zip(kinds.iter().copied()) {
         let base = match fresh(kind, size) {
             Ok(base) => base,
             Err(why) => skip!("{why}"),
         };
         let rules = rules(kind);
-        for round in 0..volumes::rounds() {
-            let seed = seed + number + 1000 * round;
+        for (round, seed) in volumes::rounds(seed + number) {
+            histories += 1;
             let history = generate(seed, profile, &rules);
             let options = options_of(has_journal(&base), seed + round);
             let run = |with_kernel, history: &History| {
@@ -176,6 +176,7 @@ pub(crate) fn on_volumes(
         }
     }
     assert!(failed.is_empty(), "{} failures\n{}", failed.len(), failed.join("\n\n"));
+    volumes::tell(histories, "");
 }
 
 #[test]

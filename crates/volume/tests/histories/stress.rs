@@ -45,7 +45,7 @@ fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
         let rules = Rules { counts_inodes: false, may_fill: true, ..kind.rules() };
         // The others would wait for ever behind one that freezes the volume twice.
         let profile = Profile::all().without(&[Family::Freezes]).by_anybody();
-        let profile = profile.steps(400 * volumes::rounds() as usize);
+        let profile = profile.steps(400 * volumes::count() as usize);
         let models: Vec<Model> = thread::scope(|scope| {
             let run = |number: u64| {
                 let name = format!("t{number}");
@@ -244,7 +244,7 @@ fn threads_in_the_same_directories_do_not_disturb_each_other() {
                 let (volume, dirs) = (&volume, &dirs);
                 move || {
                     let (mut owned, mut random) = (Owned::default(), Random::new(me + 50));
-                    for _ in 0..600 * volumes::rounds() {
+                    for _ in 0..600 * volumes::count() {
                         owned.step(me, volume, dirs, &mut random);
                     }
                     owned

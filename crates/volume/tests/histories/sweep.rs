@@ -201,8 +201,7 @@ fn sweep(names: &[&str], steps: usize, seed: u64, every_mode: bool) {
             Err(why) => skip!("{why}"),
         };
         let modes = data_modes(kind);
-        for round in 0..volumes::rounds() {
-            let seed = seed + number + 1000 * round;
+        for (_, seed) in volumes::rounds(seed + number) {
             let history = generate(seed, &profile(kind, steps), &kind.rules());
             for (at, data) in modes.iter().enumerate() {
                 if !every_mode && at as u64 != seed % modes.len() as u64 {

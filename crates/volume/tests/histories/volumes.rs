@@ -7,6 +7,7 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, GroupNo, Uuid};
 use extant_testkit::history::{Family, Profile, Rules};
 use extant_testkit::{TempImage, tool};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
@@ -39,10 +40,39 @@ const BASE: Kind = Kind {
     external_journal: false,
 };
 
-/// Histories for each kind and profile: EXTANT_HISTORIES, else 1.
-pub(crate) fn rounds() -> u64 {
-    let asked = std::env::var("EXTANT_HISTORIES").ok();
-    asked.map_or(1, |count| count.parse().expect("EXTANT_HISTORIES is a number"))
+/// Seeds of histories that failed once, and are run each time.
+const KEPT: &[u64] = &[];
+/// Histories of different rounds have seeds so far apart.
+const APART: u64 = 1000;
+
+fn number(name: &str) -> Option<u64> {
+    let asked = std::env::var(name).ok()?;
+    Some(asked.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+/// Number of histories for each kind and profile: EXTANT_HISTORIES, else 1.
+pub(crate) fn count() -> u64 {
+    number("EXTANT_HISTORIES").unwrap_or(1)
+}
+
+/// Whether histories are run that an ordinary run does not have: what is rare may be missing from them.
+pub(crate) fn are_others() -> bool {
+    number("EXTANT_SEED").is_some()
+}
+
+/// The rounds of histories whose first seed is `first`, each with its seed: [`count`] of them, from EXTANT_SEED on, else from 0; and
+/// those with a seed that is kept.
+pub(crate) fn rounds(first: u64) -> Vec<(u64, u64)> {
+    let asked = number("EXTANT_SEED").unwrap_or(0);
+    let kept = KEPT.iter().filter(|seed| **seed >= first && (*seed - first) % APART == 0);
+    let kept: BTreeSet<u64> = kept.map(|seed| (seed - first) / APART).collect();
+    let rounds: BTreeSet<u64> = (asked..asked + count()).chain(kept).collect();
+    rounds.into_iter().map(|round| (round, first + APART * round)).collect()
+}
+
+/// Says how many histories were run, and what else was counted in them, for `cargo xtask soak` to add up.
+pub(crate) fn tell(histories: usize, others: &str) {
+    println!("soak: histories={histories} {others}");
 }
 
 /// Calls on names, and the attributes that go with them.

@@ -86,8 +86,7 @@ fn a_volume_without_a_journal_that_says_that_it_is_clean_is_whole() {
         let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
         let base = fresh(kind, SIZE / 3).expect("mke2fs was asked for");
         let profile = committed(Profile::all()).with(&[(Family::Reopens, 12)]).steps(60);
-        for round in 0..volumes::rounds() {
-            let seed = seed + 1000 * round;
+        for (_, seed) in volumes::rounds(seed) {
             let history = generate(seed, &profile, &kind.rules());
             let options = LiveOptions::default();
             let (recorded, recorder) = Recorded::run(kind, &base, options, history, seed)

@@ -93,6 +93,7 @@ fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), S
 /// What was judged of histories.
 #[derive(Debug, Default)]
 struct Judged {
+    histories: usize,
     cuts: usize,
     /// The calls that were carried out, by what they do.
     calls: BTreeSet<String>,
@@ -100,6 +101,7 @@ struct Judged {
 
 impl Judged {
     fn add(&mut self, other: Self) {
+        self.histories += other.histories;
         self.cuts += other.cuts;
         self.calls.extend(other.calls);
     }
@@ -132,7 +134,7 @@ fn judge_history(
             kernels(&recorded, &cut).map_err(told)?;
         }
     }
-    Ok(Judged { cuts: count, calls: recorded.calls() })
+    Ok(Judged { histories: 1, cuts: count, calls: recorded.calls() })
 }
 
 fn fails(
@@ -161,8 +163,7 @@ fn every_cut_with(profile: &Profile, kinds: &[&str], options: &LiveOptions, seed
     let (mut failed, mut judged) = (Vec::new(), Judged::default());
     for (number, kind) in (0..).zip(kinds) {
         let base = fresh(kind, SIZE / 3).expect("mke2fs was asked for");
-        for round in 0..volumes::rounds() {
-            let seed = seed + number + 1000 * round;
+        for (_, seed) in volumes::rounds(seed + number) {
             let sweep = Sweep { seed, prefixes: 4, subsets: 2, torn: 1 };
             let effort = Effort { sweep, e2fsck_every: 25, kernel_every: 120 };
             let history = generate(seed, profile, &kind.rules());
@@ -183,6 +184,7 @@ fn every_cut_with(profile: &Profile, kinds: &[&str], options: &LiveOptions, seed
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
     assert!(judged.cuts > 20, "only {} cuts", judged.cuts);
+    volumes::tell(judged.histories, &format!("cuts={}", judged.cuts));
     judged
 }
 
@@ -294,7 +296,7 @@ fn every_call_survives_power_loss_in_every_mode() {
             seen.add(every_cut_with(&rare, &["ext4-1k", "bigalloc"], &options, seed + 5));
         }
     }
-    for call in CHANGING {
+    for call in CHANGING.into_iter().filter(|_| !volumes::are_others()) {
         assert!(seen.calls.contains(call), "no {call} in any history, but {:?}", seen.calls);
     }
 }
