@@ -64,7 +64,7 @@ pub(crate) fn are_others() -> bool {
 /// those with a seed that is kept.
 pub(crate) fn rounds(first: u64) -> Vec<(u64, u64)> {
     let asked = number("EXTANT_SEED").unwrap_or(0);
-    let kept = KEPT.iter().filter(|seed| **seed >= first && (*seed - first) % APART == 0);
+    let kept = KEPT.iter().filter(|seed| **seed >= first && (*seed - first).is_multiple_of(APART));
     let kept: BTreeSet<u64> = kept.map(|seed| (seed - first) / APART).collect();
     let rounds: BTreeSet<u64> = (asked..asked + count()).chain(kept).collect();
     rounds.into_iter().map(|round| (round, first + APART * round)).collect()
