@@ -117,12 +117,14 @@ pub(crate) fn install_packages() -> Vec<&'static str> {
         apt.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
         apt.status().is_ok_and(|status| status.success())
     };
-    let install = ["install", "--no-install-recommends"];
-    if !apt(&[&install, &wanted[..]].concat()) && apt(&["update"]) {
+    let install = ["install", "--no-install-recommends", "--no-remove"];
+    // Packages that are there already are named too: they may have to be upgraded with the others.
+    let all = PACKAGES.map(|(package, _)| package);
+    if !apt(&[&install[..], &all].concat()) && apt(&["update"]) {
         // One at a time: a package that this release lacks must not keep the others out.
         for package in &wanted {
             // What is missing in the end is said in the end.
-            apt(&[&install, &[*package][..]].concat());
+            apt(&[&install[..], &[*package]].concat());
         }
     }
     missing()

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// The file system's revision: 1, or 0 for one without features
     #[arg(short = 'r', value_name = "REVISION")]
     revision: Option<String>,
+    /// Whether few groups have backups of the superblock (sparse_super): 1, or 0 for all
+    #[arg(short = 's', value_name = "0|1")]
+    sparse_super: Option<String>,
     /// Say nothing but errors
     #[arg(short)]
     quiet: bool,
