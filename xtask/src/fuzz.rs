@@ -88,7 +88,7 @@ impl Harness {
         self.name().replace(['/', ':'], "-")
     }
 
-    /// Runs it for so many seconds. `place` keeps the corpus, and an input that fails, between runs; bolero's random engine needs
+    /// Runs it for `seconds`. `place` keeps the corpus, and an input that fails, between runs; bolero's random engine needs
     /// none, and takes no seed.
     pub(crate) fn command(
         &self,

@@ -91,7 +91,7 @@ impl Suite {
         Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }
 
-    /// Runs one test as cargo does, with all its output; ended after so many seconds.
+    /// Runs one test as cargo does, with all its output; ended after `seconds`.
     pub(crate) fn command(&self, test: &str, limit: u64) -> Command {
         let mut command = Command::new("timeout");
         // In the foreground, so that an interrupt from the terminal reaches the test as well.

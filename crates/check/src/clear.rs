@@ -6,7 +6,7 @@ use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::{BlockNo, InodeNo};
 
-/// The bits of a mode that are kept: an empty file runs for nobody.
+/// The bits of a mode that are kept. Setuid and setgid go: the content that they were set for is gone.
 const PERMISSIONS: u16 = 0o1777;
 /// Bytes of a record before its extra fields.
 const FIELDS: usize = 128;

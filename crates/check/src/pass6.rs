@@ -174,7 +174,8 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Writes a quota file anew, in the blocks that it has and new ones; one whose limits move in new blocks. False on a full volume.
+    /// Rewrites a quota file: in new blocks where limits of users move, else in its own blocks and new ones behind them. False on a
+    /// full volume.
     fn write_quota(
         &self,
         kind: QuotaKind,
@@ -195,7 +196,7 @@ impl Check<'_> {
         let block_len = self.geometry.block_len();
         let needed = bytes.len().div_ceil(block_len) as u64;
         let old = self.read_map(ino, &inode)?;
-        // Limits stand nowhere else: where they move, they stay in the old blocks until the inode leads to the new ones.
+        // Limits are stored nowhere else: where they move, they stay in the old blocks until the inode leads to the new ones.
         let mut new = None;
         let stored = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
         if !are_limits_in_place(&stored, &bytes) {
@@ -227,9 +228,9 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The map cut or grown to so many blocks; `None` on a full volume.
+    /// The map cut or grown to `blocks` blocks; `None` on a full volume.
     fn quota_map(&self, mut map: FileMap, blocks: u64) -> Result<Option<FileMap>, CheckError> {
-        // What lies behind the end is nobody's, which the next round finds.
+        // The blocks cut off stay allocated until the next round compares the bitmaps.
         map.truncate(blocks);
         for extent in &mut map.extents {
             extent.is_unwritten = false;

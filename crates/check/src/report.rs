@@ -216,7 +216,7 @@ pub struct Report {
     pub found_errors: bool,
     /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
     pub(crate) loose_marks: Vec<(extant_ondisk::GroupNo, u32)>,
-    /// Clusters that a look found claimed more than once.
+    /// Clusters that a check without repairs found claimed more than once.
     pub(crate) claimed_twice: roaring::RoaringTreemap,
     /// Whether anything was written.
     pub changed: bool,

@@ -145,7 +145,7 @@ impl Store {
         !self.looked.load(Relaxed) && state.contains(State::CLEAN) && !state.contains(State::ERRORS)
     }
 
-    /// Notes that the journal of so many blocks was given up, so that one is made when the passes are through.
+    /// Notes that a journal of `blocks` blocks was discarded, so that a new one is made after the passes.
     pub(crate) fn note_lost_journal(&self, blocks: u32) {
         self.lost_journal.store(blocks.max(1), Relaxed);
     }

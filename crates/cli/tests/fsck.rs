@@ -249,7 +249,7 @@ fn a_state_that_is_put_right_is_a_correction() {
     }
 }
 
-/// A look checks a truncated image and is not content with it; a repair ends as with e2fsck.
+/// `-n` checks a truncated image to its end and exits 4; a repair ends as with e2fsck.
 #[test]
 fn a_truncated_image_is_looked_at_and_not_repaired() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| tool("mke2fs").is_some()) else {

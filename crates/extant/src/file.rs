@@ -189,7 +189,7 @@ pub struct File {
     appends: bool,
     by: Creator,
     position: Mutex<u64>,
-    /// What this handle was told of data that could not be written.
+    /// Which write errors were reported to this handle.
     errors: Mutex<ErrorSample>,
 }
 
@@ -252,8 +252,8 @@ impl File {
         linked.map(drop).map_err(|cause| Error::at(name, cause))
     }
 
-    /// Waits until contents and metadata are on the device. Every handle that was open when contents could not be written is told
-    /// so once.
+    /// Waits until contents and metadata are on the device. When contents could not be written, every handle that was open gets
+    /// the error once.
     ///
     /// # Errors
     /// The device failed, now or before.

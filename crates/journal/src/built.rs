@@ -17,9 +17,9 @@ use crate::{JournalError, Log};
 pub(crate) enum Flushes {
     /// None.
     None,
-    /// One behind the commit block: checksums tell whether what it commits is there.
+    /// One after the commit block: checksums show whether the blocks that it commits were written.
     After,
-    /// Before the commit block and behind it.
+    /// Before and after the commit block.
     Both,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn around(range: &Range<u32>, at: u32, count: u32) -> u32 {
     range.start + (from_start % u64::from(range.end - range.start)) as u32
 }
 
-/// Log blocks of a transaction of so many blocks and revoke records.
+/// Number of log blocks of a transaction with `blocks` metadata blocks and `revoked` revoke records.
 pub(crate) fn needed(format: &LogFormat, blocks: u32, revoked: u32) -> u32 {
     let tags = u32::try_from(format.tags_per_block()).expect("fewer than a block's bytes");
     blocks

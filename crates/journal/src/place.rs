@@ -19,7 +19,8 @@ use crate::{BlockRuns, JournalError};
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the journal inode's map and size.
 const BACKUP_OF_INODE: u8 = 1;
 
-/// A map of so many runs is looked at for blocks that it has twice, and again each time that it has grown to twice as many.
+/// Number of runs after which a map is checked for blocks that it names twice; it is checked again whenever the number has
+/// doubled, so that a map of a damaged image takes no more memory than the journal can have.
 const FIRST_CHECK: usize = 1024;
 
 /// Where a journal's blocks lie on its device, and which of them is its superblock.

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long a mount that is busy is tried again.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long a server is waited for that is to thaw its volume.
+/// How long the server may take to thaw its volume.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Between two tries: calls that come one after the other leave moments between them.
 const SHORT_PAUSE: Duration = Duration::from_micros(200);
@@ -56,8 +56,8 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Lets changes of a frozen volume go on: the kernel writes what it keeps before it unmounts, and once the name is gone nobody could.
-/// A server that does not answer is not waited for.
+/// Thaws a frozen volume: the kernel writes back its cache before it unmounts, and without a mount point there is no way to thaw.
+/// A server that does not answer within [`ANSWER`] is left alone.
 fn thaw(point: &Path) {
     let (point, (done, thawed)) = (point.to_owned(), channel());
     thread::spawn(move || {
@@ -71,7 +71,8 @@ fn thaw(point: &Path) {
     let _ = thawed.recv_timeout(ANSWER);
 }
 
-/// Takes a mount away once no file is open: calls of others that are under way, like a `statfs`, keep it busy for a moment.
+/// Unmounts once no file is open. System calls of other programs that are in progress, such as `statfs`, keep a mount busy for a
+/// moment, so that EBUSY is retried.
 fn detach_soon(point: &Path) -> io::Result<()> {
     let begun = Instant::now();
     loop {

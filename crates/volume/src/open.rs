@@ -174,8 +174,8 @@ pub struct LiveOptions {
     /// Changes of nothing but an inode's times wait in memory (`lazytime`), a day at most: until the inode is written for another
     /// reason, or [`Volume::fsync`], [`Volume::sync`], freezing or closing asks for it.
     pub lazytime: bool,
-    /// Data of a file that cannot be written when their turn comes end all changes (`data_err=abort`); else they are lost, and who
-    /// waits for them is told (`data_err=ignore`).
+    /// Whether delayed data that cannot be written abort the journal (`data_err=abort`). Else they are lost, and `fsync` returns the
+    /// error (`data_err=ignore`).
     pub aborts_on_lost_data: bool,
     /// The priority of what commits write, 0 (first) to 7 (`journal_ioprio=`). `None`: as other threads have.
     pub journal_io_priority: Option<u8>,

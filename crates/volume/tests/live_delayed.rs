@@ -408,9 +408,9 @@ fn what_cannot_be_written_is_told_once_and_leaves_nothing_promised() {
     check(&*inner);
 }
 
-/// Everybody who had the file open is told by fsync, once; and where nobody had, the next one who opens it.
+/// Every open file gets the error once; where the file was not open, the next one that is opened.
 #[test]
-fn everybody_who_has_a_file_open_is_told_once_of_lost_data() {
+fn every_open_file_gets_the_error_of_lost_data_once() {
     let Faulty { inner, faulty, env, volume } = match Faulty::new() {
         Ok(opened) => opened,
         Err(why) => skip!("{why}"),
@@ -521,7 +521,7 @@ fn a_number_that_is_used_again_begins_anew() {
     check(&*inner);
 }
 
-/// The change that delays data and the one that maps them are two: one who was told that the first is durable waits for the second.
+/// Delaying data and mapping them are two changes: that the first is durable must not end the wait for the second.
 #[test]
 fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
     let device = match image(8 << 20, &["-t", "ext4", "-b", "1024", "-J", "size=1"]) {
@@ -529,7 +529,7 @@ fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
         Err(why) => skip!("{why}"),
     };
     let env = Env::threads();
-    // Nobody else commits.
+    // No other thread commits.
     let interval = Duration::from_secs(3600);
     let options = LiveOptions { commit_interval: interval, ..LiveOptions::default() };
     let volume = open(device.clone(), &env, &options);

@@ -1,4 +1,4 @@
-//! A frozen volume: no write reaches the device until it is thawed, whoever was on the way.
+//! A frozen volume: no write reaches the device until it is thawed, also of operations that were in progress.
 
 mod common;
 

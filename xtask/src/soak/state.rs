@@ -34,7 +34,7 @@ pub(crate) struct Progress {
     pub(crate) seconds: f64,
     /// What was counted, by its name.
     pub(crate) counts: BTreeMap<String, u64>,
-    /// How to repeat what is worth a look and is no failure.
+    /// How to repeat trials that are worth reading and are not failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) remarks: Vec<String>,
     #[serde(flatten)]

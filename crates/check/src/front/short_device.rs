@@ -1,6 +1,6 @@
 //! A device that ends before the volume does: a truncated image, or a partition that is too small.
-//! A look reads zeros past its end, as e2fsck does. A repair could not write there: the log is
-//! replayed, then the repair is refused.
+//! A check without repairs reads zeros past its end, as e2fsck does. A repair could not write there:
+//! the log is replayed, then the repair is refused.
 
 use super::OpenError;
 use super::find::Found;

@@ -114,7 +114,7 @@ impl Check<'_> {
     }
 
     /// Clears the first of some inodes that can be made again: an orphan file, a quota file, the journal, which was replayed.
-    /// False when there is none.
+    /// False where the iterator has no such inode.
     fn discard_one(&self, inodes: impl Iterator<Item = InodeNo>) -> Result<bool, CheckError> {
         let rank = |ino: &InodeNo| {
             if self.orphan_file() == Some(*ino) {

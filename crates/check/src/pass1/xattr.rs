@@ -339,7 +339,7 @@ impl Check<'_> {
         Ok(Some((if is_of_owner { Payer::Owner } else { Payer::Referrers }, size)))
     }
 
-    /// Writes the attributes in an inode anew.
+    /// Encodes the attributes in an inode again, with the mends applied.
     fn mend_values(&self, visit: &mut Visit<'_>, start: usize, mends: &[(usize, Mend)]) {
         let space = visit.record[start..].to_vec();
         let Ok(entries) = xattr::decode_inode(&space, visit.ino, self.geometry) else { return };

@@ -250,9 +250,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A map of so many blocks for a directory that is packed anew: of new ones, so that the old blocks keep all names until
-    /// the inode leads to the new ones. Where there is no room for those the old blocks are packed in place, unless the
-    /// directory is sound; `None` then.
+    /// A map of `blocks` blocks for a directory that is rebuilt. They are new ones, so that the old blocks keep all names until
+    /// the inode maps the new ones. On a full volume the old blocks are reused, unless the directory is sound; `None` then.
     fn places_for(
         &self,
         dir: &DirInfo,

@@ -1,4 +1,4 @@
-//! What the look before a repair found claimed more than once.
+//! Clusters that the check before a repair found claimed more than once.
 
 use crate::store::{CheckError, Store};
 use extant_ondisk::{BlockNo, ClusterNo};
@@ -17,7 +17,7 @@ pub(crate) struct SharedClusters {
 }
 
 impl SharedClusters {
-    /// Those that a look has found, with the blocks of inode tables among them.
+    /// The clusters that the first check found, with copies of the inode-table blocks among them.
     pub(crate) fn read(store: &Store, clusters: RoaringTreemap) -> Result<Self, CheckError> {
         let mut tables = BTreeMap::new();
         if clusters.is_empty() {

@@ -136,7 +136,7 @@ fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) 
         // Where there is no room for lost+found it is left out.
         match fsck(left, &Answers::No, Wish::Nothing) {
             Ok(found) if found.iter().all(|it| it.finding.code == Code::LostFoundMissing) => {}
-            found => flaws.push(format!("{text}: a look finds {found:?}")),
+            found => flaws.push(format!("{text}: the next check finds {found:?}")),
         }
     }
     flaws
@@ -182,14 +182,14 @@ fn structures_of_many_blocks_survive_the_cut_of_their_repair() {
         skip!("mke2fs and e2fsck are not installed");
     }
     type Spoil = fn(&mut Hand);
-    // A leaf that says another level than it has is read, and the tree is written anew.
+    // A leaf that says another level than it has is read, and the tree is rewritten.
     let other_level: Spoil = |hand| hand.block(leaf_of(hand, "comb", 1), |leaf| put16(leaf, 6, 7));
     let with_extents: Spoil = |hand| {
         hand.superblock(|raw| incompat(raw, IncompatFeatures::EXTENTS, true));
     };
     let cases: [(&str, Base, Spoil, Wish); 3] = [
         ("a directory is packed", DEEP, |_| {}, Wish::Optimize),
-        ("a tree of extents is written anew", COMB, other_level, Wish::Nothing),
+        ("a tree of extents is rewritten", COMB, other_level, Wish::Nothing),
         (
             "a tree of indirect blocks is written as extents",
             COMB_OF_POINTERS,

@@ -239,7 +239,7 @@ pub(crate) const FRAGMENTS: Base = Base {
     },
     ..base("fragments", &["-t", "ext4", "-b", "1024", "-I", "256"])
 };
-/// A file of so many extents that they lie in several blocks.
+/// A file whose extents need several leaf blocks.
 pub(crate) const COMB: Base =
     Base { grow: comb, ..base("comb", &["-t", "ext4", "-b", "1024", "-I", "256"]) };
 /// The same of indirect blocks.

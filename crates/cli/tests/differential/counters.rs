@@ -77,7 +77,7 @@ pub(crate) struct Sums {
     structures: BTreeMap<&'static str, Counters>,
     acts: BTreeMap<&'static str, Counters>,
     all: Counters,
-    /// How often each pair came, and the first trials.
+    /// Number of trials with each pair, and the first of them.
     codes: BTreeMap<CodePair, (u64, Vec<u64>)>,
 }
 

@@ -51,7 +51,7 @@ impl Sparse {
         }
     }
 
-    /// Makes the file anew, zeros as holes.
+    /// Creates the file, with zeros as holes.
     pub(crate) fn write(&self, image: &Path) {
         let file = File::create(image).expect("there is room");
         file.set_len(self.length).expect("there is room");

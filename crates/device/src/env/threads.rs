@@ -7,7 +7,7 @@ use super::{Next, WallTime, Work};
 use crate::sync::raw::{Condvar, Mutex, clock, thread};
 use crate::sync::{Arc, Weak};
 
-/// `IOPRIO_WHO_PROCESS`, which means a thread: this one by the number 0; and the class best-effort, which anybody may ask for
+/// `IOPRIO_WHO_PROCESS`, which means a thread: this one by the number 0; and the class best-effort, which needs no privilege
 /// (ioprio_set(2)).
 const WHO_THREAD: libc::c_int = 1;
 const BEST_EFFORT: libc::c_int = 2 << 13;

@@ -347,7 +347,7 @@ impl Options {
             }
             b's' => {
                 self.warnings.push("-s is deprecated: use -O sparse_super".to_owned());
-                // As atoi(3) reads it: what is no number is 0.
+                // As atoi(3) reads it: text without digits is 0.
                 let number = text.trim_start().trim_start_matches(['+', '-']);
                 let mut digits = number.bytes().take_while(u8::is_ascii_digit);
                 self.sparse_super = Some(digits.any(|digit| digit != b'0'));
@@ -566,7 +566,7 @@ mod tests {
         }
     }
 
-    /// The last one holds, and what is no number is 0.
+    /// The last option holds, and text without digits is 0.
     #[test]
     fn sparse_backups_are_asked_for_by_a_number() {
         let sparse = |line| parsed(line).expect("valid").sparse_super;

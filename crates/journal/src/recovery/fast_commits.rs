@@ -1,9 +1,9 @@
 //! What fast commits change, written so that a power cut during recovery leaves all of it or none.
 //!
-//! Fast commits are replayed on top of what the last transaction left: directories are read and packed anew, extent trees are read
-//! and built anew. Where a first recovery was cut off, a second one would read blocks that are half written. So the changes become
-//! a transaction of the log, which has the number that the fast commits continue: once it is committed, they continue the log no
-//! more, and the next recovery replays the transaction in their place.
+//! Fast commits are replayed on top of what the last transaction left: directories and extent trees are read and
+//! rebuilt. If the first recovery was cut off, a second one would read half-written blocks. So the changes become a transaction
+//! of the log with the TID that the fast commits depend on: once it is committed, the fast commits are stale, and the next
+//! recovery replays the transaction in their place.
 
 use extant_device::Device;
 use extant_ondisk::BlockNo;

@@ -274,7 +274,7 @@ mod tests {
     use extant_ondisk::{Geometry, GroupNo};
     use extant_testkit::{TempImage, skip, tool};
 
-    /// A log may be full of revoke records, of which each has eight bytes: only those that bar something are kept.
+    /// A log may be full of revoke records of eight bytes each: only records that revoke a logged block are kept.
     #[test]
     fn revoke_records_that_bar_nothing_take_no_memory() {
         if tool("mke2fs").is_none() {

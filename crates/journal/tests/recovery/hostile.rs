@@ -1,4 +1,4 @@
-//! Maps of journals that name the same blocks again and again: told at once, whatever size they claim.
+//! Maps of journals that name the same blocks again and again: reported before their size is allocated.
 
 use std::time::Duration;
 

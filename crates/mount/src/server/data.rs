@@ -85,12 +85,12 @@ impl Server {
         }
     }
 
-    /// What one who opens a file now is told of by [`Self::fsync`].
+    /// The sample of a file that is opened now, for [`Self::fsync`].
     pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
         self.with(|volume| Ok(volume.error_sample(file))).unwrap_or_default()
     }
 
-    /// Makes what was changed of a file durable; with `data_only` not its times. `sample` is what the open file was told of before.
+    /// Makes the changes of a file durable; with `data_only` not its times. `sample` says which write errors the open file got before.
     ///
     /// # Errors
     /// The device failed, now or before.

@@ -15,10 +15,10 @@ use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_li
 use super::later::wants_space;
 use super::message::{Reply, Request, node};
 use super::notice;
+use super::open_files::OpenFiles;
 use super::seek::Writers;
 use super::space::News;
 use super::stale::Stale;
-use super::told::Told;
 use super::unfit::Unfit;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
@@ -46,7 +46,7 @@ pub(super) struct Dispatcher {
     pub(super) writers: Writers,
     pub(super) news: News,
     pub(super) unfit: Unfit,
-    pub(super) told: Told,
+    pub(super) open_files: OpenFiles,
     pub(super) stale: Stale,
     /// Takes what the kernel is told unasked.
     pub(super) connection: Arc<OwnedFd>,
@@ -129,7 +129,7 @@ impl Dispatcher {
                 let _ending = self.news.ending();
                 let released: abi::ReleaseIn = request.arguments().take()?;
                 let file = request.inode()?;
-                self.told.close(released.fh);
+                self.open_files.close(released.fh);
                 if writes(released.flags) && self.writers.leave(file) {
                     self.unfit.take(file);
                     self.server.closed_by_all(file);
@@ -142,9 +142,9 @@ impl Dispatcher {
             opcode::FSYNC | opcode::FSYNCDIR => {
                 let given: abi::FsyncIn = request.arguments().take()?;
                 let data_only = given.fsync_flags & abi::FSYNC_FDATASYNC != 0;
-                let mut sample = self.told.sample(given.fh);
+                let mut sample = self.open_files.sample(given.fh);
                 let synced = self.server.fsync(request.inode()?, data_only, &mut sample);
-                self.told.tell(given.fh, sample);
+                self.open_files.advance(given.fh, sample);
                 synced?;
             }
             opcode::SYNCFS => self.server.sync()?,
@@ -339,7 +339,7 @@ impl Dispatcher {
             Cached::Kept => (abi::FOPEN_KEEP_CACHE, writing),
             Cached::GoneAround => (abi::FOPEN_DIRECT_IO, writing | open_file::GOING_AROUND),
         };
-        let fh = self.told.number(self.server.error_sample(file), bits);
+        let fh = self.open_files.number(self.server.error_sample(file), bits);
         abi::OpenOut { fh, open_flags, ..abi::OpenOut::default() }
     }
 

@@ -17,12 +17,12 @@ mod frozen;
 mod later;
 mod message;
 mod notice;
+mod open_files;
 mod readers;
 mod ring;
 mod seek;
 mod space;
 mod stale;
-mod told;
 mod unfit;
 
 use std::io;
@@ -42,11 +42,11 @@ use forgotten::Forgotten;
 use frozen::answer_when_thawed;
 use later::{Deputies, Later, Verdict, judge, send};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
+use open_files::OpenFiles;
 use readers::{Reader, Readers};
 use seek::{Writers, answer_seeks};
 use space::{News, answer_when_there_is_space};
 use stale::{Stale, drop_stale};
-use told::Told;
 use unfit::Unfit;
 
 pub(crate) use awake::Awake;
@@ -94,7 +94,7 @@ impl Transport for Fuse {
             writers: Writers::default(),
             news: News::default(),
             unfit: Unfit::default(),
-            told: Told::default(),
+            open_files: OpenFiles::default(),
             stale: Stale::default(),
             connection: first.clone(),
             agreement,

@@ -141,7 +141,7 @@ fn access_control_list() {
         |(named, damage, mode)| {
             let mut entries = Acl::of_mode(*mode & 0o777).entries().to_vec();
             let mut named: Vec<_> = named.clone();
-            named.retain(|entry| entry.1 != u32::MAX); // that names nobody
+            named.retain(|entry| entry.1 != u32::MAX); // an invalid ID
             named.sort_unstable_by_key(|entry| (entry.0, entry.1));
             named.dedup_by_key(|entry| (entry.0, entry.1));
             let added = named.iter().map(|&(is_group, id, permissions)| AclEntry {

@@ -70,7 +70,7 @@ pub(crate) struct LiveInode {
     /// The background writer, or somebody who waits for memory, writes its delayed data.
     is_written: AtomicBool,
     flight: Flight,
-    /// Why delayed data were lost, and who was told.
+    /// Why delayed data were lost, and whether the error was reported.
     lost: Mutex<LostData, LostLock>,
     /// Its attributes were looked through, and it has no capabilities.
     has_no_capabilities: AtomicBool,
@@ -281,8 +281,8 @@ impl InodeWrite<'_> {
         self.state.as_mut().expect(LOADED).times_due = due;
     }
 
-    /// The inode is no more: whoever waits for the lock finds nothing. It has no delayed data. What was known of it does not hold
-    /// for the next file with its number.
+    /// The inode is freed: a thread that waits for the lock finds no inode. It has no delayed data. Marks of the old file are
+    /// cleared, so that the next file with its number starts without them.
     pub(crate) fn set_freed(mut self) {
         debug_assert!(self.delayed().is_empty(), "data of inode {} are forgotten", self.number);
         *self.state = None;
@@ -497,22 +497,22 @@ impl LiveInode {
         self.is_written.store(false, Ordering::Release);
     }
 
-    /// Delayed data were lost: everybody who has the file open is told once.
+    /// Records that delayed data were lost: every open file gets the error once.
     pub(crate) fn set_lost(&self, why: Error) {
         self.lost.lock().set(why);
     }
 
-    /// Where an open file begins that may be told why delayed data were lost.
+    /// The sample of a file that is opened now.
     pub(crate) fn error_sample(&self) -> ErrorSample {
         self.lost.lock().sample()
     }
 
-    /// Tells an open file once why delayed data were lost.
+    /// The error of lost data that `sample` has not seen; advances the sample.
     pub(crate) fn check_lost(&self, sample: &mut ErrorSample) -> Result<(), Error> {
         self.lost.lock().check_and_advance(sample)
     }
 
-    /// The number has no file any more: the next one begins as if there had been none.
+    /// Clears the marks of a file that is gone, for the next file with its number.
     fn set_new(&self) {
         self.set_unsynced();
         self.set_nameless();
@@ -602,7 +602,7 @@ struct Shard {
     inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
     /// Holds of those that are not in memory.
     absent: HashMap<u32, u64, ByWord>,
-    /// Data that those have lost, where somebody is still to be told.
+    /// Lost data of inodes that are not in memory, where the error is not yet reported to every open file.
     lost: HashMap<u32, LostData, ByWord>,
     /// Those that were asked for once, in the order in which they came.
     newcomers: VecDeque<u32>,
@@ -637,7 +637,7 @@ impl Shard {
             gone = self.inodes.remove(&oldest);
             if let Some(gone) = gone.as_mut().and_then(Arc::get_mut) {
                 let lost = std::mem::take(gone.lost.get_mut());
-                if lost.is_to_be_told(holds > 0) {
+                if lost.has_unreported(holds > 0) {
                     self.lost.insert(oldest, lost);
                 }
             }
@@ -709,7 +709,7 @@ impl InodeCache {
         let is_last = *holds == 0;
         if is_last {
             shard.absent.remove(&number.0);
-            if shard.lost.get(&number.0).is_some_and(|lost| !lost.is_to_be_told(false)) {
+            if shard.lost.get(&number.0).is_some_and(|lost| !lost.has_unreported(false)) {
                 shard.lost.remove(&number.0);
             }
         }

@@ -1,7 +1,7 @@
 //! Times that wait in memory (`lazytime`): a change of nothing but an inode's times is stored later, as mount(8) says.
 //!
-//! The inode in memory has the times at once. They are stored with whatever else is stored of the inode, and when somebody waits for
-//! the file or the whole volume ([`Volume::write_times`], [`Volume::write_all_times`]), after a day, and before there are too many
+//! The inode in memory has the times at once. They are stored with any other change of the inode, by an fsync of the file or a
+//! sync of the whole volume ([`Volume::write_times`], [`Volume::write_all_times`]), after a day, and before there are too many
 //! such inodes: each stays in memory until its times are stored. Power loss takes the times and nothing else.
 
 use super::Live;
@@ -148,7 +148,7 @@ impl Volume {
         self.write_times_of(live, live.lazy_times.all())
     }
 
-    /// What fails for one file keeps no other from being stored; the first error is told.
+    /// Goes on after an error; returns the first one.
     fn write_times_of(
         &self,
         live: &Live,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const CLOSED: u64 = 1;
 const ONE_WRITE: u64 = 2;
 
-/// Where all writes pass, and wait while it is closed.
+/// Blocks all writes while it is closed.
 #[derive(Debug, Default)]
 struct WriteGate {
     word: AtomicU64,
@@ -21,7 +21,7 @@ struct WriteGate {
     changed: Condvar,
 }
 
-/// A write that has passed.
+/// A write in progress.
 struct Passed<'a>(&'a WriteGate);
 
 impl WriteGate {
@@ -41,7 +41,7 @@ impl WriteGate {
         }
     }
 
-    /// No write passes from now on, and those that have are done.
+    /// Blocks new writes, and waits until writes in progress are done.
     fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
         let mut held = self.lock.lock();
@@ -62,7 +62,7 @@ impl Drop for Passed<'_> {
     fn drop(&mut self) {
         let before = self.0.word.fetch_sub(ONE_WRITE, Ordering::AcqRel);
         if before == CLOSED | ONE_WRITE {
-            // Who closes looks under this lock, so he waits now or has seen that none is on its way.
+            // `close` checks the count under this lock: without it the wakeup could come between its check and its wait.
             drop(self.0.lock.lock());
             self.0.changed.notify_all();
         }
@@ -84,7 +84,8 @@ impl CountedDevice {
         Self { inner, gate: WriteGate::default(), written: AtomicU64::new(0), status }
     }
 
-    /// Writes wait from now on, and those that are on their way are done. Nobody who has to end first waits for the device then.
+    /// Blocks new writes, and waits until writes in progress are done. Operations have ended before (the journal is frozen), so that
+    /// none of them waits here.
     pub(crate) fn hold_writes(&self) {
         self.gate.close();
     }

@@ -132,7 +132,8 @@ impl Volume {
         (file, gone)
     }
 
-    /// Data that could not be written are lost: whoever waits for them is told. With `data_err=abort` the journal stops.
+    /// Records that delayed data could not be written, for `fsync` of the file and `sync` of the volume. With `data_err=abort` the
+    /// journal stops.
     pub(super) fn note_lost(&self, live: &Live, shared: &LiveInode, outcome: Result<(), Error>) {
         if let Err(error) = self.noted(outcome) {
             tracing::error!(inode = %shared.number(), %error, "delayed data are lost");

@@ -3,7 +3,7 @@ use extant_ondisk::BlockNo;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
 
-/// A file of so many links, and of nothing else.
+/// An empty file with a link count.
 pub(crate) fn loaded(number: InodeNo, links: u16) -> LoadedInode {
     let now = Timestamp::new(0, 0);
     let inode = Inode {
@@ -33,7 +33,7 @@ fn in_memory(cache: &InodeCache) -> usize {
     cache.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
 }
 
-/// Takes hold of an inode with so many links.
+/// Acquires an inode with a link count.
 fn hold(cache: &InodeCache, number: u32, links: u16) {
     let file = cache.get(InodeNo(number));
     *file.state.write_keyed(LockAs::File.key(InodeNo(number))) =
@@ -79,13 +79,13 @@ fn lost_data_are_told_after_the_inode_was_given_up() {
     let evict = |from: u32| {
         for number in from..from + 2_000 {
             hold(&cache, 64 * number, 1);
-            // Those that are asked for again push out those that are kept for longer.
+            // Inodes that are used again evict inodes that were kept longer.
             cache.get(InodeNo(64 * number));
         }
         assert!(!cache.shard(InodeNo(64)).inodes.contains_key(&64));
     };
     evict(3);
-    // Two have the first file open, and one of them was told before it was given up again.
+    // The first file is open twice, and one handle got the error before the inode was evicted again.
     let mut second = cache.get(InodeNo(64)).error_sample();
     assert!(cache.get(InodeNo(64)).check_lost(&mut second).is_err());
     hold(&cache, 64, 1);
@@ -94,8 +94,8 @@ fn lost_data_are_told_after_the_inode_was_given_up() {
     assert!(file.check_lost(&mut held).is_err());
     assert!(file.check_lost(&mut held).is_ok() && file.check_lost(&mut second).is_ok());
     let mut late = file.error_sample();
-    assert!(file.check_lost(&mut late).is_ok(), "it was opened after others were told");
-    // Nobody has the second file open, so that it waits for the next one.
+    assert!(file.check_lost(&mut late).is_ok(), "it was opened after the error was reported");
+    // The second file is not open, so that the error waits for the next open.
     assert!(cache.get(InodeNo(128)).check_lost(&mut open).is_err());
 }
 

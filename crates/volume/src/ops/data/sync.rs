@@ -8,9 +8,8 @@ use crate::volume::{Source, Volume};
 use extant_ondisk::InodeNo;
 
 impl Volume {
-    /// Waits until all that was changed of a file is durable: data, size, map, attributes and the name that it was made by. Data that
-    /// could not be written before are told of once, unless one who has the file open was told
-    /// ([`Self::fsync_open`]).
+    /// Waits until all changes of a file are durable: data, size, map, attributes and the name that it was created by. Returns the
+    /// error of delayed data that could not be written, unless an open file got it ([`Self::fsync_open`]).
     ///
     /// # Errors
     /// Why data were lost; the journal was stopped by an earlier failure, or now; no such file.
@@ -18,8 +17,8 @@ impl Volume {
         self.fsync_open(file, &mut self.error_sample(file))
     }
 
-    /// As [`Self::fsync`], for one who has the file open and holds it ([`Self::acquire`]): `sample` is what he was told of before.
-    /// Everybody who has a file open is told once of data that are lost.
+    /// As [`Self::fsync`], for a file that the caller has open ([`Self::acquire`]) and whose sample was taken then
+    /// ([`Self::error_sample`]). Every open file gets the error of lost data once; the sample advances.
     ///
     /// # Errors
     /// As [`Self::fsync`].
@@ -39,8 +38,8 @@ impl Volume {
         self.commit_all()
     }
 
-    /// What one who opens a file now is told of by [`Self::fsync_open`]: data that are lost from now on, and those that nobody was
-    /// told of yet.
+    /// The sample of a file that is opened now, for [`Self::fsync_open`]: it has not seen losses to come, nor a loss that was not yet
+    /// reported to any caller.
     pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
         match &self.source {
             Source::Cached(_) => ErrorSample::default(),
@@ -75,7 +74,7 @@ impl Volume {
         self.fdatasync_open(file, &mut self.error_sample(file))
     }
 
-    /// As [`Self::fdatasync`], for one who has the file open: see [`Self::fsync_open`].
+    /// As [`Self::fdatasync`], for an open file: see [`Self::fsync_open`].
     ///
     /// # Errors
     /// As [`Self::fsync`].

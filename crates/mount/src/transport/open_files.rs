@@ -1,7 +1,7 @@
-//! What each open file was told of data that could not be written.
+//! Numbers of open files (`fh`), and the write errors reported to each.
 //!
-//! A file's data may be lost long after the kernel has given them away. Each open file is told once then, by `fsync`. The number of an
-//! open file says what was lost before it was opened; what it is told of later is kept here, which nearly always is nothing.
+//! Data may be lost long after WRITE was answered. `fsync` then returns the error once to each open file. The number of an open file
+//! holds the [`ErrorSample`] of its opening; only samples that have advanced since are stored, so that the table is nearly always empty.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,23 +14,23 @@ const SAMPLE_SHIFT: u32 = 32;
 /// Where the count begins that makes the number differ from others'. Below are bits of the dispatcher's own.
 const COUNT_SHIFT: u32 = 2;
 
-/// Numbers of open files, and what they were told of.
+/// The numbers that were given, and the samples that have advanced.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct OpenFiles {
     opened: AtomicU32,
     are_any: AtomicBool,
     samples: Mutex<HashMap<u64, ErrorSample>>,
 }
 
-impl Told {
+impl OpenFiles {
     /// A number for a file that is opened: its low bits are those given.
     pub(super) fn number(&self, sample: ErrorSample, bits: u64) -> u64 {
-        // 30 bits of it: so many files later the number is used again.
+        // 30 bits: after 2^30 opens a number is used again.
         let count = self.opened.fetch_add(1, Ordering::Relaxed) << COUNT_SHIFT;
         u64::from(sample.to_bits()) << SAMPLE_SHIFT | u64::from(count) | bits
     }
 
-    /// What an open file was told of.
+    /// The sample of an open file.
     pub(super) fn sample(&self, number: u64) -> ErrorSample {
         // The upper half.
         let at_first = ErrorSample::from_bits((number >> SAMPLE_SHIFT) as u32);
@@ -40,8 +40,8 @@ impl Told {
         self.samples().get(&number).copied().unwrap_or(at_first)
     }
 
-    /// An open file is told more.
-    pub(super) fn tell(&self, number: u64, sample: ErrorSample) {
+    /// Stores a sample that has advanced.
+    pub(super) fn advance(&self, number: u64, sample: ErrorSample) {
         if self.sample(number) != sample {
             let mut samples = self.samples();
             samples.insert(number, sample);
@@ -68,17 +68,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_file_begins_with_its_sample_and_keeps_what_it_was_told() {
-        let told = Told::default();
+    fn an_open_file_starts_with_its_sample_and_keeps_the_one_that_advanced() {
+        let files = OpenFiles::default();
         let (before, now) = (ErrorSample::from_bits(6), ErrorSample::from_bits(7));
-        let (first, second) = (told.number(before, 1), told.number(before, 1));
+        let (first, second) = (files.number(before, 1), files.number(before, 1));
         assert_ne!(first, second);
         assert_eq!((first & 3, second & 3), (1, 1));
-        told.tell(first, before);
-        assert!(!told.are_any.load(Ordering::Relaxed), "nothing new is not kept");
-        told.tell(first, now);
-        assert_eq!((told.sample(first), told.sample(second)), (now, before));
-        told.close(first);
-        assert!(!told.are_any.load(Ordering::Relaxed));
+        files.advance(first, before);
+        assert!(!files.are_any.load(Ordering::Relaxed), "the same sample is not stored");
+        files.advance(first, now);
+        assert_eq!((files.sample(first), files.sample(second)), (now, before));
+        files.close(first);
+        assert!(!files.are_any.load(Ordering::Relaxed));
     }
 }
