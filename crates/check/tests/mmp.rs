@@ -44,12 +44,6 @@ impl Device for Rival {
     }
 }
 
-fn bytes_of(device: &dyn Device) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
 #[test]
 fn a_check_gives_way_to_another_that_takes_the_volume_at_once() {
     if tool("mke2fs").is_none() || tool("dumpe2fs").is_none() {
@@ -60,12 +54,12 @@ fn a_check_gives_way_to_another_that_takes_the_volume_at_once() {
     let mark: u64 = dumpe2fs_h(&image.path()).unwrap()["MMP block number"].parse().unwrap();
     let mark = mark * 1024;
     let inner = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
-    let mut before = bytes_of(&inner);
+    let mut before = inner.to_vec();
     let rival = Arc::new(Rival { inner, mark, has_come: AtomicBool::new(false) });
     let options = OpenOptions { env: Env::stepped(1), ..OpenOptions::default() };
     let refused = open(rival.clone(), &options, &Answers::Yes).map(drop).unwrap_err();
     assert!(matches!(refused, OpenError::InUse(_)), "{refused}");
-    let mut after = bytes_of(&*rival);
+    let mut after = rival.inner.to_vec();
     assert_eq!(after[mark as usize + 4..][..4], 77_u32.to_le_bytes());
     let block = mark as usize..mark as usize + 1024;
     before[block.clone()].fill(0);

@@ -256,12 +256,6 @@ impl Device for Rival {
     }
 }
 
-fn bytes_of(device: &dyn Device) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
 fn with_mmp() -> Option<Vec<u8>> {
     tool("mke2fs")?;
     let args = ["-t", "ext4", "-O", "mmp,^metadata_csum"];
@@ -279,7 +273,7 @@ fn of_two_who_take_a_volume_at_once_one_gives_way() {
     let opened = OpenOptions::default().open_live(rival.clone(), &Env::stepped(7), &options);
     let refused = opened.unwrap_err();
     assert!(matches!(refused, Error::InUse(_)), "{refused}");
-    let mut after = bytes_of(&*rival);
+    let mut after = rival.inner.to_vec();
     let block = at as usize - 4..at as usize + 1020;
     assert_eq!(after[at as usize..][..4], 77_u32.to_le_bytes());
     before[block.clone()].fill(0);
@@ -291,7 +285,8 @@ fn of_two_who_take_a_volume_at_once_one_gives_way() {
 #[test]
 fn nothing_is_written_once_the_mark_is_lost() {
     let Some(bytes) = with_mmp() else { skip!("no e2fsprogs here") };
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let memory = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let device: Arc<dyn Device> = memory.clone();
     let env = Env::stepped(7);
     let volume =
         OpenOptions::default().open_live(device.clone(), &env, &LiveOptions::default()).unwrap();
@@ -302,11 +297,11 @@ fn nothing_is_written_once_the_mark_is_lost() {
     device.write_at(at, &77_u32.to_le_bytes()).unwrap();
     env.advance(std::time::Duration::from_secs(10));
     assert!(volume.is_read_only());
-    let before = bytes_of(&*device);
+    let before = memory.to_vec();
     env.advance(std::time::Duration::from_secs(120));
     volume.fsync(file).unwrap_err();
     volume.close().unwrap_err();
-    assert!(bytes_of(&*device) == before, "the volume was changed");
+    assert!(memory.to_vec() == before, "the volume was changed");
 }
 
 /// The kernel opens such volumes too: what is broken of the list is left out, and the volume says that it has errors.

@@ -55,12 +55,6 @@ impl Device for Quiet {
     }
 }
 
-fn bytes_of(device: &dyn Device) -> Vec<u8> {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
 fn create(volume: &Volume, name: &str) -> InodeNo {
     volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
 }
@@ -121,9 +115,9 @@ fn no_write_passes(options: &LiveOptions, what: &str) -> Result<(), String> {
             pause(Duration::from_millis(3));
             volume.freeze().unwrap();
             device.is_quiet.store(true, Ordering::SeqCst);
-            let copy = bytes_of(&*device);
+            let copy = device.inner.to_vec();
             pause(Duration::from_millis(3));
-            let again = bytes_of(&*device);
+            let again = device.inner.to_vec();
             device.is_quiet.store(false, Ordering::SeqCst);
             volume.thaw().unwrap();
             if copy != again {
@@ -134,7 +128,7 @@ fn no_write_passes(options: &LiveOptions, what: &str) -> Result<(), String> {
     });
     assert_eq!(device.broken.load(Ordering::SeqCst), 0, "{what}: writes to a frozen volume");
     volume.freeze().unwrap();
-    std::fs::write(image.path(), bytes_of(&*device)).unwrap();
+    std::fs::write(image.path(), device.inner.to_vec()).unwrap();
     e2fsck_fn(&image.path()).unwrap();
     volume.thaw().unwrap();
     volume.close().unwrap();
@@ -180,6 +174,6 @@ fn old_data_wait_until_the_volume_is_thawed() {
     volume.thaw().unwrap();
     volume.write(file, 0, &[7; 5000]).unwrap();
     volume.close().unwrap();
-    std::fs::write(image.path(), bytes_of(&*device)).unwrap();
+    std::fs::write(image.path(), device.inner.to_vec()).unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }
