@@ -69,6 +69,9 @@ impl Soak {
         let default = || directory.join("state.json");
         let file = std::path::absolute(self.state.clone().unwrap_or_else(default))?;
         if self.sums {
+            if !file.exists() {
+                return Err(format!("{}: no such file", file.display()).into());
+            }
             print!("{}", sums::table(&State::load(&file)?));
             return Ok(ExitCode::SUCCESS);
         }

@@ -188,7 +188,11 @@ pub(crate) fn all(only: &[String], build: Build) -> Result<Vec<Unit>, Failure> {
     units.retain(is_wanted);
     if units.is_empty() {
         let kinds: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
-        return Err(format!("no unit begins so; the kinds are {}", kinds.join(", ")).into());
+        return Err(format!(
+            "no test has a name that begins so; the kinds are {}",
+            kinds.join(", ")
+        )
+        .into());
     }
     Ok(units)
 }
