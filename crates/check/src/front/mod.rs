@@ -92,7 +92,9 @@ pub enum OpenError {
     #[error("unsupported feature(s): {}", .0.join(" "))]
     Unsupported(Vec<String>),
     /// The device ends before the volume does.
-    #[error("the volume has {blocks} blocks, the device only {device}")]
+    #[error(
+        "the volume has {blocks} blocks, the device only {device}: check it with -n, or extend the device first"
+    )]
     DeviceTooSmall {
         /// Blocks of the volume.
         blocks: u64,
