@@ -129,11 +129,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether the inode of a quota file is that of no file.
+    /// Whether the inode of a quota file is not that of a file with blocks.
     fn is_lost(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
-        Ok(Inode::decode(&record, ino, self.geometry)
-            .is_ok_and(|inode| inode.links == 0 || inode.file_type() != Some(FileType::Regular)))
+        Ok(Inode::decode(&record, ino, self.geometry).is_ok_and(|inode| {
+            inode.links == 0 || inode.file_type() != Some(FileType::Regular) || inode.is_inline()
+        }))
     }
 
     /// The records of a quota file, or why it has none.
@@ -185,9 +186,6 @@ impl Check<'_> {
         let bytes = build_quota_file(kind, records)?;
         let mut record = self.record(ino)?;
         let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
-        if inode.is_inline() {
-            return Ok(true);
-        }
         if self.is_lost(ino)? {
             let Some(fresh) = self.fresh_inode(ino, QUOTA_FILE) else { return Ok(true) };
             (record, inode) = fresh;

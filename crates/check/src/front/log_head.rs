@@ -4,7 +4,8 @@
 use extant_device::DeviceError;
 use extant_journal::Log;
 use extant_ondisk::jbd2::{
-    BlockType, Header, JOURNAL_MAGIC, JournalIncompat, JournalSuperblock, RawJournalSuperblock,
+    BlockType, Header, JOURNAL_MAGIC, JournalCompat, JournalIncompat, JournalSuperblock,
+    RawJournalSuperblock,
 };
 use zerocopy::IntoBytes;
 
@@ -61,6 +62,8 @@ fn with_known_fields(
         raw.s_feature_incompat.set(known.bits());
         if known.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3) {
             raw.s_checksum_type = CRC32C;
+            let compat = JournalCompat::from_bits_retain(raw.s_feature_compat.get());
+            raw.s_feature_compat.set((compat - JournalCompat::CHECKSUM).bits());
         }
         let most = raw.s_users.len() as u32;
         if raw.s_nr_users.get() > most {

@@ -165,6 +165,10 @@ pub(crate) const EA_INODE: Base = Base {
 };
 pub(crate) const INLINE: Base =
     base("inline", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "inline_data"]);
+pub(crate) const INLINE_QUOTA: Base = base(
+    "inline with quota",
+    &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "inline_data,quota"],
+);
 pub(crate) const BIGALLOC: Base = base(
     "bigalloc",
     &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "bigalloc,^resize_inode", "-C", "4096"],

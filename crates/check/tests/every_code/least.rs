@@ -3,7 +3,7 @@
 use super::damages::{EXTENT, Wish, split};
 use super::hand::{
     Base, EA_INODE, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL, FULL_ORPHAN_FILE, FULL_QUOTA,
-    Hand, INLINE, PLAIN, device, flag, fsck, look, put16, put32,
+    Hand, INLINE, INLINE_QUOTA, PLAIN, device, flag, fsck, look, put16, put32,
 };
 use extant_check::{Answers, Code};
 use extant_ondisk::InodeNo;
@@ -226,6 +226,19 @@ fn an_inline_file_of_an_impossible_size_has_the_bytes_that_it_has() {
             assert_eq!(size(after), size(before));
         },
     );
+}
+
+/// The record of a file with inline data lies in the place of the quota file's, as after two records changed places.
+#[test]
+fn a_quota_inode_that_holds_its_content_is_made_again() {
+    let copied = |hand: &Hand| {
+        let small = hand.volume.read_inode(hand.find("small")).expect("reads");
+        hand.inode(InodeNo::USER_QUOTA, |record| {
+            record.copy_from_slice(&small);
+            put16(record, 0, 0o40755);
+        });
+    };
+    keeps(&INLINE_QUOTA, &copied, &has_all_names);
 }
 
 /// Inodes without a name share a block, and there is no room for a copy: one that can be made again goes, and no run is left

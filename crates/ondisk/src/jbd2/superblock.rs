@@ -181,6 +181,10 @@ impl JournalSuperblock {
         if incompat.contains(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3) {
             return Err(Flaw::Rule("checksum v2 and v3 are both set"));
         }
+        // The kernel and e2fsck refuse it: the commit blocks would have two checksums in one field.
+        if raw.has_checksum() && compat.contains(JournalCompat::CHECKSUM) {
+            return Err(Flaw::Rule("checksum v1 and a later one are both set"));
+        }
         let block_size = raw.s_blocksize.get();
         if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
             return Err(Flaw::bad_value("s_blocksize", block_size));
