@@ -230,10 +230,17 @@ impl Check<'_> {
             }
         }
         // What something else claims too may be its own: the file first gets a copy, without these pointers.
-        if changed && !is_system && !self.shared.contains(cluster) {
+        let is_own = !is_system && !self.shared.contains(cluster);
+        if changed && is_own {
             self.store.write(block, &bytes)?;
         }
         local.nodes.push(bytes);
+        // The list of bad blocks gets no copy: it gives the block up.
+        if changed && !is_own && walk.is_bad_blocks {
+            let is_cut = self.ask(finding(visit, Code::BadBlockIllegal))?;
+            walk.is_cut |= is_cut;
+            return Ok(is_cut);
+        }
         Ok(false)
     }
 

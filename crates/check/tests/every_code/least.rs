@@ -387,6 +387,20 @@ fn a_file_keeps_what_it_has_beside_a_block_that_is_no_indirect_one() {
     );
 }
 
+/// A block of a file as an indirect block of the list of bad blocks, with a pointer that has to go: the list has no right to it.
+#[test]
+fn the_list_of_bad_blocks_gives_up_a_block_of_a_file() {
+    for base in [EXT2, EXT4] {
+        let spoil = |hand: &Hand| {
+            let table = hand.volume.desc(extant_ondisk::GroupNo(0)).inode_table.0 as u32;
+            let block = hand.blocks(hand.find("long"))[2];
+            hand.block(block, |bytes| put32(bytes, 0, table));
+            hand.inode(InodeNo::BAD_BLOCKS, |record| put32(record, 0x28 + 4 * 13, block as u32));
+        };
+        keeps(&base, &spoil, &has_all_names);
+    }
+}
+
 #[test]
 fn a_file_with_nothing_but_bad_blocks_keeps_its_name() {
     let number = |hand: &Hand| hand.find("dir/name-007");
