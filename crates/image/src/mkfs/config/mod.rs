@@ -11,7 +11,7 @@ use super::numbers;
 
 /// Used when neither `MKE2FS_CONFIG` nor `/etc/mke2fs.conf` names a file that is there: what mke2fs 1.47.4
 /// assumes then.
-const BUILT_IN: &str = include_str!("config/built-in.conf");
+const BUILT_IN: &str = include_str!("built-in.conf");
 
 /// Where the system's configuration lies.
 const SYSTEM: &str = "/etc/mke2fs.conf";

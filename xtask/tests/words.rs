@@ -1,0 +1,101 @@
+//! Words and sentences that CONTRIBUTING.md asks not to use: their numbers may only fall.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Comment lines that begin with a clause for a name ("Who ...", "What ...").
+const CLAUSES: usize = 1039;
+/// Comment lines that end beyond column 100.
+const WIDE: usize = 2531;
+
+/// A line of `words.txt`.
+struct Word {
+    word: String,
+    instead: String,
+    known: usize,
+}
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+}
+
+/// The Rust files and documents of the project.
+fn texts() -> Vec<(PathBuf, String)> {
+    let (mut texts, mut waiting) = (Vec::new(), vec![workspace().to_owned()]);
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(&dir).expect("a readable directory") {
+            let path = entry.expect("a readable entry").path();
+            let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+            if path.is_dir() && !matches!(name, ".git" | "target" | "report") {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs" || it == "md") {
+                let text = fs::read_to_string(&path).expect("text");
+                texts.push((path, text));
+            }
+        }
+    }
+    texts
+}
+
+fn words() -> Vec<Word> {
+    let list = fs::read_to_string(workspace().join("xtask/words.txt")).expect("the list of words");
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let read = |line: &str| {
+        let mut parts = line.split('|').map(str::trim);
+        let mut next = || parts.next().expect("WORD | INSTEAD | COUNT").to_owned();
+        let (word, instead) = (next(), next());
+        Word { word, instead, known: next().parse().expect("a number") }
+    };
+    lines.map(read).collect()
+}
+
+/// How often a word stands in a text as a word of its own, in either case.
+fn count(text: &str, word: &str) -> usize {
+    let is_letter = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '_');
+    let is_word = |at: usize| {
+        let (before, after) = (&text[..at], &text[at + word.len()..]);
+        !is_letter(before.chars().next_back()) && !is_letter(after.chars().next())
+    };
+    text.match_indices(word).filter(|(at, _)| is_word(*at)).count()
+}
+
+/// The text of a comment line.
+fn comment(line: &str) -> Option<&str> {
+    let comment = line.trim_start().strip_prefix("//")?;
+    Some(comment.trim_start_matches(['/', '!']).trim_start())
+}
+
+fn begins_with_a_clause(comment: &str) -> bool {
+    let first = comment.split(|it: char| !it.is_alphabetic()).next().unwrap_or_default();
+    matches!(first.to_ascii_lowercase().as_str(), "who" | "what")
+}
+
+#[test]
+fn words_that_are_not_used_become_fewer() {
+    let texts: Vec<_> = texts().into_iter().map(|it| it.1.to_lowercase()).collect();
+    let mut complaints = Vec::new();
+    for Word { word, instead, known } in words() {
+        let found: usize = texts.iter().map(|text| count(text, &word)).sum();
+        if found > known {
+            complaints.push(format!("{word}: {found} times, {known} known; better: {instead}"));
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn clauses_for_names_become_fewer() {
+    let rust = texts().into_iter().filter(|it| it.0.extension().is_some_and(|it| it == "rs"));
+    let count =
+        |text: &str| text.lines().filter_map(comment).filter(|it| begins_with_a_clause(it)).count();
+    let found: usize = rust.map(|it| count(&it.1)).sum();
+    assert!(found <= CLAUSES, "{found} comment lines begin with who or what, {CLAUSES} known");
+}
+
+#[test]
+fn wide_comments_become_fewer() {
+    let rust = texts().into_iter().filter(|it| it.0.extension().is_some_and(|it| it == "rs"));
+    let is_wide = |line: &&str| comment(line).is_some() && line.chars().count() > 100;
+    let found: usize = rust.map(|it| it.1.lines().filter(is_wide).count()).sum();
+    assert!(found <= WIDE, "{found} comment lines are wider than 100 columns, {WIDE} known");
+}
