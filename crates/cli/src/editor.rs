@@ -8,11 +8,10 @@ use std::time::Duration;
 use extant::{Creator, Error, FileSystem};
 use extant_device::env::{Env, WallTime};
 use extant_device::url::{Access, DeviceUrl};
-use extant_device::{Device, Direct, OpenOptions};
+use extant_device::{ByteSize, Device, Direct, OpenOptions};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
-use crate::commands::fsck::size;
 use crate::failure::{At, Failure};
 use crate::inside::Inside;
 use crate::session::Session;
@@ -42,10 +41,10 @@ impl Opening {
 }
 
 fn memory(text: &str) -> Result<u64, &'static str> {
-    match size(text) {
-        Some(bytes) if bytes >= LEAST_MEMORY => Ok(bytes),
-        Some(_) => Err("at least 16M"),
-        None => Err("not a size"),
+    match text.parse() {
+        Ok(ByteSize(bytes)) if bytes >= LEAST_MEMORY => Ok(bytes),
+        Ok(_) => Err("at least 16M"),
+        Err(_) => Err("not a size"),
     }
 }
 

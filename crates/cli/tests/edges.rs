@@ -188,14 +188,14 @@ fn build_replaces_images_and_nothing_else_unasked() {
 }
 
 #[test]
-fn sizes_without_a_unit_are_those_of_mke2fs() {
+fn sizes_without_a_unit_are_bytes() {
     let Some(e2fsck) = tool("e2fsck") else { skip!("no e2fsprogs here") };
     let scratch = Scratch::new();
     let source = scratch.join("source");
     fs::create_dir_all(&source).unwrap();
     for (words, bytes) in [
-        (&["--size", "20480"][..], 20 << 20),
-        (&["--size", "20480", "-b", "4096"], 80 << 20),
+        (&["--size", "20971520"][..], 20 << 20),
+        (&["--size", "20974000", "-b", "4096"], 20 << 20),
         (&["--size", "20m"], 20 << 20),
         (&["--size", "256m", "-b", "65536", "-F"], 256 << 20),
     ] {

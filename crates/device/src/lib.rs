@@ -25,6 +25,7 @@ mod overlay;
 pub mod partition;
 mod random;
 pub mod recorder;
+mod size;
 mod slice;
 mod sparse;
 
@@ -46,4 +47,5 @@ pub use model::{ModelDevice, ModelOptions};
 pub use overlay::OverlayDevice;
 pub use partition::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
 pub use recorder::{Cut, Cuts, Event, RecordedPart, Recorder, Survivors, Sweep};
+pub use size::{ByteSize, Grammar, InvalidSize, c_number};
 pub use slice::{SliceDevice, SliceError};

@@ -44,7 +44,8 @@ pub use error::Error;
 pub use extant_device::env::Env;
 pub use extant_device::model::{Preset, costs};
 pub use extant_device::{
-    AlignedBuffer, Device, Direct, FileDevice, MemoryDevice, OpenOptions as FileDeviceOptions,
+    AlignedBuffer, ByteSize, Device, Direct, FileDevice, MemoryDevice,
+    OpenOptions as FileDeviceOptions,
 };
 pub use extant_image::mkfs::MkfsError;
 pub use extant_ondisk::InodeNo;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use extant::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::ffsb::Profile;
@@ -189,17 +190,8 @@ impl std::str::FromStr for Bytes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-            "" => 0,
-            "K" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
-            _ => return Err(format!("{text:?}: a size is digits with K, M, G or T behind them")),
-        };
-        let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-        number.map(Self).ok_or_else(|| format!("{text:?} is no size"))
+        let size = text.parse::<ByteSize>().map_err(|why| format!("{text:?}: {why}"))?;
+        Ok(Self(size.0))
     }
 }
 

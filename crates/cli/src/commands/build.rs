@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use extant_device::url::{Access, DeviceUrl, look, open};
-use extant_device::{Direct, FileDevice, OpenOptions};
+use extant_device::{ByteSize, Direct, FileDevice, Grammar, OpenOptions};
 use extant_image::build::{BuildOptions, Progress, Report, Size, build};
 use extant_image::mkfs::{
-    Options,
+    BlockSize, Options,
     probe::{is_ext, probe},
 };
 use extant_image::source::{OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources};
@@ -29,8 +29,8 @@ pub(crate) struct Args {
     /// The image to make
     #[arg(short, value_name = "IMAGE")]
     output: PathBuf,
-    /// The volume's size: N blocks of 1 KiB, or of -b where that is given; Nk, NM, NG, NT; auto for an exact fit, which leaves
-    /// no room for changes; or device for a whole block device
+    /// Size of the volume: bytes, or with a unit K, M, G, T; auto for an exact fit, which leaves no
+    /// room for changes; or device for a whole block device
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     size: String,
     #[command(flatten)]
@@ -123,7 +123,11 @@ impl Args {
             size: match self.size.as_str() {
                 "auto" => Size::Auto,
                 "device" => Size::Device,
-                size => given(size.to_owned(), &format),
+                size => Size::Given(
+                    size.parse::<ByteSize>()
+                        .map_err(|why| Failure::usage(format_args!("--size {size}: {why}")))?
+                        .0,
+                ),
             },
             format,
             device: None,
@@ -207,10 +211,8 @@ pub(crate) fn populate(
     let output = format.device.clone();
     let there = std::fs::metadata(&output).ok();
     let size = match (format.size.take(), &there) {
-        (Some(size), _) => given(size, &format),
-        (None, Some(file)) if file.is_file() && file.len() > 0 => {
-            Size::Given(format!("{}k", file.len() / 1024))
-        }
+        (Some(size), _) => mke2fs_size(&size, &format)?,
+        (None, Some(file)) if file.is_file() && file.len() > 0 => Size::Given(file.len()),
         (None, Some(other)) if !other.is_file() => Size::Device,
         (None, None) if is_part(&output) => Size::Device,
         (None, _) => Size::Auto,
@@ -252,9 +254,14 @@ pub(crate) fn populate(
 }
 
 /// A size as mke2fs reads it: without a unit it counts blocks where their size is given, else KiB.
-fn given(size: String, format: &Options) -> Size {
-    let is_bare = size.bytes().all(|byte| byte.is_ascii_digit());
-    Size::Given(if is_bare && format.block_size.is_none() { size + "k" } else { size })
+fn mke2fs_size(text: &str, format: &Options) -> Result<Size, Failure> {
+    let block_size = match format.block_size {
+        Some(BlockSize::Exactly(bytes)) => bytes,
+        Some(BlockSize::AtLeast(_)) | None => 1024,
+    };
+    let size = ByteSize::parse(text, Grammar::Mke2fs { block_size });
+    let size = size.map_err(|why| Failure::usage(format_args!("{text}: {why}")))?;
+    Ok(Size::Given(size.0))
 }
 
 /// The report as `--json` shows it.

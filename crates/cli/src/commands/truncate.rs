@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use extant::OpenOptions;
+use extant_device::{ByteSize, Grammar};
 
 use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;
@@ -51,7 +52,8 @@ impl Wanted {
             Some(b'>') => (Self::AtLeast, &text[1..]),
             _ => (Self::Exactly, text),
         };
-        bytes(number).map(make).ok_or_else(refused)
+        let size = ByteSize::parse(number, Grammar::Coreutils).map_err(|_| refused())?;
+        Ok(make(size.0))
     }
 
     fn of(self, size: u64) -> Option<u64> {
@@ -63,21 +65,6 @@ impl Wanted {
             Self::AtLeast(bytes) => Some(size.max(bytes)),
         }
     }
-}
-
-/// A number with or without a unit of a power of 1024.
-fn bytes(text: &str) -> Option<u64> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let shift = match &text[digits..] {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        "P" => 50,
-        _ => return None,
-    };
-    text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 impl Args {

@@ -30,6 +30,7 @@ use crate::linear::{LinearDevice, LinearPart};
 use crate::lvm::{self, LvmError};
 use crate::model::{ModelDevice, Words, WordsError};
 use crate::partition::PartitionError;
+use crate::size::ByteSize;
 use crate::slice::{SliceDevice, SliceError};
 use crate::sync::Mutex;
 
@@ -642,18 +643,8 @@ fn parse_run(query: &[u8]) -> Result<Run, String> {
     Ok(Run { offset: offset.unwrap_or(0), size })
 }
 
-/// A number of bytes, with `k`, `M`, `G` or `T` (either case) for powers of 1024.
+/// A number of bytes, or one with a unit.
 fn parse_bytes(text: &[u8]) -> Option<u64> {
-    let (last, digits) = text.split_last()?;
-    let (digits, shift) = match last.to_ascii_lowercase() {
-        b'k' => (digits, 10),
-        b'm' => (digits, 20),
-        b'g' => (digits, 30),
-        b't' => (digits, 40),
-        _ => (text, 0),
-    };
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    str::from_utf8(digits).ok()?.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let size = str::from_utf8(text).ok()?.parse::<ByteSize>();
+    size.ok().map(|size| size.0)
 }

@@ -43,8 +43,8 @@ pub enum Size {
     /// As small as the tree admits.
     #[default]
     Auto,
-    /// As mke2fs reads a size: a number of blocks, or with a unit.
-    Given(String),
+    /// A number of bytes, rounded down to whole blocks.
+    Given(u64),
     /// The whole block device.
     Device,
 }

@@ -83,7 +83,10 @@ impl<'t> Plan<'t> {
         let mut planner = Planner::new(build, tree, facts)?;
         let attempt = match &build.size {
             Size::Auto => planner.smallest()?,
-            Size::Given(text) => planner.of_size(Some(text.clone()))?,
+            Size::Given(bytes) => {
+                let blocks = bytes / u64::from(planner.prototype.block_size);
+                planner.of_size(Some(blocks.to_string()))?
+            }
             Size::Device => planner.of_size(None)?,
         };
         let (Attempt { volume, space, quotas, lost_found_space }, placement) = *attempt;

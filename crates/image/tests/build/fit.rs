@@ -26,11 +26,11 @@ fn one_block_less_would_not_do() {
     for words in SETS {
         let report = built(&tree, &image, words).unwrap_or_else(|error| panic!("{words}: {error}"));
         assert_clean(&image, words);
-        let size = |blocks: u64| format!("{}k", blocks * u64::from(report.block_size) / 1024);
-        let same = built_with_size(&tree, &image, words, &size(report.blocks));
+        let size = |blocks: u64| blocks * u64::from(report.block_size);
+        let same = built_with_size(&tree, &image, words, size(report.blocks));
         let same = same.unwrap_or_else(|error| panic!("{words} in its own size: {error}"));
         assert_eq!(same.blocks, report.blocks, "{words}");
-        let less = built_with_size(&tree, &image, words, &size(report.blocks - 1));
+        let less = built_with_size(&tree, &image, words, size(report.blocks - 1));
         assert!(matches!(less, Err(BuildError::NoSpace { .. })), "{words}: {less:?}");
         // A volume with nothing left has no block that could go.
         if !words.contains("bigalloc") && report.blocks > 3000 {
@@ -44,12 +44,12 @@ fn a_size_given_leaves_the_rest_free() {
     let scratch = Scratch::new();
     let (source, image) = (scratch.join("source"), scratch.join("disk.img"));
     tree::grow(&source, 12, &tree::Options::default()).unwrap();
-    let report = built_with_size(&tree_of(&source), &image, "", "200M").unwrap();
+    let report = built_with_size(&tree_of(&source), &image, "", 200 << 20).unwrap();
     assert_eq!(report.bytes, 200 << 20);
     assert!(report.free_blocks > 40_000, "{report:?}");
     assert!(report.free_inodes > 10_000, "{report:?}");
     assert_clean(&image, "200M");
-    let small = built_with_size(&tree_of(&source), &image, "", "5M");
+    let small = built_with_size(&tree_of(&source), &image, "", 5 << 20);
     assert!(matches!(small, Err(BuildError::NoSpace { .. })), "{small:?}");
 }
 

@@ -37,14 +37,14 @@ pub(crate) fn built(tree: &Tree, output: &Path, words: &str) -> Result<Report, B
     build(&options(output, words), tree, &|_| ())
 }
 
-/// Builds with a size as `--size` has it.
+/// Builds a volume of `size` bytes.
 pub(crate) fn built_with_size(
     tree: &Tree,
     output: &Path,
     words: &str,
-    size: &str,
+    size: u64,
 ) -> Result<Report, BuildError> {
-    let options = BuildOptions { size: Size::Given(size.to_owned()), ..options(output, words) };
+    let options = BuildOptions { size: Size::Given(size), ..options(output, words) };
     build(&options, tree, &|_| ())
 }
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use extant_device::{ByteSize, c_number};
 use extant_ondisk::superblock::ErrorPolicy;
 use extant_volume::{AllocatorKind, BatchTime, DataMode, SuperblockAt};
 use rustix::mount::MountFlags;
@@ -479,8 +480,8 @@ impl MountOptions {
                 (self.journal_path, self.journal_dev) = (Some(value.into()), None);
             }
             ("journal_dev", _) => {
-                let number =
-                    device_number(value).ok_or_else(|| bad_value(option, "not a number"))?;
+                let number = c_number(value).and_then(|number| u32::try_from(number).ok());
+                let number = number.ok_or_else(|| bad_value(option, "not a number"))?;
                 (self.journal_path, self.journal_dev) = (None, Some(number));
             }
             ("max_batch_time", _) => self.max_batch_time = Some(number()?),
@@ -503,10 +504,10 @@ impl MountOptions {
                 }
                 _ => return Err(bad_value(option, "0 or a power of two")),
             },
-            ("memory", _) => match size(value) {
-                Some(bytes) if bytes >= LEAST_MEMORY => self.memory = Some(bytes),
-                Some(_) => return Err(bad_value(option, "at least 16M")),
-                None => return Err(bad_value(option, "not a size")),
+            ("memory", _) => match value.parse::<ByteSize>() {
+                Ok(ByteSize(bytes)) if bytes >= LEAST_MEMORY => self.memory = Some(bytes),
+                Ok(_) => return Err(bad_value(option, "at least 16M")),
+                Err(_) => return Err(bad_value(option, "not a size")),
             },
             ("threads", _) => match number()? {
                 0 => return Err(bad_value(option, "at least 1")),
@@ -590,27 +591,6 @@ impl MountOptions {
 }
 
 /// `64M`, `1G`, `65536`.
-fn size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// A number as strtoul(3) reads it with base 0: decimal, octal after `0`, hexadecimal after `0x`.
-fn device_number(text: &str) -> Option<u32> {
-    if let Some(digits) = text.strip_prefix("0x") {
-        return u32::from_str_radix(digits, 16).ok();
-    }
-    let is_octal = text.len() > 1 && text.starts_with('0');
-    u32::from_str_radix(text, if is_octal { 8 } else { 10 }).ok()
-}
-
 fn bad_value(option: &str, problem: &'static str) -> OptionError {
     OptionError::BadValue { option: option.to_owned(), problem }
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use extant::ByteSize;
+
 use super::{
     Ageing, Call, FileSet, Fill, Operation, Profile, ReadOrder, Reading, Sizes, Start, Stats,
     ThreadGroup, Writing,
@@ -495,18 +497,9 @@ fn real(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }
 
-/// Bytes: a decimal number with an optional unit of 1024. (FFSB takes a unit that it does not know for zero.)
+/// Bytes, or a number with a unit of 1024. (FFSB takes a unit that it does not know for zero.)
 fn size(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" => 0,
-        "k" | "kb" => 10,
-        "m" | "mb" => 20,
-        "g" | "gb" => 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+    text.parse::<ByteSize>().ok().map(|size| size.0)
 }
 
 #[cfg(test)]
