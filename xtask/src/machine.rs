@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use extant_testkit::{is_root, tool};
 
@@ -37,9 +38,15 @@ const PACKAGES: [(&str, &str); 22] = [
 /// Programs that tests use and that come from crates.io, with the versions that were tried.
 const CRATES: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
-/// The workspace's root.
+/// The workspace's root: of the checkout that cargo runs us in, which may be a copy of the one that we were built in.
 pub(crate) fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    let root = || {
+        let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        here.parent().expect("xtask lies in the workspace").to_owned()
+    };
+    ROOT.get_or_init(root)
 }
 
 /// The cargo that runs us, in the workspace.
