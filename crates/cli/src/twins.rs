@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{frag, fsck, info, mkfs, mount, tune};
+use crate::commands::{frag, fsck, info, mkfs, mount, tune, umount};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{later, table};
@@ -17,7 +17,7 @@ pub(crate) struct Twin {
     command: &'static str,
 }
 
-const TWINS: [Twin; 12] = [
+const TWINS: [Twin; 13] = [
     Twin { name: "mke2fs", command: "mkfs" },
     Twin { name: "mkfs.ext2", command: "mkfs" },
     Twin { name: "mkfs.ext3", command: "mkfs" },
@@ -30,6 +30,7 @@ const TWINS: [Twin; 12] = [
     Twin { name: "filefrag", command: "frag" },
     Twin { name: "tune2fs", command: "tune" },
     Twin { name: "mount.fuse.extant", command: "mount" },
+    Twin { name: "umount.fuse.extant", command: "umount" },
 ];
 
 /// The exit code of dumpe2fs and filefrag for a command line that means nothing.
@@ -70,6 +71,10 @@ impl Twin {
                 Err(error) => return usage_code(&error),
             },
             "mount" => match table::parse_alone::<mount::TwinArgs>(self.name, arguments) {
+                Ok(args) => args.run(&mut session),
+                Err(error) => return usage_code(&error),
+            },
+            "umount" => match table::parse_alone::<umount::TwinArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },

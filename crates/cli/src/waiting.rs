@@ -14,9 +14,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The options with the time to wait.
+    /// The options with the time to wait. A server of ours that still closes the volume after umount(8) is
+    /// waited for in any case.
     pub(crate) fn on(self, options: OpenOptions) -> OpenOptions {
-        options.wait(self.wait.unwrap_or_default())
+        options.wait(self.wait.unwrap_or_default()).wait_while(extant_mount::is_closing)
     }
 
     /// The option as it is given to another process.

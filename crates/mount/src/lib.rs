@@ -25,12 +25,12 @@ mod unmount;
 
 pub use attr::Attributes;
 pub use control::{freeze, shutdown, thaw};
-pub use mountpoint::{MountEntry, canonical_point, mount_at, remount};
+pub use mountpoint::{MountEntry, canonical_point, is_mounted, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
 pub use serve::{MountRequest, serve};
 pub use server::{Cached, Caller, Change, Held, Listed, Listing, OpenFor, Server, WriteBy};
 pub use supervise::{Reports, supervise};
-pub use unmount::unmount;
+pub use unmount::{is_closing, unmount, unmount_by_force};
 
 use std::io;
 use std::path::PathBuf;

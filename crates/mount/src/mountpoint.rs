@@ -109,6 +109,12 @@ pub(crate) fn mounts() -> io::Result<impl Iterator<Item = MountEntry>> {
     Ok(entries.into_iter())
 }
 
+/// Whether a block device or an image is mounted, by the kernel or by a server of ours.
+pub fn is_mounted(image: &Path) -> bool {
+    let Ok(image) = image.canonicalize() else { return false };
+    mounts().is_ok_and(|mut all| all.any(|entry| entry.source == image))
+}
+
 /// What is mounted last at a path, which is a mount point.
 ///
 /// # Errors

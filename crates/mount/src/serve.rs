@@ -7,13 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use extant_device::crypt::KeySource;
 use extant_device::env::Env;
-use extant_device::url::{DeviceUrl, Files, UrlError, look};
-use extant_device::{Device, Direct, FileDevice, FileError, OpenOptions as FileOptions};
+use extant_device::url::{DeviceUrl, Files, look};
+use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions};
 use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, Volume};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -41,10 +40,6 @@ pub(crate) const STOP: &str = "stop";
 const LOOPS_A_PROCESSOR: usize = 2;
 const MIN_LOOPS: usize = 4;
 const MAX_LOOPS: usize = 32;
-
-/// How long one waits for a server that closes the image.
-const CLOSING: Duration = Duration::from_secs(30);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Memory of the volume, unless other is asked for: the kernel's cache delays writes as well.
 const DEFAULT_MEMORY: u64 = 64 << 20;
@@ -87,7 +82,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let image = url.path().canonicalize().unwrap_or_else(|_| url.path().to_owned());
     // The kernel holds one device for a mount.
     let holds = url.parts.len() == 1 && mountpoint::can_hold(&image);
-    let mut files = open_when_closed(&url, options, holds)?;
+    let mut files = open_files(&url, options, holds)?;
     let keys = match request.key_descriptor {
         Some(number) => url.keys_from(&KeySource::Descriptor(number))?,
         None => url.keys()?,
@@ -196,36 +191,15 @@ fn last_processor(list: &str) -> Option<usize> {
     fs::read_to_string(list).ok()?.trim().rsplit(['-', ',']).next()?.parse().ok()
 }
 
-/// A server whose mount is gone keeps the image until all is on the device: umount(8) does not wait for that, so that this does.
-fn open_when_closed(
-    url: &DeviceUrl,
-    options: &MountOptions,
-    claimed: bool,
-) -> Result<Files, MountError> {
-    let begun = Instant::now();
-    loop {
-        let opened = open_files(url, options, claimed);
-        let Err(MountError::Image(UrlError::File(FileError::InUse {
-            path, mounted: false, ..
-        }))) = &opened
-        else {
-            return opened;
-        };
-        if begun.elapsed() >= CLOSING || !unmount::is_closing(path) {
-            // It may have been given back between the two looks.
-            return open_files(url, options, claimed);
-        }
-        thread::sleep(LOOK_AGAIN);
-    }
-}
-
-/// `claimed` says that the kernel will hold the device for the mount: it refuses to when somebody else has it.
+/// A server whose mount is gone keeps the image until all is on the device: umount(8) does not wait for that, so that this
+/// does. `claimed` says that the kernel will hold the device for the mount: it refuses to when somebody else has it.
 fn open_files(url: &DeviceUrl, options: &MountOptions, claimed: bool) -> Result<Files, MountError> {
     let read_only = options.read_only;
     // Pages of the host's cache would be memory too.
     let direct = if options.memory.is_some() { Direct::WherePossible } else { Direct::Off };
     let file = FileOptions::new().write(!read_only).shared_lock(read_only);
     let options = file.direct(direct).claimed(claimed).wait(options.wait);
+    let options = options.wait_while(unmount::is_closing);
     Ok(url.open_files(&options)?)
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 
 use crate::mountpoint::{Detach, canonical_point, detach, mount_at, mounts};
 use crate::{MountError, transport};
@@ -56,6 +57,22 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     Ok(())
 }
 
+/// Takes the mount at `point` away as `umount -f` does: calls that wait for the server end in errors, and the
+/// server is not waited for. With `lazy` the name goes even while files are open.
+///
+/// # Errors
+/// The kernel refuses: files are open, or the caller is not root.
+pub fn unmount_by_force(point: &Path, lazy: bool) -> Result<(), MountError> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    let flags = flags | UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
+    let failed = |errno: Errno| MountError::System {
+        path: point.to_owned(),
+        what: "cannot be unmounted",
+        source: errno.into(),
+    };
+    rustix::mount::unmount(point, flags).map_err(failed)
+}
+
 /// Thaws a frozen volume: the kernel writes back its cache before it unmounts, and without a mount point there is no way to thaw.
 /// A server that does not answer within [`ANSWER`] is left alone.
 fn thaw(point: &Path) {
@@ -87,8 +104,9 @@ fn detach_soon(point: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a server whose mount is gone has the lock of an image: it gives it back when all is on the device.
-pub(crate) fn is_closing(image: &Path) -> bool {
+/// Whether a server of ours whose mount is gone has the lock of an image: it gives it back when all is on
+/// the device. umount(8) does not wait for that.
+pub fn is_closing(image: &Path) -> bool {
     let Ok(image) = image.canonicalize() else { return false };
     let Ok(mut all) = mounts() else { return false };
     !all.any(|entry| entry.is_ours() && entry.source == image)

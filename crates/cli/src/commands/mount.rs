@@ -25,7 +25,7 @@ const MOUNT_FAILED: u8 = 32;
 /// What the process outside says to the command that waits, when the volume is mounted.
 const READY: &str = "ready";
 /// The type that mount(8) hands on.
-const FS_TYPE: &str = "fuse.extant";
+pub(super) const FS_TYPE: &str = "fuse.extant";
 
 /// Mount a volume over FUSE, without the kernel's ext4
 ///

@@ -13,7 +13,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::programs::missing;
 use super::suites::program;
-use super::{Mount, can_mount, image, until};
+use super::{Mount, can_mount, extant, image, until};
 
 /// What works on the volume meanwhile: what it is called, what it needs, and how it goes, in a directory of its own. $2 is a tree,
 /// and the program's path is $4 where it may lie beside PATH.
@@ -242,7 +242,7 @@ fn a_server_that_is_killed_while_a_thread_is_in_the_kernel_ends_and_its_mount() 
 
 /// umount(8) returns before the server has closed the volume: the next mount waits for that.
 #[test]
-fn a_mount_waits_for_a_server_that_still_closes_the_volume() {
+fn commands_wait_for_a_server_that_still_closes_the_volume() {
     if let Err(why) = can_mount() {
         skip!("{why}");
     }
@@ -259,7 +259,34 @@ fn a_mount_waits_for_a_server_that_still_closes_the_volume() {
             status.is_ok_and(|status| status.success())
         });
     }
+    for words in [&["fsck", "-fy"][..], &["tune", "-L", "label"], &["fsck", "--wait", "-fn"]] {
+        let mount = Mount::new(&scratch, &image, &[]);
+        fs::write(mount.path().join("more"), vec![7; 4 << 20]).expect("room");
+        until("the end of the mount", || {
+            let status = Command::new("umount").arg(mount.path()).status();
+            status.is_ok_and(|status| status.success())
+        });
+        let (code, said) = extant(words, &[&image]);
+        assert_eq!(code, 0, "{words:?}: {said}");
+    }
+    // The helper of umount(8), as it calls it.
+    let helper = scratch.join("umount.fuse.extant");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &helper).expect("a link");
+    for words in [&["-t", "fuse.extant"][..], &["-n", "-v"], &["-f", "-l"]] {
+        let mount = Mount::new(&scratch, &image, &[]);
+        fs::write(mount.path().join("more"), vec![8; 4 << 20]).expect("room");
+        let output = Command::new(&helper).arg(mount.path()).args(words).output().expect("it runs");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        if !words.contains(&"-f") {
+            e2fsck_fn(&image).expect("closed, and healthy");
+        }
+    }
+    let output = Command::new(&helper).arg(scratch.path()).arg("-r").output().expect("it runs");
+    assert!(!output.status.success(), "{output:?}");
     let again = Mount::new(&scratch, &image, &[]);
+    let (code, said) = extant(&["fsck", "-n"], &[&image]);
+    let warning = format!("Warning!  {} is mounted.", image.display());
+    assert!(code == 0 && said.contains(&warning), "{code}: {said}");
     for round in 0..8_u8 {
         let found = fs::read(again.path().join(format!("f{round}"))).expect("there");
         assert_eq!(found, vec![round; 4 << 20]);

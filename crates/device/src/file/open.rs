@@ -47,6 +47,7 @@ pub struct OpenOptions {
     loop_backing: LoopBacking,
     patience: Duration,
     wait: Duration,
+    is_closing: Option<fn(&Path) -> bool>,
 }
 
 /// Whether a file that backs a loop device is written.
@@ -130,6 +131,8 @@ fn mounted_on(mount: Option<&Path>) -> String {
 /// How long a lock on a block device is waited for at least: udev holds a shared one while it probes a device that was just
 /// written.
 const PROBING: Duration = Duration::from_secs(3);
+/// How long a program that is about to give a file back is waited for.
+const CLOSING: Duration = Duration::from_secs(30);
 /// The pause between two tries at what is in use.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often and after which pauses a block device that is in use is tried again: a process that another thread of ours just
@@ -218,6 +221,13 @@ impl OpenOptions {
         self
     }
 
+    /// Waits up to 30 seconds for the program that has locked a file where `is_closing` says of the file that this
+    /// program is about to give it back.
+    pub fn wait_while(mut self, is_closing: fn(&Path) -> bool) -> Self {
+        self.is_closing = Some(is_closing);
+        self
+    }
+
     /// Without what makes a file or changes its size.
     pub(crate) fn writes(&self) -> bool {
         self.write
@@ -234,21 +244,27 @@ impl OpenOptions {
     /// See [`FileError`]. Nothing was changed then, except that a new file may have been made.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice, FileError> {
         let path = path.as_ref();
-        let mut waited = Duration::ZERO;
+        let (mut waited, mut is_sure) = (Duration::ZERO, self.is_closing.is_none());
         loop {
             match self.open_once(path) {
+                Err(error) if self.is_closing_after(&error) && waited < CLOSING => {
+                    is_sure = false;
+                    waited = waited.saturating_add(pause());
+                }
+                // It may have been given back between the two looks.
+                Err(FileError::InUse { .. }) if !std::mem::replace(&mut is_sure, true) => {}
                 Err(error) if waited < self.patience_with(&error) => {
-                    let pause = rustix::thread::Timespec {
-                        tv_sec: 0,
-                        tv_nsec: PAUSE.subsec_nanos().into(),
-                    };
-                    let _ = rustix::thread::nanosleep(&pause);
-                    waited = waited.saturating_add(PAUSE);
+                    waited = waited.saturating_add(pause());
                 }
                 Err(error) => return Err(error.with_holder()),
                 opened => return opened,
             }
         }
+    }
+
+    fn is_closing_after(&self, error: &FileError) -> bool {
+        let FileError::InUse { path, mounted: false, .. } = error else { return false };
+        self.is_closing.is_some_and(|is_closing| is_closing(path))
     }
 
     fn patience_with(&self, error: &FileError) -> Duration {
@@ -436,6 +452,13 @@ impl FileError {
         };
         Self::InUse { path, mounted, holder }
     }
+}
+
+/// Sleeps between two tries at what is in use; the time.
+fn pause() -> Duration {
+    let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: PAUSE.subsec_nanos().into() };
+    let _ = rustix::thread::nanosleep(&pause);
+    PAUSE
 }
 
 /// Whether a block device is mounted or otherwise claimed: the kernel gives it to no other program then.

@@ -8,7 +8,7 @@ mod summary;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, needs_check};
@@ -16,7 +16,7 @@ use extant_check::{CheckError, Code, Options};
 use extant_device::env::Env;
 use extant_device::undo::UndoDevice;
 use extant_device::url::{Access, DeviceUrl, look};
-use extant_device::{Device, Direct, OpenOptions as FileOptions};
+use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
 use extant_ondisk::superblock::State;
 
@@ -233,22 +233,9 @@ impl Args {
 
     fn memory(&self) -> Result<Option<u64>, Failure> {
         let Some(text) = &self.memory else { return Ok(None) };
-        size(text).map(Some).ok_or_else(|| usage(&format!("--memory {text}: not a size")))
+        let size = text.parse::<ByteSize>();
+        size.map(|size| Some(size.0)).map_err(|why| usage(&format!("--memory {text}: {why}")))
     }
-}
-
-/// `64M`, `1G`, `65536`.
-pub(crate) fn size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        "T" | "TB" | "TIB" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// Held while blocks hold what a test has written: nothing ends the program then.
@@ -311,6 +298,10 @@ impl Run<'_> {
         open_options.env = env.clone();
         cancel_on_interrupt(&self.image, self.called);
         let console = Console::new(answering, self.args.json, self.image.clone());
+        // Without `-n` the image would not have been opened.
+        if extant_mount::is_mounted(Path::new(&self.image)) {
+            console.say(&format!("Warning!  {} is mounted.", self.image));
+        }
         let has_new_list = self.args.check_blocks > 0 || self.args.lists_bad_blocks();
         if has_new_list {
             // The volume is brought to where its inodes can be believed, then opened again.
@@ -492,6 +483,8 @@ impl Run<'_> {
         // A search for bad blocks by writing reads the medium, not the page cache.
         let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
         let options = FileOptions::new().write(access == Access::ReadWrite).direct(direct);
+        // After waiting the image must stay free.
+        let options = options.shared_lock(self.args.waiting.wait.is_some());
         let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
         let keys = url.keys().map_err(|error| failed(&error))?;
@@ -598,18 +591,4 @@ fn discard_free(device: Arc<dyn Device>) -> Result<(), CheckError> {
         }
     }
     Ok(device.flush()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        let cases = [("65536", Some(65536)), ("64M", Some(64 << 20)), ("1GiB", Some(1 << 30))];
-        for (text, bytes) in cases {
-            assert_eq!(size(text), bytes, "{text}");
-        }
-        assert_eq!((size("M"), size("1X"), size("99999999999T")), (None, None, None));
-    }
 }
