@@ -9,6 +9,7 @@ use extant_device::{Device, OpenOptions};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
+use crate::target::FileId;
 
 /// A file inside an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,6 +48,12 @@ impl Inside {
 }
 
 impl Inside {
+    /// The files and devices that the image lies in; those that are not there are left out.
+    pub(crate) fn holders(&self) -> Vec<FileId> {
+        let parts = self.image.parts.iter();
+        parts.filter_map(|part| part.path.metadata().ok()).map(|found| FileId::of(&found)).collect()
+    }
+
     /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A key is read too.
     pub(crate) fn open_files(&self) -> Result<(Files, Keys), Failure> {
         let files = self.image.open_files(&OpenOptions::default()).map_err(Failure::new)?;
