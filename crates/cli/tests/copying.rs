@@ -413,11 +413,12 @@ fn an_image_is_not_replaced_by_what_comes_out_of_it() {
     let (file, root) = (inside(&image, "/file"), inside(&image, "/."));
     for name in [&image, &link, &hard] {
         let name = name.to_str().unwrap();
-        let commands: [&[&str]; 6] = [
+        let commands: [&[&str]; 7] = [
             &["cp", &file, name],
             &["cp", "-a", &file, name],
             &["export", "-o", name, image.to_str().unwrap()],
             &["export", "-o", image.to_str().unwrap(), name],
+            &["map", "-o", name, image.to_str().unwrap()],
             &["build", "-q", "-F", "-o", name, image.to_str().unwrap()],
             &["mkfs", "-q", "-F", "-d", name, image.to_str().unwrap()],
         ];

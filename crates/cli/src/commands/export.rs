@@ -16,7 +16,7 @@ use crate::failure::{At, Failure};
 use crate::inside::Inside;
 use crate::reader::Image;
 use crate::session::Session;
-use crate::target::{FileId, Target};
+use crate::target::Target;
 
 /// Write the tree of an image as a tar archive
 ///
@@ -68,10 +68,7 @@ impl Args {
 
     /// A process of its own reads the image: this one must still give the archive its name.
     fn write_to(&self, output: &Path, session: &mut Session) -> Result<(), Failure> {
-        let holders = Inside::parse(&self.image)?.holders();
-        if output.metadata().is_ok_and(|found| holders.contains(&FileId::of(&found))) {
-            return Err(Failure::at(output, "the image that is read: not replaced"));
-        }
+        Inside::parse(&self.image)?.refuse_as_output(output)?;
         let target = Target::create(output)?;
         session.out.flush()?;
         let mut writer = Command::new("/proc/self/exe");
