@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use extant_device::url::{Access, DeviceUrl, Files, Keys, Target, look};
@@ -9,6 +10,7 @@ use extant_device::{Device, OpenOptions};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
+use crate::target::FileId;
 
 /// A file inside an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,6 +49,22 @@ impl Inside {
 }
 
 impl Inside {
+    /// The files and devices that the image lies in; those that are not there are left out.
+    pub(crate) fn holders(&self) -> Vec<FileId> {
+        let parts = self.image.parts.iter();
+        parts.filter_map(|part| part.path.metadata().ok()).map(|found| FileId::of(&found)).collect()
+    }
+
+    /// Refuses the image as a place for what comes out of it, by any of its names.
+    pub(crate) fn refuse_as_output(&self, output: &Path) -> Result<(), Failure> {
+        match output.metadata() {
+            Ok(found) if self.holders().contains(&FileId::of(&found)) => {
+                Err(Failure::at(output, "the image that is read: not replaced"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A key is read too.
     pub(crate) fn open_files(&self) -> Result<(Files, Keys), Failure> {
         let files = self.image.open_files(&OpenOptions::default()).map_err(Failure::new)?;
@@ -83,7 +101,6 @@ pub(crate) fn inside_of(image: Option<&OsStr>, files: &[OsString]) -> Result<Vec
 mod tests {
     use super::*;
     use extant_testkit::Scratch;
-    use std::path::Path;
 
     #[test]
     fn an_image_alone_is_its_root() {

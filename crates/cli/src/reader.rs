@@ -16,18 +16,22 @@ use crate::failure::{At, Failure};
 use crate::inside::Inside;
 use crate::sandbox;
 use crate::session::Session;
+use crate::target::FileId;
 
 /// An image opened for reading.
 pub(crate) struct Image {
     /// As it was named.
     name: String,
     pub(crate) volume: Volume,
+    /// What the image lies in; known of an image that is opened without restrictions.
+    holders: Vec<FileId>,
 }
 
 impl Image {
     /// Opens the image of an operand. A dirty journal is replayed in memory.
     pub(crate) fn open(inside: &Inside) -> Result<Self, Failure> {
-        Self::on(inside, inside.open()?)
+        let holders = inside.holders();
+        Ok(Self { holders, ..Self::on(inside, inside.open()?)? })
     }
 
     /// Opens the image of an operand alone, and restricts the process before it reads the first byte.
@@ -41,7 +45,12 @@ impl Image {
     fn on(inside: &Inside, device: Arc<dyn Device>) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
         let volume = Volume::open(device).at(&name)?;
-        Ok(Self { name, volume })
+        Ok(Self { name, volume, holders: Vec::new() })
+    }
+
+    /// Whether the image lies in this file of the machine: to write it would destroy what is read.
+    pub(crate) fn lies_in(&self, file: FileId) -> bool {
+        self.holders.contains(&file)
     }
 
     /// `IMAGE:/path`, as messages begin.

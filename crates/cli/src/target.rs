@@ -1,6 +1,7 @@
 //! Files of this machine that a command writes.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use extant_image::NewFile;
@@ -43,6 +44,24 @@ impl Target {
         match self.place {
             Place::Special(_) => Ok(()),
             Place::New(new) => new.publish().at(&self.path),
+        }
+    }
+}
+
+/// What tells a file from all others, whatever name it has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FileId {
+    /// The number of a block device.
+    Block(u64),
+    /// The device that a file lies on, and its inode.
+    File(u64, u64),
+}
+
+impl FileId {
+    pub(crate) fn of(found: &Metadata) -> Self {
+        match found.file_type().is_block_device() {
+            true => Self::Block(found.rdev()),
+            false => Self::File(found.dev(), found.ino()),
         }
     }
 }

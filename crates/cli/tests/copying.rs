@@ -394,3 +394,43 @@ fn equal_edits_with_a_source_date_give_equal_images() {
         .unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
+
+/// What would destroy the image that is read is refused, by each of its names: nothing of it changes.
+#[test]
+fn an_image_is_not_replaced_by_what_comes_out_of_it() {
+    let scratch = Scratch::new();
+    let (source, image) = (scratch.join("source"), scratch.join("disk.img"));
+    std::fs::create_dir(&source).unwrap();
+    for name in ["file", "disk.img"] {
+        std::fs::write(source.join(name), "kept").unwrap();
+    }
+    quiet(&extant(["build", "-q", "-o", image.to_str().unwrap(), source.to_str().unwrap()]));
+    let (link, hard) = (scratch.join("link"), scratch.join("hard"));
+    std::os::unix::fs::symlink(&image, &link).unwrap();
+    std::fs::hard_link(&image, &hard).unwrap();
+    let before = std::fs::read(&image).unwrap();
+
+    let (file, root) = (inside(&image, "/file"), inside(&image, "/."));
+    for name in [&image, &link, &hard] {
+        let name = name.to_str().unwrap();
+        let commands: [&[&str]; 7] = [
+            &["cp", &file, name],
+            &["cp", "-a", &file, name],
+            &["export", "-o", name, image.to_str().unwrap()],
+            &["export", "-o", image.to_str().unwrap(), name],
+            &["map", "-o", name, image.to_str().unwrap()],
+            &["build", "-q", "-F", "-o", name, image.to_str().unwrap()],
+            &["mkfs", "-q", "-F", "-d", name, image.to_str().unwrap()],
+        ];
+        for command in commands {
+            let output = extant(command);
+            assert_eq!(output.status.code(), Some(1), "{command:?}: {output:?}");
+            assert!(std::fs::read(&image).unwrap() == before, "{command:?}");
+        }
+    }
+    // Beside it, a file of the image's own name.
+    let output = extant(["cp", "-r", &root, scratch.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(std::fs::read(&image).unwrap() == before);
+    assert_eq!(std::fs::read(scratch.join("file")).unwrap(), b"kept");
+}

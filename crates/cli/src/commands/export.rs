@@ -68,7 +68,7 @@ impl Args {
 
     /// A process of its own reads the image: this one must still give the archive its name.
     fn write_to(&self, output: &Path, session: &mut Session) -> Result<(), Failure> {
-        Inside::parse(&self.image)?;
+        Inside::parse(&self.image)?.refuse_as_output(output)?;
         let target = Target::create(output)?;
         session.out.flush()?;
         let mut writer = Command::new("/proc/self/exe");

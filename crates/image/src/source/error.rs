@@ -128,6 +128,9 @@ pub enum Flaw {
     /// The first block is no tar header.
     #[error("not a tar archive (nor one packed by gzip, zstd or xz)")]
     NotTar,
+    /// An image where an archive was expected.
+    #[error("an ext2, ext3 or ext4 image, not an archive; extant export makes one of it")]
+    FileSystem,
     /// A packed format that is not unpacked here.
     #[error("packed by {0}, which is not supported; unpack it first")]
     UnknownPacking(&'static str),

@@ -21,8 +21,12 @@ pub(super) enum Packing {
     Xz,
 }
 
-/// The longest of the marks below.
-pub(super) const MAGIC_LEN: usize = 6;
+/// The last byte of the marks below is that of an ext superblock.
+const MAGIC_LEN: usize = EXT_MAGIC + 2;
+/// Where an ext image has its magic number.
+const EXT_MAGIC: usize = 1080;
+/// A tar archive that begins with a block of zeros has no entries.
+const BLOCK: usize = 512;
 
 impl Packing {
     /// Tells the packing by the archive's first bytes.
@@ -42,6 +46,11 @@ impl Packing {
             _ if is(&[0x1f, 0x9d]) => unknown("compress"),
             _ if is(&[0x5d, 0x00, 0x00]) => unknown("lzma"),
             _ if is(b"PK\x03\x04") => unknown("zip"),
+            _ if start.get(EXT_MAGIC..) == Some(&[0x53, 0xef])
+                && start.iter().take(BLOCK).all(|&byte| byte == 0) =>
+            {
+                Err(Flaw::FileSystem)
+            }
             _ => Ok(Self::Plain),
         }
     }

@@ -159,6 +159,12 @@ fn what_is_no_archive_is_said_to_be_none() {
     for (bytes, expected) in cases {
         assert_eq!(failure_of(bytes), expected);
     }
+    // An image begins with zeros, as an archive without entries does.
+    let mut image = vec![0; 4096];
+    image[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    let expected =
+        "byte 0: an ext2, ext3 or ext4 image, not an archive; extant export makes one of it";
+    assert_eq!(failure_of(&image), expected);
 }
 
 #[test]

@@ -24,11 +24,14 @@ use crate::failure::{At, Failure};
 use crate::reader::{Image, Name};
 use crate::say;
 use crate::session::Session;
+use crate::target::FileId;
 
 /// Bytes that are read and written at once.
 const PIECE: usize = 1 << 20;
 /// Directories that are open at once: those above are opened anew on the way back.
 const OPEN_LEVELS: usize = 64;
+/// Why a copy does not take the place of the image that it comes from.
+pub(super) const IS_THE_IMAGE: &str = "the image that is copied from: not replaced";
 /// Longest path, in bytes, by which a first copy is found again.
 const LONGEST_PATH: usize = 4095;
 
@@ -242,6 +245,9 @@ impl<'i> Copier<'i> {
                 let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
                 if kind == rustix::fs::FileType::Directory {
                     return Err(Failure::at(place, "a directory is in the way"));
+                }
+                if self.image.lies_in(FileId::File(found.st_dev, found.st_ino)) {
+                    return Err(Failure::at(place, IS_THE_IMAGE));
                 }
                 true
             }

@@ -25,7 +25,8 @@ use crate::failure::{At, Failure};
 use crate::inside::{Inside, inside_of};
 use crate::reader::{Image, Images};
 use crate::session::Session;
-use copier::{Copier, FirstCopies, Rules};
+use crate::target::FileId;
+use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
 use sources::{Host, Within};
 
@@ -208,6 +209,9 @@ impl Args {
         }
         if self.no_clobber && place.symlink_metadata().is_ok() {
             return Ok(());
+        }
+        if place.metadata().is_ok_and(|found| image.lies_in(FileId::of(&found))) {
+            return Err(Failure::at(place, IS_THE_IMAGE));
         }
         match Destination::of(place)? {
             Destination::Name => copier.copy(file, path, place, session),

@@ -82,6 +82,7 @@ impl Args {
         };
         match &self.output {
             Some(output) => {
+                inside.refuse_as_output(output)?;
                 let target = Target::create(output)?;
                 target.file().write_all(&bytes).at(output)?;
                 target.keep()
