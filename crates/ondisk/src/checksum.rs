@@ -62,12 +62,10 @@ impl Crc32c {
     /// a checksum of bytes of which that bit changes, changes by it (`^`).
     #[must_use]
     pub fn of_bit(behind: u32) -> u32 {
-        let (near, far) = (behind % NEAR, behind / NEAR);
-        match BIT_POWERS.far.get(far as usize) {
-            Some(far) => product(*far, BIT_POWERS.near[near as usize]),
-            None => (0..far)
-                .fold(BIT_POWERS.near[near as usize], |power, _| product(power, BIT_POWERS.far[1])),
-        }
+        let (bytes, bits) = (behind / 8, behind % 8);
+        let near = BIT_POWERS.near[(bytes % NEAR) as usize];
+        let near = (0..bits).fold(near, |power, _| times_x(power));
+        (0..bytes / NEAR).fold(near, |power, _| product(power, BIT_POWERS.step))
     }
 
     /// The checksum.
@@ -115,17 +113,17 @@ const CASTAGNOLI: u32 = 0x82f6_3b78;
 
 static CRC32C: SlicedTables = SlicedTables::new(CASTAGNOLI);
 
-/// Powers of x that one table of [`BIT_POWERS`] has: together they reach as far as the largest block.
-const NEAR: u32 = 1024;
+/// Bytes that [`BIT_POWERS`] reaches over: those of most bitmaps.
+const NEAR: u32 = 4096;
 
 static BIT_POWERS: BitPowers = BitPowers::new();
 
 /// What bits are worth in crc32c, as remainders.
 struct BitPowers {
-    /// Of a bit with so many bits behind it.
+    /// Of a bit with so many bytes behind it.
     near: [u32; NEAR as usize],
-    /// By which that is multiplied for each [`NEAR`] bits more.
-    far: [u32; 512],
+    /// By which that is multiplied for each [`NEAR`] bytes more.
+    step: u32,
 }
 
 impl BitPowers {
@@ -133,25 +131,27 @@ impl BitPowers {
         let mut near = [CASTAGNOLI; NEAR as usize];
         let mut at = 1;
         while at < near.len() {
-            near[at] = times_x(near[at - 1]);
+            near[at] = times_x_to_8(near[at - 1]);
             at += 1;
         }
-        // x to the power of 0, and then to that of NEAR.
-        let one = 1 << 31;
-        let mut step = one;
-        let mut power = 0;
-        while power < NEAR {
-            step = times_x(step);
-            power += 1;
+        // x to the power of 0, and then to that of the bits of NEAR bytes.
+        let mut step = 1 << 31;
+        let mut bytes = 0;
+        while bytes < NEAR {
+            step = times_x_to_8(step);
+            bytes += 1;
         }
-        let mut far = [one; 512];
-        let mut at = 1;
-        while at < far.len() {
-            far[at] = product(far[at - 1], step);
-            at += 1;
-        }
-        Self { near, far }
+        Self { near, step }
     }
+}
+
+const fn times_x_to_8(value: u32) -> u32 {
+    let (mut power, mut bit) = (value, 0);
+    while bit < 8 {
+        power = times_x(power);
+        bit += 1;
+    }
+    power
 }
 
 const fn times_x(value: u32) -> u32 {

@@ -1,12 +1,15 @@
 //! Many calls on names, on a volume in process or on a mounted directory: what `cargo xtask bench` times.
 //!
-//! `name_calls volume IMAGE create|link|rename|unlink|write COUNT [CALLERS]` makes the calls on the volume of an image, `directory` instead
-//! of `volume` by system calls on a directory; both end when everything is on the disk. `memory` instead makes them on a copy of
-//! the image in memory. So many callers share the directories; one without a number. The seconds from the first call to the last
-//! one's end on the disk are printed. With `prepare-` before it, what the calls need is made. `name_calls open-volume IMAGE` opens
-//! a volume, makes a file of a new name and closes it.
+//! `name_calls volume IMAGE create|link|rename|unlink|write COUNT [CALLERS]` makes the calls on the
+//! volume of an image, `directory` instead of `volume` by system calls on a directory; both end
+//! when everything is on the disk. `memory` instead makes them on a copy of the image in memory,
+//! and `counted` does so with a wall clock that stands still and without commits by age, so that a
+//! run takes as many instructions as the next one. So many callers share the directories; one
+//! without a number. The seconds from the first call to the last one's end on the disk are printed.
+//! With `prepare-` before it, what the calls need is made. `name_calls open-volume IMAGE` opens a
+//! volume, makes a file of a new name and closes it.
 
-use extant_device::env::Env;
+use extant_device::env::{Env, WallTime};
 use extant_device::sync::thread;
 use extant_device::{Device, MemoryDevice, data_runs};
 use extant_ondisk::InodeNo;
@@ -16,6 +19,7 @@ use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Files of one directory.
 const PER_DIRECTORY: usize = 1000;
@@ -204,7 +208,7 @@ fn part<T: Target>(
 }
 
 /// The volume of an image that was copied into memory.
-fn copied(image: &Path) -> Result<Volume, Box<dyn Error>> {
+fn copied(image: &Path, env: &Env, options: &LiveOptions) -> Result<Volume, Box<dyn Error>> {
     let file = extant_device::FileDevice::open(image)?;
     let device = MemoryDevice::new(file.size());
     let mut bytes = vec![0; 1 << 20];
@@ -216,8 +220,7 @@ fn copied(image: &Path) -> Result<Volume, Box<dyn Error>> {
             device.write_at(at, piece)?;
         }
     }
-    let options = LiveOptions::default();
-    Ok(OpenOptions::default().open_live(Arc::new(device), &Env::threads(), &options)?)
+    Ok(OpenOptions::default().open_live(Arc::new(device), env, options)?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -237,7 +240,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             run(open_volume(image.as_ref())?, call, count.parse()?, callers.parse()?)
         }
         ["memory", image, call, count, callers] => {
-            run(copied(image.as_ref())?, call, count.parse()?, callers.parse()?)
+            let volume = copied(image.as_ref(), &Env::threads(), &LiveOptions::default())?;
+            run(volume, call, count.parse()?, callers.parse()?)
+        }
+        ["counted", image, call, count] => {
+            let env = Env::threads_at(WallTime { seconds: 1_800_000_000, nanoseconds: 0 });
+            let commit_interval = Duration::from_secs(1 << 20);
+            let options = LiveOptions { commit_interval, ..LiveOptions::default() };
+            run(copied(image.as_ref(), &env, &options)?, call, count.parse()?, 1)
         }
         ["prepare-volume", image, call, count] => {
             prepare(open_volume(image.as_ref())?, call, count.parse()?)

@@ -14,7 +14,10 @@ use extant_ondisk::inode::{
 use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo, xattr};
+use extant_ondisk::{
+    BlockNo, FileBlock, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, xattr,
+};
+use std::ops::Range;
 use zerocopy::FromBytes;
 
 /// What blocks are wanted for.
@@ -119,6 +122,29 @@ pub trait Edit: MetadataRead {
         kind: BlockKind,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error>;
+
+    /// As [`Edit::modify`], of a part of the block: `find` says which, and `change` gets the bytes
+    /// of that part alone, and where the part begins in the block. `None` where `find` has found
+    /// none: then nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Edit::modify`], and what `find` says.
+    fn modify_part<R>(
+        &mut self,
+        block: BlockNo,
+        kind: BlockKind,
+        find: impl FnOnce(&[u8]) -> Result<Option<Range<usize>>, FormatError>,
+        change: impl FnOnce(&mut [u8], usize) -> R,
+    ) -> Result<Option<R>, Error>
+    where
+        Self: Sized,
+    {
+        self.modify(block, kind, |bytes| {
+            let Some(part) = find(bytes)? else { return Ok(None) };
+            let start = part.start;
+            Ok(Some(change(&mut bytes[part], start)))
+        })?
+    }
 
     /// Changes an inode's record, which lies in a block of an inode table, and seals it.
     ///

@@ -117,6 +117,9 @@ pub(crate) fn is_stepped_thread() -> bool {
 }
 
 /// Gets a lock that is not open: in a stepped world its holder may be a worker that stands still.
+/// Most locks are open, and these pay nothing for it.
+#[cold]
+#[inline(never)]
 pub(crate) fn block_for<G>(mut attempt: impl FnMut() -> Option<G>, block: impl FnOnce() -> G) -> G {
     let turn = this_turn();
     if let Turn::Caller(worlds) = &turn

@@ -77,6 +77,7 @@ impl<T, R: Rank> Mutex<T, R> {
         self.lock_with(Some(key))
     }
 
+    #[inline]
     fn lock_with(&self, key: Option<u64>) -> MutexGuard<'_, T, R> {
         let held = Held::blocking::<R>(self.raw.address(), key);
         let raw = match self.raw.try_lock() {
@@ -187,6 +188,7 @@ impl<T, R: Rank> RwLock<T, R> {
         self.read_with(Some(key))
     }
 
+    #[inline]
     fn read_with(&self, key: Option<u64>) -> ReadGuard<'_, T> {
         let held = Held::blocking::<R>(self.raw.address(), key);
         let raw = match self.raw.try_read() {
@@ -212,6 +214,7 @@ impl<T, R: Rank> RwLock<T, R> {
         self.write_with(Some(key))
     }
 
+    #[inline]
     fn write_with(&self, key: Option<u64>) -> WriteGuard<'_, T> {
         let held = Held::blocking::<R>(self.raw.address(), key);
         let raw = match self.raw.try_write() {

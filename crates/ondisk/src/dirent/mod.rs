@@ -12,6 +12,7 @@ use crate::features::IncompatFeatures;
 use crate::types::{FileBlock, InodeNo};
 use crate::{Flaw, FormatError, Geometry, Place};
 use core::mem::{offset_of, size_of};
+use core::ops::Range;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -238,7 +239,7 @@ impl DirFormat {
     /// The iterator stops after the first error. Whether an inode number exists, and whether names hold what no name may,
     /// is left to the caller.
     pub fn entries<'a>(&self, block: &'a [u8], at: FileBlock) -> Entries<'a> {
-        Entries { format: *self, block, file_block: at, next: 0, is_done: false }
+        Entries { format: *self, block, file_block: at, before: 0, next: 0, is_done: false }
     }
 
     fn entry_at<'a>(
@@ -246,6 +247,7 @@ impl DirFormat {
         block: &'a [u8],
         file_block: FileBlock,
         at: usize,
+        before: usize,
     ) -> Result<DirEntry<'a>, FormatError> {
         let place = Place::DirEntry(self.inode, file_block, at as u32);
         let rest = block.get(at..).unwrap_or_default();
@@ -286,6 +288,7 @@ impl DirFormat {
         let has_hash = is_used && needed == self.rec_len(name_len) && self.has_stored_hashes;
         Ok(DirEntry {
             at,
+            before,
             rec_len,
             inode: is_used.then(|| InodeNo(raw.inode.get())),
             file_type: if self.has_filetype {
@@ -368,13 +371,13 @@ impl DirFormat {
         name: Option<&[u8]>,
         needed: usize,
     ) -> Result<Sought<'a>, FormatError> {
-        let (mut at, end) = (0, self.records_end(block));
+        let (mut at, mut before, end) = (0, 0, self.records_end(block));
         let (mut slot, mut room) = (None, needed.min(NO_ROOM));
         let tail = name.and_then(<[u8]>::last_chunk::<4>);
         let is_plain = self.has_filetype && !self.has_stored_hashes && block.len() < MAX_PLAIN;
         while at < end {
             if is_plain {
-                at = pass_over(&block[..end], at, name, room);
+                (at, before) = pass_over(&block[..end], (at, before), name, room);
                 if at >= end {
                     break;
                 }
@@ -382,17 +385,18 @@ impl DirFormat {
             let rest = &block[at..];
             let Some(Glance { rec_len, name_len, is_used }) = self.glance(rest) else {
                 // Read with care, it says what is wrong, or is not.
-                let entry = self.entry_at(block, file_block, at)?;
+                let entry = self.entry_at(block, file_block, at, before)?;
                 if entry.is_used() && Some(entry.name) == name {
                     return Ok(Sought::Found(entry));
                 }
+                before = at;
                 at += entry.rec_len;
                 continue;
             };
             let found = &rest[HEADER_LEN..HEADER_LEN + name_len];
             // Names of one directory often differ at their ends alone.
             if is_used && found.last_chunk::<4>() == tail && Some(found) == name {
-                return self.entry_at(block, file_block, at).map(Sought::Found);
+                return self.entry_at(block, file_block, at, before).map(Sought::Found);
             }
             let taken = if is_used { self.rec_len_of(found) } else { 0 };
             if rec_len >= taken.saturating_add(room) {
@@ -402,6 +406,7 @@ impl DirFormat {
                 }
                 room = NO_ROOM;
             }
+            before = at;
             at += rec_len;
         }
         Ok(Sought::Vacant(slot))
@@ -413,13 +418,19 @@ impl DirFormat {
         block.len() - if has_tail { TAIL_LEN } else { 0 }
     }
 
-    /// Puts a record into a place that [`Self::slot`] has found in this block.
-    pub fn insert_at(&self, block: &mut [u8], slot: Slot, new: &NewEntry<'_>) {
-        let Slot { at, rec_len, taken } = slot;
+    /// The bytes that change where a record goes into a place that [`Self::slot`] has found.
+    pub fn part_of(&self, slot: Slot, new: &NewEntry<'_>) -> Range<usize> {
+        slot.at..slot.at + slot.taken + self.rec_len_of(new.name)
+    }
+
+    /// Puts a record into a place that [`Self::slot`] has found; `part` is what [`Self::part_of`]
+    /// says of it.
+    pub fn insert_in(&self, part: &mut [u8], slot: Slot, new: &NewEntry<'_>) {
+        let Slot { rec_len, taken, .. } = slot;
         if taken > 0 {
-            self.set_rec_len(block, at, taken);
+            self.set_rec_len(part, 0, taken);
         }
-        self.write(&mut block[at + taken..at + rec_len], rec_len - taken, new);
+        self.write(&mut part[taken..], rec_len - taken, new);
     }
 
     /// Puts a record into a block's slack. False when no record has room enough; the block is then unchanged.
@@ -433,7 +444,7 @@ impl DirFormat {
         new: &NewEntry<'_>,
     ) -> Result<bool, FormatError> {
         let Some(slot) = self.slot(block, file_block, new)? else { return Ok(false) };
-        self.insert_at(block, slot, new);
+        self.insert_in(&mut block[self.part_of(slot, new)], slot, new);
         Ok(true)
     }
 
@@ -448,35 +459,67 @@ impl DirFormat {
         file_block: FileBlock,
         at: usize,
     ) -> Result<bool, FormatError> {
-        let mut before: Option<(usize, usize)> = None;
-        let mut next = 0;
+        let Some(part) = self.removal(block, file_block, at, at)? else { return Ok(false) };
+        let from = at - part.start;
+        self.remove_in(&mut block[part], from);
+        Ok(true)
+    }
+
+    /// The bytes that change where the record at byte `at` is freed: its own, and those of the one
+    /// before. `None` when no used record starts there. `before` is where the one before was found
+    /// ([`DirEntry::before`]): if none ends at `at` any more that starts there, it is looked for
+    /// from the block's start on.
+    ///
+    /// # Errors
+    /// A block that is broken before the record.
+    pub fn removal(
+        &self,
+        block: &[u8],
+        file_block: FileBlock,
+        at: usize,
+        before: usize,
+    ) -> Result<Option<Range<usize>>, FormatError> {
+        let known = block.get(before..at).and_then(|_| self.glance(&block[before..]));
+        let before = match known {
+            Some(known) if before + known.rec_len == at => before,
+            _ => match self.before(block, file_block, at)? {
+                Some(before) => before,
+                None => return Ok(None),
+            },
+        };
+        if at >= self.records_end(block) {
+            return Ok(None);
+        }
+        let entry = self.entry_at(block, file_block, at, before)?;
+        Ok(entry.is_used().then_some(before..at + entry.rec_len))
+    }
+
+    /// Where the record before the one at byte `at` starts, `at` for the block's first; `None` when
+    /// no record starts there.
+    fn before(
+        &self,
+        block: &[u8],
+        file_block: FileBlock,
+        at: usize,
+    ) -> Result<Option<usize>, FormatError> {
+        let (mut before, mut next) = (at, 0);
         while next < at {
             let rec_len = match self.glance(&block[next..]) {
                 Some(glance) => glance.rec_len,
-                None => self.entry_at(block, file_block, next)?.rec_len,
+                None => self.entry_at(block, file_block, next, before)?.rec_len,
             };
-            before = Some((next, rec_len));
+            before = next;
             next += rec_len;
         }
-        let found = if next == at && at < self.records_end(block) {
-            let entry = self.entry_at(block, file_block, at)?;
-            entry.is_used().then_some(entry.rec_len)
-        } else {
-            None
-        };
-        let Some(rec_len) = found else { return Ok(false) };
+        Ok((next == at).then_some(before))
+    }
+
+    /// Frees a record as [`Self::remove`] does; `part` is what [`Self::removal`] says of it, where
+    /// the record starts at byte `from`.
+    pub fn remove_in(&self, part: &mut [u8], from: usize) {
         // The bytes of the removed record are cleared, so that names do not outlive their files.
-        match before {
-            Some((before_at, before_len)) => {
-                block[at..at + rec_len].fill(0);
-                self.set_rec_len(block, before_at, before_len + rec_len);
-            }
-            None => {
-                block[at..at + rec_len].fill(0);
-                self.set_rec_len(block, at, rec_len);
-            }
-        }
-        Ok(true)
+        part[from..].fill(0);
+        self.set_rec_len(part, 0, part.len());
     }
 
     /// Points the used record at byte `at` to another inode, as a rename over it or a new parent of `..` does. False when no
@@ -597,6 +640,8 @@ fn stored_hash(after_header: &[u8], name_len: usize) -> Option<DirHash> {
 pub struct DirEntry<'a> {
     /// Where it starts in the block, in bytes.
     pub at: usize,
+    /// Where the record before it starts; as `at` for a block's first.
+    pub before: usize,
     /// Bytes it takes, the free ones behind its name included.
     pub rec_len: usize,
     /// The file; `None` for free space.
@@ -672,6 +717,7 @@ pub struct Entries<'a> {
     format: DirFormat,
     block: &'a [u8],
     file_block: FileBlock,
+    before: usize,
     next: usize,
     is_done: bool,
 }
@@ -680,7 +726,7 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Result<DirEntry<'a>, FormatError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let at = self.next;
+        let (at, before) = (self.next, self.before);
         let left = self.block.len().saturating_sub(at);
         if self.is_done || left == 0 {
             return None;
@@ -691,9 +737,9 @@ impl<'a> Iterator for Entries<'a> {
         {
             return None;
         }
-        let entry = self.format.entry_at(self.block, self.file_block, at);
+        let entry = self.format.entry_at(self.block, self.file_block, at, before);
         match &entry {
-            Ok(entry) => self.next = at + entry.rec_len,
+            Ok(entry) => (self.before, self.next) = (at, at + entry.rec_len),
             Err(_) => self.is_done = true,
         }
         Some(entry)

@@ -10,18 +10,24 @@ pub(super) const MAX_PLAIN: usize = 1 << 16;
 /// Records that are looked at together.
 const TOGETHER: usize = 8;
 
-/// Passes over used records that have not the name, and less than `room` bytes behind theirs; ends at the first other one, or at one
-/// that is to be read with care. Records carry the file type and no hashes.
-pub(super) fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: usize) -> usize {
+/// Passes over used records that have not the name, and less than `room` bytes behind theirs; ends
+/// at the first other one, or at one that is to be read with care. `from` and the result say where a
+/// record starts, and where the one before it does. Records carry the file type and no hashes.
+pub(super) fn pass_over(
+    block: &[u8],
+    from: (usize, usize),
+    name: Option<&[u8]>,
+    room: usize,
+) -> (usize, usize) {
     // Names of one directory often differ at their ends alone; those of less than four bytes are not compared here.
     let (len, end_of_name) = match name {
         Some(name) => (name.len(), name.last_chunk::<4>().copied().map(u32::from_le_bytes)),
         None => (usize::MAX, None),
     };
-    let mut at = from;
+    let (mut at, mut before) = from;
     loop {
         if let (Some(name), Some(end_of_name)) = (name, end_of_name) {
-            at = pass_over_like(block, at, name.len(), end_of_name);
+            (at, before) = pass_over_like(block, (at, before), name.len(), end_of_name);
         }
         let Some(rest) = block.get(at..) else { break };
         let Some(header) = rest.first_chunk::<HEADER_LEN>() else { break };
@@ -46,14 +52,20 @@ pub(super) fn pass_over(block: &[u8], from: usize, name: Option<&[u8]>, room: us
                 break;
             }
         }
+        before = at;
         at += rec_len;
     }
-    at
+    (at, before)
 }
 
 /// Passes over used records that are just as long as one with a name of `len` bytes, four or more, has to be: often all of a
 /// directory. Ends at the first one that is another, or that ends as the one that is looked for would, or before.
-fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> usize {
+fn pass_over_like(
+    block: &[u8],
+    (from, before): (usize, usize),
+    len: usize,
+    end_of_name: u32,
+) -> (usize, usize) {
     let padded = len.next_multiple_of(4);
     let rec_len = HEADER_LEN + padded;
     let end_of_name_at = HEADER_LEN + len - 4;
@@ -73,7 +85,7 @@ fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> us
         let is_other = u32::from_le_bytes(*end) != end_of_name;
         (lengths == alike) & (header as u32 != 0) & is_other
     };
-    let Some(rest) = block.get(from..) else { return from };
+    let Some(rest) = block.get(from..) else { return (from, before) };
     let mut passed = 0;
     for records in rest.chunks_exact(TOGETHER * rec_len) {
         let all = records.chunks_exact(rec_len).fold(true, |all, record| all & is_passed(record));
@@ -84,5 +96,6 @@ fn pass_over_like(block: &[u8], from: usize, len: usize, end_of_name: u32) -> us
     }
     let left = rest[passed * rec_len..].chunks_exact(rec_len).take(TOGETHER);
     passed += left.take_while(|record| is_passed(record)).count();
-    from + passed * rec_len
+    let at = from + passed * rec_len;
+    (at, if passed > 0 { at - rec_len } else { before })
 }

@@ -132,6 +132,35 @@ fn insertion_takes_the_slack_until_there_is_none() {
 }
 
 #[test]
+fn what_changes_lies_in_the_part_that_is_named() {
+    let format = format(1024, false);
+    let mut block = packed(&format, &["first", "second", "third"]);
+    let new = NewEntry::new(InodeNo(20), FileType::Fifo, b"fourth");
+    let slot = format.slot(&block, BLOCK, &new).unwrap().unwrap();
+    let (part, before) = (format.part_of(slot, &new), block.clone());
+    format.insert_in(&mut block[part.clone()], slot, &new);
+    assert_eq!(names(&format, &block), [&b"first"[..], b"second", b"third", b"fourth"]);
+    assert!(format.find(&block, BLOCK, b"fourth").unwrap().is_some_and(|it| it.at < part.end));
+
+    block[part].copy_from_slice(&before[format.part_of(slot, &new)]);
+    assert_eq!(block, before);
+    let find = |name| {
+        let entry = format.find(&before, BLOCK, name).unwrap().unwrap();
+        (entry.at, entry.before, entry.rec_len)
+    };
+    let ((third, before_third, len), (second, before_second, _)) =
+        (find(b"third"), find(b"second"));
+    assert_eq!((before_third, before_second), (second, 0));
+    let part = format.removal(&block, BLOCK, second, before_second).unwrap().unwrap();
+    assert_eq!(part, 0..third);
+    format.remove_in(&mut block[part], second);
+    assert_eq!(names(&format, &block), [&b"first"[..], b"third"]);
+    // The record before it is another by now.
+    let part = format.removal(&block, BLOCK, third, before_third).unwrap().unwrap();
+    assert_eq!(part, 0..third + len);
+}
+
+#[test]
 fn removal_gives_the_room_to_the_record_before() {
     let format = format(1024, false);
     let mut block = packed(&format, &["first", "second", "third"]);
@@ -293,6 +322,12 @@ proptest! {
             // What is broken behind the name is not met.
             return Ok(());
         };
+        for DirEntry { at, .. } in &entries {
+            let searched = format.removal(&block, BLOCK, *at, *at);
+            for DirEntry { before, .. } in &entries {
+                prop_assert_eq!(format.removal(&block, BLOCK, *at, *before), searched.clone());
+            }
+        }
         for wanted in (0..6).flat_map(|len| (0..40).map(move |seed| name_of((seed, len)))) {
             let found = entries.iter().find(|entry| entry.is_used() && entry.name == wanted);
             prop_assert_eq!(format.find(&block, BLOCK, &wanted), Ok(found.copied()));

@@ -175,16 +175,25 @@ fn change_inode_bit<E: Edit>(
     is_set: bool,
 ) -> Result<(), Error> {
     change_bit(edit, no, BitmapKind::Inode, desc, index, is_set)?;
-    let is_implied = group::is_implied(edit.geometry(), BitmapKind::Block, desc);
-    let stored = if is_implied && is_set {
-        // A group with inodes in use has its block bitmap stored.
-        change_bitmap(edit, no, BitmapKind::Block, desc, |_| {})
-    } else {
-        Ok(())
-    };
-    stored.and_then(|()| write_descriptor(edit, no, desc)).inspect_err(|_| {
+    let stored = store_after_bit(edit, no, desc, is_set);
+    if stored.is_err() {
         edit.take_back(|edit| change_bit(edit, no, BitmapKind::Inode, desc, index, !is_set));
-    })
+    }
+    stored
+}
+
+/// Stores the descriptor of a group in which an inode's bit was changed.
+fn store_after_bit<E: Edit>(
+    edit: &mut E,
+    no: GroupNo,
+    desc: &mut GroupDesc,
+    is_set: bool,
+) -> Result<(), Error> {
+    if is_set && group::is_implied(edit.geometry(), BitmapKind::Block, desc) {
+        // A group with inodes in use has its block bitmap stored.
+        change_bitmap(edit, no, BitmapKind::Block, desc, |_| {})?;
+    }
+    write_descriptor(edit, no, desc)
 }
 
 /// The first inode of a group that is free and not reserved, from a place in its table on.

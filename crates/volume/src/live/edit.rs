@@ -18,7 +18,8 @@ use crate::write::{value, xattr};
 use extant_journal::{Frame, FrameWrite, Handle, JournalError, Turn};
 use extant_ondisk::inode::{FileType, RawInode};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo, Tid};
+use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, Tid};
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -44,8 +45,8 @@ pub(crate) struct LiveEdit<'v> {
     reserved: u64,
     /// The quota files' lock is held.
     is_charging: bool,
-    /// What is to be taken back unless the operation ends well.
-    log: UndoLog,
+    /// What is to be taken back unless the operation ends well; `None` before the first change.
+    log: Option<Box<UndoLog>>,
     /// Changes are not logged: they are noted, or taken back.
     is_unlogged: bool,
     /// Changes are taken back: they need no credits.
@@ -67,7 +68,7 @@ impl<'v> LiveEdit<'v> {
             is_privileged: false,
             reserved: 0,
             is_charging: false,
-            log: UndoLog::take(),
+            log: None,
             is_unlogged: false,
             is_undoing: false,
             is_finished: false,
@@ -76,17 +77,29 @@ impl<'v> LiveEdit<'v> {
 
     /// The operation has ended well.
     pub(crate) fn finish(mut self) {
-        self.settle();
+        if self.log.as_ref().is_some_and(|log| log.has_offers()) {
+            self.settle();
+        }
         self.is_finished = true;
+    }
+
+    /// The log, from the first change on.
+    #[inline]
+    fn log(&mut self) -> &mut UndoLog {
+        self.log.get_or_insert_with(UndoLog::take)
+    }
+
+    /// Runs a change that puts copies of the log back.
+    fn with_copies<R>(&mut self, change: impl FnOnce(&mut Self, &UndoLog) -> R) -> R {
+        let log = self.log.take().unwrap_or_default();
+        let result = change(self, &log);
+        self.log = Some(log);
+        result
     }
 
     /// What was changed so far may be found after power loss: it stays, however the operation ends.
     pub(crate) fn settle(&mut self) {
-        if !self.log.has_offers() {
-            self.log.clear();
-            return;
-        }
-        let mut log = std::mem::take(&mut self.log);
+        let Some(mut log) = self.log.take() else { return };
         for (at, entry) in log.entries().iter().enumerate() {
             match *entry {
                 Entry::Noted(Undo::Forgets(run)) => self.forget_run(run),
@@ -95,7 +108,7 @@ impl<'v> LiveEdit<'v> {
             }
         }
         log.clear();
-        self.log = log;
+        self.log = Some(log);
     }
 
     fn forget_run(&self, run: Run) {
@@ -115,25 +128,25 @@ impl<'v> LiveEdit<'v> {
         part: impl FnOnce(&mut Self, &mut LoadedInode) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let before = file.clone();
-        let mark = self.log.mark();
+        let mark = self.log().mark();
         let result = part(self, file);
         if result.is_err() {
             self.roll_back(mark);
             *file = before;
         }
-        self.log.leave(mark);
+        self.log().leave(mark);
         result
     }
 
     /// Takes everything back that was changed since the mark. Where that fails the journal stops.
     fn roll_back(&mut self, mark: Mark) {
         let undone = self.undoing(|edit| {
-            while let Some(entry) = edit.log.pop(mark) {
+            while let Some(entry) = edit.log().pop(mark) {
                 edit.revert(entry)?;
             }
             Ok(())
         });
-        self.log.cut(mark);
+        self.log().cut(mark);
         self.must(undone);
     }
 
@@ -166,27 +179,25 @@ impl<'v> LiveEdit<'v> {
     fn revert(&mut self, entry: Entry) -> Result<(), Error> {
         let live = self.live;
         match entry {
-            Entry::Block { block, kind, at } => {
-                let log = std::mem::take(&mut self.log);
-                let before = log.copied(at, live.geometry.block_len());
-                let changed = self.modify(block, kind, |bytes| bytes.copy_from_slice(before));
-                self.log = log;
-                changed
-            }
+            Entry::Part { block, kind, start, len, at } => self.with_copies(|edit, log| {
+                let (start, len) = (start as usize, len as usize);
+                edit.modify(block, kind, |bytes| {
+                    bytes[start..start + len].copy_from_slice(log.copied(at, len));
+                })
+            }),
             Entry::Unread { block } => Ok(self.handle()?.uncreate(block)?),
-            Entry::Record { number, at } => {
-                let log = std::mem::take(&mut self.log);
+            Entry::Record { number, at } => self.with_copies(|edit, log| {
                 let before = log.copied(at, usize::from(live.geometry.inode_size));
-                let changed = self.modify_record(number, |record, _| {
+                edit.modify_record(number, |record, _| {
                     let dtime = dtime_of(record);
                     record.copy_from_slice(before);
                     put_dtime(record, dtime);
-                });
-                self.log = log;
-                changed
-            }
+                })
+            }),
             Entry::Dtime { number, dtime } => set_dtime(self, number, dtime),
             Entry::Inode { number, is_dir, is_taken: true } => {
+                // As it was when it was taken.
+                self.modify_record(number, |record, _| record.fill(0))?;
                 live.allocator.free_inode(self, number, is_dir)
             }
             Entry::Inode { number, is_dir, is_taken: false } => {
@@ -250,10 +261,11 @@ impl<'v> LiveEdit<'v> {
     }
 
     /// Takes a free inode.
+    #[inline]
     pub(crate) fn allocate_inode_for(&mut self, request: InodeRequest) -> Result<InodeNo, Error> {
         self.live.faults.meet(Step::Space)?;
         let number = self.live.allocator.allocate_inode(self, request)?;
-        self.log.push(Entry::Inode { number, is_dir: request.is_dir, is_taken: true });
+        self.log().push(Entry::Inode { number, is_dir: request.is_dir, is_taken: true });
         Ok(number)
     }
 
@@ -271,7 +283,8 @@ impl<'v> LiveEdit<'v> {
     pub(crate) fn extends(&mut self, credits: u32) -> Result<bool, Error> {
         let handle = self.handle()?;
         let missing = credits.saturating_sub(handle.credits());
-        Ok(missing == 0 || !self.log.is_long() && handle.extend(missing))
+        let is_long = self.log.as_ref().is_some_and(|log| log.is_long());
+        Ok(missing == 0 || !is_long && handle.extend(missing))
     }
 
     /// Makes sure that `credits` more blocks may be dirtied: in this transaction, or else in a later one (true). Between the two
@@ -310,15 +323,15 @@ impl<'v> LiveEdit<'v> {
         }
         let promised = self.live.quotas.lock();
         self.is_charging = true;
-        let mark = self.log.mark();
+        let mark = self.log().mark();
         let changed = change(self, &promised);
         match &changed {
             Err(_) => self.roll_back(mark),
             Ok(charged) => {
-                self.log.cut(mark);
+                self.log().cut(mark);
                 let charged = charged.iter().filter(|(_, usage)| !usage.is_none());
                 for (owners, usage) in charged {
-                    self.log.push(Entry::Charged { owners: *owners, usage: *usage });
+                    self.log().push(Entry::Charged { owners: *owners, usage: *usage });
                 }
             }
         }
@@ -376,14 +389,14 @@ impl Drop for LiveEdit<'_> {
         if !self.is_finished {
             // What those who have the inodes locked know of them may not be true any more.
             note_undone();
-            if !self.log.is_empty()
-                && self.handle.is_some()
-                && self.live.journal.aborted().is_none()
+            if self.log.is_some() && self.handle.is_some() && self.live.journal.aborted().is_none()
             {
                 self.roll_back(UndoLog::START);
             }
         }
-        self.log.keep();
+        if let Some(log) = self.log.take() {
+            log.keep();
+        }
     }
 }
 
@@ -449,15 +462,30 @@ impl Edit for LiveEdit<'_> {
         kind: BlockKind,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error> {
+        let whole = |bytes: &[u8]| Ok(Some(0..bytes.len()));
+        let changed = self.modify_part(block, kind, whole, |bytes, _| change(bytes))?;
+        Ok(changed.expect("all of the block is a part of it"))
+    }
+
+    fn modify_part<R>(
+        &mut self,
+        block: BlockNo,
+        kind: BlockKind,
+        find: impl FnOnce(&[u8]) -> Result<Option<Range<usize>>, FormatError>,
+        change: impl FnOnce(&mut [u8], usize) -> R,
+    ) -> Result<Option<R>, Error> {
         let frame = self.live.frame(self.volume, block, kind)?;
         let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
+        let Some(part) = find(&bytes)? else { return Ok(None) };
+        let start = part.start;
+        let changing = &mut bytes[part];
         if !self.is_unlogged && is_own(kind) {
-            self.log.copy_block(block, kind, &bytes);
+            self.log().copy_part(block, kind, start, changing);
         }
-        let result = change(&mut bytes);
+        let result = change(changing, start);
         self.seal(&mut bytes, block, kind);
         bytes.set_turn(turn_of(kind));
-        Ok(result)
+        Ok(Some(result))
     }
 
     fn modify_record<R>(
@@ -466,17 +494,18 @@ impl Edit for LiveEdit<'_> {
         change: impl FnOnce(&mut [u8], &Geometry) -> R,
     ) -> Result<R, Error> {
         let place = inode::place(self, number)?;
-        let geometry = &self.live.geometry;
-        let frame = self.live.frame(self.volume, place.block, place.kind())?;
+        let live = self.live;
+        let geometry = &live.geometry;
+        let frame = live.frame(self.volume, place.block, place.kind())?;
         let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
         let record = &mut bytes[place.bytes(geometry)];
         let dtime = dtime_of(record);
         if !self.is_unlogged {
-            self.log.copy_record(number, record);
+            self.log().copy_record(number, record);
         }
         let result = change(record, geometry);
         if !self.is_unlogged && dtime_of(record) != dtime {
-            self.log.push(Entry::Dtime { number, dtime });
+            self.log().push(Entry::Dtime { number, dtime });
         }
         match inode::part_of_block(geometry, place.index) {
             // Only the records that were changed: others may be broken, and stay so.
@@ -497,14 +526,16 @@ impl Edit for LiveEdit<'_> {
         fill: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error> {
         self.spend(None)?;
-        if !self.is_unlogged && is_own(kind) && !self.log.took(block) {
+        if !self.is_unlogged && is_own(kind) && !self.log().took(block) {
             // It is filled again.
             match self.live.journal.cached(block) {
-                Some(frame) => self.log.copy_block(block, BlockKind::Contents, &frame.sealed()),
-                None => self.log.push(Entry::Unread { block }),
+                Some(frame) => {
+                    self.log().copy_part(block, BlockKind::Contents, 0, &frame.sealed());
+                }
+                None => self.log().push(Entry::Unread { block }),
             }
         }
-        let turn = if self.log.took(block) { Turn::First } else { turn_of(kind) };
+        let turn = if self.log().took(block) { Turn::First } else { turn_of(kind) };
         let handle = self.handle()?;
         let frame = handle.create(block)?;
         let mut bytes = handle.write(&frame)?;
@@ -583,7 +614,7 @@ impl Edit for LiveEdit<'_> {
 
     fn note(&mut self, undo: Undo) {
         if !self.is_undoing {
-            self.log.push(Entry::Noted(undo));
+            self.log().note(undo);
         }
     }
 
@@ -610,7 +641,7 @@ impl EditInodes for LiveEdit<'_> {
     fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error> {
         let is_dir = file_type == FileType::Directory;
         self.live.allocator.free_inode(self, number, is_dir)?;
-        self.log.push(Entry::Inode { number, is_dir, is_taken: false });
+        self.log().push(Entry::Inode { number, is_dir, is_taken: false });
         Ok(())
     }
 }

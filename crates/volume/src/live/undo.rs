@@ -21,8 +21,9 @@ const KEPT: usize = 1 << 20;
 /// One change.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
-    /// A block; its bytes before lie at `at` among the copies.
-    Block { block: BlockNo, kind: BlockKind, at: usize },
+    /// So many bytes of a block from `start` on; what they were before lies at `at` among the
+    /// copies.
+    Part { block: BlockNo, kind: BlockKind, start: u32, len: u32, at: usize },
     /// A block that was not in memory was filled: the device has what it held.
     Unread { block: BlockNo },
     /// An inode's record but for `i_dtime`, likewise.
@@ -58,25 +59,21 @@ pub(super) struct Mark {
 
 thread_local! {
     /// The log of the thread's last operation, for its memory.
-    static SPARE: Cell<Option<UndoLog>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<UndoLog>>> = const { Cell::new(None) };
 }
 
 impl UndoLog {
     /// An empty log.
-    pub(super) fn take() -> Self {
-        SPARE.with(Cell::take).unwrap_or_default()
+    pub(super) fn take() -> Box<Self> {
+        SPARE.take().unwrap_or_default()
     }
 
     /// Keeps its memory for the thread's next operation.
-    pub(super) fn keep(&mut self) {
+    pub(super) fn keep(mut self: Box<Self>) {
         self.clear();
         if self.copies.capacity() <= KEPT {
-            SPARE.with(|spare| spare.set(Some(std::mem::take(self))));
+            SPARE.set(Some(self));
         }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// Whether it is time to let what was changed stay, where it may.
@@ -119,21 +116,37 @@ impl UndoLog {
     }
 
     pub(super) fn push(&mut self, entry: Entry) {
-        self.has_offers |= matches!(
-            entry,
-            Entry::Noted(Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..))
-        );
         self.entries.push(entry);
     }
 
-    /// Keeps a block's bytes as they are before a change.
-    #[inline]
-    pub(super) fn copy_block(&mut self, block: BlockNo, kind: BlockKind, bytes: &[u8]) {
-        let is_this =
-            |entry: &Entry| matches!(entry, Entry::Block { block: known, .. } if *known == block);
-        if !self.has(is_this) {
+    /// Keeps what the algorithms note.
+    pub(super) fn note(&mut self, undo: Undo) {
+        self.has_offers |=
+            matches!(undo, Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..));
+        self.push(Entry::Noted(undo));
+    }
+
+    /// Keeps bytes of a block as they are before a change. Not inlined: most blocks that are
+    /// changed are not copied.
+    #[inline(never)]
+    pub(super) fn copy_part(
+        &mut self,
+        block: BlockNo,
+        kind: BlockKind,
+        start: usize,
+        bytes: &[u8],
+    ) {
+        // A block has 64 KiB at most.
+        let (start, len) = (start as u32, bytes.len() as u32);
+        let has_these = |entry: &Entry| match *entry {
+            Entry::Part { block: known, start: from, len: known_len, .. } => {
+                known == block && from <= start && start + len <= from + known_len
+            }
+            _ => false,
+        };
+        if !self.has(has_these) {
             let at = self.copy(bytes);
-            self.entries.push(Entry::Block { block, kind, at });
+            self.entries.push(Entry::Part { block, kind, start, len, at });
         }
     }
 
@@ -148,18 +161,24 @@ impl UndoLog {
         self.entries.iter().rev().take(LOOKS).any(is_in)
     }
 
-    /// Keeps a record's bytes as they are before a change.
-    #[inline]
+    /// Keeps a record's bytes as they are before a change, unless the operation took the inode:
+    /// they were zeros then.
+    #[inline(never)]
     pub(super) fn copy_record(&mut self, number: InodeNo, bytes: &[u8]) {
-        let is_this = |entry: &Entry| matches!(entry, Entry::Record { number: known, .. } if *known == number);
-        if !self.has(is_this) {
+        let has_it = |entry: &Entry| match *entry {
+            Entry::Record { number: known, .. }
+            | Entry::Inode { number: known, is_taken: true, .. } => known == number,
+            _ => false,
+        };
+        if !self.has(has_it) {
             let at = self.copy(bytes);
             self.entries.push(Entry::Record { number, at });
         }
     }
 
     fn has(&self, is_this: impl Fn(&Entry) -> bool) -> bool {
-        self.entries[self.scope..].iter().rev().take(LOOKS).any(is_this)
+        let from = self.scope.max(self.entries.len().saturating_sub(LOOKS));
+        self.entries[from..].iter().any(is_this)
     }
 
     fn copy(&mut self, bytes: &[u8]) -> usize {

@@ -46,6 +46,9 @@ pub struct Located {
     /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and block 1 the attribute, and `.`
     /// and `..` have no record: `None`.
     pub place: Option<(FileBlock, usize)>,
+    /// Where the record before it starts in its block
+    /// ([`extant_ondisk::dirent::DirEntry::before`]).
+    pub before: usize,
 }
 
 /// Whether the directory has an index that is to be believed.
@@ -225,7 +228,7 @@ pub(super) fn search_block(
         let entry = format.find(bytes, at, name)?;
         return Ok(entry.and_then(|entry| {
             let found = Found { inode: entry.inode?, file_type: entry.file_type };
-            Some(Located { found, place: Some((at, entry.at)) })
+            Some(Located { found, place: Some((at, entry.at)), before: entry.before })
         }));
     }
     for entry in format.entries(bytes, at) {
@@ -234,7 +237,8 @@ pub(super) fn search_block(
             && let Some(inode) = entry.inode
         {
             let found = Found { inode, file_type: entry.file_type };
-            return Ok(Some(Located { found, place: Some((at, entry.at)) }));
+            let place = Some((at, entry.at));
+            return Ok(Some(Located { found, place, before: entry.before }));
         }
     }
     Ok(None)
@@ -250,7 +254,7 @@ fn lookup_inline<S: MetadataRead>(
     let inline = InlineDir::decode(&format(source, dir), &dir.i_block, &rest, dir.size)?;
     let itself = |inode| {
         let found = Found { inode, file_type: FileType::Directory };
-        Located { found, place: None }
+        Located { found, place: None, before: 0 }
     };
     match name {
         b"." => return Ok(itself(dir.number)),
@@ -270,7 +274,8 @@ fn lookup_inline<S: MetadataRead>(
         {
             let inode = checked_inode(source, dir, inode)?;
             let found = Found { inode, file_type: entry.file_type };
-            return Ok(Located { found, place: Some((FileBlock(part), entry.at)) });
+            let place = Some((FileBlock(part), entry.at));
+            return Ok(Located { found, place, before: entry.before });
         }
     }
     Err(Error::NotFound)

@@ -46,6 +46,7 @@ impl LoadedInode {
     ///
     /// # Errors
     /// [`Error::NotADirectory`].
+    #[inline]
     pub fn as_dir(&self) -> Result<&Self, Error> {
         if self.is_dir() { Ok(self) } else { Err(Error::NotADirectory) }
     }

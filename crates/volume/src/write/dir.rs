@@ -7,9 +7,9 @@ use crate::open::BrokenIndex;
 use crate::read::dir::{self, Found, Located, block_kind, format, is_indexed, locate};
 use crate::read::htree as read_htree;
 use crate::read::inode::{LoadedInode, dir_blocks};
-use crate::source::MetadataRead;
+use crate::source::{BlockKind, MetadataRead};
 use crate::write::{inline, mapping};
-use extant_ondisk::dirent::{FileType, MAX_NAME_LEN, NewEntry, Slot, Sought};
+use extant_ondisk::dirent::{DirFormat, FileType, MAX_NAME_LEN, NewEntry, Slot, Sought};
 use extant_ondisk::dx_hash::DirHash;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, MAX_FILE_BLOCKS, Place};
@@ -131,7 +131,7 @@ pub fn insert_new<E: Edit>(
     let new = NewEntry { inode, file_type, name, hash: DirHash::default() };
     let records = format(edit, dir);
     let kind = block_kind(edit, dir, at);
-    edit.modify(place, kind, |block| records.insert_at(block, slot, &new))
+    insert_at(edit, (place, kind), &records, slot, &new)
 }
 
 /// Puts a name into the directory. The caller has looked it up: it is not there.
@@ -200,8 +200,21 @@ pub(super) fn insert_into<E: Edit>(
     // Looked for first: a full block must not join the transaction. The lock of the directory is held.
     let slot = records.slot(&edit.metadata(place, kind)?, at, new)?;
     let Some(slot) = slot else { return Ok(false) };
-    edit.modify(place, kind, |block| records.insert_at(block, slot, new))?;
+    insert_at(edit, (place, kind), &records, slot, new)?;
     Ok(true)
+}
+
+/// Puts a record into a place that was found in a block.
+fn insert_at<E: Edit>(
+    edit: &mut E,
+    (place, kind): (BlockNo, BlockKind),
+    records: &DirFormat,
+    slot: Slot,
+    new: &NewEntry<'_>,
+) -> Result<(), Error> {
+    let part = records.part_of(slot, new);
+    let insert = |part: &mut [u8], _| records.insert_in(part, slot, new);
+    edit.modify_part(place, kind, |_| Ok(Some(part)), insert).map(drop)
 }
 
 /// Takes a name out.
@@ -231,8 +244,10 @@ pub fn remove_located<E: Edit>(
     let records = format(edit, dir);
     let place = dir::block_place(edit, dir, at)?;
     let kind = block_kind(edit, dir, at);
-    let removed = edit.modify(place, kind, |block| records.remove(block, at, byte))??;
-    check_is_there(removed, Place::DirBlock(dir.number, at))?;
+    let part = |block: &[u8]| records.removal(block, at, byte, located.before);
+    let remove = |part: &mut [u8], start| records.remove_in(part, byte - start);
+    let removed = edit.modify_part(place, kind, part, remove)?;
+    check_is_there(removed.is_some(), Place::DirBlock(dir.number, at))?;
     Ok(located.found)
 }
 

@@ -677,10 +677,15 @@ impl InodeCache {
             return known.clone();
         }
         let mut new = LiveInode::new(number);
-        if let Some(holds) = shard.absent.remove(&number.0) {
+        // Both are empty most of the time, and nothing is looked for there.
+        if !shard.absent.is_empty()
+            && let Some(holds) = shard.absent.remove(&number.0)
+        {
             new.holds = AtomicU64::new(holds);
         }
-        if let Some(lost) = shard.lost.remove(&number.0) {
+        if !shard.lost.is_empty()
+            && let Some(lost) = shard.lost.remove(&number.0)
+        {
             *new.lost.get_mut() = lost;
         }
         let new = match shard.make_room(self.shard_limit) {
