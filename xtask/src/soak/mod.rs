@@ -27,7 +27,7 @@ pub(crate) struct Soak {
     /// target directory
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Only what begins with this: a kind (cuts, fuzz, differential, kills, histories) or more, as fuzz/ondisk; may be repeated
+    /// Only what begins with this: a kind (cuts, fuzz, differential, kills, load, histories) or more, as fuzz/ondisk; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Print the sums of all runs as docs/proof.md holds them, and run nothing

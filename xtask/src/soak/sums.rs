@@ -90,6 +90,7 @@ mod tests {
             | fuzz | 2 | 0.01 | 1,000,007 inputs, 2 harnesses |\n\
             | differential | 0 | 0.00 |  |\n\
             | kills | 0 | 0.00 |  |\n\
+            | load | 0 | 0.00 |  |\n\
             | histories | 0 | 0.00 |  |\n\n\
             | harness | inputs |\n|---|---|\n\
             | ondisk/inodes::a | 1,000,000 |\n\

@@ -19,7 +19,7 @@ pub(crate) struct Kind {
     tests: &'static [&'static str],
 }
 
-pub(crate) const KINDS: [Kind; 5] = [
+pub(crate) const KINDS: [Kind; 6] = [
     Kind {
         name: "cuts",
         share: 4.0,
@@ -45,6 +45,14 @@ pub(crate) const KINDS: [Kind; 5] = [
         share: 1.0,
         suite: "mount",
         tests: &["mounting::kills::a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced"],
+    },
+    Kind {
+        name: "load",
+        share: 2.0,
+        suite: "mount",
+        tests: &[
+            "mounting::load::what_was_acknowledged_survives_failing_disks_and_killed_servers_under_load",
+        ],
     },
     Kind {
         name: "histories",

@@ -8,6 +8,7 @@ mod failures;
 mod hostile;
 mod kills;
 mod lazytime;
+mod load;
 mod options;
 mod programs;
 mod rings;
