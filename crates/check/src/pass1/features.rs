@@ -1,14 +1,14 @@
 //! Flags of an inode against the features of the volume and against each other.
 
 use super::fields::DEVICE_NUMBERS;
-use super::inode::Visit;
+use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use extant_ondisk::indirect::pointers;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
-use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
 
 impl Check<'_> {
     pub(super) fn check_flags(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
@@ -138,6 +138,38 @@ impl Check<'_> {
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() | feature.bits());
         })?;
         self.need_restart();
+        Ok(())
+    }
+
+    /// The verity flag without its feature: the kernel opens no such file. A hash tree begins behind the file's end, at the next
+    /// multiple of 64 KiB; where blocks are written there, the feature is what is missing.
+    pub(super) fn check_verity(
+        &self,
+        visit: &mut Visit<'_>,
+        figures: &MapFigures,
+    ) -> Result<(), CheckError> {
+        const TREE_ALIGNMENT: u64 = 65536;
+        let inode = &visit.inode;
+        if !inode.flags.contains(InodeFlags::VERITY)
+            || self.geometry.has_ro_compat(RoCompatFeatures::VERITY)
+        {
+            return Ok(());
+        }
+        let end_of_map = figures.written_end.saturating_mul(u64::from(self.geometry.block_size));
+        let has_tree = inode.file_type() == Some(FileType::Regular)
+            && inode.size > 0
+            && inode.size.div_ceil(TREE_ALIGNMENT).saturating_mul(TREE_ALIGNMENT) < end_of_map;
+        if !has_tree {
+            let finding = visit.finding(Code::VerityFlag);
+            return self.drop_flags(visit, InodeFlags::VERITY, finding);
+        }
+        if self.ask(visit.finding(Code::VerityFeatureMissing))? {
+            self.store.update_superblock(|raw| {
+                let features = raw.s_feature_ro_compat.get() | RoCompatFeatures::VERITY.bits();
+                raw.s_feature_ro_compat.set(features);
+            })?;
+            self.need_restart();
+        }
         Ok(())
     }
 

@@ -358,6 +358,7 @@ impl Check<'_> {
         if visit.cleared {
             return Ok(());
         }
+        self.check_verity(visit, &figures)?;
         self.check_size(visit, &figures)?;
         if visit.cleared {
             return Ok(());
