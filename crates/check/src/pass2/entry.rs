@@ -85,15 +85,20 @@ impl Check<'_> {
             bytes[record.at + 9..record.at + 12].fill(0);
             chain.changed = true;
         }
-        // What lies behind `.` may hide entries: it becomes a record of its own.
+        // What lies behind `.` may hide entries: where it is not the record of `..` itself it becomes a record of its own.
         let rest = record.rec_len - DOT_LEN;
         if rest >= 12 && self.ask(Finding::new(Code::DotTooBig).dir(ino))? {
             let block_len = chain.format.block_len;
             set_rec_len(bytes, record.at, DOT_LEN, block_len);
             let at = record.at + DOT_LEN;
-            set_inode(bytes, at, 0);
-            bytes[at + 6..at + 8].fill(0);
-            set_rec_len(bytes, at, rest, block_len);
+            let is_dotdot = |next: &Record| {
+                next.inode != 0 && next.name(bytes) == b".." && next.can_be(chain.end)
+            };
+            if !record_at(bytes, at, &chain.format).as_ref().is_some_and(is_dotdot) {
+                set_inode(bytes, at, 0);
+                bytes[at + 6..at + 8].fill(0);
+                set_rec_len(bytes, at, rest, block_len);
+            }
             record.rec_len = DOT_LEN;
             chain.changed = true;
         }
