@@ -24,7 +24,13 @@ fn set_inode(bytes: &mut [u8], at: usize, inode: u32) {
 }
 
 impl Check<'_> {
-    fn entry(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record, code: Code) -> Finding {
+    pub(super) fn entry(
+        &self,
+        chain: &Chain<'_>,
+        bytes: &[u8],
+        record: &Record,
+        code: Code,
+    ) -> Finding {
         Finding::new(code)
             .dir(chain.dir.inode)
             .inode(InodeNo(record.inode))
@@ -435,29 +441,6 @@ impl Check<'_> {
             return self.ask(self.entry(chain, bytes, record, Code::EncryptionPolicyDiffers));
         }
         Ok(false)
-    }
-
-    /// A directory has one entry. False when this one is another and goes.
-    fn claim_directory(
-        &self,
-        chain: &Chain<'_>,
-        bytes: &[u8],
-        record: &Record,
-        target: InodeNo,
-    ) -> Result<bool, CheckError> {
-        let Some(child) = self.dirs.get(target) else { return Ok(true) };
-        let claimed = child.parent.compare_exchange(0, chain.dir.inode.0, Relaxed, Relaxed).is_ok();
-        if claimed {
-            return Ok(true);
-        }
-        child.set(DirFlags::LINKED_TWICE);
-        if !self.is_repair() {
-            // Whichever thread comes first.
-            child.parent.fetch_min(chain.dir.inode.0, Relaxed);
-            return Ok(true);
-        }
-        let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);
-        Ok(!self.ask(finding)?)
     }
 
     /// The name in its block's set, and its hash in the index.

@@ -510,3 +510,23 @@ fn a_file_that_uses_a_cluster_twice_gets_a_copy_of_it() {
         assert_eq!(unique.len(), 8, "{after:?}");
     });
 }
+
+/// An entry of another directory that is met first, as in a copy of the parent: what hangs below stays where `..`
+/// says that it belongs.
+#[test]
+fn a_directory_stays_below_the_one_that_it_names() {
+    for base in [EXT2, EXT4] {
+        let copy = |hand: &Hand| {
+            let number = hand.find("sub/inner");
+            hand.entry("", "tiny", |entry| {
+                put32(entry, 0, number.0);
+                entry[7] = 2; // a directory
+            });
+        };
+        keeps(&base, &copy, &|before, after| {
+            for path in ["sub", "sub/inner", "sub/inner/deep", "dir"] {
+                assert_eq!(after.find(path), before.find(path), "{path}");
+            }
+        });
+    }
+}
