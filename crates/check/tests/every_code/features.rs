@@ -87,7 +87,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
     // Verity.
     on(Code::VerityFlag, EXT4, |hand| hand.file("file", |record| flag(record, 0x10_0000))),
     on(Code::VerityFeatureMissing, EXT4, |hand| {
-        // What lies behind 64 KiB is taken for the tree of hashes.
+        // The last block ends with the size of a descriptor, behind 64 KiB.
+        let last = hand.blocks(hand.find("long")).pop().expect("it has blocks");
+        hand.block(last, |bytes| put32(bytes, 1020, 256));
         hand.file("long", |record| {
             flag(record, 0x10_0000);
             put32(record, 4, 4000);
