@@ -7,6 +7,9 @@ use std::time::Instant;
 
 use crate::{Failure, corpora, machine};
 
+/// How many trials the differential of repairs runs, or for how long: a few where it is not set.
+const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
+
 /// Run every check and every test
 #[derive(clap::Args)]
 pub(crate) struct Test {
@@ -46,7 +49,11 @@ impl Test {
         docs.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links");
         tally.check("documentation", docs)?;
         corpora::make_where_missing()?;
-        tally.cargo_test(cargo("test --workspace --no-fail-fast"))?;
+        let mut tests = cargo("test --workspace --no-fail-fast");
+        if std::env::var_os(DIFFERENTIAL).is_none() {
+            tests.env(DIFFERENTIAL, "120s");
+        }
+        tally.cargo_test(tests)?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-device --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;

@@ -212,6 +212,10 @@ findings! {
     EaInodeFlagOnOther: 1, Damage, "Inode {inode} has the ea_inode flag set but is not a regular file.", "Clear flag", true;
     /// Casefold on something else than a directory, or without the feature.
     CasefoldFlag: 1, Damage, "Inode {inode} has the casefold flag set but {detail}.", "Clear flag", true;
+    /// The verity flag on a volume without the feature, and no room behind the file's end that a hash tree could lie in.
+    VerityFlag: 1, Safe, "Inode {inode} has the verity flag set but the verity feature is not enabled.", "Clear flag", true;
+    /// A file with the verity flag and blocks behind its end, on a volume whose feature word lost that.
+    VerityFeatureMissing: 1, Safe, "Inode {inode} is a verity file, but superblock is missing VERITY feature.", "Fix", true;
     /// The unencrypted flag.
     EncryptWithoutContext: 1, Damage, "Inode {inode} has encrypt flag but no encryption extended attribute.", "Clear flag", true;
     /// The encryption context is broken.

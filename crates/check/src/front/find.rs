@@ -523,14 +523,26 @@ pub(super) fn without_features(
         beyond(raw).is_empty() && geometry.blocks_count <= device.size() >> geometry.block_bits()
     });
     let finding = Finding::new(Code::FeaturesUnknown).detail(beyond(&broken).join(" "));
+    let primary_flaw = impossible_features(&broken).map(|it| it.at(Place::Superblock(GroupNo(0))));
     Ok(known.map(|(raw, geometry, group)| Found {
         raw,
         geometry,
         group,
-        primary_flaw: None,
+        counted: primary_flaw.is_none().then(|| finding.group(group)),
+        primary_flaw,
         is_checksum_wrong: false,
-        counted: Some(finding.group(group)),
     }))
+}
+
+/// A word of features with every bit: some of them contradict each other, so that no program, newer than this or not, wrote it.
+fn impossible_features(raw: &RawSuperblock) -> Option<Flaw> {
+    let words = [
+        ("s_feature_compat", raw.s_feature_compat.get()),
+        ("s_feature_incompat", raw.s_feature_incompat.get()),
+        ("s_feature_ro_compat", raw.s_feature_ro_compat.get()),
+    ];
+    let found = words.into_iter().find(|(_, word)| *word == u32::MAX);
+    found.map(|(field, word)| Flaw::bad_value(field, word))
 }
 
 fn any_backup(

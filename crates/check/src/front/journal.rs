@@ -357,7 +357,9 @@ impl Front<'_> {
                 self.replay(&superblock, &log)
             }
             Err(JournalError::Device(error)) => Err(error.into()),
-            Err(error @ JournalError::Format(FormatError::UnsupportedJournal(_))) => {
+            Err(error @ JournalError::Format(FormatError::UnsupportedJournal(_)))
+                if log_head::is_newer(&log)? =>
+            {
                 Err(OpenError::Unsupported(vec![error.to_string()]))
             }
             Err(error) => {
@@ -466,10 +468,10 @@ impl Front<'_> {
                 }
                 Flaw::bad_value("s_first", superblock.first).to_string()
             }
-            // What is only newer is not broken, where a checksum vouches for it or none can.
-            Err(
-                JournalError::Device(_) | JournalError::Format(FormatError::UnsupportedJournal(_)),
-            ) => {
+            Err(JournalError::Device(_)) => return Ok(None),
+            Err(JournalError::Format(FormatError::UnsupportedJournal(_)))
+                if log_head::is_newer(log)? =>
+            {
                 return Ok(None);
             }
             Err(error) => error.to_string(),

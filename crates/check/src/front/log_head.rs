@@ -38,6 +38,18 @@ pub(super) fn mended(
     Ok(Some(raw).filter(|_| is_believed))
 }
 
+/// Whether a superblock with features that are not known is of a newer version: its checksum fits, which was verified before, or
+/// it has none and the fields that every version has make sense here. Else it is broken.
+pub(super) fn is_newer(log: &Log<'_>) -> Result<bool, DeviceError> {
+    let block = read(log, log.place.superblock_at)?;
+    let Ok(raw) = RawJournalSuperblock::from_bytes(&block) else { return Ok(false) };
+    let features = JournalIncompat::from_bits_retain(raw.s_feature_incompat.get());
+    let has_checksum = features.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3);
+    let fits = raw.s_blocksize.get() == log.place.block_size
+        && raw.s_nr_users.get() <= raw.s_users.len() as u32; // 48
+    Ok(has_checksum || fits)
+}
+
 fn with_known_fields(
     stored: &RawJournalSuperblock,
     log: &Log<'_>,

@@ -318,11 +318,13 @@ impl Check<'_> {
             if clusters.len() as u64 > self.geometry.clusters_count() {
                 break; // there is no room for so many copies anyway
             }
-            for cluster in first..=end {
-                // A cluster may hold several extents of one file, one behind the other.
-                let is_same = self.geometry.blocks_per_cluster > 1 && last == Some(cluster);
-                last = Some(cluster);
-                if !is_same && twice.contains(cluster) {
+            // A cluster may hold several extents of one logical cluster, one behind the other.
+            let logical = |block: u64| block / u64::from(self.geometry.blocks_per_cluster);
+            let is_continued = self.geometry.blocks_per_cluster > 1
+                && last == Some((first, logical(extent.block.0)));
+            last = Some((end, logical(extent.end().0 - 1)));
+            for cluster in first + u64::from(is_continued)..=end {
+                if twice.contains(cluster) {
                     clusters.push(cluster);
                 }
             }

@@ -1,14 +1,14 @@
 //! Flags of an inode against the features of the volume and against each other.
 
 use super::fields::DEVICE_NUMBERS;
-use super::inode::Visit;
+use super::inode::{MapFigures, Visit};
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use extant_ondisk::indirect::pointers;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
-use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
 
 impl Check<'_> {
     pub(super) fn check_flags(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
@@ -139,6 +139,54 @@ impl Check<'_> {
         })?;
         self.need_restart();
         Ok(())
+    }
+
+    /// The verity flag without its feature: the kernel opens no such file. Where a hash tree lies behind the file's end, the feature is
+    /// what is missing.
+    pub(super) fn check_verity(
+        &self,
+        visit: &mut Visit<'_>,
+        figures: &MapFigures,
+    ) -> Result<(), CheckError> {
+        if !visit.inode.flags.contains(InodeFlags::VERITY)
+            || figures.is_unsure
+            || self.geometry.has_ro_compat(RoCompatFeatures::VERITY)
+        {
+            return Ok(());
+        }
+        if !self.has_hash_tree(visit, figures)? {
+            let finding = visit.finding(Code::VerityFlag);
+            return self.drop_flags(visit, InodeFlags::VERITY, finding);
+        }
+        if self.ask(visit.finding(Code::VerityFeatureMissing))? {
+            self.store.update_superblock(|raw| {
+                let features = raw.s_feature_ro_compat.get() | RoCompatFeatures::VERITY.bits();
+                raw.s_feature_ro_compat.set(features);
+            })?;
+            self.need_restart();
+        }
+        Ok(())
+    }
+
+    /// Whether a hash tree lies behind a file's end, from the next multiple of 64 KiB on: the last block ends with the size of the
+    /// descriptor of the tree.
+    fn has_hash_tree(&self, visit: &Visit<'_>, figures: &MapFigures) -> Result<bool, CheckError> {
+        const ALIGNMENT: u64 = 65536;
+        const DESCRIPTOR_SIZES: std::ops::RangeInclusive<u32> = 256..=16384;
+        let inode = &visit.inode;
+        let block_size = u64::from(self.geometry.block_size);
+        let end_of_map = figures.written_end.saturating_mul(block_size);
+        let start_of_tree = inode.size.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT);
+        if inode.file_type() != Some(FileType::Regular) || end_of_map <= start_of_tree {
+            return Ok(false);
+        }
+        let last = figures.written_end - 1;
+        let Some(block) = self.read_map(visit.ino, inode)?.physical(last) else {
+            return Ok(false);
+        };
+        let bytes = self.read_claimed(block)?;
+        let size = bytes.last_chunk().map_or(0, |size| u32::from_le_bytes(*size));
+        Ok(DESCRIPTOR_SIZES.contains(&size))
     }
 
     /// Whether an inode has the casefold flag, or the flag of a map whose feature the volume lacks.

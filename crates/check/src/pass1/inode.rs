@@ -228,8 +228,10 @@ impl Check<'_> {
         for other in first..first + per_block {
             let other = InodeNo(other);
             let Some(record) = self.store.read_inode(other)? else { continue };
+            // The record of another inode is sound, and lies in a wrong place.
             if record.iter().all(|byte| *byte == 0)
                 || inode::verify(&record, other, self.geometry).is_ok()
+                || inode::number_of(&record, other, self.geometry).is_some()
             {
                 return Ok(false);
             }
@@ -358,6 +360,7 @@ impl Check<'_> {
         if visit.cleared {
             return Ok(());
         }
+        self.check_verity(visit, &figures)?;
         self.check_size(visit, &figures)?;
         if visit.cleared {
             return Ok(());

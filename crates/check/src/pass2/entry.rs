@@ -24,7 +24,13 @@ fn set_inode(bytes: &mut [u8], at: usize, inode: u32) {
 }
 
 impl Check<'_> {
-    fn entry(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record, code: Code) -> Finding {
+    pub(super) fn entry(
+        &self,
+        chain: &Chain<'_>,
+        bytes: &[u8],
+        record: &Record,
+        code: Code,
+    ) -> Finding {
         Finding::new(code)
             .dir(chain.dir.inode)
             .inode(InodeNo(record.inode))
@@ -85,15 +91,20 @@ impl Check<'_> {
             bytes[record.at + 9..record.at + 12].fill(0);
             chain.changed = true;
         }
-        // What lies behind `.` may hide entries: it becomes a record of its own.
+        // What lies behind `.` may hide entries: where it is not the record of `..` itself it becomes a record of its own.
         let rest = record.rec_len - DOT_LEN;
         if rest >= 12 && self.ask(Finding::new(Code::DotTooBig).dir(ino))? {
             let block_len = chain.format.block_len;
             set_rec_len(bytes, record.at, DOT_LEN, block_len);
             let at = record.at + DOT_LEN;
-            set_inode(bytes, at, 0);
-            bytes[at + 6..at + 8].fill(0);
-            set_rec_len(bytes, at, rest, block_len);
+            let is_dotdot = |next: &Record| {
+                next.inode != 0 && next.name(bytes) == b".." && next.can_be(chain.end)
+            };
+            if !record_at(bytes, at, &chain.format).as_ref().is_some_and(is_dotdot) {
+                set_inode(bytes, at, 0);
+                bytes[at + 6..at + 8].fill(0);
+                set_rec_len(bytes, at, rest, block_len);
+            }
             record.rec_len = DOT_LEN;
             chain.changed = true;
         }
@@ -430,29 +441,6 @@ impl Check<'_> {
             return self.ask(self.entry(chain, bytes, record, Code::EncryptionPolicyDiffers));
         }
         Ok(false)
-    }
-
-    /// A directory has one entry. False when this one is another and goes.
-    fn claim_directory(
-        &self,
-        chain: &Chain<'_>,
-        bytes: &[u8],
-        record: &Record,
-        target: InodeNo,
-    ) -> Result<bool, CheckError> {
-        let Some(child) = self.dirs.get(target) else { return Ok(true) };
-        let claimed = child.parent.compare_exchange(0, chain.dir.inode.0, Relaxed, Relaxed).is_ok();
-        if claimed {
-            return Ok(true);
-        }
-        child.set(DirFlags::LINKED_TWICE);
-        if !self.is_repair() {
-            // Whichever thread comes first.
-            child.parent.fetch_min(chain.dir.inode.0, Relaxed);
-            return Ok(true);
-        }
-        let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);
-        Ok(!self.ask(finding)?)
     }
 
     /// The name in its block's set, and its hash in the index.

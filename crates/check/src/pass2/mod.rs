@@ -5,6 +5,7 @@ mod entry;
 mod htree;
 mod inline;
 mod names;
+mod parent;
 mod past_mark;
 mod salvage;
 mod suspect;

@@ -131,8 +131,38 @@ impl Check<'_> {
         Ok(true)
     }
 
+    /// The name of an entry that is looked for.
+    pub(crate) fn name_of(
+        &self,
+        from: InodeNo,
+        is_it: &dyn Fn(&DirEntry<'_>) -> bool,
+    ) -> Result<Option<Vec<u8>>, CheckError> {
+        let Some(dir) = self.dirs.get(from) else { return Ok(None) };
+        let format = self.dir_format(dir);
+        let record = self.record(from)?;
+        let name = |format: &DirFormat, bytes: &[u8]| {
+            let mut entries = format.entries(bytes, FileBlock(0)).map_while(Result::ok);
+            entries.find(|entry| entry.is_used() && is_it(entry)).map(|it| it.name.to_vec())
+        };
+        if dir.has(DirFlags::INLINE) {
+            let Some((first, second)) = self.inline_content(&record, from)? else {
+                return Ok(None);
+            };
+            let parts = [&first[4..], &second];
+            return Ok(parts.iter().find_map(|part| name(&format.inline(part.len()), part)));
+        }
+        let Ok(inode) = Inode::decode(&record, from, self.geometry) else { return Ok(None) };
+        for (_, block) in self.read_map(from, &inode)?.blocks() {
+            let found = name(&format, &self.store.read(block)?);
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
     /// Frees the entry of a name that is looked for.
-    pub(super) fn remove_entry(
+    pub(crate) fn remove_entry(
         &self,
         from: InodeNo,
         is_it: &dyn Fn(&DirEntry<'_>) -> bool,

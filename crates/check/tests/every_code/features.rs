@@ -84,6 +84,17 @@ pub(crate) const DAMAGES: &[Damage] = &[
         let value = value_inode(hand);
         hand.entry("", "tiny", |entry| put32(entry, 0, value.0));
     }),
+    // Verity.
+    on(Code::VerityFlag, EXT4, |hand| hand.file("file", |record| flag(record, 0x10_0000))),
+    on(Code::VerityFeatureMissing, EXT4, |hand| {
+        // The last block ends with the size of a descriptor, behind 64 KiB.
+        let last = hand.blocks(hand.find("long")).pop().expect("it has blocks");
+        hand.block(last, |bytes| put32(bytes, 1020, 256));
+        hand.file("long", |record| {
+            flag(record, 0x10_0000);
+            put32(record, 4, 4000);
+        });
+    }),
     // Extents.
     with(
         Code::ExtentNodeInvalid,
@@ -207,6 +218,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
             Code::SpecialWithSize,
             Code::ExtraSizeInvalid,
             Code::CasefoldFlag,
+            Code::VerityFlag,
             Code::EncryptWithoutContext,
             Code::InlineWithoutFeature,
             Code::InlineWithoutAttribute,

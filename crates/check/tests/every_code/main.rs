@@ -60,7 +60,12 @@ const SILENT: &[Code] = &[
     Code::FreeBlocksTotalWrong,
     Code::FreeInodesTotalWrong,
     Code::QuotaFileCorrupt,
+    // The kernel does not open such a file.
+    Code::VerityFlag,
+    Code::VerityFeatureMissing,
     // Found by later versions.
+    Code::VerityFlag,
+    Code::VerityFeatureMissing,
     Code::EaInodeFeatureMissing,
     Code::EaInodeFlagOnOther,
     Code::EaInodeIsFile,

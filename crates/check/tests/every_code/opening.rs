@@ -206,6 +206,28 @@ impl Judge for User {
     }
 }
 
+/// No program writes a word of features with every bit: the primary superblock is broken, and a backup is not.
+#[test]
+fn a_word_of_all_features_was_written_by_no_program() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let changes: [Spoil; 3] = [
+        |raw| raw.s_feature_compat.set(u32::MAX),
+        |raw| raw.s_feature_incompat.set(u32::MAX),
+        |raw| raw.s_feature_ro_compat.set(u32::MAX),
+    ];
+    let healthy = EXT4.make();
+    let before = tree(&healthy.path());
+    for change in changes {
+        let image = copied(&healthy.path()).expect("a copy");
+        spoil(&image, change);
+        fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+        e2fsck_fn(&image.path()).expect("nothing to find");
+        assert_eq!(kept(&before, &image.path()), before.len());
+    }
+}
+
 /// A newer kernel sets its bits in the primary superblock alone, so that a backup without them
 /// proves nothing.
 #[test]

@@ -1,0 +1,82 @@
+//! The one entry that a directory has: of two the one of the directory that `..` names, else the first.
+
+use super::block::{Chain, Record};
+use crate::check::Check;
+use crate::finding::{Code, Finding};
+use crate::store::CheckError;
+use crate::tables::{DirFlags, DirInfo};
+use extant_ondisk::dirent::DirEntry;
+use extant_ondisk::inode::Inode;
+use extant_ondisk::{FileBlock, InodeNo};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Check<'_> {
+    /// A directory has one entry. False when this one is another and goes.
+    pub(super) fn claim_directory(
+        &self,
+        chain: &Chain<'_>,
+        bytes: &[u8],
+        record: &Record,
+        target: InodeNo,
+    ) -> Result<bool, CheckError> {
+        let Some(child) = self.dirs.get(target) else { return Ok(true) };
+        let claimed = child.parent.compare_exchange(0, chain.dir.inode.0, Relaxed, Relaxed).is_ok();
+        if claimed {
+            return Ok(true);
+        }
+        child.set(DirFlags::LINKED_TWICE);
+        if !self.is_repair() {
+            // Whichever thread comes first.
+            child.parent.fetch_min(chain.dir.inode.0, Relaxed);
+            return Ok(true);
+        }
+        if self.takes_over(chain.dir, child)? {
+            return Ok(true);
+        }
+        let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);
+        Ok(!self.ask(finding)?)
+    }
+
+    /// Where `..` of a directory names `dir`, and the entry that was met first is another one's, as in a copy of `dir`: that entry goes.
+    fn takes_over(&self, dir: &DirInfo, child: &DirInfo) -> Result<bool, CheckError> {
+        let (first, ino) = (child.parent(), child.inode);
+        if first == dir.inode || self.parent_said(child)? != dir.inode {
+            return Ok(false);
+        }
+        let is_it = |entry: &DirEntry<'_>| entry.inode == Some(ino) && !entry.is_dot();
+        let Some(name) = self.name_of(first, &is_it)? else { return Ok(false) };
+        let finding = Finding::new(Code::EntryLinkToDirectory).dir(first).inode(ino).name(name);
+        if !self.ask(finding)? {
+            return Ok(false);
+        }
+        self.remove_entry(first, &is_it)?;
+        self.inodes.uncount_name(ino);
+        child.parent.store(dir.inode.0, Relaxed);
+        Ok(true)
+    }
+
+    /// What `..` of a directory names, whether its first block was checked before or not; 0 where it names nothing.
+    fn parent_said(&self, dir: &DirInfo) -> Result<InodeNo, CheckError> {
+        if dir.dotdot().0 != 0 {
+            return Ok(dir.dotdot());
+        }
+        let record = self.record(dir.inode)?;
+        if dir.has(DirFlags::INLINE) {
+            let [a, b, c, d, ..] = match self.inline_content(&record, dir.inode)? {
+                Some((first, _)) => first,
+                None => return Ok(InodeNo(0)),
+            };
+            return Ok(InodeNo(u32::from_le_bytes([a, b, c, d])));
+        }
+        let Ok(inode) = Inode::decode(&record, dir.inode, self.geometry) else {
+            return Ok(InodeNo(0));
+        };
+        let Some(block) = self.read_map(dir.inode, &inode)?.physical(0) else {
+            return Ok(InodeNo(0));
+        };
+        let bytes = self.store.read(block)?;
+        let second = self.dir_format(dir).entries(&bytes, FileBlock(0)).flatten().nth(1);
+        let dotdot = second.filter(|entry| entry.name == b"..").and_then(|entry| entry.inode);
+        Ok(dotdot.unwrap_or(InodeNo(0)))
+    }
+}
