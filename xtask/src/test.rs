@@ -7,8 +7,13 @@ use std::time::Instant;
 
 use crate::{Failure, corpora, machine};
 
-/// How many trials the differential of repairs runs, or for how long: a few where it is not set.
-const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
+/// Variables of the tests that say how much is tried, for two minutes of random repairs.
+const USUAL: &[(&str, &str)] = &[("EXTANT_DIFFERENTIAL", "120s")];
+/// The same for `--full`: slow tests, five histories of each kind, twenty minutes of random repairs.
+const FULL: &[(&str, &str)] =
+    &[("EXTANT_SLOW", "1"), ("EXTANT_HISTORIES", "5"), ("EXTANT_DIFFERENTIAL", "1200s")];
+/// Seconds for which `--full` runs each fuzz harness.
+const FUZZ_SECONDS: &str = "20";
 
 /// Run every check and every test
 #[derive(clap::Args)]
@@ -16,6 +21,9 @@ pub(crate) struct Test {
     /// Install nothing: neither packages on this machine nor programs in the target directory
     #[arg(long)]
     no_install: bool,
+    /// Run slow tests, more random histories and repairs, and the fuzz harnesses too; some two hours
+    #[arg(long)]
+    full: bool,
 }
 
 /// What was counted so far.
@@ -48,11 +56,10 @@ impl Test {
         let mut docs = cargo("doc --workspace --no-deps --document-private-items");
         docs.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links");
         tally.check("documentation", docs)?;
-        corpora::make_where_missing()?;
+        corpora::make_where_missing(self.full)?;
         let mut tests = cargo("test --workspace --no-fail-fast");
-        if std::env::var_os(DIFFERENTIAL).is_none() {
-            tests.env(DIFFERENTIAL, "120s");
-        }
+        let settings = if self.full { FULL } else { USUAL };
+        tests.envs(settings.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied());
         tally.cargo_test(tests)?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-device --lib --features shuttle shuttle_tests";
@@ -61,6 +68,11 @@ impl Test {
         tally.cargo_test(cargo(schedules))?;
         let schedules = "test --package extant-volume --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
+        if self.full {
+            let mut harnesses = machine::cargo();
+            harnesses.args(["xtask", "fuzz", "--seconds", FUZZ_SECONDS]);
+            tally.check("fuzz harnesses", harnesses)?;
+        }
         Ok(tally.close())
     }
 }
