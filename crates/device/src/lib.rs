@@ -47,5 +47,5 @@ pub use model::{ModelDevice, ModelOptions};
 pub use overlay::OverlayDevice;
 pub use partition::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
 pub use recorder::{Cut, Cuts, Event, RecordedPart, Recorder, Survivors, Sweep};
-pub use size::{ByteSize, Grammar, InvalidSize, c_number};
+pub use size::{ByteSize, InvalidSize, SizeGrammar, c_number};
 pub use slice::{SliceDevice, SliceError};

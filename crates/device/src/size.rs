@@ -5,12 +5,15 @@ use std::str::FromStr;
 
 /// How a size is written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Grammar {
+pub enum SizeGrammar {
     /// Decimal digits with an optional unit `K M G T P E`, in either case, alone or with `B` or
     /// `iB` after it: a power of 1024. Without a unit it counts bytes.
     Plain,
-    /// As [`Grammar::Plain`], but `KB`, `MB` and so on are powers of 1000, as coreutils has them.
+    /// As [`SizeGrammar::Plain`], but `KB`, `MB` and so on are powers of 1000, as coreutils has them.
     Coreutils,
+    /// As FFSB reads it: `k m g` in either case, alone or with `b`, are powers of 1024. (FFSB takes any
+    /// other unit for zero; here it is an error.)
+    Ffsb,
     /// As mke2fs reads a size: C's notation of numbers (see [`c_number`]), and without a unit it
     /// counts blocks. The units `s k m g t p e`, in either case, are sectors of 512 bytes and
     /// powers of 1024.
@@ -38,12 +41,12 @@ impl std::error::Error for InvalidSize {}
 
 impl ByteSize {
     /// Reads a size; an error too where it has more than 64 bits.
-    pub fn parse(text: &str, grammar: Grammar) -> Result<Self, InvalidSize> {
+    pub fn parse(text: &str, grammar: SizeGrammar) -> Result<Self, InvalidSize> {
         let digits = text.trim_end_matches(|it: char| it.is_ascii_alphabetic());
         let (number, unit) = match (grammar, c_number(text)) {
             // `0xff` has no unit: its letters are digits.
-            (Grammar::Mke2fs { block_size }, Some(number)) => (Some(number), block_size.into()),
-            (Grammar::Mke2fs { .. }, None) => {
+            (SizeGrammar::Mke2fs { block_size }, Some(number)) => (Some(number), block_size.into()),
+            (SizeGrammar::Mke2fs { .. }, None) => {
                 (c_number(digits), unit(&text[digits.len()..], grammar)?)
             }
             _ => (decimal(digits), unit(&text[digits.len()..], grammar)?),
@@ -56,18 +59,18 @@ impl FromStr for ByteSize {
     type Err = InvalidSize;
 
     fn from_str(text: &str) -> Result<Self, InvalidSize> {
-        Self::parse(text, Grammar::Plain)
+        Self::parse(text, SizeGrammar::Plain)
     }
 }
 
 /// Bytes of a unit.
-fn unit(name: &str, grammar: Grammar) -> Result<u64, InvalidSize> {
+fn unit(name: &str, grammar: SizeGrammar) -> Result<u64, InvalidSize> {
     let name = name.to_ascii_lowercase();
     let mut letters = name.chars();
     let (letter, rest) = (letters.next(), letters.as_str());
     let power = match letter {
-        None if !matches!(grammar, Grammar::Mke2fs { .. }) => return Ok(1),
-        Some('s') if matches!(grammar, Grammar::Mke2fs { .. }) && rest.is_empty() => {
+        None if !matches!(grammar, SizeGrammar::Mke2fs { .. }) => return Ok(1),
+        Some('s') if matches!(grammar, SizeGrammar::Mke2fs { .. }) && rest.is_empty() => {
             return Ok(512);
         }
         Some('k') => 1,
@@ -79,8 +82,12 @@ fn unit(name: &str, grammar: Grammar) -> Result<u64, InvalidSize> {
         _ => return Err(InvalidSize),
     };
     let base: u64 = match (grammar, rest) {
-        (_, "") | (Grammar::Plain, "b" | "ib") | (Grammar::Coreutils, "ib") => 1024,
-        (Grammar::Coreutils, "b") => 1000,
+        (SizeGrammar::Ffsb, _) if power > 3 => return Err(InvalidSize),
+        (_, "")
+        | (SizeGrammar::Plain, "b" | "ib")
+        | (SizeGrammar::Coreutils, "ib")
+        | (SizeGrammar::Ffsb, "b") => 1024,
+        (SizeGrammar::Coreutils, "b") => 1000,
         _ => return Err(InvalidSize),
     };
     Ok(base.pow(power))
@@ -111,7 +118,7 @@ pub fn c_number(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str, grammar: Grammar) -> Option<u64> {
+    fn parse(text: &str, grammar: SizeGrammar) -> Option<u64> {
         ByteSize::parse(text, grammar).ok().map(|size| size.0)
     }
 
@@ -129,13 +136,13 @@ mod tests {
             ("1E", 1 << 60),
         ];
         for (text, bytes) in cases {
-            assert_eq!(parse(text, Grammar::Plain), Some(bytes), "{text}");
+            assert_eq!(parse(text, SizeGrammar::Plain), Some(bytes), "{text}");
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
         let wrong =
             ["", "M", "1X", "1.5M", "-1", "+1", " 1", "1 M", "64s", "1iB", "99999999999T", "16E"];
         for text in wrong {
-            assert_eq!(parse(text, Grammar::Plain), None, "{text}");
+            assert_eq!(parse(text, SizeGrammar::Plain), None, "{text}");
         }
     }
 
@@ -143,13 +150,22 @@ mod tests {
     fn coreutils_has_units_of_1000_too() {
         let cases = [("1K", 1024), ("1k", 1024), ("1KiB", 1024), ("1KB", 1000), ("2MB", 2_000_000)];
         for (text, bytes) in cases {
-            assert_eq!(parse(text, Grammar::Coreutils), Some(bytes), "{text}");
+            assert_eq!(parse(text, SizeGrammar::Coreutils), Some(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn ffsb_knows_three_units() {
+        assert_eq!(parse("8gb", SizeGrammar::Ffsb), Some(8 << 30));
+        assert_eq!(parse("64K", SizeGrammar::Ffsb), Some(64 << 10));
+        for text in ["1t", "64p", "4kib", "1x"] {
+            assert_eq!(parse(text, SizeGrammar::Ffsb), None, "{text}");
         }
     }
 
     #[test]
     fn mke2fs_counts_blocks_in_c_notation() {
-        let of = |block_size| Grammar::Mke2fs { block_size };
+        let of = |block_size| SizeGrammar::Mke2fs { block_size };
         assert_eq!(parse("64", of(1024)), Some(64 << 10));
         assert_eq!(parse("0x40", of(4096)), Some(64 << 12));
         assert_eq!(parse("010", of(1)), Some(8));

@@ -448,7 +448,7 @@ mod tests {
             ("runs = 3", "rums = 3", "unknown field `rums`"),
             ("runs = 3", "runs = \"x\"", "line 4, column 8"),
             ("\"xfs\"", "\"hfs\"", "\"hfs\" is no target"),
-            ("volume = \"5T\"", "volume = \"5X\"", "\"5X\": a size is digits"),
+            ("volume = \"5T\"", "volume = \"5X\"", "\"5X\": invalid size"),
             ("[sequential-write]", "[sequential-wrote]", "unknown field `sequential-wrote`"),
             ("create_weight=1", "create_wait=1", "there is no key create_wait here"),
             (

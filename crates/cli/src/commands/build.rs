@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use extant_device::url::{Access, DeviceUrl, look, open};
-use extant_device::{ByteSize, Direct, FileDevice, Grammar, OpenOptions};
+use extant_device::{ByteSize, Direct, FileDevice, OpenOptions, SizeGrammar};
 use extant_image::build::{BuildOptions, Progress, Report, Size, build};
 use extant_image::mkfs::{
     BlockSize, Options,
@@ -259,7 +259,7 @@ fn mke2fs_size(text: &str, format: &Options) -> Result<Size, Failure> {
         Some(BlockSize::Exactly(bytes)) => bytes,
         Some(BlockSize::AtLeast(_)) | None => 1024,
     };
-    let size = ByteSize::parse(text, Grammar::Mke2fs { block_size });
+    let size = ByteSize::parse(text, SizeGrammar::Mke2fs { block_size });
     let size = size.map_err(|why| Failure::usage(format_args!("{text}: {why}")))?;
     Ok(Size::Given(size.0))
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use extant::OpenOptions;
-use extant_device::{ByteSize, Grammar};
+use extant_device::{ByteSize, SizeGrammar};
 
 use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ impl Wanted {
             Some(b'>') => (Self::AtLeast, &text[1..]),
             _ => (Self::Exactly, text),
         };
-        let size = ByteSize::parse(number, Grammar::Coreutils).map_err(|_| refused())?;
+        let size = ByteSize::parse(number, SizeGrammar::Coreutils).map_err(|_| refused())?;
         Ok(make(size.0))
     }
 

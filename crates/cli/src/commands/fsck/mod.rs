@@ -291,6 +291,8 @@ impl Run<'_> {
         let meter = Meter::new(self.args.progress, &self.image)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
         let mut open_options = self.open_options()?;
+        // Without `-n` a mounted image is refused.
+        let is_mounted = extant_mount::is_mounted(Path::new(image));
         // The last that opens files: no byte of the image was read, and no thread started.
         let opened = self.open_device(image, answering)?;
         // Of a simulated drive: its clock tells the times.
@@ -298,8 +300,7 @@ impl Run<'_> {
         open_options.env = env.clone();
         cancel_on_interrupt(&self.image, self.called);
         let console = Console::new(answering, self.args.json, self.image.clone());
-        // Without `-n` the image would not have been opened.
-        if extant_mount::is_mounted(Path::new(&self.image)) {
+        if is_mounted {
             console.say(&format!("Warning!  {} is mounted.", self.image));
         }
         let has_new_list = self.args.check_blocks > 0 || self.args.lists_bad_blocks();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use extant::ByteSize;
+use extant::{ByteSize, SizeGrammar};
 
 use super::{
     Ageing, Call, FileSet, Fill, Operation, Profile, ReadOrder, Reading, Sizes, Start, Stats,
@@ -497,9 +497,9 @@ fn real(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }
 
-/// Bytes, or a number with a unit of 1024. (FFSB takes a unit that it does not know for zero.)
+/// Bytes, or a number with a unit.
 fn size(text: &str) -> Option<u64> {
-    text.parse::<ByteSize>().ok().map(|size| size.0)
+    ByteSize::parse(text, SizeGrammar::Ffsb).ok().map(|size| size.0)
 }
 
 #[cfg(test)]
