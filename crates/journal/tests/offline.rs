@@ -88,7 +88,7 @@ fn a_truncated_map_is_written_anew() {
         volume.free_blocks_of(unused.iter().map(|node| node.0..node.0 + 1)).unwrap();
         inode.i_block = root;
         inode.size = 3001 * block;
-        volume.set_space(&mut inode, 3001_u64.next_multiple_of(ratio) + nodes * ratio);
+        inode.set_space(volume.geometry(), 3001_u64.next_multiple_of(ratio) + nodes * ratio);
         inode.encode_into(&mut record, volume.geometry());
         volume.write_inode(number, &mut record).unwrap();
         assert!(!inode.flags.contains(InodeFlags::HUGE_FILE));

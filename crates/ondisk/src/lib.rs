@@ -15,6 +15,7 @@ pub mod checksum;
 pub mod dirent;
 pub mod dx_hash;
 mod error;
+pub mod error_log;
 pub mod extent;
 mod features;
 mod geometry;

@@ -232,7 +232,33 @@ impl ErrorPolicy {
     }
 }
 
+/// The low 32 bits of a time in seconds, and the 8 bits above them.
+pub(crate) fn low_and_high(seconds: u64) -> (u32, u8) {
+    ((seconds & 0xffff_ffff) as u32, (seconds >> 32 & 0xff) as u8)
+}
+
 impl RawSuperblock {
+    /// Sets the time of the last write, in seconds since 1970.
+    pub fn set_write_time(&mut self, seconds: u64) {
+        let (low, high) = low_and_high(seconds);
+        self.s_wtime.set(low);
+        self.s_wtime_hi = high;
+    }
+
+    /// Sets the time of the last mount, in seconds since 1970.
+    pub fn set_mount_time(&mut self, seconds: u64) {
+        let (low, high) = low_and_high(seconds);
+        self.s_mtime.set(low);
+        self.s_mtime_hi = high;
+    }
+
+    /// Sets the time of the last check, in seconds since 1970.
+    pub fn set_check_time(&mut self, seconds: u64) {
+        let (low, high) = low_and_high(seconds);
+        self.s_lastcheck.set(low);
+        self.s_lastcheck_hi = high;
+    }
+
     /// Takes the first 1,024 bytes.
     ///
     /// # Errors

@@ -8,9 +8,7 @@ use crate::source::{BlockKind, MetadataRead, superblock_at, superblock_block};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{self, NodeOwner, OwnedNode};
 use extant_ondisk::htree::HtreeFormat;
-use extant_ondisk::inode::{
-    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE, RawInode,
-};
+use extant_ondisk::inode::{FileType, I_BLOCK_SIZE, Inode, InodeFlags, RawInode};
 use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::time::Timestamp;
@@ -469,27 +467,8 @@ pub fn new_inode(geometry: &Geometry, mode: u16, now: Timestamp) -> Inode {
     if is_mapped {
         OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut i_block);
     }
-    let has_extra = geometry.inode_size > GOOD_OLD_INODE_SIZE;
-    Inode {
-        mode,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime: now,
-        ctime: now,
-        mtime: now,
-        crtime: has_extra.then_some(now),
-        dtime: 0,
-        links: 1,
-        blocks: 0,
-        flags: if is_mapped { InodeFlags::EXTENTS } else { InodeFlags::empty() },
-        version: 0,
-        i_block,
-        generation: 0,
-        file_acl: BlockNo(0),
-        extra_isize: if has_extra { NEW_EXTRA_ISIZE } else { 0 },
-        project: has_extra.then_some(0),
-    }
+    let flags = if is_mapped { InodeFlags::EXTENTS } else { InodeFlags::empty() };
+    Inode { flags, i_block, ..Inode::new(geometry, mode, now) }
 }
 
 /// The first block of the group that an inode lies in: the goal where a file has no blocks yet.

@@ -181,36 +181,14 @@ fn stamp(volume: &mut Offline, closing: Closing, now: u64) -> Result<(), CheckEr
             state -= State::ERRORS;
             state |= State::CLEAN;
             raw.s_mnt_count.set(0);
-            raw.s_lastcheck.set((now & 0xffff_ffff) as u32);
-            raw.s_lastcheck_hi = (now >> 32 & 0xff) as u8;
-            clear_error_log(raw);
+            raw.set_check_time(now);
+            raw.clear_errors();
         } else {
             state -= State::CLEAN;
         }
         raw.s_state.set(state.bits());
-        raw.s_wtime.set((now & 0xffff_ffff) as u32);
-        raw.s_wtime_hi = (now >> 32 & 0xff) as u8;
+        raw.set_write_time(now);
     })?)
-}
-
-/// The kernel's note of errors is answered by the check.
-fn clear_error_log(raw: &mut RawSuperblock) {
-    if raw.s_error_count.get() == 0 {
-        return;
-    }
-    raw.s_error_count.set(0);
-    raw.s_first_error_time.set(0);
-    raw.s_first_error_ino.set(0);
-    raw.s_first_error_block.set(0);
-    raw.s_first_error_func = [0; 32];
-    raw.s_first_error_line.set(0);
-    raw.s_last_error_time.set(0);
-    raw.s_last_error_ino.set(0);
-    raw.s_last_error_line.set(0);
-    raw.s_last_error_block.set(0);
-    raw.s_last_error_func = [0; 32];
-    (raw.s_first_error_time_hi, raw.s_last_error_time_hi) = (0, 0);
-    (raw.s_first_error_errcode, raw.s_last_error_errcode) = (0, 0);
 }
 
 /// Writes the backups if one of them would not do in the place of the primary superblock.

@@ -241,14 +241,10 @@ impl Front<'_> {
             let finding =
                 Finding::new(Code::TimeInFuture).detail(name.to_owned()).found(time).expected(now);
             self.change(finding, |raw| {
-                // 40 bits: low word and high byte.
-                let (low, high) = ((now & 0xffff_ffff) as u32, (now >> 32 & 0xff) as u8);
                 if is_mount {
-                    raw.s_mtime.set(low);
-                    raw.s_mtime_hi = high;
+                    raw.set_mount_time(now);
                 } else {
-                    raw.s_wtime.set(low);
-                    raw.s_wtime_hi = high;
+                    raw.set_write_time(now);
                 }
             })?;
         }

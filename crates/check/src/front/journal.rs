@@ -300,7 +300,7 @@ impl Front<'_> {
         let ratio = u64::from(geometry.blocks_per_cluster);
         let data: u64 = map.data().map(|run| run.end - run.start).sum();
         let space = data.next_multiple_of(ratio) + map.nodes.len() as u64 * ratio;
-        self.volume.set_space(&mut place.inode, space);
+        place.inode.set_space(self.volume.geometry(), space);
         Some(place)
     }
 

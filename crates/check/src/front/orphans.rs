@@ -338,7 +338,7 @@ impl Front<'_> {
         let nodes = (map.nodes.len() - unused.len()) as u64;
         let of_xattrs = u64::from(inode.file_acl.0 != 0);
         let space = (clusters.len() as u64 + nodes + of_xattrs) * ratio;
-        self.volume.set_space(inode, space);
+        inode.set_space(self.volume.geometry(), space);
         Ok(())
     }
 }

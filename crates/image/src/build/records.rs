@@ -85,7 +85,7 @@ impl<'p> Recorder<'p> {
             let cluster = plan.placement.attributes + block as u64;
             inode.file_acl = BlockNo(plan.space.block(cluster));
         }
-        plan.volume.set_space(&mut inode, plan.space_of(id));
+        inode.set_space(&plan.volume.geometry, plan.space_of(id));
         inode.encode_into(record, &plan.volume.geometry);
         let space = &mut record[BASE + usize::from(inode.extra_isize)..];
         let others = self.in_inode(set, inline.is_some())?;
@@ -207,7 +207,7 @@ impl<'p> Recorder<'p> {
         // The value's hash lies where others keep their time of reading.
         inode.atime = Timestamp::new(i64::from(hash.cast_signed()), 0);
         inode.set_ea_inode_references(file.references);
-        plan.volume.set_space(&mut inode, mapping.blocks());
+        inode.set_space(&plan.volume.geometry, mapping.blocks());
         inode.encode_into(record, &plan.volume.geometry);
         inode::seal(record, number, &plan.volume.geometry);
         Ok(())

@@ -124,7 +124,7 @@ impl NewVolume {
                 self.put_contents(block.0, bytes);
                 inode.file_acl = block;
                 space += u64::from(self.geometry.blocks_per_cluster);
-                self.set_space(&mut inode, space);
+                inode.set_space(&self.geometry, space);
             }
         }
         self.put_inode(InodeNo::ROOT, &inode, |record| record[at..].copy_from_slice(&area));
@@ -197,7 +197,7 @@ impl NewVolume {
                 |block, bytes| drop(contents.insert(block.0, bytes.to_vec())),
             );
             inode.size = at * u64::from(self.geometry.block_size);
-            self.set_space(&mut inode, bad.count() + nodes);
+            inode.set_space(&self.geometry, bad.count() + nodes);
         }
         self.put_inode(InodeNo::BAD_BLOCKS, &inode, |_| ());
         Ok(())
@@ -241,7 +241,8 @@ impl NewVolume {
         const DOUBLE_SLOT: usize = 13;
         indirect::set_pointer(&mut inode.i_block, DOUBLE_SLOT, BlockNo(double));
         let blocks = 1 + (reserved.end - reserved.start) * (1 + backups.len() as u64);
-        self.set_space(&mut inode, blocks * u64::from(self.geometry.blocks_per_cluster));
+        let blocks = blocks * u64::from(self.geometry.blocks_per_cluster);
+        inode.set_space(&self.geometry, blocks);
         self.put_inode(InodeNo::RESIZE, &inode, |_| ());
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Numbers as the command line and the configuration file write them: C's bases, and sizes with a unit.
 
-use extant_device::{ByteSize, Grammar};
+use extant_device::{ByteSize, SizeGrammar};
 
 pub(crate) use extant_device::c_number as number;
 
 /// A size in whole units of `unit` bytes, as mke2fs reads it. A bare number counts such units.
 pub(crate) fn size(text: &str, unit: u32) -> Option<u64> {
     let in_bytes = || {
-        let grammar = Grammar::Mke2fs { block_size: 1 };
+        let grammar = SizeGrammar::Mke2fs { block_size: 1 };
         let bytes = ByteSize::parse(text, grammar).ok()?.0;
         Some(bytes / u64::from(unit.max(1)))
     };

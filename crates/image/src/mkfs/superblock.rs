@@ -1,5 +1,6 @@
 //! The superblock of a new file system, from its figures and its identity.
 
+use extant_ondisk::inode::NEW_EXTRA_ISIZE;
 use extant_ondisk::superblock::{RawSuperblock, State, SuperFlags, Superblock};
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, RoCompatFeatures, Uuid};
 
@@ -11,8 +12,6 @@ use super::identity::Identity;
 const CHECK_INTERVAL: u32 = 180 * 24 * 60 * 60;
 /// `s_magic`
 const MAGIC: u16 = 0xef53;
-/// Fields that every inode of more than 128 bytes has: up to the project number.
-pub(super) const EXTRA_ISIZE: u16 = 32;
 
 /// The superblock with every field that does not depend on where things came to lie; free counts as if all were
 /// free.
@@ -64,8 +63,8 @@ pub fn raw_superblock(figures: &Figures, identity: &Identity) -> RawSuperblock {
         def_hash_version: figures.hash_version,
         default_mount_opts: figures.mount_options,
         mkfs_time: identity.time,
-        min_extra_isize: if has_large_inodes { EXTRA_ISIZE } else { 0 },
-        want_extra_isize: if has_large_inodes { EXTRA_ISIZE } else { 0 },
+        min_extra_isize: if has_large_inodes { NEW_EXTRA_ISIZE } else { 0 },
+        want_extra_isize: if has_large_inodes { NEW_EXTRA_ISIZE } else { 0 },
         flags,
         raid_stride: u16::try_from(figures.extended.stride.unwrap_or(0)).unwrap_or(u16::MAX),
         raid_stripe_width: figures.extended.stripe_width.unwrap_or(0),

@@ -9,17 +9,15 @@ use extant_layout::pack::{ExtentTree, IndirectTree, Run, indirect_blocks};
 use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::extent::ROOT_SIZE;
 use extant_ondisk::indirect::IndirectMap;
-use extant_ondisk::inode::{self, Inode, InodeFlags, SECTOR};
+use extant_ondisk::inode::{self, Inode, InodeFlags};
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{
-    BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures,
-};
+use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo};
 
 use super::error::MkfsError;
 use super::figures::Figures;
 use super::identity::Identity;
-use super::superblock::{EXTRA_ISIZE, raw_superblock};
+use super::superblock::raw_superblock;
 
 /// The new volume.
 #[derive(Clone, Debug)]
@@ -239,26 +237,7 @@ impl NewVolume {
     /// An inode with the volume's times and the room that its fields need.
     pub fn new_inode(&self, mode: u16, links: u16) -> Inode {
         let time = Timestamp::new(i64::try_from(self.identity.time).unwrap_or(i64::MAX), 0);
-        Inode {
-            mode,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            atime: time,
-            ctime: time,
-            mtime: time,
-            crtime: Some(time),
-            dtime: 0,
-            links,
-            blocks: 0,
-            flags: InodeFlags::empty(),
-            version: 0,
-            i_block: [0; ROOT_SIZE],
-            generation: 0,
-            file_acl: BlockNo(0),
-            extra_isize: if self.geometry.inode_size > 128 { EXTRA_ISIZE } else { 0 },
-            project: Some(0),
-        }
+        Inode { links, ..Inode::new(&self.geometry, mode, time) }
     }
 
     /// Sets map, block count and the flag for extents.
@@ -267,19 +246,7 @@ impl NewVolume {
         if map.has_extents {
             inode.flags |= InodeFlags::EXTENTS;
         }
-        self.set_space(inode, map.space_blocks);
-    }
-
-    /// Sets the block count, in sectors while they can be counted so.
-    pub fn set_space(&self, inode: &mut Inode, blocks: u64) {
-        let sectors = blocks * (u64::from(self.geometry.block_size) / SECTOR);
-        let huge = self.geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
-        if huge && sectors >= 1 << 48 {
-            inode.flags |= InodeFlags::HUGE_FILE;
-            inode.blocks = blocks;
-        } else {
-            inode.blocks = sectors;
-        }
+        inode.set_space(&self.geometry, map.space_blocks);
     }
 
     /// Puts an inode into its table. `edit` may add what lies behind the fields.

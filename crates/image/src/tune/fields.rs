@@ -64,10 +64,7 @@ impl Tune<'_> {
         }
         if let Some(time) = request.last_check {
             self.say(&format!("Setting time filesystem last checked to {time}"));
-            self.change(|raw| {
-                raw.s_lastcheck.set((time & 0xffff_ffff) as u32);
-                raw.s_lastcheck_hi = ((time >> 32) & 0xff) as u8;
-            })?;
+            self.change(|raw| raw.set_check_time(time))?;
         }
         Ok(())
     }

@@ -113,8 +113,7 @@ impl Tune<'_> {
     fn finish(mut self) -> Result<(), TuneError> {
         let (now, wants_check) = (self.now, self.wants_check);
         self.change(|raw| {
-            raw.s_wtime.set((now & 0xffff_ffff) as u32);
-            raw.s_wtime_hi = ((now >> 32) & 0xff) as u8;
+            raw.set_write_time(now);
             if wants_check {
                 raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
             }

@@ -178,7 +178,7 @@ fn resize(
     let ratio = u64::from(geometry.blocks_per_cluster);
     if ratio == 1 {
         volume.free_blocks_of(gone)?;
-        volume.set_space(inode, space + blocks + nodes - had - had_nodes);
+        inode.set_space(volume.geometry(), space + blocks + nodes - had - had_nodes);
         return Ok(());
     }
     // A cluster goes when nothing of the file lies in it any more.
@@ -189,7 +189,7 @@ fn resize(
         gone.remove(&cluster(block.0));
     }
     volume.free_blocks_of(gone.iter().map(|gone| gone * ratio..(gone + 1) * ratio))?;
-    volume.set_space(inode, space - gone.len() as u64 * ratio);
+    inode.set_space(volume.geometry(), space - gone.len() as u64 * ratio);
     Ok(())
 }
 

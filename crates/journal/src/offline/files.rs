@@ -8,7 +8,7 @@ use extant_layout::tables::journal_goal;
 use extant_ondisk::bitmap::{BitmapKind, runs};
 use extant_ondisk::extent::ROOT_SIZE;
 use extant_ondisk::indirect::IndirectMap;
-use extant_ondisk::inode::{Inode, InodeFlags, SECTOR};
+use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::jbd2::{
     JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
 };
@@ -23,8 +23,6 @@ use super::{Offline, OfflineError};
 
 /// A regular file that only its owner may read.
 const HIDDEN_FILE: u16 = 0o100_600;
-/// `i_extra_isize` of new inodes: all fields that the format has now.
-const EXTRA_ISIZE: u16 = 32;
 
 /// How large a journal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -98,7 +96,7 @@ impl Offline {
         if has_extents {
             inode.flags |= InodeFlags::EXTENTS;
         }
-        self.set_space(&mut inode, space);
+        inode.set_space(&self.geometry, space);
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         inode.encode_into(&mut record, &self.geometry);
         self.mark_inode(number)?;
@@ -123,39 +121,7 @@ impl Offline {
 
     fn hidden_inode(&self, i_block: [u8; ROOT_SIZE], now: u64) -> Inode {
         let time = Timestamp::new(i64::try_from(now).unwrap_or(i64::MAX), 0);
-        Inode {
-            mode: HIDDEN_FILE,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            atime: time,
-            ctime: time,
-            mtime: time,
-            crtime: Some(time),
-            dtime: 0,
-            links: 1,
-            blocks: 0,
-            flags: InodeFlags::empty(),
-            version: 0,
-            i_block,
-            generation: 0,
-            file_acl: BlockNo(0),
-            extra_isize: if self.geometry.inode_size > 128 { EXTRA_ISIZE } else { 0 },
-            project: Some(0),
-        }
-    }
-
-    /// Sets the block count of an inode that takes so many blocks, in sectors while they can be counted so.
-    pub fn set_space(&self, inode: &mut Inode, blocks: u64) {
-        let sectors = blocks * (u64::from(self.geometry.block_size) / SECTOR);
-        let is_huge = self.geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
-        inode.flags -= InodeFlags::HUGE_FILE;
-        if is_huge && sectors >= 1 << 48 {
-            inode.flags |= InodeFlags::HUGE_FILE;
-            inode.blocks = blocks;
-        } else {
-            inode.blocks = sectors;
-        }
+        Inode { i_block, ..Inode::new(&self.geometry, HIDDEN_FILE, time) }
     }
 
     /// Gives back the blocks of a file that no directory leads to, and clears its record. A map that is broken gives nothing
@@ -223,7 +189,8 @@ impl Offline {
         }
         inode.size = count * u64::from(self.geometry.block_size);
         // Each block is paid for as a cluster, though several may lie in one: so e2fsck counts.
-        self.set_space(&mut inode, (count + needed) * u64::from(self.geometry.blocks_per_cluster));
+        let blocks = (count + needed) * u64::from(self.geometry.blocks_per_cluster);
+        inode.set_space(&self.geometry, blocks);
         inode.encode_into(&mut record, &self.geometry);
         self.write_inode(number, &mut record)
     }

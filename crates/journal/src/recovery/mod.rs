@@ -14,6 +14,7 @@ mod scan;
 use std::mem::size_of;
 
 use extant_device::Device;
+use extant_ondisk::error_log::{ErrorLog, LoggedError};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_ondisk::{CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures, Tid, Uuid};
 use zerocopy::{FromZeros, IntoBytes};
@@ -126,9 +127,6 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// `s_last_error_errcode` of a failed device, as dumpe2fs names it.
-const ERRCODE_EIO: u8 = 2;
-
 /// Recovers a volume whose journal is found from its superblock: internal, or on the device given. `None` when it has no
 /// journal.
 ///
@@ -203,27 +201,9 @@ pub(crate) fn record_abort(
         (Err(JournalError::Format(_)), Some(newest)) => newest,
         (stored, _) => stored?,
     };
-    raw.s_state.set(raw.s_state.get() | State::ERRORS.bits());
-    raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
-    // 40 bits of seconds.
-    let (low, high) = ((seconds & 0xffff_ffff) as u32, (seconds >> 32 & 0xff) as u8);
-    let mut function = [0; 32];
-    // The last byte stays zero.
-    let len = text.len().min(function.len() - 1);
-    function[..len].copy_from_slice(&text.as_bytes()[..len]);
-    if raw.s_first_error_time.get() == 0 && raw.s_first_error_time_hi == 0 {
-        raw.s_first_error_time.set(low);
-        raw.s_first_error_time_hi = high;
-        raw.s_first_error_func = function;
-        raw.s_first_error_errcode = ERRCODE_EIO;
-    }
-    raw.s_last_error_time.set(low);
-    raw.s_last_error_time_hi = high;
-    raw.s_last_error_func = function;
-    raw.s_last_error_errcode = ERRCODE_EIO;
-    raw.s_last_error_ino.set(0);
-    raw.s_last_error_block.set(0);
-    raw.s_last_error_line.set(0);
+    let mut log = ErrorLog::default();
+    log.push(LoggedError::of_device(text, seconds));
+    raw.add_errors(&log);
     raw.seal();
     device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
     Ok(device.flush()?)

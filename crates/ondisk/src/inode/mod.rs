@@ -73,6 +73,42 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// An inode with one link, without blocks and without a map, owned by user and group 0. All its
+    /// times are `time`, and it has all fields that its record has room for.
+    #[must_use]
+    pub fn new(geometry: &Geometry, mode: u16, time: Timestamp) -> Self {
+        let has_extra = geometry.inode_size > GOOD_OLD_INODE_SIZE;
+        Self {
+            mode,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: time,
+            ctime: time,
+            mtime: time,
+            crtime: has_extra.then_some(time),
+            dtime: 0,
+            links: 1,
+            blocks: 0,
+            flags: InodeFlags::empty(),
+            version: 0,
+            i_block: [0; I_BLOCK_SIZE],
+            generation: 0,
+            file_acl: BlockNo(0),
+            extra_isize: if has_extra { NEW_EXTRA_ISIZE } else { 0 },
+            project: has_extra.then_some(0),
+        }
+    }
+
+    /// Sets the space that the file takes, in blocks of the volume: counted in sectors while the field
+    /// holds them, else in blocks, with [`InodeFlags::HUGE_FILE`].
+    pub fn set_space(&mut self, geometry: &Geometry, blocks: u64) {
+        let sectors = blocks * (u64::from(geometry.block_size) / SECTOR);
+        let in_blocks = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE) && sectors >= 1 << 48;
+        self.flags.set(InodeFlags::HUGE_FILE, in_blocks);
+        self.blocks = if in_blocks { blocks } else { sectors };
+    }
+
     /// Joins the halves. Says nothing about the file type or what `i_block` holds.
     ///
     /// # Errors

@@ -6,14 +6,14 @@ use crate::error::Error;
 use crate::read::inode::LoadedInode;
 use crate::volume::Volume;
 use extant_ondisk::extent::OwnedNode;
-use extant_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags};
+use extant_ondisk::inode::{
+    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE,
+};
 use extant_ondisk::superblock::DefaultMountOptions;
-use extant_ondisk::{BlockNo, InodeNo, RoCompatFeatures};
+use extant_ondisk::{InodeNo, RoCompatFeatures};
 
 /// The setgid bit of a mode.
 pub(super) const SETGID: u16 = 0o2000;
-/// Bytes of fields behind the first 128 that are known today, and that a new inode has where there is room.
-const EXTRA_SIZE: u16 = 32;
 /// `i_extra_isize` from which on there is a creation time.
 const EXTRA_SIZE_WITH_CRTIME: u16 = 24;
 /// `i_extra_isize` from which on there is a project.
@@ -97,25 +97,18 @@ impl Volume {
             dir.project.filter(|_| dir.flags.contains(InodeFlags::PROJECT_INHERIT) && has_project);
         let now = edit.now();
         let inode = Inode {
-            mode,
             uid: by.uid,
             gid,
-            size: 0,
-            atime: now,
-            ctime: now,
-            mtime: now,
             crtime: (extra_isize >= EXTRA_SIZE_WITH_CRTIME).then_some(now),
-            dtime: 0,
             links: if file_type == FileType::Directory { 2 } else { 1 },
-            blocks: 0,
             flags,
             version: 1,
             i_block,
             generation: self.live()?.generation(),
-            file_acl: BlockNo(0),
             extra_isize,
             project: (extra_isize >= EXTRA_SIZE_WITH_PROJECT)
                 .then_some(passed_project.unwrap_or(0)),
+            ..Inode::new(geometry, mode, now)
         };
         Ok(LoadedInode { number, inode, xattr_space: Box::default() })
     }
@@ -125,14 +118,15 @@ impl Volume {
     fn extra_isize(&self) -> u16 {
         let geometry = self.geometry();
         let room = geometry.inode_size - GOOD_OLD_INODE_SIZE;
-        if room < EXTRA_SIZE {
+        if room < NEW_EXTRA_ISIZE {
             return 0;
         }
         if !geometry.has_ro_compat(RoCompatFeatures::EXTRA_ISIZE) {
-            return EXTRA_SIZE;
+            return NEW_EXTRA_ISIZE;
         }
         let superblock = self.superblock();
-        let wanted = EXTRA_SIZE.max(superblock.want_extra_isize).max(superblock.min_extra_isize);
-        if wanted > room || !wanted.is_multiple_of(4) { EXTRA_SIZE } else { wanted }
+        let wanted =
+            NEW_EXTRA_ISIZE.max(superblock.want_extra_isize).max(superblock.min_extra_isize);
+        if wanted > room || !wanted.is_multiple_of(4) { NEW_EXTRA_ISIZE } else { wanted }
     }
 }
