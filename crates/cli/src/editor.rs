@@ -100,10 +100,15 @@ impl Edited {
 
     /// What the engine said of a path. Missing files read as the shell tells them.
     pub(crate) fn refusal(&self, error: &Error) -> Failure {
-        match error.cause() {
-            Cause::NotFound => self.failure(error.path(), "no such file or directory"),
-            Cause::Exists => self.failure(error.path(), "file exists"),
-            cause => self.failure(error.path(), cause),
+        self.refusal_at(error.path(), error.cause())
+    }
+
+    /// A call of the library that failed, told of the path given instead of its own.
+    pub(crate) fn refusal_at(&self, path: &Path, cause: &Cause) -> Failure {
+        match cause {
+            Cause::NotFound => self.failure(path, "no such file or directory"),
+            Cause::Exists => self.failure(path, "file exists"),
+            cause => self.failure(path, cause),
         }
     }
 

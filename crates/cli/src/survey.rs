@@ -7,6 +7,7 @@ use std::sync::Arc;
 use extant_device::Device;
 use extant_device::url::{DeviceUrl, look};
 use extant_journal::JournalPlace;
+use extant_journal::offline::read_primary_superblock;
 use extant_layout::groups::leading;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
@@ -223,9 +224,7 @@ fn find_superblock(device: &dyn Device, source: Source) -> Result<RawSuperblock,
         Ok::<_, String>(raw)
     };
     let Some(block) = source.superblock else {
-        let raw = read(SUPERBLOCK_OFFSET)?;
-        raw.verify(GroupNo(0)).map_err(|error| error.to_string())?;
-        return Ok(raw);
+        return read_primary_superblock(device).map_err(|error| error.to_string());
     };
     let sizes = match source.block_size {
         Some(size) => vec![size],

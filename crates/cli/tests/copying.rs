@@ -434,3 +434,58 @@ fn an_image_is_not_replaced_by_what_comes_out_of_it() {
     assert!(std::fs::read(&image).unwrap() == before);
     assert_eq!(std::fs::read(scratch.join("file")).unwrap(), b"kept");
 }
+
+/// What fails on a volume without inodes left names the files that were not made.
+#[test]
+fn a_copy_into_a_full_volume_names_the_file_that_failed() {
+    let scratch = Scratch::new();
+    let (image, tree) = (scratch.join("image"), scratch.join("t"));
+    std::fs::create_dir(&tree).unwrap();
+    for number in 1..=9 {
+        std::fs::write(tree.join(format!("f{number}")), b"contents").unwrap();
+    }
+    std::os::unix::fs::symlink("f1", tree.join("link")).unwrap();
+    quiet(&extant(["mkfs", "-q", "-N", "16", image.to_str().unwrap(), "4M"]));
+    let output = extant(["cp", "-a", tree.to_str().unwrap(), &inside(&image, "/")]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let image = image.display();
+    let expected: String = ["f5", "f6", "f7", "f8", "f9", "link"]
+        .map(|name| format!("extant cp: {image}:/t/{name}: no inodes left on the volume\n"))
+        .concat();
+    assert_eq!(text(&output.stderr), expected);
+}
+
+/// What cannot be read at all does not cost the file that a link leads to its contents.
+#[test]
+fn a_file_behind_a_link_stays_as_it_is_where_the_copy_cannot_begin() {
+    let scratch = Scratch::new();
+    let Some(debugfs_tool) = tool("debugfs") else { skip!("no debugfs here") };
+    let image = scratch.join("image");
+    quiet(&extant(["mkfs", "-q", "-O", "encrypt", image.to_str().unwrap(), "4M"]));
+    std::fs::write(scratch.join("source"), b"secret").unwrap();
+    quiet(&extant(["cp", scratch.join("source").to_str().unwrap(), &inside(&image, "/file")]));
+    let args = ["-w", "-R", "sif /file flags 0x80800", image.to_str().unwrap()];
+    assert!(debugfs_tool.run(args).status.success());
+    let (kept, link) = (scratch.join("kept"), scratch.join("link"));
+    std::fs::write(&kept, b"old contents").unwrap();
+    std::os::unix::fs::symlink("kept", &link).unwrap();
+    let output = extant(["cp", &inside(&image, "/file"), link.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("encrypted"), "{output:?}");
+    assert_eq!(std::fs::read(&kept).unwrap(), b"old contents");
+}
+
+/// One of two names must lie in an image.
+#[test]
+fn a_copy_with_no_operand_inside_an_image_is_refused() {
+    let scratch = Scratch::new();
+    let file = scratch.join("a");
+    std::fs::write(&file, b"contents").unwrap();
+    let words =
+        ["cp", file.to_str().unwrap(), scratch.join("b").to_str().unwrap()].map(str::to_owned);
+    let output = extant(words);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let expected =
+        "extant cp: neither operand is inside an image: write IMAGE:/path for one of them";
+    assert!(text(&output.stderr).contains(expected), "{output:?}");
+}

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use common::{EXTANT, extant, text};
 use extant_testkit::{
-    Scratch, TempImage, corpora, debugfs, e2fsck_fn, gunzip_sparse, is_root, skipped, tool,
+    Scratch, TempImage, copied, corpora, debugfs, e2fsck_fn, gunzip_sparse, is_root, skip, skipped,
+    tool,
 };
 
 /// Where our exit code is another than e2fsck 1.47.4's, with which option, and why.
@@ -250,6 +251,39 @@ fn a_state_that_is_put_right_is_a_correction() {
 }
 
 /// `-n` checks a truncated image to its end and exits 4; a repair ends as with e2fsck.
+/// The counts that the line of a clean volume tells are those after orphans were finished.
+#[test]
+fn a_clean_volume_is_told_with_the_counts_after_its_orphans() {
+    let Some(e2fsck) = tool("e2fsck") else { skip!("no e2fsck here") };
+    let (Ok(image), Some(debugfs)) =
+        (TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]), tool("debugfs"))
+    else {
+        skip!("no mke2fs or debugfs here");
+    };
+    let path = image.path();
+    // The kernel leaves the counts of the superblock old while a volume is mounted.
+    for command in [
+        "write /etc/passwd f",
+        "sif f links_count 0",
+        "unlink f",
+        "ssv last_orphan 12",
+        "ssv free_inodes_count 100",
+        "ssv free_blocks_count 1000",
+    ] {
+        let args = ["-w".as_ref(), "-R".as_ref(), command.as_ref(), path.as_os_str()];
+        assert!(debugfs.run(args).status.success(), "{command}");
+    }
+    let copy = copied(&path).expect("a copy");
+    let clean = |said: &str| -> String {
+        let line = said.lines().find(|line| line.contains(": clean, ")).expect("the last line");
+        line.split_once(": ").expect("a name").1.to_owned()
+    };
+    let theirs = e2fsck.run(["-p".as_ref(), copy.path().as_os_str()]);
+    let ours = extant([OsStr::new("fsck"), OsStr::new("-p"), path.as_os_str()]);
+    assert_eq!(clean(&text(&ours.stdout)), clean(&text(&theirs.stdout)));
+    e2fsck_fn(&path).unwrap();
+}
+
 #[test]
 fn a_truncated_image_is_looked_at_and_not_repaired() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| tool("mke2fs").is_some()) else {

@@ -156,7 +156,54 @@ fn what_is_no_volume_is_refused_by_name() {
     let output = Command::new(EXTANT).arg("info").arg(&path).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let expected =
-        format!("extant info: {}: superblock: magic is 0x0, expected 0xef53\n", path.display());
+    let expected = format!(
+        "extant info: {}: {NOT_EXT} (superblock: magic is 0x0, expected 0xef53)\n",
+        path.display()
+    );
     assert_eq!(said, expected);
+}
+
+/// What all commands say first of a file that is something else.
+const NOT_EXT: &str = "not an ext2, ext3 or ext4 file system";
+
+#[test]
+fn every_command_says_of_another_file_that_it_is_no_ext_file_system() {
+    let scratch = Scratch::new();
+    let point = scratch.join("mnt");
+    std::fs::create_dir(&point).unwrap();
+    for (name, bytes, why) in [
+        ("text", vec![b'x'; 1221], "197 bytes where 1024 are needed"),
+        ("small", vec![b'x'; 3], "0 bytes where 1024 are needed"),
+        ("letters", vec![b'x'; 4096], "magic is 0x7878, expected 0xef53"),
+    ] {
+        let path = scratch.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let commands: [&[&str]; 9] = [
+            &["info", "-h"],
+            &["info"],
+            &["ls"],
+            &["map"],
+            &["frag"],
+            &["find"],
+            &["rm"],
+            &["tune", "-l"],
+            &["mount"],
+        ];
+        for words in commands {
+            let mut command = Command::new(EXTANT);
+            command.args(words);
+            match words[0] {
+                "rm" => command.arg(format!("{}:/x", path.display())),
+                "mount" => command.arg(&path).arg(&point),
+                _ => command.arg(&path),
+            };
+            let output = command.output().unwrap();
+            assert!(!output.status.success(), "{words:?}");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let called = words[0];
+            let expected =
+                format!("extant {called}: {}: {NOT_EXT} (superblock: {why})\n", path.display());
+            assert_eq!(said, expected, "{words:?}");
+        }
+    }
 }

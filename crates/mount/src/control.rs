@@ -1,7 +1,7 @@
 //! Asking a mounted volume to freeze, to go on, or to shut down.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use extant_volume::Shutdown;
 use rustix::io::Errno;
@@ -31,10 +31,11 @@ pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
 /// # Errors
 /// As [`shutdown`], or it is frozen already.
 pub fn freeze(point: &Path) -> Result<(), MountError> {
-    ask(point, "cannot be frozen", |root| {
+    let frozen = ask(point, "cannot be frozen", |root| {
         rustix::fs::syncfs(root)?;
         transport::freeze(root)
-    })
+    });
+    frozen.map_err(|error| said(error, Errno::BUSY, MountError::Frozen))
 }
 
 /// Lets changes go on.
@@ -42,7 +43,20 @@ pub fn freeze(point: &Path) -> Result<(), MountError> {
 /// # Errors
 /// As [`shutdown`], or it is not frozen.
 pub fn thaw(point: &Path) -> Result<(), MountError> {
-    ask(point, "cannot be thawed", |root| transport::thaw(root))
+    let thawed = ask(point, "cannot be thawed", |root| transport::thaw(root));
+    thawed.map_err(|error| said(error, Errno::INVAL, MountError::NotFrozen))
+}
+
+/// What the server says by one errno, in an error of its own.
+fn said(error: MountError, by: Errno, what: fn(PathBuf) -> MountError) -> MountError {
+    match error {
+        MountError::System { path, source, .. }
+            if source.raw_os_error() == Some(by.raw_os_error()) =>
+        {
+            what(path)
+        }
+        other => other,
+    }
 }
 
 fn ask(

@@ -79,6 +79,12 @@ pub enum MountError {
     /// Nothing of ours is mounted there.
     #[error("{}: no volume of extant is mounted there", .0.display())]
     NotMounted(PathBuf),
+    /// Changes of the volume are held back already.
+    #[error("{}: the volume is frozen already", .0.display())]
+    Frozen(PathBuf),
+    /// Changes of the volume are not held back.
+    #[error("{}: the volume is not frozen", .0.display())]
+    NotFrozen(PathBuf),
     /// An option that does not go with the volume or with another one.
     #[error(transparent)]
     Options(#[from] OptionError),

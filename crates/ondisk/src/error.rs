@@ -16,6 +16,9 @@ pub enum FormatError {
         /// What is wrong with it.
         flaw: Flaw,
     },
+    /// Where the primary superblock belongs there are no bytes, or there is no magic number.
+    #[error("not an ext2, ext3 or ext4 file system (superblock: {0})")]
+    NotExt(Flaw),
     /// Healthy, but beyond this code even for reading.
     #[error("feature not supported: {0}")]
     Unsupported(IncompatFeatures),
@@ -30,7 +33,20 @@ pub enum FormatError {
 impl FormatError {
     /// Whether the bytes are broken, rather than beyond this code.
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt { .. })
+        matches!(self, Self::Corrupt { .. } | Self::NotExt(_))
+    }
+
+    /// The same, as it is told of the primary superblock of a volume to be opened: without bytes or magic number there is no
+    /// such file system.
+    #[must_use]
+    pub fn of_primary(self) -> Self {
+        match self {
+            Self::Corrupt {
+                place: Place::Superblock(GroupNo(0)),
+                flaw: flaw @ (Flaw::Magic { .. } | Flaw::Truncated { .. }),
+            } => Self::NotExt(flaw),
+            other => other,
+        }
     }
 }
 

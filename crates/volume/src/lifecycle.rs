@@ -361,7 +361,7 @@ fn add_extents(raw: &mut RawSuperblock) {
 /// The superblock on the device, checked.
 fn verified_superblock(device: &dyn Device) -> Result<RawSuperblock, Error> {
     let raw = read_superblock(device, SUPERBLOCK_OFFSET)?;
-    raw.verify(GroupNo(0))?;
+    raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
     Ok(raw)
 }
 

@@ -10,7 +10,9 @@ use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{BatchTime, Finish, Recovered, recover_volume};
 use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
-use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, IncompatFeatures, Place};
+use extant_ondisk::{
+    CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::IntoBytes;
@@ -297,7 +299,7 @@ impl OpenOptions {
         };
         let raw = read_superblock(device, at)?;
         if at == SUPERBLOCK_OFFSET {
-            raw.verify(GroupNo(0))?;
+            raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
             return Ok((raw, None));
         }
         let group = GroupNo(u32::from(raw.s_block_group_nr.get()));
@@ -343,7 +345,8 @@ pub(crate) fn read_superblock(device: &dyn Device, at: u64) -> Result<RawSuperbl
     let needed = size_of::<RawSuperblock>();
     let left = device.size().saturating_sub(at);
     if left < needed as u64 {
-        return Err(Flaw::truncated(left as usize, needed).at(place).into());
+        let error = Flaw::truncated(left as usize, needed).at(place);
+        return Err(if at == SUPERBLOCK_OFFSET { error.of_primary() } else { error }.into());
     }
     let mut bytes = [0; size_of::<RawSuperblock>()];
     device.read_at(at, &mut bytes)?;

@@ -298,6 +298,61 @@ fn sequential_writers_get_few_extents() {
     e2fsck_fn(&image.stored()).unwrap();
 }
 
+/// Where a range may end depends on the volume, not on how the file is mapped. Seen of the kernel, Linux 6.
+#[test]
+fn ranges_of_any_file_may_end_where_the_longest_file_of_the_volume_does() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    const MODES: [FallocateMode; 5] = [
+        FallocateMode::Allocate,
+        FallocateMode::KeepSize,
+        FallocateMode::PunchHole,
+        FallocateMode::ZeroRange,
+        FallocateMode::ZeroRangeKeepSize,
+    ];
+    for (options, block, end) in [
+        (&["-t", "ext2", "-b", "1024"][..], 1024_u64, (1_u64 << 41) - 1024),
+        (&["-t", "ext3", "-b", "4096"], 4096, (1 << 41) - 4096),
+        (&["-t", "ext4", "-b", "1024", "-O", "^extents,^64bit"], 1024, (1 << 42) - 1024),
+        (&["-t", "ext4", "-b", "4096", "-O", "^extents,^64bit"], 4096, (1 << 44) - 4096),
+        (&["-t", "ext4", "-b", "4096", "-O", "^huge_file"], 4096, (1 << 41) - 4096),
+        (&["-t", "ext4", "-b", "4096"], 4096, (1 << 44) - 4096),
+    ] {
+        let image = Image::new(16 << 20, options);
+        let volume = image.open_live(None);
+        let has_extents =
+            options.iter().all(|word| !word.contains("^extents")) && options[1] == "ext4";
+        for mode in MODES {
+            let name = format!("{mode:?}");
+            let made =
+                volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap();
+            let file = made.number;
+            volume.write(file, 0, &[1; 10_000]).unwrap();
+            let within = volume.fallocate(file, mode, end - block, block);
+            match mode {
+                FallocateMode::PunchHole => within.unwrap(),
+                _ if has_extents => within.unwrap(),
+                _ => assert!(
+                    matches!(within, Err(Error::NotSupported(_))),
+                    "{options:?} {mode:?}: {within:?}"
+                ),
+            }
+            let past = volume.fallocate(file, mode, end, block);
+            assert!(matches!(past, Err(Error::FileTooLarge)), "{options:?} {mode:?}: {past:?}");
+            // A hole that begins in the file and ends behind what its map can reach.
+            if mode == FallocateMode::PunchHole {
+                volume.fallocate(file, mode, 5000, end - 5000).unwrap();
+                let mut buffer = [2; 10_000];
+                assert_eq!(volume.read(file, 0, &mut buffer).unwrap(), 10_000);
+                assert!(buffer[..5000] == [1; 5000] && buffer[5000..] == [0; 5000]);
+            }
+        }
+        volume.close().unwrap();
+        e2fsck_fn(&image.stored()).unwrap();
+    }
+}
+
 /// Sizes past 2 and 4 GiB in a sparse file, and the last byte that there can be.
 #[test]
 fn files_reach_as_far_as_the_format_does() {

@@ -13,6 +13,7 @@ mod journal;
 mod log_head;
 mod mmp;
 mod moved;
+mod orphan_quota;
 mod orphans;
 mod places;
 mod short_device;

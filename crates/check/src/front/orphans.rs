@@ -1,6 +1,7 @@
 //! Orphans: inodes whose deletion or truncation was cut off, in the list that starts in the superblock and in the orphan
 //! file. Finishing them is part of recovery and no repair.
 
+use super::orphan_quota::{Freed, FreedByOwner, note_freed};
 use super::{Front, OpenError};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -29,8 +30,10 @@ impl Front<'_> {
             return Ok(());
         }
         let before = self.outcomes.len();
-        self.release_list()?;
-        self.release_file()?;
+        let mut freed = FreedByOwner::default();
+        self.release_list(&mut freed)?;
+        self.release_file(&mut freed)?;
+        self.uncharge(&freed)?;
         self.drop_orphan_file()?;
         self.facts.has_orphans = self.outcomes.len() > before;
         Ok(())
@@ -148,7 +151,7 @@ impl Front<'_> {
         Ok((file, map.blocks().collect()))
     }
 
-    fn release_list(&mut self) -> Result<(), CheckError> {
+    fn release_list(&mut self, freed: &mut FreedByOwner) -> Result<(), CheckError> {
         let mut next = InodeNo(self.volume.raw.s_last_orphan.get());
         if next.0 == 0 {
             return Ok(());
@@ -158,7 +161,7 @@ impl Front<'_> {
             let following = match self.orphan(next) {
                 Some((record, inode)) if seen.insert(next.0) => {
                     let following = InodeNo(inode.dtime);
-                    self.release(next, record, inode)?;
+                    self.release(next, record, inode, freed)?;
                     following
                 }
                 _ => {
@@ -188,7 +191,7 @@ impl Front<'_> {
         Some((record, inode))
     }
 
-    fn release_file(&mut self) -> Result<(), CheckError> {
+    fn release_file(&mut self, freed: &mut FreedByOwner) -> Result<(), CheckError> {
         let raw = self.volume.raw;
         let features = raw.features();
         if !features.compat.contains(CompatFeatures::ORPHAN_FILE)
@@ -222,7 +225,7 @@ impl Front<'_> {
             }
             for (slot, orphan) in listed {
                 match self.orphan(orphan) {
-                    Some((record, inode)) => self.release(orphan, record, inode)?,
+                    Some((record, inode)) => self.release(orphan, record, inode, freed)?,
                     None => {
                         self.facts.needs_passes = true;
                         if !self.ask(Finding::new(Code::OrphanListIllegal).inode(orphan))? {
@@ -250,6 +253,7 @@ impl Front<'_> {
         number: InodeNo,
         mut record: Vec<u8>,
         mut inode: Inode,
+        freed: &mut FreedByOwner,
     ) -> Result<(), CheckError> {
         let code = if inode.links == 0 { Code::OrphanCleared } else { Code::OrphanTruncated };
         let detail = format!(
@@ -257,20 +261,24 @@ impl Front<'_> {
             inode.uid, inode.gid, inode.mode, inode.size
         );
         self.tell(Finding::new(code).inode(number).detail(detail))?;
-        let features = self.volume.raw.features();
-        // What they had is counted by the passes; values of attributes in inodes of their own are, too.
-        if features.ro_compat.contains(RoCompatFeatures::QUOTA)
-            || features.incompat.contains(IncompatFeatures::EA_INODE)
-        {
+        // Values of attributes in inodes of their own are found by the passes.
+        if self.volume.raw.features().incompat.contains(IncompatFeatures::EA_INODE) {
             self.facts.needs_passes = true;
         }
+        let before = inode.space(self.volume.geometry());
         let outcome = if inode.links == 0 {
             self.delete(number, &mut inode)
         } else {
             self.cut(number, &mut inode)
         };
         match outcome {
-            Ok(()) => {}
+            Ok(()) if inode.links == 0 => {
+                note_freed(freed, &inode, Freed { space: before, inodes: 1 });
+            }
+            Ok(()) => {
+                let space = before.saturating_sub(inode.space(self.volume.geometry()));
+                note_freed(freed, &inode, Freed { space, inodes: 0 });
+            }
             Err(OfflineError::Device(error)) => return Err(error.into()),
             // A broken map is for the passes, which find the inode as it is.
             Err(_) => self.facts.needs_passes = true,

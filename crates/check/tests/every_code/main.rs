@@ -15,6 +15,7 @@ mod kept;
 mod least;
 mod marks;
 mod opening;
+mod orphans;
 mod reserved;
 
 use std::path::Path;

@@ -23,7 +23,7 @@ use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_ondisk::{
-    BlockNo, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, inode,
+    BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, inode,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -74,9 +74,7 @@ impl Offline {
     /// # Errors
     /// The device failed or the superblock cannot be computed with.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, OfflineError> {
-        let mut raw = RawSuperblock::new_zeroed();
-        device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes())?;
-        raw.verify(GroupNo(0))?;
+        let raw = read_primary_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
         let table = read_table(&*device, &geometry)?;
         Ok(Self::of_parts(device, raw, geometry, table))
@@ -417,6 +415,22 @@ pub fn backup_superblock(primary: &RawSuperblock, group: GroupNo) -> RawSuperblo
     raw
 }
 
+/// Reads and verifies the primary superblock.
+///
+/// # Errors
+/// [`FormatError::NotExt`] where there is no such superblock, another [`FormatError`] where it is broken, or the device failed.
+pub fn read_primary_superblock(device: &dyn Device) -> Result<RawSuperblock, OfflineError> {
+    let mut raw = RawSuperblock::new_zeroed();
+    let left = device.size().saturating_sub(SUPERBLOCK_OFFSET);
+    if left < size_of::<RawSuperblock>() as u64 {
+        let flaw = Flaw::truncated(left as usize, size_of::<RawSuperblock>());
+        return Err(flaw.at(Place::Superblock(GroupNo(0))).of_primary().into());
+    }
+    device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes())?;
+    raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
+    Ok(raw)
+}
+
 /// Reads all blocks of the descriptor table.
 ///
 /// # Errors
@@ -439,6 +453,5 @@ fn desc_range(group: GroupNo, geometry: &Geometry) -> Range<usize> {
 }
 
 fn no_inode(number: InodeNo, geometry: &Geometry) -> FormatError {
-    extant_ondisk::Flaw::above_limit("inode number", number.0, geometry.inodes_count)
-        .at(Place::Inode(number))
+    Flaw::above_limit("inode number", number.0, geometry.inodes_count).at(Place::Inode(number))
 }

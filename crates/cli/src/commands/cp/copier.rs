@@ -322,7 +322,8 @@ impl<'i> Copier<'i> {
         made.publish().at(place)
     }
 
-    /// Writes a regular file over one that is there, which a link that the command line names leads to.
+    /// Writes a regular file over one that is there, which a link that the command line names leads to. As with cp(1) it is
+    /// cut first: a copy that ends early leaves what it has written.
     pub(super) fn through(
         &mut self,
         file: &LoadedInode,
@@ -330,10 +331,19 @@ impl<'i> Copier<'i> {
         place: &Path,
         session: &mut Session,
     ) -> Result<(), Failure> {
+        self.check_readable(file, path)?;
         let made = File::options().write(true).truncate(true).open(place).at(place)?;
         self.contents(file, path, &made, place)?;
         self.keep(&Made::Open(made.as_fd()), file, path, place, session)?;
         self.tell(path, place, session)
+    }
+
+    /// Refuses a file without contents that could be copied.
+    fn check_readable(&self, file: &LoadedInode, path: &[u8]) -> Result<(), Failure> {
+        match file.is_encrypted() {
+            true => Err(self.image.failure(path, "encrypted: the contents cannot be read")),
+            false => Ok(()),
+        }
     }
 
     /// Writes the data of a file, its holes left out.
@@ -346,9 +356,7 @@ impl<'i> Copier<'i> {
     ) -> Result<(), Failure> {
         let of_image = |error| self.image.failure(path, error);
         let of_copy = |error: std::io::Error| Failure::at(place, error);
-        if file.is_encrypted() {
-            return Err(self.image.failure(path, "encrypted: the contents cannot be read"));
-        }
+        self.check_readable(file, path)?;
         let segments = self.image.volume.data_segments(file.number).map_err(of_image)?;
         for segment in segments {
             let segment = segment.map_err(of_image)?;

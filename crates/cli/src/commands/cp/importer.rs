@@ -134,7 +134,7 @@ impl<'i, S: Source> Importer<'i, S> {
     /// What a directory keeps is set when all is in it: its time of change, and permissions that bar nothing before.
     fn finish(&self, level: &Level, session: &mut Session) -> Result<(), Failure> {
         if self.rules.preserve {
-            return self.keep(&level.source, &level.facts, &level.place, session);
+            return self.keep(&level.source, &level.facts, &level.place, &level.place, session);
         }
         Ok(())
     }
@@ -191,27 +191,28 @@ impl<'i, S: Source> Importer<'i, S> {
         made: &Path,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let (image, fs) = (self.image, &self.image.fs);
+        let fs = &self.image.fs;
+        let refused = |error: extant::Error| self.image.refusal_at(place, error.cause());
         if self.rules.links
             && facts.links > 1
             && let Some(first) = self.copies.get(&facts.identity)
         {
-            return fs.hard_link(first, made).within(image);
+            return fs.hard_link(first, made).map_err(refused);
         }
         let bits = facts.permissions & 0o777;
         match facts.kind {
             kind if kind == FileType::Regular || !self.is_recursive => {
                 // It comes to its name when it is whole.
                 let whole = self.contents(source, bits, place)?;
-                whole.link(made).within(image)?;
+                whole.link(made).map_err(refused)?;
             }
             FileType::Symlink => {
-                fs.symlink(self.source.target(source)?, made).within(image)?;
+                fs.symlink(self.source.target(source)?, made).map_err(refused)?;
             }
-            special => fs.create_node(made, special, bits, facts.device).within(image)?,
+            special => fs.create_node(made, special, bits, facts.device).map_err(refused)?,
         }
         match self.rules.preserve {
-            true => self.keep(source, facts, made, session),
+            true => self.keep(source, facts, made, place, session),
             false => Ok(()),
         }
     }
@@ -221,8 +222,12 @@ impl<'i, S: Source> Importer<'i, S> {
         let image = self.image;
         let options = OpenOptions::new().write(true).mode(bits);
         let dir = place.parent().unwrap_or(Path::new("/"));
-        let to = options.open_nameless(&image.fs, dir).within(image)?;
-        let refused = |error: extant::Error| image.failure(place, error.cause());
+        let refused = |error: extant::Error| image.refusal_at(place, error.cause());
+        let to = options.open_nameless(&image.fs, dir).map_err(|error| match error.cause() {
+            // What is missing is the directory.
+            Cause::NotFound | Cause::NotADirectory => image.refusal(&error),
+            _ => refused(error),
+        })?;
         let size = self.source.contents(source, &mut self.buffer, &mut |piece, at| {
             to.write_all_at(piece, at).map_err(refused)
         })?;
@@ -230,28 +235,30 @@ impl<'i, S: Source> Importer<'i, S> {
         Ok(to)
     }
 
-    /// Sets what `-p` keeps: the owner first, the times last.
+    /// Sets what `-p` keeps: the owner first, the times last. The copy is at `made`, messages name `place`.
     fn keep(
         &self,
         source: &Path,
         facts: &Facts,
         made: &Path,
+        place: &Path,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let (image, fs) = (self.image, &self.image.fs);
+        let refused = |error: extant::Error| image.refusal_at(place, error.cause());
         let owner = SetAttributes {
             uid: Some(facts.uid),
             gid: Some(facts.gid),
             mode: (facts.kind != FileType::Symlink).then_some(facts.permissions),
             ..SetAttributes::default()
         };
-        fs.set_attributes(made, Follow::No, &owner).within(image)?;
+        fs.set_attributes(made, Follow::No, &owner).map_err(refused)?;
         // Attributes that ext4 does not have are told of and left out.
         for (name, value) in self.source.xattrs(source)? {
             let name = OsStr::from_bytes(&name);
             if let Err(error) = fs.set_xattr(made, name, &value, XattrSet::Any) {
                 let why = format!("{}: {}", name.display(), error.cause());
-                session.complain(image.failure(made, why))?;
+                session.complain(image.failure(place, why))?;
             }
         }
         let times = SetAttributes {
@@ -259,7 +266,7 @@ impl<'i, S: Source> Importer<'i, S> {
             mtime: Some(facts.mtime),
             ..SetAttributes::default()
         };
-        fs.set_attributes(made, Follow::No, &times).within(image)
+        fs.set_attributes(made, Follow::No, &times).map_err(refused)
     }
 
     fn tell(&self, source: &Path, place: &Path, session: &mut Session) -> Result<(), Failure> {

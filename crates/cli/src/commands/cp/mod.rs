@@ -32,8 +32,9 @@ use sources::{Host, Within};
 
 /// Copy files out of an image, into one, or from one to another
 ///
-/// Sources and target are inside images or on this machine. Holes stay holes. In an image a file has its name, or the contents
-/// of one that is replaced go, when the copy is whole.
+/// Sources and target are inside images or on this machine. Holes stay holes. A file has its name, or the contents of one that
+/// is replaced go, when the copy is whole. Where the target is a link to a file of this machine, that file is cut and written in
+/// place, as cp(1) does: a copy that fails leaves a part of it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directories with all they hold; symlinks and devices as such
@@ -81,6 +82,7 @@ impl Args {
         }
         let target = Path::new(&self.target);
         self.refuse_image_as_file(target)?;
+        self.refuse_files_of_host()?;
         let is_directory = target.is_dir();
         if self.sources.len() > 1 && !is_directory {
             return Err(Failure::at(target, "not a directory, and there are several sources"));
@@ -126,6 +128,21 @@ impl Args {
                 Err(Failure::usage(why))
             }
         }
+    }
+
+    /// `cp FILE FILE`: one of them was meant to be inside an image. A source may be an image without a path: its root.
+    fn refuse_files_of_host(&self) -> Result<(), Failure> {
+        let is_file = |source: &OsString| {
+            let is_ext = |device| is_ext(&device).unwrap_or(true);
+            matches!(Target::parse(source, look), Ok(Target::Host(_)))
+                && Path::new(source).exists()
+                && !FileDevice::open(Path::new(source)).is_ok_and(is_ext)
+        };
+        if self.image.is_some() || !self.sources.iter().all(is_file) {
+            return Ok(());
+        }
+        let why = "neither operand is inside an image: write IMAGE:/path for one of them";
+        Err(Failure::usage(why))
     }
 
     /// Copies files of this machine, of other images, or of the same one into an image.

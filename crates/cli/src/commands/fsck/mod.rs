@@ -338,10 +338,13 @@ impl Run<'_> {
             || self.extended.implies_force()
             || ready.needs_passes();
         if let (false, None) = (forced, &reason) {
-            console.say(&summary::clean_line(&console.name(), &superblock));
             let outcomes =
                 ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
             finish_undo(&opened)?;
+            // Finished orphans were counted when the volume was closed.
+            let closed = summary::superblock_of(&*opened.device).unwrap_or(None);
+            let superblock = closed.filter(|_| !console.is_read_only()).unwrap_or(superblock);
+            console.say(&summary::clean_line(&console.name(), &superblock));
             let summary = Summary::of_clean(&superblock, &outcomes);
             return self.finish_clean(&console, &summary);
         }

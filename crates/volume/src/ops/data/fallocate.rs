@@ -1,7 +1,7 @@
 //! Ranges of files preallocated, punched out, zeroed, taken out and put in.
 
 use super::super::{Creator, credits};
-use super::range::{max_size, touched, whole, zero_in_frames};
+use super::range::{max_size, touched, volume_max_size, whole, zero_in_frames};
 use super::round::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
 use crate::alloc::Claim;
@@ -60,7 +60,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one that is not of whole blocks or does not lie in the file where it must;
-    /// [`Error::NotSupported`] for files without extents; and as [`Self::write`].
+    /// [`Error::FileTooLarge`] for one that ends behind the longest file of the volume; [`Error::NotSupported`] for files without
+    /// extents; and as [`Self::write`].
     pub fn fallocate(
         &self,
         file: InodeNo,
@@ -96,6 +97,10 @@ impl Volume {
                 return Err(Error::NotPermitted(inode.number));
             }
             let end = offset.checked_add(length).ok_or(Error::FileTooLarge)?;
+            // As in the kernel, whatever the file can be mapped by.
+            if end > volume_max_size(self.geometry()) {
+                return Err(Error::FileTooLarge);
+            }
             file.set_unsynced();
             self.write_back(live, &file, &mut inode);
             if inode.is_inline() {
@@ -104,9 +109,6 @@ impl Volume {
                     return self.punch_inline(&mut inode, offset..end, by);
                 }
                 self.leave_inode(live, &mut inode, by)?;
-            }
-            if end > max_size(self.geometry(), &inode) {
-                return Err(Error::FileTooLarge);
             }
             if mode != FallocateMode::PunchHole && !inode.is_extent_mapped() {
                 return Err(Error::NotSupported("preallocation in a file without extents"));
@@ -121,7 +123,11 @@ impl Volume {
                 FallocateMode::Allocate | FallocateMode::KeepSize => {
                     self.preallocate(live, &mut inode, offset..end, mode, by)
                 }
-                FallocateMode::PunchHole => self.punch(&mut inode, offset..end, by),
+                FallocateMode::PunchHole => {
+                    // Behind the last block that can be mapped there is nothing.
+                    let end = end.min(max_size(self.geometry(), &inode));
+                    self.punch(&mut inode, offset.min(end)..end, by)
+                }
                 FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
                     self.zero_range(live, &mut inode, offset..end, mode, by)
                 }

@@ -9,7 +9,8 @@ use crate::source::BlockKind;
 use crate::volume::Volume;
 use crate::write::mapping::max_blocks;
 use extant_device::Request;
-use extant_ondisk::{BlockNo, FileBlock, Geometry};
+use extant_ondisk::inode::SECTOR;
+use extant_ondisk::{BlockNo, FileBlock, Geometry, MAX_FILE_BLOCKS, RoCompatFeatures};
 use std::ops::Range;
 
 /// Zeros for parts of blocks: as many bytes as the largest block has.
@@ -18,7 +19,17 @@ pub(super) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// Bytes of the longest file of this kind.
 pub(super) fn max_size(geometry: &Geometry, file: &LoadedInode) -> u64 {
     let blocks = max_blocks(geometry, file);
-    blocks.saturating_mul(u64::from(geometry.block_size)).min(i64::MAX.cast_unsigned())
+    blocks.saturating_mul(u64::from(geometry.block_size)).min(volume_max_size(geometry))
+}
+
+/// Bytes of the longest file of any kind on the volume. Without huge_file the sectors of a file are counted in 32 bits.
+pub(super) fn volume_max_size(geometry: &Geometry) -> u64 {
+    let block_size = u64::from(geometry.block_size);
+    let counted = match geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE) {
+        true => MAX_FILE_BLOCKS,
+        false => u64::from(u32::MAX) / (block_size / SECTOR),
+    };
+    counted.saturating_mul(block_size).min(i64::MAX.cast_unsigned())
 }
 
 /// The blocks that a range of bytes touches.

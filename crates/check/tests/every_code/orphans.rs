@@ -1,0 +1,85 @@
+//! Orphans that are finished on a volume with quotas: what they used is taken off the quota files.
+
+use super::damages::Wish;
+use super::hand::{Hand, PROJECT, device, fsck, put16, put32};
+use extant_check::front::{self, Closing, OpenOptions};
+use extant_check::{Answers, Code};
+use extant_ondisk::InodeNo;
+use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
+
+/// Where `i_projid` lies.
+const PROJECT_AT: usize = 0x9c;
+
+/// A deleted and a truncated orphan of the same user, group and project. The quota files still count all that they had.
+fn with_orphans() -> TempImage {
+    let image = PROJECT.make();
+    let path = image.path();
+    let hand = Hand::on(&path);
+    for name in ["file", "long", "other"] {
+        hand.file(name, |record| {
+            put16(record, 2, 1000);
+            put16(record, 0x18, 100);
+            put32(record, PROJECT_AT, 7);
+        });
+    }
+    drop(hand);
+    let e2fsck = tool("e2fsck").expect("asked for before");
+    e2fsck.run(["-fy", path.to_str().expect("UTF-8")]);
+    e2fsck_fn(&path).expect("the quota files are right");
+    let mut hand = Hand::on(&path);
+    let (deleted, truncated) = (hand.find("file"), hand.find("long"));
+    hand.entry("", "file", |entry| put32(entry, 0, 0));
+    hand.inode(deleted, |record| {
+        put16(record, 0x1a, 0);
+        put32(record, 0x14, truncated.0);
+    });
+    hand.inode(truncated, |record| put32(record, 4, 5000));
+    hand.superblock(|raw| raw.s_last_orphan.set(deleted.0));
+    image
+}
+
+#[test]
+fn what_orphans_used_is_taken_off_the_quota_files() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = with_orphans();
+    let skipped = copied(&image.path()).expect("a copy");
+
+    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let mut codes: Vec<_> = done.iter().map(|it| it.finding.code).collect();
+    codes.retain(|code| {
+        // The superblock's counts are old, as on a volume that was not unmounted.
+        ![Code::FreeBlocksTotalWrong, Code::FreeInodesTotalWrong].contains(code)
+    });
+    assert_eq!(codes, [Code::OrphanCleared, Code::OrphanTruncated]);
+    e2fsck_fn(&image.path()).expect("nothing to find");
+
+    let judge = Answers::Preen;
+    let ready = front::open(device(&skipped.path()), &OpenOptions::default(), &judge);
+    let ready = ready.expect("it opens");
+    assert!(!ready.needs_passes(), "without the passes all is right");
+    ready.close(Closing::Skipped, &judge).expect("writes");
+    e2fsck_fn(&skipped.path()).expect("nothing to find");
+}
+
+/// A quota file without the record of an orphan's owner is for the passes, which write all of it.
+#[test]
+fn a_quota_file_that_lacks_the_owner_of_an_orphan_is_repaired_by_the_passes() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = with_orphans();
+    let hand = Hand::on(&image.path());
+    let users: InodeNo = InodeNo(hand.volume.raw.s_usr_quota_inum.get());
+    hand.block(hand.blocks(users)[1], |root| root.fill(0));
+    drop(hand);
+    let judge = Answers::Preen;
+    let ready = front::open(device(&image.path()), &OpenOptions::default(), &judge);
+    let mut ready = ready.expect("it opens");
+    assert!(ready.needs_passes());
+    extant_check::repair(&mut ready.store, &extant_check::Options::default(), &judge)
+        .expect("repaired");
+    ready.close(Closing::Clean, &judge).expect("writes");
+    e2fsck_fn(&image.path()).expect("nothing to find");
+}
