@@ -16,7 +16,9 @@ use core::ops::Range;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod pack;
 mod scan;
+pub use pack::DirPacker;
 use scan::{MAX_PLAIN, NO_ROOM, pass_over};
 
 /// Longest name, in bytes.
@@ -743,41 +745,6 @@ impl<'a> Iterator for Entries<'a> {
             Err(_) => self.is_done = true,
         }
         Some(entry)
-    }
-}
-
-/// Packs records into a block, one behind the other.
-#[derive(Debug)]
-pub struct DirPacker<'a> {
-    format: DirFormat,
-    block: &'a mut [u8],
-    end: usize,
-    /// Where the last record starts.
-    last: Option<usize>,
-}
-
-impl DirPacker<'_> {
-    /// Adds a record; false when it does not fit any more.
-    pub fn push(&mut self, new: &NewEntry<'_>) -> bool {
-        let rec_len = self.format.rec_len_of(new.name);
-        if new.name.is_empty()
-            || new.name.len() > MAX_NAME_LEN
-            || self.format.room() - self.end < rec_len
-        {
-            return false;
-        }
-        self.format.write(&mut self.block[self.end..self.end + rec_len], rec_len, new);
-        self.last = Some(self.end);
-        self.end += rec_len;
-        true
-    }
-
-    /// Lets the last record reach to the end of the room. The block is complete but for the seal.
-    pub fn finish(self) {
-        if let Some(last) = self.last {
-            let rec_len = self.format.room() - last;
-            self.format.set_rec_len(self.block, last, rec_len);
-        }
     }
 }
 
