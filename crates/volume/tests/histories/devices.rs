@@ -120,6 +120,15 @@ impl Files {
         Ok(Self { image, journal })
     }
 
+    /// Copies of the files.
+    pub(crate) fn copied(&self) -> Result<Self, String> {
+        let copy = |image: &TempImage| copied(&image.path());
+        Ok(Self {
+            image: copy(&self.image)?,
+            journal: self.journal.as_ref().map(copy).transpose()?,
+        })
+    }
+
     /// Opens the files for changes.
     pub(crate) fn devices(&self) -> Devices {
         let open = |image: &TempImage| -> Arc<dyn Device> {

@@ -1,6 +1,7 @@
 //! Every cut of recorded histories, recovered by us and by e2fsck.
 
 use super::judge::{OPENED, Recorded, recover};
+use super::preen::Left;
 use crate::devices::Devices;
 use crate::random::{SIZE, fresh};
 use crate::volumes::{self, Kind};
@@ -80,8 +81,14 @@ fn preened(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     if output.status.code().is_none_or(|code| code > 1) {
         return Err(format!("e2fsck -p: {said}"));
     }
-    let judged = files.is_clean().and_then(|()| judge_file(recorded, cut, &files.image));
-    judged.map_err(|what| format!("after e2fsck -p: {what}\n{said}"))
+    let told = |what: String| format!("after e2fsck -p: {what}\n{said}");
+    if let Err(found) = files.is_clean() {
+        let left = Left::by(&devices_of(recorded.kind, cut), &said).map_err(told)?;
+        if !left.is_all_of(&found) {
+            return Err(told(found));
+        }
+    }
+    judge_file(recorded, cut, &files.image).map_err(told)
 }
 
 fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {

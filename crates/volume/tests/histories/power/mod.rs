@@ -10,5 +10,6 @@ mod clean;
 mod cuts;
 mod dirty;
 mod judge;
+mod preen;
 
 pub(crate) use judge::{Failures, Recorded, recover};
