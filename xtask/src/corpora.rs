@@ -75,10 +75,14 @@ impl Corpora {
     }
 }
 
-/// Makes the corpus where the tests look for it, unless it is there: where they have no other, or in any case.
-pub(crate) fn make_where_missing(beside_another: bool) -> Result<(), Failure> {
-    let is_wanted = beside_another || extant_testkit::corpora().is_none();
-    if is_wanted && !own_corpus_dir().is_dir() {
+/// Makes the corpus where the tests look for it, unless it is there.
+pub(crate) fn make_where_missing() -> Result<(), Failure> {
+    if extant_testkit::corpora().is_none() { make_own_where_missing() } else { Ok(()) }
+}
+
+/// Makes our own corpus unless it is there, even where the tests have another.
+pub(crate) fn make_own_where_missing() -> Result<(), Failure> {
+    if !own_corpus_dir().is_dir() {
         make(&own_corpus_dir(), 1, 4)?;
     }
     Ok(())

@@ -95,7 +95,15 @@ fn compare(base: &Base, list: &[&str]) {
         let is_packed_later = [&answer.stdout, &answer.stderr]
             .into_iter()
             .any(|said| text(said).contains("e2fsck -fD"));
-        if is_packed_later {
+        // The twin, 1.47.0, counts each block of the journal that it removes as a whole cluster that becomes free.
+        let is_miscounted = base.name == "clusters" && *words == "-O ^has_journal";
+        if is_miscounted {
+            let theirs = theirs.to_str().expect("UTF-8");
+            let found = tool("e2fsck").expect("asked for before").run(["-fn", theirs]);
+            assert!(text(&found.stdout).contains("Free blocks count wrong"), "{what}: {found:?}");
+        }
+        let is_checked = is_packed_later || is_miscounted;
+        if is_checked {
             // The hash seed decides whether a directory block has room for its checksum. Where it has none the twin leaves the
             // packing, and an unclean volume, to e2fsck.
             let e2fsck = tool("e2fsck").expect("asked for before");
@@ -103,7 +111,7 @@ fn compare(base: &Base, list: &[&str]) {
             assert!(packed.status.code().is_some_and(|code| code <= 1), "{what}: {packed:?}");
         }
         let (mut ours_now, mut theirs_now) = (fields(&ours), fields(&theirs));
-        if is_packed_later {
+        if is_checked {
             // Its check was at another time.
             for field in ["Last checked", "Mount count"] {
                 ours_now.remove(field);

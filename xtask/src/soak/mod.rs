@@ -1,5 +1,6 @@
 //! `cargo xtask soak`: random tests for hours. Seeds and counts go on from a file, so that runs add up.
 
+mod leftovers;
 mod state;
 mod sums;
 mod units;
@@ -14,6 +15,7 @@ use crate::fuzz::Harness;
 use crate::suites::Build;
 use crate::{Failure, machine};
 use extant_testkit::tool;
+use leftovers::Temporary;
 use state::{State, Sums};
 use units::Unit;
 
@@ -114,9 +116,13 @@ impl Run {
         let left = self.limit.saturating_sub(self.start.elapsed()).as_secs();
         let corpora = self.directory.join("corpus");
         let mut command = unit.command(seed, left, &corpora, &kept)?;
+        let temporary = Temporary::new()?;
+        command.env("TMPDIR", temporary.path());
         let output = self.directory.join("output").join(format!("{}.txt", unit.file_name()));
         let before = Instant::now();
         let outcome = outcome(unit, &mut command, &output)?;
+        drop(temporary);
+        command.env_remove("TMPDIR");
         let seconds = before.elapsed().as_secs_f64();
         *self.seconds.entry(unit.kind.name).or_default() += seconds;
         let goes_on = matches!(outcome, Outcome::Counted(_));
@@ -218,8 +224,8 @@ fn in_words(command: &Command) -> String {
     if let Some(directory) = command.get_current_dir() {
         line += &format!("cd {} && ", quoted(directory.as_os_str()));
     }
-    for (name, value) in command.get_envs() {
-        line += &format!("{}={} ", name.to_string_lossy(), quoted(value.unwrap_or_default()));
+    for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        line += &format!("{}={} ", name.to_string_lossy(), quoted(value));
     }
     line += &quoted(command.get_program());
     command.get_args().for_each(|word| line += &format!(" {}", quoted(word)));

@@ -18,11 +18,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 const FEW: u64 = 3;
-const MANY: u64 = 50;
-/// Of so many rounds one may go wrong, where damage is aimed: some of it has no right answer.
-const AIMED: u64 = 200;
-/// The same where none may.
-const NONE: u64 = u64::MAX;
+const MANY: u64 = 400;
+/// One repair in so many may be incomplete, where at least [`JUDGED_FROM`] are tried; of fewer none.
+const INCOMPLETE_IN: usize = 200;
+const JUDGED_FROM: usize = 1000;
 /// Seeds of one set of options.
 const A_SET: u64 = 100_000;
 /// What the tables may take.
@@ -217,45 +216,77 @@ fn judge_small_memory(
     (None, least)
 }
 
+/// What is wrong with a round.
+#[derive(Debug)]
+enum Flaw {
+    /// What no damage excuses: a panic, a look that writes or that depends on threads or memory.
+    Broken(String),
+    /// A repair that did not do all: seldom enough, it is allowed.
+    Incomplete(String),
+}
+
 /// One round: what is wrong with how it went. `healthy` are the files before the damage.
-fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<String> {
-    let copy = image.with_extension("e2fsck");
+fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
+    match judge_looks(image, seed) {
+        Err(flaw) => Some(Flaw::Broken(flaw)),
+        Ok(looks) => judge_repair(image, &looks, healthy).map(Flaw::Incomplete),
+    }
+}
+
+/// What the looks of a round showed.
+struct Looks {
+    /// Whether the volume could be looked at.
+    went: bool,
+    threads: usize,
+    /// Bytes that the repair may take.
+    memory: u64,
+}
+
+/// Looks at the image with one thread and with several, and with less memory; what is wrong with that.
+fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
     let before = std::fs::read(image).expect("it is there");
     let first = fsck(image, &with_threads(1), Answers::No);
     let threads = 2 + (seed % 7) as usize;
     let second = fsck(image, &with_threads(threads), Answers::No);
     if std::fs::read(image).expect("it is there") != before {
-        return Some("a look wrote".to_owned());
+        return Err("a look wrote".to_owned());
     }
     match (&first, &second) {
         (Ok(one), Ok(other)) if told(one) != told(other) => {
-            return Some(format!(
+            return Err(format!(
                 "1 thread finds\n{}{threads} threads find\n{}",
                 findings(one),
                 findings(other)
             ));
         }
         (Ok(one), Ok(_)) if one.memory > MEMORY => {
-            return Some(format!("the tables took {} bytes", one.memory));
+            return Err(format!("the tables took {} bytes", one.memory));
         }
         _ => {}
     }
     let mut memory = MEMORY;
     if let Ok(one) = &first {
         let (flaw, least) = judge_small_memory(image, one, threads);
-        if flaw.is_some() {
-            return flaw;
+        if let Some(flaw) = flaw {
+            return Err(flaw);
         }
         // Every third repair has to do with what a look can do with.
         memory = least.filter(|_| seed.is_multiple_of(3)).unwrap_or(MEMORY);
     }
+    Ok(Looks { went: first.is_ok(), threads, memory })
+}
+
+/// Repairs the image; what is wrong with what that leaves.
+fn judge_repair(image: &Path, looks: &Looks, healthy: &BTreeSet<String>) -> Option<String> {
+    let copy = image.with_extension("e2fsck");
+    let &Looks { went, threads, memory } = looks;
     let kept = kept_by_e2fsck(image, &copy);
     let within = |memory| Options { memory: Some(memory), ..with_threads(threads) };
     // What a repair adds may need more than what is there.
     let repaired = match fsck(image, &within(memory + REPAIR), Answers::Yes) {
         Ok(repaired) => repaired,
         // No superblock anywhere, or an image that ends too early: said, and left.
-        Err(_) if first.is_err() && kept.is_none() => return None,
+        Err(_) if !went && kept.is_none() => return None,
         Err(error) => {
             return Some(format!("a repair ended: {error}; e2fsck goes on: {}", kept.is_some()));
         }
@@ -298,8 +329,8 @@ fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<String> 
     })
 }
 
-/// Runs rounds of some damage on each of the volumes. One of `one_wrong_in` rounds may go wrong, but for a panic.
-fn rounds(one_wrong_in: u64, damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
+/// Runs rounds of some damage on each of the volumes.
+fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -323,7 +354,7 @@ fn rounds(one_wrong_in: u64, damage: impl Fn(&Path, &aim::Targets, u64) -> Strin
     let usual = if std::env::var_os("EXTANT_SLOW").is_some() { MANY } else { FEW };
     let (count, only) = (number("EXTANT_ROUNDS").unwrap_or(usual), number("EXTANT_SEED"));
     let (first, only_set) = (number("EXTANT_FIRST").unwrap_or(0), number("EXTANT_SET"));
-    let (mut wrong, mut tried, mut has_panicked) = (Vec::new(), 0_u64, false);
+    let (mut broken, mut incomplete, mut tried) = (Vec::new(), Vec::new(), 0);
     for set in 0..sets() {
         let seeds = (first..first + count).map(|round| set as u64 * A_SET + round);
         let seeds: Vec<u64> = match only {
@@ -342,27 +373,36 @@ fn rounds(one_wrong_in: u64, damage: impl Fn(&Path, &aim::Targets, u64) -> Strin
             let spoiled = std::fs::read(&image).expect("it is there");
             let judged = std::panic::catch_unwind(|| judge(&image, seed, &healthy));
             tried += 1;
-            has_panicked |= judged.is_err();
-            let Some(flaw) = judged.unwrap_or_else(|_| Some("it panicked".to_owned())) else {
-                continue;
+            let panicked = || Some(Flaw::Broken("it panicked".to_owned()));
+            let (wrong, flaw) = match judged.unwrap_or_else(|_| panicked()) {
+                None => continue,
+                Some(Flaw::Broken(flaw)) => (&mut broken, flaw),
+                Some(Flaw::Incomplete(flaw)) => (&mut incomplete, flaw),
             };
-            wrong.push(format!("seed {seed}, {done}: {flaw}"));
+            let line = format!("seed {seed}, {done}: {flaw}");
             if let Some(dir) = std::env::var_os("EXTANT_KEEP") {
                 std::fs::write(Path::new(&dir).join(format!("{seed}.img")), spoiled)
                     .expect("there is room");
-                eprintln!("==== {}", wrong.last().expect("just pushed"));
+                eprintln!("==== {line}");
             }
+            wrong.push(line);
         }
     }
-    let count = wrong.len() as u64;
-    let holds = !has_panicked && count.saturating_mul(one_wrong_in) <= tried;
-    assert!(holds, "{count} of {tried} wrong\n{}", wrong.join("\n"));
-    wrong.iter().for_each(|flaw| println!("wrong: {flaw}"));
+    let allowed = if tried < JUDGED_FROM { 0 } else { tried / INCOMPLETE_IN };
+    println!("{} of {tried} repairs are incomplete, {allowed} may be", incomplete.len());
+    incomplete.iter().for_each(|line| println!("{}", line.lines().next().unwrap_or_default()));
+    let wrong = [broken.join("\n"), incomplete.join("\n")].join("\n");
+    assert!(
+        broken.is_empty() && incomplete.len() <= allowed,
+        "{} broken, {} of {tried} incomplete, {allowed} may be\n{wrong}",
+        broken.len(),
+        incomplete.len()
+    );
 }
 
 #[test]
 fn random_damage_is_repaired() {
-    rounds(NONE, |image, _, seed| {
+    rounds(|image, _, seed| {
         let place = if seed % 4 == 3 { Where::Anywhere } else { Where::Tables };
         damage(image, seed, place);
         format!("{place:?}")
@@ -381,7 +421,7 @@ fn damage_to_fields_is_repaired() {
     if !is_asked_for() {
         skip!("EXTANT_SLOW=1 tries it");
     }
-    rounds(AIMED, aim::damage);
+    rounds(aim::damage);
 }
 
 #[test]
@@ -389,7 +429,7 @@ fn structures_in_the_place_of_others_are_repaired() {
     if !is_asked_for() {
         skip!("EXTANT_SLOW=1 tries them");
     }
-    rounds(AIMED, aim::displace);
+    rounds(aim::displace);
 }
 
 #[test]
@@ -397,5 +437,5 @@ fn damage_that_looks_sound_is_repaired() {
     if !is_asked_for() {
         skip!("EXTANT_SLOW=1 tries it");
     }
-    rounds(AIMED, cross::damage);
+    rounds(cross::damage);
 }

@@ -7,13 +7,10 @@ use std::time::Instant;
 
 use crate::{Failure, corpora, machine};
 
-/// Variables of the tests that say how much is tried, for two minutes of random repairs.
-const USUAL: &[(&str, &str)] = &[("EXTANT_DIFFERENTIAL", "120s")];
-/// The same for `--full`: slow tests, five histories of each kind, twenty minutes of random repairs.
-const FULL: &[(&str, &str)] =
-    &[("EXTANT_SLOW", "1"), ("EXTANT_HISTORIES", "5"), ("EXTANT_DIFFERENTIAL", "1200s")];
-/// Seconds for which `--full` runs each fuzz harness.
-const FUZZ_SECONDS: &str = "20";
+mod rest;
+
+/// How many trials the differential of repairs runs, or for how long: a few where it is not set.
+const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
 
 /// Run every check and every test
 #[derive(clap::Args)]
@@ -21,7 +18,7 @@ pub(crate) struct Test {
     /// Install nothing: neither packages on this machine nor programs in the target directory
     #[arg(long)]
     no_install: bool,
-    /// Run slow tests, more random histories and repairs, and the fuzz harnesses too; some two hours
+    /// Then run what takes long as well: all that an ordinary run skips or shortens, in about two hours
     #[arg(long)]
     full: bool,
 }
@@ -32,6 +29,8 @@ struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: BTreeSet<String>,
+    /// Parts of a full run, with the seconds that each took.
+    parts: Vec<(&'static str, f64)>,
 }
 
 impl Test {
@@ -56,10 +55,14 @@ impl Test {
         let mut docs = cargo("doc --workspace --no-deps --document-private-items");
         docs.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links");
         tally.check("documentation", docs)?;
-        corpora::make_where_missing(self.full)?;
+        if self.full {
+            tally.part("the corpus", |_| corpora::make_own_where_missing())?;
+        }
+        corpora::make_where_missing()?;
         let mut tests = cargo("test --workspace --no-fail-fast");
-        let settings = if self.full { FULL } else { USUAL };
-        tests.envs(settings.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied());
+        if std::env::var_os(DIFFERENTIAL).is_none() {
+            tests.env(DIFFERENTIAL, "120s");
+        }
         tally.cargo_test(tests)?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-device --lib --features shuttle shuttle_tests";
@@ -69,9 +72,7 @@ impl Test {
         let schedules = "test --package extant-volume --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
         if self.full {
-            let mut harnesses = machine::cargo();
-            harnesses.args(["xtask", "fuzz", "--seconds", FUZZ_SECONDS]);
-            tally.check("fuzz harnesses", harnesses)?;
+            rest::run(&mut tally)?;
         }
         Ok(tally.close())
     }
@@ -139,8 +140,31 @@ impl Tally {
         Ok(())
     }
 
+    /// Runs a part of a full run, and notes how long it took.
+    fn part(
+        &mut self,
+        name: &'static str,
+        run: impl FnOnce(&mut Self) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        println!("part {name}");
+        let started = Instant::now();
+        run(self)?;
+        self.parts.push((name, started.elapsed().as_secs_f64()));
+        Ok(())
+    }
+
+    /// Forgets that tests of a suite were skipped, which are run again: those whose name begins with `test`.
+    fn forget_skipped(&mut self, suite: &str, test: &str) {
+        let prefix = format!("{suite}: {test}");
+        let counted = self.skipped_tests();
+        self.skipped.retain(|what| !what.starts_with(&prefix));
+        // Each returned like one that passed.
+        self.passed = self.passed.saturating_sub(counted - self.skipped_tests());
+    }
+
     fn close(self) -> ExitCode {
         println!();
+        self.parts.iter().for_each(|(name, seconds)| println!("part {name} took {seconds:.0} s"));
         self.skipped.iter().for_each(|what| println!("skipped {what}"));
         self.failed.iter().for_each(|what| println!("failed {what}"));
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
