@@ -59,6 +59,8 @@ fn a_lock_of_an_ancestor_is_ours() {
         format!("flock -o {image} "),
         format!("flock -F {image} "),
         format!("exec 9>>{image}; flock 9; "),
+        format!("flock -s {image} "),
+        format!("exec 9<{image}; flock -s 9; "),
     ];
     for (at, lock) in under.iter().enumerate() {
         let commands = [
@@ -73,6 +75,10 @@ fn a_lock_of_an_ancestor_is_ours() {
         quiet(&shell(&format!("{lock}{EXTANT} mkfs -q -F {image}")));
         e2fsck_fn(Path::new(&image)).unwrap();
     }
+    let stranger = Stranger::locks(&image, "-s", UNTIL_TOLD);
+    let refused = shell(&format!("flock -s {image} {EXTANT} tune -L taken {image}"));
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    stranger.lets_go();
 }
 
 #[test]

@@ -15,7 +15,10 @@ use crate::live::shared::Shared;
 use crate::live::status::Status;
 use crate::live::written::CountedDevice;
 use crate::live::{Hooks, Live};
-use crate::open::{DataMode, LiveOptions, OpenOptions, SuperblockAt, check_size, read_superblock};
+use crate::open::{
+    DataMode, LiveOptions, OpenOptions, SuperblockAt, check_journal_device, check_size,
+    read_superblock,
+};
 use crate::read::ahead::ReadAhead;
 use crate::read::{group, tables};
 use crate::source::Facts;
@@ -85,6 +88,7 @@ fn check_options(
     if !has_journal && options.aborts_on_lost_data {
         return Err(Error::Options("data_err=abort needs a journal, and the volume has none"));
     }
+    check_journal_device(options.external_journal.is_some(), geometry, superblock)?;
     if data == DataMode::Journal && options.delalloc == Some(true) {
         return Err(Error::Options("delalloc cannot go with data=journal"));
     }

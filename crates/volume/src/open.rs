@@ -218,6 +218,21 @@ impl Default for LiveOptions {
     }
 }
 
+/// Refuses a device for the journal of a volume that has its journal inside.
+pub(crate) fn check_journal_device(
+    is_given: bool,
+    geometry: &Geometry,
+    superblock: &Superblock,
+) -> Result<(), Error> {
+    let has_journal = geometry.has_compat(CompatFeatures::HAS_JOURNAL);
+    if is_given && has_journal && superblock.journal_inode.is_some() {
+        return Err(Error::Options(
+            "a journal device is given, and the volume has its journal inside",
+        ));
+    }
+    Ok(())
+}
+
 impl OpenOptions {
     /// Opens the volume on a device for reading. Nothing is ever written to the device. Descriptors are read when they are
     /// needed, so the time does not depend on the volume's size.
@@ -230,6 +245,8 @@ impl OpenOptions {
         let (raw, backup) = self.find_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
         check_size(&geometry, &*device)?;
+        let is_given = matches!(self.journal, Journal::ReplayExternal(_));
+        check_journal_device(is_given, &geometry, &Superblock::decode(&raw))?;
         let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER)
             && geometry.has_compat(CompatFeatures::HAS_JOURNAL);
         let opened = Opened { device, raw, geometry, recovered: None };

@@ -163,6 +163,14 @@ fn a_journal_device_is_found_by_its_number() {
     let (code, said) =
         extant(&["mount", "-o", "journal_dev=0x12345678"], &[&image, &scratch.join("mount")]);
     assert!(code != 0 && said.contains("which device journal_dev= is"), "{code}: {said}");
+    // A volume with its journal inside has no use for it.
+    let inner = scratch.join("inner");
+    mke2fs(["-q", "-F", "-t", "ext4", inner.to_str().expect("a plain path"), "16M"])
+        .expect("mke2fs");
+    for options in [format!("journal_dev={number}"), format!("ro,journal_path={log_name}")] {
+        let (code, said) = extant(&["mount", "-o", &options], &[&inner, &scratch.join("mount")]);
+        assert!(code != 0 && said.contains("has its journal inside"), "{options}: {code}: {said}");
+    }
 }
 
 fn assert_mapped_with_journal(image: &Path, journal: &Path) {

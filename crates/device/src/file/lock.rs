@@ -127,33 +127,49 @@ fn listed_as(file: &File) -> Option<String> {
 struct Listed<'l> {
     kind: &'l str,
     access: &'l str,
+    /// The process that has locked it.
+    pid: &'l str,
     name: &'l str,
 }
 
 impl<'l> Listed<'l> {
     fn parse(line: &'l str) -> Option<Self> {
-        let mut words = line.strip_prefix("lock:")?.split_whitespace().skip(1);
+        Self::parse_entry(line.strip_prefix("lock:")?)
+    }
+
+    /// The same as /proc/locks has it: `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`.
+    fn parse_entry(line: &'l str) -> Option<Self> {
+        let mut words = line.split_whitespace().skip(1);
         let (kind, _, access) = (words.next()?, words.next()?, words.next()?);
-        Some(Self { kind, access, name: words.nth(1)? })
+        let (pid, name) = (words.next()?, words.next()?);
+        Some(Self { kind, access, pid, name })
     }
 }
 
-/// Whether this process has inherited an exclusive flock of the file, or an ancestor holds one.
+/// Whether this process or its ancestors hold the flock of the file: an exclusive one, or all that
+/// are shared.
 fn is_locked_by_ancestor(file: &File) -> bool {
     let Some(name) = listed_as(file) else { return false };
-    let is_exclusive =
-        |lock: &Listed<'_>| lock.kind == "FLOCK" && lock.access == "WRITE" && lock.name == name;
-    let mut pid = std::process::id();
-    for _ in 0..MOST_ANCESTORS {
-        if holds(pid, &is_exclusive) {
-            return true;
-        }
-        match parent_of(pid) {
-            Some(parent) if parent != 0 => pid = parent,
-            _ => return false,
-        }
+    let is_flock = |lock: &Listed<'_>| lock.kind == "FLOCK" && lock.name == name;
+    let ancestors = ancestors();
+    let is_exclusive = |lock: &Listed<'_>| is_flock(lock) && lock.access == "WRITE";
+    if ancestors.iter().any(|pid| holds(*pid, &is_exclusive)) {
+        return true;
     }
-    false
+    let Ok(table) = fs::read_to_string("/proc/locks") else { return false };
+    let mut all = table.lines().filter_map(Listed::parse_entry).filter(is_flock).peekable();
+    all.peek().is_some()
+        && all.all(|lock| {
+            let is_this = |other: &Listed<'_>| is_flock(other) && other.pid == lock.pid;
+            ancestors.iter().any(|pid| holds(*pid, &is_this))
+        })
+}
+
+/// This process, its parent and so on.
+fn ancestors() -> Vec<u32> {
+    let first = Some(std::process::id());
+    let next = |pid: &u32| parent_of(*pid).filter(|parent| *parent != 0);
+    std::iter::successors(first, next).take(MOST_ANCESTORS).collect()
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
