@@ -15,7 +15,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 16] = [
     Part {
         name: "65,000 directories",
         suite: "build",
@@ -83,6 +83,12 @@ const PARTS: [Part; 15] = [
             ("BOLERO_RANDOM_TEST_TIME_MS", "60000"),
             ("BOLERO_RANDOM_ITERATIONS", "4294967295"),
         ],
+    },
+    Part {
+        name: "load on failing disks",
+        suite: "mount",
+        test: "mounting::load",
+        environment: SLOW,
     },
     Part { name: "random damage", suite: "random_damage", test: "", environment: SLOW },
 ];
