@@ -6,7 +6,7 @@ use crate::check::Check;
 use crate::order::{self, Candidate, Verdict, Watch};
 use crate::store::CheckError;
 use crate::tables::Stored;
-use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
+use extant_layout::pack::MappingTree;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{
@@ -445,15 +445,8 @@ impl Check<'_> {
     ) -> Result<bool, CheckError> {
         let geometry = self.geometry;
         let is_extents = inode.is_extent_mapped();
-        let needed = if is_extents {
-            extent_blocks(new.extents.len() as u64, geometry.block_size)
-        } else {
-            let ranges = new.extents.iter().map(|extent| (extent.block, u64::from(extent.len)));
-            match indirect_blocks(ranges, geometry.block_size) {
-                Some(needed) => needed,
-                None => return Ok(false),
-            }
-        };
+        let tree = MappingTree::from_extents(&new.extents, is_extents);
+        let Some(needed) = tree.blocks(geometry.block_size) else { return Ok(false) };
         let goal = new.extents.first().map_or(BlockNo(0), |extent| extent.start);
         let Some((places, reused)) = self.node_places(own, needed, goal, is_extents)? else {
             return Ok(false);
@@ -462,27 +455,12 @@ impl Check<'_> {
             self.release_block(*block);
         }
         let mut failed = Ok(());
-        let mut sink = |block: BlockNo, bytes: &[u8]| {
+        let nodes = places.iter().copied();
+        inode.i_block = tree.write(ino, inode.generation, geometry, nodes, |block, bytes| {
             if failed.is_ok() {
                 failed = self.store.write(block, bytes);
             }
-        };
-        inode.i_block = if is_extents {
-            ExtentTree::from_extents(new.extents.clone()).write(
-                ino,
-                inode.generation,
-                geometry,
-                places.iter().copied(),
-                &mut sink,
-            )
-        } else {
-            let runs = new.extents.iter().map(|extent| Run {
-                block: extent.block,
-                len: u64::from(extent.len),
-                start: extent.start,
-            });
-            IndirectTree::new(geometry.block_size).write(runs, places.iter().copied(), &mut sink)
-        };
+        });
         failed?;
         let before = self.clusters_of(old) + old.nodes.len() as u64;
         let after = self.clusters_of(new) + needed;

@@ -5,7 +5,8 @@
 use crate::ahead::{ReadAhead, Taken};
 use extant_device::sync::Mutex;
 use extant_device::{Device, DeviceError};
-use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
+use extant_layout::DescriptorTable;
+use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
 use std::collections::BTreeMap;
@@ -66,8 +67,7 @@ pub struct Store {
 
 struct Meta {
     superblock: RawSuperblock,
-    /// All blocks of the descriptor table.
-    table: Vec<u8>,
+    table: DescriptorTable,
 }
 
 impl Store {
@@ -81,15 +81,14 @@ impl Store {
         let superblock = RawSuperblock::from_bytes(&bytes, GroupNo(0))?;
         superblock.verify(GroupNo(0))?;
         let geometry = Geometry::new(&superblock)?;
-        let mut table = vec![0; geometry.desc_blocks() as usize * geometry.block_len()];
-        for (index, block) in table.chunks_exact_mut(geometry.block_len()).enumerate() {
-            device.read_at(geometry.byte_of(geometry.desc_block(index as u32)), block)?;
-        }
+        let table = DescriptorTable::read(&geometry, |index, block| {
+            device.read_at(geometry.byte_of(geometry.desc_block(index)), block)
+        })?;
         Self::new(device, superblock, table)
     }
 
-    /// The blocks of `device` as `superblock` divides it, with the blocks of the descriptor table as found, repaired or taken
-    /// from a backup. Nothing is written.
+    /// The blocks of `device` as `superblock` divides it, with the descriptor table as found, repaired or taken from a backup.
+    /// Nothing is written.
     ///
     /// # Errors
     /// A superblock that cannot be computed with.
@@ -99,10 +98,10 @@ impl Store {
     pub fn new(
         device: Arc<dyn Device>,
         superblock: RawSuperblock,
-        table: Vec<u8>,
+        table: DescriptorTable,
     ) -> Result<Self, CheckError> {
         let geometry = Geometry::new(&superblock)?;
-        assert_eq!(table.len(), geometry.desc_blocks() as usize * geometry.block_len());
+        assert!(table.fits(&geometry), "a descriptor for every group");
         Ok(Self {
             device,
             geometry,
@@ -177,23 +176,17 @@ impl Store {
 
     /// The descriptor of a group as it stands now. Its places and counts may be impossible.
     pub fn desc(&self, group: GroupNo) -> GroupDesc {
-        let meta = self.meta.lock();
-        decode_desc(&meta.table, group, &self.geometry)
+        self.meta.lock().table.get(group, &self.geometry)
     }
 
     /// All descriptors as they stand now.
     pub fn descs(&self) -> Vec<GroupDesc> {
-        let meta = self.meta.lock();
-        (0..self.geometry.groups_count)
-            .map(|group| decode_desc(&meta.table, GroupNo(group), &self.geometry))
-            .collect()
+        self.meta.lock().table.iter(&self.geometry).collect()
     }
 
     /// Whether a group's descriptor has the checksum that its bytes give.
     pub fn desc_checksum_matches(&self, group: GroupNo) -> bool {
-        let meta = self.meta.lock();
-        let at = desc_range(group, &self.geometry);
-        group_desc::verify(&meta.table[at], group, &self.geometry).is_ok()
+        self.meta.lock().table.verify(group, &self.geometry).is_ok()
     }
 
     /// Changes the superblock, seals it and writes the primary copy.
@@ -226,11 +219,10 @@ impl Store {
         let (index, _) = geometry.desc_place(group);
         let block = {
             let mut meta = self.meta.lock();
-            let mut desc = decode_desc(&meta.table, group, geometry);
+            let mut desc = meta.table.get(group, geometry);
             change(&mut desc);
-            put_desc(&mut meta.table, group, &desc, geometry)?;
-            let at = index as usize * geometry.block_len();
-            meta.table[at..at + geometry.block_len()].to_vec()
+            meta.table.put(group, &desc, geometry);
+            meta.table.block(index, geometry).to_vec()
         };
         self.write(geometry.desc_block(index), &block)
     }
@@ -249,16 +241,15 @@ impl Store {
         let table = {
             let mut meta = self.meta.lock();
             for group in groups {
-                let mut desc = decode_desc(&meta.table, group, geometry);
+                let mut desc = meta.table.get(group, geometry);
                 change(group, &mut desc);
-                put_desc(&mut meta.table, group, &desc, geometry)?;
+                meta.table.put(group, &desc, geometry);
                 touched.insert(geometry.desc_place(group).0);
             }
             meta.table.clone()
         };
         for index in touched {
-            let at = index as usize * geometry.block_len();
-            self.write(geometry.desc_block(index), &table[at..at + geometry.block_len()])?;
+            self.write(geometry.desc_block(index), table.block(index, geometry))?;
         }
         Ok(())
     }
@@ -422,30 +413,4 @@ impl Store {
         }
         Ok(self.device.flush()?)
     }
-}
-
-fn desc_range(group: GroupNo, geometry: &Geometry) -> Range<usize> {
-    let (index, at) = geometry.desc_place(group);
-    let start = index as usize * geometry.block_len() + at;
-    start..start + usize::from(geometry.desc_size)
-}
-
-fn put_desc(
-    table: &mut [u8],
-    group: GroupNo,
-    desc: &GroupDesc,
-    geometry: &Geometry,
-) -> Result<(), FormatError> {
-    let stored = &mut table[desc_range(group, geometry)];
-    let mut raw = RawGroupDesc::from_bytes(stored, group, geometry)?;
-    desc.encode_into(&mut raw);
-    raw.write_to(stored, geometry);
-    group_desc::seal(stored, group, geometry);
-    Ok(())
-}
-
-fn decode_desc(table: &[u8], group: GroupNo, geometry: &Geometry) -> GroupDesc {
-    let raw = RawGroupDesc::from_bytes(&table[desc_range(group, geometry)], group, geometry)
-        .expect("the table holds a descriptor of every group");
-    GroupDesc::unchecked(&raw)
 }

@@ -1,9 +1,9 @@
 //! Modes as chmod(1) takes them: octal, or what to change in words of letters.
 
+use extant_ondisk::inode::{SETGID, SETUID};
+
 use crate::failure::Failure;
 
-const SETUID: u16 = 0o4000;
-const SETGID: u16 = 0o2000;
 const STICKY: u16 = 0o1000;
 /// Octal digits from which on a directory's setuid and setgid are meant too.
 const EXPLICIT_DIGITS: usize = 5;

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use extant_device::Device;
 use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner, child_limits};
-use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
+use extant_ondisk::group_desc::{self, GroupDesc};
 use extant_ondisk::indirect;
 use extant_ondisk::inode::{self, FileType, I_BLOCK_SIZE, Inode};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
@@ -181,7 +181,7 @@ impl Mapper<'_> {
         let size = usize::from(geometry.desc_size);
         let stored = &table[at..];
         group_desc::verify(&stored[..size], group, geometry)?;
-        let desc = GroupDesc::unchecked(&RawGroupDesc::from_bytes(stored, group, geometry)?);
+        let desc = GroupDesc::from_stored(stored, group, geometry)?;
         desc.check_places(group, geometry)?;
         Ok(desc)
     }

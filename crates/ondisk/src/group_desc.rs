@@ -208,6 +208,34 @@ impl GroupDesc {
         }
     }
 
+    /// The descriptor in the stored bytes; judges nothing.
+    ///
+    /// # Errors
+    /// [`Flaw::Truncated`] when there are fewer than `geometry.desc_size`.
+    pub fn from_stored(
+        stored: &[u8],
+        group: GroupNo,
+        geometry: &Geometry,
+    ) -> Result<Self, FormatError> {
+        Ok(Self::unchecked(&RawGroupDesc::from_bytes(stored, group, geometry)?))
+    }
+
+    /// Sets the known fields in the stored bytes and leaves all others as they were, the checksum too: [`seal`] comes next.
+    ///
+    /// # Errors
+    /// [`Flaw::Truncated`] when there are fewer than `geometry.desc_size`.
+    pub fn store(
+        &self,
+        stored: &mut [u8],
+        group: GroupNo,
+        geometry: &Geometry,
+    ) -> Result<(), FormatError> {
+        let mut raw = RawGroupDesc::from_bytes(stored, group, geometry)?;
+        self.encode_into(&mut raw);
+        raw.write_to(stored, geometry);
+        Ok(())
+    }
+
     /// Sets the known fields and leaves every other byte as it was. High halves go only as far as the volume's
     /// `desc_size`: [`RawGroupDesc::write_to`] cuts them off.
     pub fn encode_into(&self, raw: &mut RawGroupDesc) {

@@ -9,8 +9,8 @@ use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_device::Device;
 use extant_journal::offline::read_table;
+use extant_layout::DescriptorTable;
 use extant_layout::groups::{classic_desc_blocks, leading};
-use extant_ondisk::group_desc::{self, GroupDesc, RawGroupDesc};
 use extant_ondisk::inode::{self, FileType, Inode};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, InodeNo, Place};
@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 /// A superblock to work with, and the descriptors.
 pub(super) struct Chosen {
     pub(super) found: Found,
-    pub(super) table: Vec<u8>,
+    pub(super) table: DescriptorTable,
     /// The descriptors come from a backup, whose marks are those of the day the volume was made.
     pub(super) is_table_backup: bool,
 }
@@ -95,7 +95,12 @@ fn is_readable(device: &dyn Device, geometry: &Geometry) -> bool {
     geometry.blocks_count <= device.size() >> geometry.block_bits()
 }
 
-fn fit(device: &dyn Device, raw: &RawSuperblock, geometry: &Geometry, table: &[u8]) -> Fit {
+fn fit(
+    device: &dyn Device,
+    raw: &RawSuperblock,
+    geometry: &Geometry,
+    table: &DescriptorTable,
+) -> Fit {
     let descs = Descs { geometry, table };
     let has_journal = geometry.has_compat(CompatFeatures::HAS_JOURNAL);
     let journal = InodeNo(raw.s_journal_inum.get());
@@ -108,9 +113,9 @@ fn fit(device: &dyn Device, raw: &RawSuperblock, geometry: &Geometry, table: &[u
 }
 
 /// Without a backup: as many blocks reserved for descriptors as lie in front of the first table of group 0.
-fn with_reserved_blocks(found: &Found, table: &[u8]) -> Option<Found> {
+fn with_reserved_blocks(found: &Found, table: &DescriptorTable) -> Option<Found> {
     let geometry = &found.geometry;
-    let desc = Descs { geometry, table }.get(GroupNo(0))?;
+    let desc = table.get(GroupNo(0), geometry);
     let start = geometry.superblock_block().0 + 1 + u64::from(classic_desc_blocks(geometry));
     let tables = TABLES.iter().map(|name| place(&desc, name).0);
     let reserved = tables.min()?.checked_sub(start)?;
@@ -131,21 +136,10 @@ fn with_reserved_blocks(found: &Found, table: &[u8]) -> Option<Found> {
 /// The descriptors of a volume as a table has them.
 struct Descs<'a> {
     geometry: &'a Geometry,
-    table: &'a [u8],
+    table: &'a DescriptorTable,
 }
 
 impl Descs<'_> {
-    fn stored(&self, group: GroupNo) -> Option<&[u8]> {
-        let (index, at) = self.geometry.desc_place(group);
-        let start = index as usize * self.geometry.block_len() + at;
-        self.table.get(start..start + usize::from(self.geometry.desc_size))
-    }
-
-    fn get(&self, group: GroupNo) -> Option<GroupDesc> {
-        let raw = RawGroupDesc::from_bytes(self.stored(group)?, group, self.geometry).ok()?;
-        Some(GroupDesc::unchecked(&raw))
-    }
-
     fn groups(&self) -> impl Iterator<Item = GroupNo> + use<> {
         (0..self.geometry.groups_count).map(GroupNo)
     }
@@ -154,7 +148,7 @@ impl Descs<'_> {
         let mut conflicts = 0;
         let mut taken = Vec::new();
         for group in self.groups() {
-            let Some(desc) = self.get(group) else { continue };
+            let desc = self.table.get(group, self.geometry);
             let bad = bad_places(group, &desc, self.geometry);
             conflicts += bad.len() as u64;
             taken.push(leading(self.geometry, group).blocks());
@@ -173,10 +167,7 @@ impl Descs<'_> {
     }
 
     fn wrong_sums(&self) -> u64 {
-        let is_wrong = |group: &GroupNo| {
-            self.stored(*group)
-                .is_none_or(|stored| group_desc::verify(stored, *group, self.geometry).is_err())
-        };
+        let is_wrong = |group: &GroupNo| self.table.verify(*group, self.geometry).is_err();
         self.groups().filter(is_wrong).count() as u64
     }
 
@@ -184,7 +175,7 @@ impl Descs<'_> {
     fn is_inode(&self, device: &dyn Device, number: InodeNo, file_type: FileType) -> bool {
         let read = || {
             let (group, index) = self.geometry.inode_place(number)?;
-            let table = self.get(group)?.inode_table;
+            let table = self.table.get(group, self.geometry).inode_table;
             if !self.geometry.contains(table, u64::from(self.geometry.itable_blocks())) {
                 return None;
             }

@@ -203,8 +203,7 @@ fn renew_backups(volume: &mut Offline) -> Result<(), CheckError> {
         stale |= essence(&stored) != essence(&wanted);
     }
     for index in 0..geometry.desc_blocks() {
-        let at = index as usize * geometry.block_len();
-        let table = &volume.table()[at..at + geometry.block_len()];
+        let table = volume.table().block(index, &geometry);
         let places = extant_layout::groups::desc_block_places(&geometry, index);
         for place in places.into_iter().skip(1).filter(|place| geometry.contains(*place, 1)) {
             let stored = volume.read(place)?;
@@ -231,7 +230,7 @@ fn essence(raw: &RawSuperblock) -> impl PartialEq + use<> {
 }
 
 fn same_places(one: &[u8], other: &[u8], index: u32, geometry: &Geometry) -> bool {
-    use extant_ondisk::group_desc::{GroupDesc, RawGroupDesc, verify};
+    use extant_ondisk::group_desc::{GroupDesc, verify};
     let first = index.saturating_mul(geometry.descs_per_block());
     let end = first.saturating_add(geometry.descs_per_block()).min(geometry.groups_count);
     (first..end).map(GroupNo).all(|group| {
@@ -239,8 +238,7 @@ fn same_places(one: &[u8], other: &[u8], index: u32, geometry: &Geometry) -> boo
         let places = |bytes: &[u8]| {
             let stored = &bytes[at..at + usize::from(geometry.desc_size)];
             verify(stored, group, geometry).ok()?;
-            let raw = RawGroupDesc::from_bytes(stored, group, geometry).ok()?;
-            let desc = GroupDesc::unchecked(&raw);
+            let desc = GroupDesc::from_stored(stored, group, geometry).ok()?;
             Some((desc.block_bitmap, desc.inode_bitmap, desc.inode_table))
         };
         places(one) == places(other)

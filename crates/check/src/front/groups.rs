@@ -7,7 +7,7 @@ use crate::store::CheckError;
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_layout::tables::{GroupTables, TableRules, place_tables};
-use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures};
 
 /// Which of a group's places lie off the volume, or without flex_bg outside of the group. Block 0 is no place either: the
@@ -119,14 +119,7 @@ impl Front<'_> {
     }
 
     pub(super) fn verify_desc(&self, group: GroupNo) -> Result<(), FormatError> {
-        group_desc::verify(self.stored_desc(group), group, self.volume.geometry())
-    }
-
-    fn stored_desc(&self, group: GroupNo) -> &[u8] {
-        let geometry = self.volume.geometry();
-        let (index, at) = geometry.desc_place(group);
-        let start = index as usize * geometry.block_len() + at;
-        &self.volume.table()[start..start + usize::from(geometry.desc_size)]
+        self.volume.table().verify(group, self.volume.geometry())
     }
 
     /// The same group's descriptor from a backup whose places lie on the volume.
@@ -140,8 +133,7 @@ impl Front<'_> {
             if group_desc::verify(stored, group, &geometry).is_err() {
                 continue;
             }
-            let Ok(raw) = RawGroupDesc::from_bytes(stored, group, &geometry) else { continue };
-            let desc = GroupDesc::unchecked(&raw);
+            let Ok(desc) = GroupDesc::from_stored(stored, group, &geometry) else { continue };
             if bad_places(group, &desc, &geometry).is_empty() {
                 return Ok(Some(desc));
             }

@@ -30,10 +30,11 @@ use crate::finding::{Code, Finding};
 use crate::judge::{Judge, Judgement};
 use crate::report::Outcome;
 use crate::store::{CheckError, Store};
-use extant_device::Device;
 use extant_device::env::{Env, WallTime};
+use extant_device::{Device, DeviceError};
 use extant_journal::JournalError;
 use extant_journal::offline::{Offline, OfflineError, read_table};
+use extant_layout::DescriptorTable;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
@@ -126,8 +127,8 @@ impl From<OfflineError> for OpenError {
     }
 }
 
-impl From<extant_device::DeviceError> for OpenError {
-    fn from(error: extant_device::DeviceError) -> Self {
+impl From<DeviceError> for OpenError {
+    fn from(error: DeviceError) -> Self {
         Self::Check(error.into())
     }
 }
@@ -221,32 +222,14 @@ pub fn open(
     if front.may_repair() {
         front.volume.commit()?;
     }
-    let mut table = front.volume.table().to_vec();
+    let mut table = front.volume.table().clone();
     for (group, desc) in &front.patches {
-        put_desc(&mut table, GroupNo(*group), desc, front.volume.geometry());
+        table.put(GroupNo(*group), desc, front.volume.geometry());
     }
     let device = front.volume.device().clone();
     let store = Store::new(device.clone(), front.volume.raw, table)?;
     let Front { outcomes, facts, .. } = front;
     Ok(Ready { store, outcomes, device, facts, env: options.env.clone() })
-}
-
-fn put_desc(
-    table: &mut [u8],
-    group: GroupNo,
-    desc: &GroupDesc,
-    geometry: &extant_ondisk::Geometry,
-) {
-    let (index, at) = geometry.desc_place(group);
-    let start = index as usize * geometry.block_len() + at;
-    let stored = &mut table[start..start + usize::from(geometry.desc_size)];
-    if let Ok(mut raw) =
-        extant_ondisk::group_desc::RawGroupDesc::from_bytes(stored, group, geometry)
-    {
-        desc.encode_into(&mut raw);
-        raw.write_to(stored, geometry);
-        extant_ondisk::group_desc::seal(stored, group, geometry);
-    }
 }
 
 impl<'a> Front<'a> {
@@ -434,16 +417,12 @@ fn backup_table(
     device: &dyn Device,
     geometry: &extant_ondisk::Geometry,
     group: GroupNo,
-) -> Result<Vec<u8>, CheckError> {
-    let mut table = Vec::new();
-    let mut block = vec![0; geometry.block_len()];
-    for index in 0..geometry.desc_blocks() {
+) -> Result<DescriptorTable, DeviceError> {
+    DescriptorTable::read(geometry, |index, block| {
         let place =
             geometry.desc_block_backup(index, group).unwrap_or_else(|| geometry.desc_block(index));
-        device.read_at(geometry.byte_of(place), &mut block)?;
-        table.extend_from_slice(&block);
-    }
-    Ok(table)
+        device.read_at(geometry.byte_of(place), block)
+    })
 }
 
 /// Whether a superblock has the incompatible feature.

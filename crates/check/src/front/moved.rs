@@ -7,10 +7,10 @@ use super::places::Places;
 use super::{Front, backup_table};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use extant_layout::RunSet;
 use extant_layout::tables::{TableRules, place_tables};
+use extant_layout::{DescriptorTable, RunSet};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
 use std::collections::BTreeSet;
@@ -32,8 +32,8 @@ impl Front<'_> {
         let geometry = self.volume.geometry().clone();
         let backup = geometry.backup_superblock_groups().first().copied();
         let table = match backup {
-            Some(backup) => backup_table(&**self.volume.device(), &geometry, backup)?,
-            None => Vec::new(),
+            Some(backup) => Some(backup_table(&**self.volume.device(), &geometry, backup)?),
+            None => None,
         };
         // Without a backup: where the maker of the volume would have put them.
         let guess = match backup {
@@ -61,7 +61,7 @@ impl Front<'_> {
                     inode_table: tables.inode_table,
                     ..desc.clone()
                 }),
-                None => sound_desc(&table, group, &geometry),
+                None => table.as_ref().and_then(|table| sound_desc(table, group, &geometry)),
             };
             let Some(copy) = copy else { continue };
             // Judged with the descriptors; without a backup the other places of such a descriptor are no better.
@@ -234,14 +234,10 @@ fn is_sensible(record: &[u8], number: InodeNo, geometry: &Geometry) -> bool {
 }
 
 /// The descriptor of a group as a copy of the table has it, if that can be.
-fn sound_desc(table: &[u8], group: GroupNo, geometry: &Geometry) -> Option<GroupDesc> {
-    let (index, at) = geometry.desc_place(group);
-    let start = index as usize * geometry.block_len() + at;
-    let stored = table.get(start..start + usize::from(geometry.desc_size))?;
-    let raw = RawGroupDesc::from_bytes(stored, group, geometry).ok()?;
-    let desc = GroupDesc::unchecked(&raw);
-    let is_sound = bad_places(group, &desc, geometry).is_empty()
-        && group_desc::verify(stored, group, geometry).is_ok();
+fn sound_desc(table: &DescriptorTable, group: GroupNo, geometry: &Geometry) -> Option<GroupDesc> {
+    let desc = table.get(group, geometry);
+    let is_sound =
+        bad_places(group, &desc, geometry).is_empty() && table.verify(group, geometry).is_ok();
     is_sound.then_some(desc)
 }
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use extant_layout::pack::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
+use extant_layout::pack::{ExtentTree, MappingTree, Run, extent_blocks, indirect_blocks};
 use extant_ondisk::extent::{MAX_WRITTEN_LEN, ROOT_SIZE};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, InodeNo};
 
@@ -222,11 +222,8 @@ impl<'s> Mapping<'s> {
         sink: impl FnMut(BlockNo, &[u8]),
     ) -> [u8; ROOT_SIZE] {
         let places = self.map().map(|cluster| BlockNo(self.space.block(cluster)));
-        if self.shape.has_extents {
-            ExtentTree::new(self.runs()).write(inode, 0, geometry, places, sink)
-        } else {
-            IndirectTree::new(geometry.block_size).write(self.runs(), places, sink)
-        }
+        let tree = MappingTree::new(self.runs(), self.shape.has_extents);
+        tree.write(inode, 0, geometry, places, sink)
     }
 
     /// Blocks in use, in whole clusters.

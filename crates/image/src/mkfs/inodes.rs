@@ -3,6 +3,7 @@
 
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
+use extant_layout::pack::{MappingTree, dense_runs};
 use extant_layout::tables::journal_goal;
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry};
 use extant_ondisk::indirect::{self, DIRECT_BLOCKS};
@@ -170,33 +171,20 @@ impl NewVolume {
             if bad.count() > most {
                 return Err(MkfsError::Invalid(format!("{} bad blocks are too many", bad.count())));
             }
-            let nodes = extant_layout::pack::indirect_blocks(
-                [(extant_ondisk::FileBlock(0), bad.count())],
-                self.geometry.block_size,
-            )
-            .ok_or_else(|| MkfsError::Invalid("too many bad blocks".to_owned()))?;
+            let tree = MappingTree::new(dense_runs(bad.iter()), false);
+            let nodes = tree
+                .blocks(self.geometry.block_size)
+                .ok_or_else(|| MkfsError::Invalid("too many bad blocks".to_owned()))?;
             let mut places = Vec::new();
             for _ in 0..nodes {
                 places.push(BlockNo(self.take_block(goal)?));
             }
-            let mut at = 0;
-            let mut runs = Vec::new();
-            for run in bad.iter() {
-                let len = run.end - run.start;
-                runs.push(extant_layout::pack::Run {
-                    block: extant_ondisk::FileBlock(at),
-                    len,
-                    start: BlockNo(run.start),
-                });
-                at += len;
-            }
-            let contents = &mut self.contents;
-            inode.i_block = extant_layout::pack::IndirectTree::new(self.geometry.block_size).write(
-                runs,
-                places,
-                |block, bytes| drop(contents.insert(block.0, bytes.to_vec())),
-            );
-            inode.size = at * u64::from(self.geometry.block_size);
+            let (geometry, contents) = (&self.geometry, &mut self.contents);
+            let number = InodeNo::BAD_BLOCKS;
+            inode.i_block = tree.write(number, 0, geometry, places, |block, bytes| {
+                contents.insert(block.0, bytes.to_vec());
+            });
+            inode.size = bad.count() * u64::from(self.geometry.block_size);
             inode.set_space(&self.geometry, bad.count() + nodes);
         }
         self.put_inode(InodeNo::BAD_BLOCKS, &inode, |_| ());

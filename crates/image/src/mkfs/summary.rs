@@ -4,7 +4,7 @@
 use extant_layout::RunSet;
 use extant_layout::tables::{GroupTables, is_block_uninit};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{Geometry, GroupNo};
 
 /// What is in use on the volume, and how its inode tables were left.
@@ -105,9 +105,6 @@ pub fn summarize(
 
 /// The descriptor as stored, sealed.
 pub fn store(desc: &GroupDesc, group: GroupNo, geometry: &Geometry, stored: &mut [u8]) {
-    let mut raw = RawGroupDesc::from_bytes(stored, group, geometry)
-        .expect("callers cut a slot of desc_size bytes");
-    desc.encode_into(&mut raw);
-    raw.write_to(stored, geometry);
+    desc.store(stored, group, geometry).expect("callers cut a slot of desc_size bytes");
     group_desc::seal(stored, group, geometry);
 }

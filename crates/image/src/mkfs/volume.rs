@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use extant_layout::RunSet;
-use extant_layout::pack::{ExtentTree, IndirectTree, Run, indirect_blocks};
+use extant_layout::pack::{ExtentTree, IndirectTree, dense_runs, indirect_blocks};
 use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::extent::ROOT_SIZE;
 use extant_ondisk::indirect::IndirectMap;
@@ -192,7 +192,7 @@ impl NewVolume {
         let data = joined(&data);
         let contents = &mut self.contents;
         let i_block = IndirectTree::new(self.geometry.block_size).write(
-            logical_runs(&data),
+            dense_runs(data.iter().cloned()),
             node_places,
             |block, bytes| drop(contents.insert(block.0, bytes.to_vec())),
         );
@@ -221,7 +221,7 @@ impl NewVolume {
     ) -> Result<MappedFile, MkfsError> {
         let ratio = u64::from(self.geometry.blocks_per_cluster);
         let count: u64 = data.iter().map(|run| run.end - run.start).sum();
-        let tree = ExtentTree::new(logical_runs(&data));
+        let tree = ExtentTree::new(dense_runs(data.iter().cloned()));
         let mut nodes = Vec::new();
         for _ in 0..tree.blocks(self.geometry.block_size) {
             nodes.extend(self.take_blocks(node_goal, 1)?.into_iter().flatten().map(BlockNo));
@@ -298,18 +298,6 @@ fn joined(blocks: &[u64]) -> Vec<Range<u64>> {
             Some(run) if run.end == *block => run.end += 1,
             _ => runs.push(*block..*block + 1),
         }
-    }
-    runs
-}
-
-/// Runs of blocks as those of a file without holes.
-fn logical_runs(data: &[Range<u64>]) -> Vec<Run> {
-    let mut at = 0;
-    let mut runs = Vec::with_capacity(data.len());
-    for run in data {
-        let len = run.end - run.start;
-        runs.push(Run { block: FileBlock(at), len, start: BlockNo(run.start) });
-        at += len;
     }
     runs
 }

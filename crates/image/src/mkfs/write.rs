@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use extant_device::{Device, DeviceError, Request};
+use extant_layout::DescriptorTable;
 use extant_layout::groups::{desc_block_places, leading};
 use extant_layout::tables::GroupTables;
 use extant_ondisk::superblock::{RawSuperblock, State};
@@ -226,16 +227,16 @@ impl NewVolume {
         Ok(())
     }
 
-    /// Writes the bitmaps and returns the descriptor table, in whole blocks.
+    /// Writes the bitmaps and returns the descriptor table.
     fn write_groups(
         &mut self,
         batch: &mut Batch<'_>,
         zeroed: bool,
         super_only: bool,
-    ) -> Result<Vec<u8>, DeviceError> {
+    ) -> Result<DescriptorTable, DeviceError> {
         let usage = Usage { blocks: &self.used, inodes: &self.inodes, tables_zeroed: zeroed };
         let size = usize::from(self.geometry.desc_size);
-        let mut table = vec![0; self.geometry.desc_blocks() as usize * self.geometry.block_len()];
+        let mut table = DescriptorTable::zeroed(&self.geometry);
         let (mut free_clusters, mut free_inodes) = (0_u64, 0_u32);
         let one = |group: GroupNo, tables: &GroupTables, stored: &mut [u8]| {
             let directories = self.directories.get(&group.0).copied().unwrap_or(0);
@@ -252,7 +253,7 @@ impl NewVolume {
         for (index, (tables, stored)) in self
             .tables
             .chunks(GROUPS_AT_ONCE)
-            .zip(table.chunks_mut(GROUPS_AT_ONCE * size))
+            .zip(table.bytes_mut().chunks_mut(GROUPS_AT_ONCE * size))
             .enumerate()
         {
             let first = GroupNo((index * GROUPS_AT_ONCE) as u32);
@@ -285,12 +286,12 @@ impl NewVolume {
     fn write_descriptors(
         &self,
         batch: &mut Batch<'_>,
-        table: &[u8],
+        table: &DescriptorTable,
         rules: WriteRules,
     ) -> Result<(), DeviceError> {
-        let block_len = self.geometry.block_len();
         if self.geometry.has_incompat(extant_ondisk::IncompatFeatures::META_BG) {
-            for (number, bytes) in (0..).zip(table.chunks_exact(block_len)) {
+            for number in 0..self.geometry.desc_blocks() {
+                let bytes = table.block(number, &self.geometry);
                 for place in desc_block_places(&self.geometry, number) {
                     batch.put(self.geometry.byte_of(place), bytes.to_vec())?;
                 }
@@ -302,8 +303,8 @@ impl NewVolume {
             for group in groups {
                 let start = leading(&self.geometry, group).descriptors.start;
                 let at = rules.offset + self.byte(start);
-                batch.device.submit(&mut [Request::write(at, table)])?;
-                batch.written += table.len() as u64;
+                batch.device.submit(&mut [Request::write(at, table.bytes())])?;
+                batch.written += table.bytes().len() as u64;
             }
         }
         Ok(())

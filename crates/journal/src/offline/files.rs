@@ -3,19 +3,17 @@
 use std::ops::Range;
 
 use extant_layout::RunSet;
-use extant_layout::pack::{ExtentTree, IndirectTree, Run, indirect_blocks};
+use extant_layout::pack::{MappingTree, dense_runs};
 use extant_layout::tables::journal_goal;
 use extant_ondisk::bitmap::{BitmapKind, runs};
 use extant_ondisk::extent::ROOT_SIZE;
-use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::jbd2::{
     JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
 };
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FileBlock, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures, Tid,
-    Uuid,
+    BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures, Tid, Uuid,
 };
 use zerocopy::IntoBytes;
 
@@ -70,26 +68,9 @@ impl Offline {
         let count = size.div_ceil(block_size);
         let data = self.take_blocks(goal, count)?;
         let has_extents = self.geometry.has_incompat(IncompatFeatures::EXTENTS);
-        let runs = logical_runs(&data);
-        let mut written = Vec::new();
-        let sink = |block: BlockNo, bytes: &[u8]| written.push((block, bytes.to_vec()));
-        let (i_block, nodes) = if has_extents {
-            let tree = ExtentTree::new(runs);
-            let nodes = self.take_nodes(goal, tree.blocks(self.geometry.block_size))?;
-            (tree.write(number, 0, &self.geometry, nodes.iter().copied(), sink), nodes)
-        } else {
-            let broken = super::MapError::Broken(number);
-            let needed = indirect_blocks([(FileBlock(0), count)], self.geometry.block_size)
-                .filter(|_| count <= IndirectMap::new(self.geometry.block_size).max_blocks())
-                .ok_or(broken)?;
-            let nodes = self.take_nodes(goal, needed)?;
-            let tree = IndirectTree::new(self.geometry.block_size);
-            (tree.write(runs, nodes.iter().copied(), sink), nodes)
-        };
-        for (block, bytes) in written {
-            self.write(block, &bytes)?;
-        }
-        let space = count.next_multiple_of(ratio) + nodes.len() as u64 * ratio;
+        let tree = MappingTree::new(dense_runs(data.iter().cloned()), has_extents);
+        let (i_block, nodes) = self.write_new_map(number, &tree, goal)?;
+        let space = count.next_multiple_of(ratio) + nodes * ratio;
         let mut inode = self.hidden_inode(i_block, now);
         inode.size = size;
         inode.flags |= flags;
@@ -111,12 +92,27 @@ impl Offline {
         Ok(NewFile { inode, data })
     }
 
-    fn take_nodes(&mut self, goal: BlockNo, count: u64) -> Result<Vec<BlockNo>, OfflineError> {
-        let mut nodes = Vec::new();
-        for _ in 0..count {
-            nodes.extend(self.take_blocks(goal, 1)?.into_iter().flatten().map(BlockNo));
+    /// Writes a map to blocks that it takes for it; returns `i_block` and how many blocks those are.
+    fn write_new_map(
+        &mut self,
+        number: InodeNo,
+        tree: &MappingTree,
+        goal: BlockNo,
+    ) -> Result<([u8; ROOT_SIZE], u64), OfflineError> {
+        let needed =
+            tree.blocks(self.geometry.block_size).ok_or(super::MapError::Broken(number))?;
+        let mut places = Vec::new();
+        for _ in 0..needed {
+            places.extend(self.take_blocks(goal, 1)?.into_iter().flatten().map(BlockNo));
         }
-        Ok(nodes)
+        let mut written = Vec::new();
+        let i_block = tree.write(number, 0, &self.geometry, places, |block, bytes| {
+            written.push((block, bytes.to_vec()));
+        });
+        for (block, bytes) in written {
+            self.write(block, &bytes)?;
+        }
+        Ok((i_block, needed))
     }
 
     fn hidden_inode(&self, i_block: [u8; ROOT_SIZE], now: u64) -> Inode {
@@ -173,23 +169,13 @@ impl Offline {
         self.free_blocks_of(gone.into_iter().map(|block| block..block + 1))?;
         self.claim_blocks(bad.iter())?;
         let count = bad.count();
-        let needed = indirect_blocks([(FileBlock(0), count)], self.geometry.block_size)
-            .filter(|_| count <= IndirectMap::new(self.geometry.block_size).max_blocks())
-            .ok_or(super::MapError::Broken(number))?;
-        let nodes = self.take_nodes(self.geometry.first_data_block, needed)?;
-        let mut written = Vec::new();
-        let runs = logical_runs(&bad.iter().collect::<Vec<_>>());
-        inode.i_block = IndirectTree::new(self.geometry.block_size).write(
-            runs,
-            nodes.iter().copied(),
-            |block, bytes| written.push((block, bytes.to_vec())),
-        );
-        for (block, bytes) in written {
-            self.write(block, &bytes)?;
-        }
+        let tree = MappingTree::new(dense_runs(bad.iter()), false);
+        let goal = self.geometry.first_data_block;
+        let (i_block, nodes) = self.write_new_map(number, &tree, goal)?;
+        inode.i_block = i_block;
         inode.size = count * u64::from(self.geometry.block_size);
         // Each block is paid for as a cluster, though several may lie in one: so e2fsck counts.
-        let blocks = (count + needed) * u64::from(self.geometry.blocks_per_cluster);
+        let blocks = (count + nodes) * u64::from(self.geometry.blocks_per_cluster);
         inode.set_space(&self.geometry, blocks);
         inode.encode_into(&mut record, &self.geometry);
         self.write_inode(number, &mut record)
@@ -301,16 +287,4 @@ fn journal_superblock(block_size: u32, shape: JournalShape, uuid: Uuid) -> RawJo
     .encode();
     raw.seal();
     raw
-}
-
-/// Runs of blocks as those of a file without holes.
-fn logical_runs(data: &[Range<u64>]) -> Vec<Run> {
-    let mut at = 0;
-    let mut runs = Vec::with_capacity(data.len());
-    for run in data {
-        let len = run.end - run.start;
-        runs.push(Run { block: FileBlock(at), len, start: BlockNo(run.start) });
-        at += len;
-    }
-    runs
 }

@@ -1,10 +1,7 @@
 //! The map of a file: read whole, cut, written anew.
 
-use extant_layout::pack::{IndirectTree, Run, indirect_blocks};
-use extant_ondisk::extent::{
-    Extent, ExtentIndex, ExtentNode, NodeEntries, NodeLimits, NodeOwner, OwnedNode, ROOT_SIZE,
-    capacity, child_limits, seal,
-};
+use extant_layout::pack::MappingTree;
+use extant_ondisk::extent::{Extent, ExtentNode, NodeLimits, NodeOwner, ROOT_SIZE, child_limits};
 use extant_ondisk::indirect::{IndirectMap, SLOTS, pointers};
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo};
@@ -196,73 +193,20 @@ impl Offline {
         inode: &Inode,
         map: &FileMap,
     ) -> Result<([u8; ROOT_SIZE], Vec<BlockNo>), OfflineError> {
-        let mut written: Vec<(BlockNo, Vec<u8>)> = Vec::new();
-        let mut nodes = map.nodes.iter().copied();
-        let root = if inode.is_extent_mapped() {
-            self.pack_extents(number, inode.generation, &map.extents, &mut nodes, &mut written)?
-        } else {
-            let ranges = map.extents.iter().map(|extent| (extent.block, u64::from(extent.len)));
-            let needed = indirect_blocks(ranges, self.geometry.block_size)
-                .ok_or(MapError::Broken(number))?;
-            if needed > map.nodes.len() as u64 {
-                return Err(MapError::TooFragmented(number).into());
-            }
-            let runs = map.extents.iter().map(|extent| Run {
-                block: extent.block,
-                len: u64::from(extent.len),
-                start: extent.start,
-            });
-            let mut used = Vec::new();
-            let places = nodes.by_ref().take(needed as usize); // at most as many as there are
-            used.extend(places);
-            IndirectTree::new(self.geometry.block_size).write(runs, used, |block, bytes| {
-                written.push((block, bytes.to_vec()));
-            })
-        };
+        let tree = MappingTree::from_extents(&map.extents, inode.is_extent_mapped());
+        let needed = tree.blocks(self.geometry.block_size).ok_or(MapError::Broken(number))?;
+        // No map takes more nodes than there is memory for addresses.
+        let needed = usize::try_from(needed).map_err(|_| MapError::Broken(number))?;
+        let (used, left) =
+            map.nodes.split_at_checked(needed).ok_or(MapError::TooFragmented(number))?;
+        let mut written = Vec::new();
+        let places = used.iter().copied();
+        let root = tree.write(number, inode.generation, &self.geometry, places, |block, bytes| {
+            written.push((block, bytes.to_vec()));
+        });
         for (block, bytes) in written {
             self.write(block, &bytes)?;
         }
-        Ok((root, nodes.collect()))
-    }
-
-    fn pack_extents(
-        &self,
-        number: InodeNo,
-        generation: u32,
-        extents: &[Extent],
-        nodes: &mut impl Iterator<Item = BlockNo>,
-        written: &mut Vec<(BlockNo, Vec<u8>)>,
-    ) -> Result<[u8; ROOT_SIZE], OfflineError> {
-        let (root_max, node_max) = (capacity(ROOT_SIZE), capacity(self.geometry.block_len()));
-        let mut root = [0; ROOT_SIZE];
-        let mut put = |entries: NodeEntries, first: FileBlock| {
-            let block = nodes.next().ok_or(MapError::TooFragmented(number))?;
-            let mut bytes = vec![0; self.geometry.block_len()];
-            OwnedNode { max: node_max, generation: 0, entries }.encode_into(&mut bytes);
-            let owner = NodeOwner { inode: number, generation, block: Some(block) };
-            seal(&mut bytes, &owner, &self.geometry);
-            written.push((block, bytes));
-            Ok::<_, OfflineError>(ExtentIndex { block: first, leaf: block, unused: 0 })
-        };
-        if extents.len() <= usize::from(root_max) {
-            let entries = NodeEntries::Leaf(extents.to_vec());
-            OwnedNode { max: root_max, generation: 0, entries }.encode_into(&mut root);
-            return Ok(root);
-        }
-        let mut level = extents
-            .chunks(usize::from(node_max))
-            .map(|part| put(NodeEntries::Leaf(part.to_vec()), part[0].block))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut below = 0;
-        while level.len() > usize::from(root_max) {
-            level = level
-                .chunks(usize::from(node_max))
-                .map(|part| put(NodeEntries::Index(part.to_vec(), below), part[0].block))
-                .collect::<Result<Vec<_>, _>>()?;
-            below += 1;
-        }
-        let entries = NodeEntries::Index(level, below);
-        OwnedNode { max: root_max, generation: 0, entries }.encode_into(&mut root);
-        Ok(root)
+        Ok((root, left.to_vec()))
     }
 }

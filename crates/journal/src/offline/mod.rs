@@ -18,9 +18,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{Device, DeviceError};
+use extant_layout::DescriptorTable;
 use extant_layout::groups::{desc_block_places, leading};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_ondisk::{
     BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, inode,
@@ -50,7 +51,7 @@ pub struct Offline {
     /// The superblock; what is changed here is written by [`Self::commit`].
     pub raw: RawSuperblock,
     geometry: Geometry,
-    table: Vec<u8>,
+    table: DescriptorTable,
     bitmaps: BTreeMap<(bool, u32), Bitmap>,
     /// Blocks of the table to be written, and groups whose descriptors are to be sealed before.
     dirty_descs: BTreeSet<u32>,
@@ -88,9 +89,9 @@ impl Offline {
         device: Arc<dyn Device>,
         raw: RawSuperblock,
         geometry: Geometry,
-        table: Vec<u8>,
+        table: DescriptorTable,
     ) -> Self {
-        assert_eq!(table.len(), geometry.desc_blocks() as usize * geometry.block_len());
+        assert!(table.fits(&geometry), "a descriptor for every group");
         Self {
             device,
             raw,
@@ -114,7 +115,7 @@ impl Offline {
     }
 
     /// The descriptor table as it stands now.
-    pub fn table(&self) -> &[u8] {
+    pub fn table(&self) -> &DescriptorTable {
         &self.table
     }
 
@@ -141,24 +142,14 @@ impl Offline {
 
     /// The descriptor of a group.
     pub fn desc(&self, group: GroupNo) -> GroupDesc {
-        let raw = RawGroupDesc::from_bytes(
-            &self.table[desc_range(group, &self.geometry)],
-            group,
-            &self.geometry,
-        )
-        .expect("the table holds a descriptor of every group");
-        GroupDesc::unchecked(&raw)
+        self.table.get(group, &self.geometry)
     }
 
     /// Changes the descriptor of a group.
     pub fn update_desc(&mut self, group: GroupNo, change: impl FnOnce(&mut GroupDesc)) {
         let mut desc = self.desc(group);
         change(&mut desc);
-        let range = desc_range(group, &self.geometry);
-        let mut raw = RawGroupDesc::from_bytes(&self.table[range.clone()], group, &self.geometry)
-            .expect("the table holds a descriptor of every group");
-        desc.encode_into(&mut raw);
-        raw.write_to(&mut self.table[range], &self.geometry);
+        self.table.set(group, &desc, &self.geometry);
         self.dirty_descs.insert(self.geometry.desc_place(group).0);
         self.unsealed.insert(group.0);
     }
@@ -300,7 +291,7 @@ impl Offline {
         }
         self.seal_descs();
         for index in std::mem::take(&mut self.dirty_descs) {
-            let bytes = self.desc_block(index);
+            let bytes = self.table.block(index, &self.geometry);
             self.write(self.geometry.desc_block(index), bytes)?;
         }
         if self.is_superblock_dirty {
@@ -311,16 +302,10 @@ impl Offline {
         Ok(self.device.flush()?)
     }
 
-    fn desc_block(&self, index: u32) -> &[u8] {
-        let at = index as usize * self.geometry.block_len();
-        &self.table[at..at + self.geometry.block_len()]
-    }
-
     /// Seals the descriptors that were changed, in memory. The others keep their checksums, right or wrong.
     pub fn seal_descs(&mut self) {
         for group in std::mem::take(&mut self.unsealed).into_iter().map(GroupNo) {
-            let range = desc_range(group, &self.geometry);
-            group_desc::seal(&mut self.table[range], group, &self.geometry);
+            self.table.seal(group, &self.geometry);
         }
     }
 
@@ -382,7 +367,7 @@ impl Offline {
         let geometry = self.geometry.clone();
         self.seal_descs();
         for index in 0..geometry.desc_blocks() {
-            let bytes = self.desc_block(index);
+            let bytes = self.table.block(index, &geometry);
             for place in desc_block_places(&geometry, index).into_iter().skip(1) {
                 if geometry.contains(place, 1) {
                     self.write(place, bytes)?;
@@ -431,25 +416,17 @@ pub fn read_primary_superblock(device: &dyn Device) -> Result<RawSuperblock, Off
     Ok(raw)
 }
 
-/// Reads all blocks of the descriptor table.
+/// Reads the primary descriptor table.
 ///
 /// # Errors
 /// The device failed.
-pub fn read_table(device: &dyn Device, geometry: &Geometry) -> Result<Vec<u8>, DeviceError> {
-    let mut table = Vec::new();
-    let mut block = vec![0; geometry.block_len()];
-    // Grown block by block: a superblock that lies about the number of groups meets the device's end first.
-    for index in 0..geometry.desc_blocks() {
-        device.read_at(geometry.byte_of(geometry.desc_block(index)), &mut block)?;
-        table.extend_from_slice(&block);
-    }
-    Ok(table)
-}
-
-fn desc_range(group: GroupNo, geometry: &Geometry) -> Range<usize> {
-    let (index, at) = geometry.desc_place(group);
-    let start = index as usize * geometry.block_len() + at;
-    start..start + usize::from(geometry.desc_size)
+pub fn read_table(
+    device: &dyn Device,
+    geometry: &Geometry,
+) -> Result<DescriptorTable, DeviceError> {
+    DescriptorTable::read(geometry, |index, block| {
+        device.read_at(geometry.byte_of(geometry.desc_block(index)), block)
+    })
 }
 
 fn no_inode(number: InodeNo, geometry: &Geometry) -> FormatError {

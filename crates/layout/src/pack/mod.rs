@@ -6,10 +6,12 @@
 mod directory;
 mod extents;
 mod indirect;
+mod mapping;
 
 pub use directory::{DirItem, DirPlan, DirectoryPacker, TooManyNames};
 pub use extents::{ExtentTree, extent_blocks};
 pub use indirect::{IndirectTree, indirect_blocks};
+pub use mapping::{MappingTree, dense_runs};
 
 use extant_ondisk::{BlockNo, FileBlock};
 
@@ -25,14 +27,14 @@ pub struct Run {
 }
 
 #[cfg(test)]
-mod sample {
+pub(crate) mod sample {
     use extant_ondisk::Geometry;
     use extant_ondisk::superblock::RawSuperblock;
     use extant_ondisk::{IncompatFeatures, RoCompatFeatures};
     use zerocopy::FromZeros;
 
     /// A volume of 32 groups.
-    pub(super) fn geometry(block_size: u32, has_csum: bool) -> Geometry {
+    pub(crate) fn geometry(block_size: u32, has_csum: bool) -> Geometry {
         let mut raw = RawSuperblock::new_zeroed();
         let log = block_size.trailing_zeros() - 10;
         raw.s_log_block_size.set(log);

@@ -1,7 +1,7 @@
 //! What stat shows, and what changes it.
 
 use extant_ondisk::InodeNo;
-use extant_ondisk::inode::{InodeFlags, PERMISSION_MASK};
+use extant_ondisk::inode::{InodeFlags, PERMISSION_MASK, SETGID, SETUID};
 use extant_ondisk::time::Timestamp;
 use extant_volume::{LoadedInode, SetAttributes, TimesOfUse, Volume};
 use rustix::io::Errno;
@@ -10,8 +10,6 @@ use super::{Caller, Server, attributes_of};
 use crate::attr::{Attributes, timestamp};
 use crate::options::Atime;
 
-/// Setuid and setgid.
-const SET_IDS: u16 = 0o6000;
 /// Seconds after which a time of the last read is old (`relatime`, mount(8)).
 const DAY: i64 = 24 * 60 * 60;
 /// Bytes that are hardly any space, and of small volumes which part.
@@ -63,7 +61,7 @@ impl Server {
     /// # Errors
     /// As [`Self::attributes`].
     pub(crate) fn set_ids(&self, file: InodeNo) -> Result<u16, Errno> {
-        self.with(|volume| Ok(volume.inode(file)?.mode & SET_IDS))
+        self.with(|volume| Ok(volume.inode(file)?.mode & (SETUID | SETGID)))
     }
 
     /// Changes what stat tells of a file.

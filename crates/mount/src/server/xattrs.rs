@@ -1,7 +1,7 @@
 //! Extended attributes, access control lists among them.
 
 use extant_ondisk::InodeNo;
-use extant_ondisk::inode::PERMISSION_MASK;
+use extant_ondisk::inode::{PERMISSION_MASK, SETGID};
 use extant_volume::{Error, SetAttributes, XattrSet};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -9,9 +9,6 @@ use rustix::io::Errno;
 use super::{Caller, Fail, Server};
 
 const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-
-/// Setgid of a mode.
-const SETGID: u16 = 0o2000;
 
 impl Server {
     /// Whether the mount's options let attributes of that name be.

@@ -8,7 +8,7 @@ mod flags;
 
 pub use fields::{
     DeviceNumber, FILE_TYPE_MASK, FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, NEW_EXTRA_ISIZE,
-    PERMISSION_MASK, RawInode, RawInodeExtra,
+    PERMISSION_MASK, RawInode, RawInodeExtra, SETGID, SETUID,
 };
 pub use flags::InodeFlags;
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::read::group;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place};
 use std::ops::Range;
 
@@ -28,9 +28,7 @@ fn write_descriptor<E: Edit>(edit: &mut E, no: GroupNo, desc: &GroupDesc) -> Res
     let block = edit.descriptor_block(index);
     edit.modify(block, BlockKind::Descriptors, |table| {
         let stored = &mut table[at..end];
-        let mut raw = RawGroupDesc::from_bytes(stored, no, &geometry)?;
-        desc.encode_into(&mut raw);
-        raw.write_to(stored, &geometry);
+        desc.store(stored, no, &geometry)?;
         group_desc::seal(stored, no, &geometry);
         Ok(())
     })?

@@ -21,11 +21,9 @@ pub use data::FallocateMode;
 pub use read_dir::LiveReadDir;
 pub use rename::RenameFlags;
 
-use extant_ondisk::inode::Inode;
-use new_inode::SETGID;
+use extant_ondisk::inode::{Inode, SETGID, SETUID};
 
-/// The setuid bit of a mode, and the permission of the group to execute.
-const SETUID: u16 = 0o4000;
+/// The permission of the group to execute, in a mode.
 const GROUP_EXECUTES: u16 = 0o0010;
 
 /// Who creates files.

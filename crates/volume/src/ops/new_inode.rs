@@ -7,13 +7,11 @@ use crate::read::inode::LoadedInode;
 use crate::volume::Volume;
 use extant_ondisk::extent::OwnedNode;
 use extant_ondisk::inode::{
-    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE,
+    FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE, SETGID,
 };
 use extant_ondisk::superblock::DefaultMountOptions;
 use extant_ondisk::{InodeNo, RoCompatFeatures};
 
-/// The setgid bit of a mode.
-pub(super) const SETGID: u16 = 0o2000;
 /// `i_extra_isize` from which on there is a creation time.
 const EXTRA_SIZE_WITH_CRTIME: u16 = 24;
 /// `i_extra_isize` from which on there is a project.

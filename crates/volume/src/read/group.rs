@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
 use extant_layout::groups::leading;
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
+use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, Place};
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub fn descriptor<S: MetadataRead>(source: &S, group: GroupNo) -> Result<GroupDe
     let table = source.metadata(source.descriptor_block(index), BlockKind::Descriptors)?;
     let stored = table.get(at..at + usize::from(geometry.desc_size)).unwrap_or_default();
     group_desc::verify(stored, group, geometry)?;
-    let desc = GroupDesc::unchecked(&RawGroupDesc::from_bytes(stored, group, geometry)?);
+    let desc = GroupDesc::from_stored(stored, group, geometry)?;
     desc.check_places(group, geometry)?;
     Ok(desc)
 }
