@@ -8,17 +8,25 @@ use serde_json::Value;
 
 /// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not use each other:
 /// a checker that trusts the writer checks nothing.
-const ROOMS: [(&str, &[&str]); 13] = [
+const ROOMS: [(&str, &[&str]); 14] = [
     ("extant-ondisk", &[]),
     ("extant-layout", &["extant-ondisk"]),
     ("extant-device", &[]),
-    ("extant-journal", &["extant-ondisk", "extant-layout", "extant-device"]),
+    ("extant-offline", &["extant-ondisk", "extant-layout", "extant-device"]),
+    ("extant-journal", &["extant-ondisk", "extant-layout", "extant-device", "extant-offline"]),
     ("extant-volume", BELOW_VOLUME),
     ("extant-check", BELOW_VOLUME),
     // `volume` for export only: see `image_uses_volume_for_export_only`.
     (
         "extant-image",
-        &["extant-ondisk", "extant-layout", "extant-device", "extant-journal", "extant-volume"],
+        &[
+            "extant-ondisk",
+            "extant-layout",
+            "extant-device",
+            "extant-offline",
+            "extant-journal",
+            "extant-volume",
+        ],
     ),
     ("extant-mount", &["extant-ondisk", "extant-device", "extant-volume"]),
     (
@@ -32,11 +40,12 @@ const ROOMS: [(&str, &[&str]); 13] = [
 ];
 
 const BELOW_VOLUME: &[&str] =
-    &["extant-ondisk", "extant-layout", "extant-device", "extant-journal"];
+    &["extant-ondisk", "extant-layout", "extant-device", "extant-offline", "extant-journal"];
 const ALL_ROOMS: &[&str] = &[
     "extant-ondisk",
     "extant-layout",
     "extant-device",
+    "extant-offline",
     "extant-journal",
     "extant-volume",
     "extant-check",

@@ -19,7 +19,7 @@ const IN_CIRCLES: [(&str, usize); 11] = [
     ("mount", 11),
     ("ondisk", 5),
     ("testkit", 2),
-    ("volume", 45),
+    ("volume", 42),
 ];
 
 /// Modules that tests alone use.

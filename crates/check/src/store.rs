@@ -1,6 +1,7 @@
 //! The volume's blocks as a check sees them: read from the device and repaired there.
 //!
-//! Everything takes `&self`: the look reads from many threads, and only the repair, which is one thread, writes.
+//! Everything takes `&self`: the look reads from many threads, and only the repair, which is one
+//! thread, writes.
 
 use crate::ahead::{ReadAhead, Taken};
 use extant_device::sync::Mutex;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use zerocopy::IntoBytes;
 
-/// Why a check could not go on. What is wrong with the volume is a [`Finding`](crate::Finding), not an error.
+/// Why a check could not go on. What is wrong with the volume is a [`Finding`](crate::Finding), not
+/// an error.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The device failed.
@@ -27,7 +29,8 @@ pub enum CheckError {
     /// A part of the volume cannot be used.
     #[error("{0}")]
     Volume(String),
-    /// The judge ended the run: preening met something that it may not repair, or the user cancelled.
+    /// The judge ended the run: preening met something that it may not repair, or the user
+    /// cancelled.
     #[error("the check was stopped")]
     Stopped,
     /// The tables of the check need more memory than it may use.
@@ -87,8 +90,8 @@ impl Store {
         Self::new(device, superblock, table)
     }
 
-    /// The blocks of `device` as `superblock` divides it, with the descriptor table as found, repaired or taken from a backup.
-    /// Nothing is written.
+    /// The blocks of `device` as `superblock` divides it, with the descriptor table as found,
+    /// repaired or taken from a backup. Nothing is written.
     ///
     /// # Errors
     /// A superblock that cannot be computed with.
@@ -137,14 +140,15 @@ impl Store {
         self.changed.load(Relaxed)
     }
 
-    /// Whether what is read need not stay in the system's cache: a sound volume is read once. One that is repaired is read again, and
-    /// the second time fills the cache.
+    /// Whether what is read need not stay in the system's cache: a sound volume is read once. One
+    /// that is repaired is read again, and the second time fills the cache.
     pub(crate) fn is_read_once(&self) -> bool {
         let state = self.superblock().state;
         !self.looked.load(Relaxed) && state.contains(State::CLEAN) && !state.contains(State::ERRORS)
     }
 
-    /// Notes that a journal of `blocks` blocks was discarded, so that a new one is made after the passes.
+    /// Notes that a journal of `blocks` blocks was discarded, so that a new one is made after the
+    /// passes.
     pub(crate) fn note_lost_journal(&self, blocks: u32) {
         self.lost_journal.store(blocks.max(1), Relaxed);
     }
@@ -227,7 +231,8 @@ impl Store {
         self.write(geometry.desc_block(index), &block)
     }
 
-    /// Changes the descriptors of some groups, in ascending order, and writes each block of the primary table once.
+    /// Changes the descriptors of some groups, in ascending order, and writes each block of the
+    /// primary table once.
     ///
     /// # Errors
     /// The device failed.
@@ -290,7 +295,8 @@ impl Store {
         Ok(())
     }
 
-    /// The first run of blocks in `blocks` that may hold something else than zeros; whole blocks, cut to `blocks`.
+    /// The first run of blocks in `blocks` that may hold something else than zeros; whole blocks,
+    /// cut to `blocks`.
     ///
     /// # Errors
     /// The device failed.
@@ -320,7 +326,8 @@ impl Store {
         }
     }
 
-    /// Blocks that [`Store::fetch`] has brought into memory of ours; `None` where they are to be read.
+    /// Blocks that [`Store::fetch`] has brought into memory of ours; `None` where they are to be
+    /// read.
     pub(crate) fn fetched<'a>(
         &self,
         blocks: &Range<u64>,
@@ -352,8 +359,8 @@ impl Store {
         Ok(())
     }
 
-    /// Where an inode's record starts on the device, in bytes; `None` when there is no such inode, or its table lies off the
-    /// volume.
+    /// Where an inode's record starts on the device, in bytes; `None` when there is no such inode,
+    /// or its table lies off the volume.
     pub fn inode_offset(&self, inode: InodeNo) -> Option<u64> {
         let (group, index) = self.geometry.inode_place(inode)?;
         let table = self.desc(group).inode_table;
@@ -374,7 +381,8 @@ impl Store {
         Ok(Some(record))
     }
 
-    /// Seals the record of an inode and writes it. A record that waits for a flush is replaced by it, and still waits.
+    /// Seals the record of an inode and writes it. A record that waits for a flush is replaced by
+    /// it, and still waits.
     ///
     /// # Errors
     /// The device failed.
@@ -388,8 +396,8 @@ impl Store {
         self.write_bytes(offset, record)
     }
 
-    /// Seals the record of an inode, which leads to blocks written before, and has it written when these are on the
-    /// medium: at the next [`Store::flush`].
+    /// Seals the record of an inode, which leads to blocks written before, and has it written when
+    /// these are on the medium: at the next [`Store::flush`].
     pub(crate) fn write_inode_ordered(&self, inode: InodeNo, record: &mut [u8]) {
         let Some(offset) = self.inode_offset(inode) else { return };
         inode::seal(record, inode, &self.geometry);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use extant_device::DeviceError;
+use extant_offline::OfflineError;
 use extant_ondisk::{FormatError, Uuid};
 
 /// Why the journal could not do what was asked.
@@ -28,6 +29,9 @@ pub enum JournalError {
     /// A fast commit says something that cannot be put in force.
     #[error("fast commit: {0}")]
     FastCommit(&'static str),
+    /// A file of the volume cannot be changed.
+    #[error(transparent)]
+    Volume(OfflineError),
     /// The log holds transactions: it must be recovered before it is written.
     #[error("the journal must be recovered first")]
     NotRecovered,
@@ -59,4 +63,14 @@ pub enum JournalError {
     /// The volume has no journal.
     #[error("the volume has no journal")]
     NoJournal,
+}
+
+impl From<OfflineError> for JournalError {
+    fn from(error: OfflineError) -> Self {
+        match error {
+            OfflineError::Device(error) => Self::Device(error),
+            OfflineError::Format(error) => Self::Format(error),
+            other => Self::Volume(other),
+        }
+    }
 }

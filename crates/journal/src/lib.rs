@@ -3,7 +3,6 @@
 //! - [`recover_volume`] and [`recover`] replay what a journal holds: into the volume, or into an overlay by those who
 //!   only read.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed in transactions.
-//! - [`offline`] changes a volume that nobody has open.
 //! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own.
 #![forbid(unsafe_code)]
 
@@ -13,8 +12,6 @@ mod fast_commit;
 mod home;
 mod live;
 mod log;
-pub mod mmp;
-pub mod offline;
 mod place;
 mod recovery;
 mod runs;

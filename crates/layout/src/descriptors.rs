@@ -1,15 +1,16 @@
 //! The group descriptor table in memory: all of its blocks, in the order of the table.
 //!
-//! Source: the kernel's `group_descr.rst`. Which block of the volume each of them is kept in is [`Geometry`]'s to say; that a
-//! descriptor makes sense is its reader's to check.
+//! Source: the kernel's `group_descr.rst`. Which block of the volume each of them is kept in is
+//! [`Geometry`]'s to say; that a descriptor makes sense is its reader's to check.
 
 use std::ops::Range;
 
 use extant_ondisk::group_desc::{self, GroupDesc};
 use extant_ondisk::{FormatError, Geometry, GroupNo};
 
-/// The blocks of a descriptor table. The geometry that its methods take is the volume's; features and seeds in it may change
-/// between calls, the sizes of blocks and descriptors and the number of groups may not.
+/// The blocks of a descriptor table. The geometry that its methods take is the volume's; features
+/// and seeds in it may change between calls, the sizes of blocks and descriptors and the number of
+/// groups may not.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DescriptorTable {
     bytes: Vec<u8>,
@@ -21,8 +22,9 @@ impl DescriptorTable {
         Self { bytes: vec![0; geometry.desc_blocks() as usize * geometry.block_len()] }
     }
 
-    /// A table whose blocks `read` fills, each by its number in the table. The table grows block by block: where a superblock
-    /// is wrong about the number of groups, `read` meets the end of the device before much memory is taken.
+    /// A table whose blocks `read` fills, each by its number in the table. The table grows block by
+    /// block: where a superblock is wrong about the number of groups, `read` meets the end of the
+    /// device before much memory is taken.
     ///
     /// # Errors
     /// The first of `read`.
@@ -77,7 +79,8 @@ impl DescriptorTable {
         (0..geometry.groups_count).map(|group| self.get(GroupNo(group), geometry))
     }
 
-    /// Sets the known fields of a group's descriptor. The checksum stays as it was until [`Self::seal`].
+    /// Sets the known fields of a group's descriptor. The checksum stays as it was until
+    /// [`Self::seal`].
     ///
     /// # Panics
     /// When the volume has no such group.

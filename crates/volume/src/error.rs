@@ -2,6 +2,7 @@
 
 use extant_device::DeviceError;
 use extant_journal::JournalError;
+use extant_offline::OfflineError;
 use extant_ondisk::{FormatError, InodeNo};
 
 /// Why a call failed: facts in fields, one sentence when shown. The mount turns them into errno.
@@ -130,5 +131,15 @@ impl Error {
     /// Whether an earlier failure had made the volume read-only.
     pub fn is_late(&self) -> bool {
         matches!(self, Self::Journal(JournalError::Aborted(_)))
+    }
+}
+
+impl From<OfflineError> for Error {
+    fn from(error: OfflineError) -> Self {
+        match error {
+            OfflineError::Device(error) => Self::Io(error),
+            OfflineError::Format(error) => Self::Format(error),
+            other => Self::Journal(JournalError::Volume(other)),
+        }
     }
 }

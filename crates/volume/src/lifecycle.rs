@@ -17,7 +17,6 @@ use crate::live::written::CountedDevice;
 use crate::live::{Hooks, Live};
 use crate::open::{
     DataMode, LiveOptions, OpenOptions, SuperblockAt, check_journal_device, check_size,
-    read_superblock,
 };
 use crate::read::ahead::ReadAhead;
 use crate::read::{group, tables};
@@ -30,12 +29,13 @@ use extant_device::env::Env;
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_journal::{Finish, JournalError, JournalPlace, LogOnDevice, recover_volume};
+use extant_offline::read_primary_superblock;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{
     DefaultMountOptions, RawSuperblock, SUPERBLOCK_OFFSET, State, SuperFlags, Superblock,
 };
 use extant_ondisk::{
-    CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures, RoCompatFeatures, Uuid,
+    CompatFeatures, FormatError, Geometry, IncompatFeatures, RoCompatFeatures, Uuid,
 };
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -235,13 +235,13 @@ impl OpenOptions {
     ) -> Result<Volume, Error> {
         let written = Arc::new(CountedDevice::new(device, status.clone()));
         let device: Arc<dyn Device> = written.clone();
-        let raw = verified_superblock(&*device)?;
+        let raw = read_primary_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
         let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER);
         let recovered =
             recover_volume(&*device, options.external_journal.as_deref(), Finish::Reset)?
                 .filter(|_| needs_recovery);
-        let raw = verified_superblock(&*device)?;
+        let raw = read_primary_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
         check_size(&geometry, &*device)?;
         check_writable(&geometry)?;
@@ -362,13 +362,6 @@ fn add_extents(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(features);
 }
 
-/// The superblock on the device, checked.
-fn verified_superblock(device: &dyn Device) -> Result<RawSuperblock, Error> {
-    let raw = read_superblock(device, SUPERBLOCK_OFFSET)?;
-    raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
-    Ok(raw)
-}
-
 /// Where the journal is; `None` without one.
 fn find_log(
     device: &Arc<dyn Device>,
@@ -394,7 +387,7 @@ fn find_log(
 /// Stores that the volume is in use, before anything else is changed: another mount, its time, and without a journal that it is
 /// not clean.
 fn mark_mounted(device: &dyn Device, env: &Env, has_log: bool) -> Result<RawSuperblock, Error> {
-    let mut raw = verified_superblock(device)?;
+    let mut raw = read_primary_superblock(device)?;
     let mut superblock = Superblock::decode(&raw);
     let now = env.now().seconds.max(0).cast_unsigned();
     superblock.mount_count = superblock.mount_count.saturating_add(1);

@@ -9,6 +9,7 @@ use crate::torn;
 use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{BatchTime, Finish, Recovered, recover_volume};
+use extant_offline::read_superblock;
 use extant_ondisk::superblock::{ErrorPolicy, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
     CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place,
@@ -355,19 +356,6 @@ impl Opened {
         check_size(&geometry, &*device)?;
         Ok(Self { device, raw, geometry, recovered })
     }
-}
-
-pub(crate) fn read_superblock(device: &dyn Device, at: u64) -> Result<RawSuperblock, Error> {
-    let place = Place::Superblock(GroupNo(0));
-    let needed = size_of::<RawSuperblock>();
-    let left = device.size().saturating_sub(at);
-    if left < needed as u64 {
-        let error = Flaw::truncated(left as usize, needed).at(place);
-        return Err(if at == SUPERBLOCK_OFFSET { error.of_primary() } else { error }.into());
-    }
-    let mut bytes = [0; size_of::<RawSuperblock>()];
-    device.read_at(at, &mut bytes)?;
-    Ok(RawSuperblock::from_bytes(&bytes, GroupNo(0))?)
 }
 
 pub(crate) fn check_size(geometry: &Geometry, device: &dyn Device) -> Result<(), Error> {

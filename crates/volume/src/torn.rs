@@ -4,9 +4,9 @@
 //! when the log is replayed; one that only differed in needs_recovery is known by its checksum.
 
 use crate::error::Error;
-use crate::open::read_superblock;
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{Finish, recover_volume};
+use extant_offline::read_superblock;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures};
 use std::sync::Arc;

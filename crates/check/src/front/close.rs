@@ -5,10 +5,9 @@ use crate::finding::{Code, Finding, Severity};
 use crate::judge::{Judge, Judgement};
 use crate::report::Outcome;
 use crate::store::CheckError;
-use extant_journal::offline::{JournalShape, Offline, back_up_journal, backup_superblock};
 use extant_layout::tables::default_journal_blocks;
+use extant_offline::{JournalShape, OfflineVolume, back_up_journal, backup_superblock};
 use extant_ondisk::inode::{FileType, Inode};
-use extant_ondisk::mmp::{Mmp, MmpSequence};
 use extant_ondisk::superblock::{RawSuperblock, State, Superblock};
 use extant_ondisk::{CompatFeatures, Geometry, GroupNo, InodeNo};
 use zerocopy::{FromZeros, IntoBytes};
@@ -72,7 +71,7 @@ impl Ready {
         facts.lost_journal = facts.lost_journal.or(store.lost_journal());
         drop(store);
         let now = env.now().seconds.max(0).cast_unsigned();
-        let mut volume = Offline::open(device.clone())?;
+        let mut volume = OfflineVolume::open(device.clone())?;
         if closing == Closing::Clean {
             restore(&mut volume, &facts, judge, &mut outcomes, now)?;
         }
@@ -91,14 +90,14 @@ impl Ready {
             renew_backups(&mut volume)?;
         }
         if facts.mmp_claimed {
-            release_mmp(&volume, now)?;
+            volume.release_mmp(now)?;
         }
         Ok(outcomes)
     }
 }
 
 /// The passes may have given the journal other blocks than the superblock's copy of its map has.
-fn renew_journal_copy(volume: &mut Offline) -> Result<(), CheckError> {
+fn renew_journal_copy(volume: &mut OfflineVolume) -> Result<(), CheckError> {
     let number = InodeNo::JOURNAL;
     if volume.raw.s_journal_inum.get() != number.0
         || !volume.raw.features().compat.contains(CompatFeatures::HAS_JOURNAL)
@@ -120,7 +119,7 @@ fn renew_journal_copy(volume: &mut Offline) -> Result<(), CheckError> {
 
 /// A new journal in the place of one that was taken off.
 fn restore(
-    volume: &mut Offline,
+    volume: &mut OfflineVolume,
     facts: &Facts,
     judge: &dyn Judge,
     outcomes: &mut Vec<Outcome>,
@@ -147,7 +146,7 @@ fn restore(
     };
     let detail = match volume.make_journal(shape, now) {
         Ok(()) => format!("({} blocks)", shape.blocks),
-        Err(extant_journal::offline::OfflineError::Device(error)) => return Err(error.into()),
+        Err(extant_offline::OfflineError::Device(error)) => return Err(error.into()),
         Err(error) => {
             no_room(error.to_string());
             return Ok(());
@@ -160,7 +159,7 @@ fn restore(
 }
 
 /// As large as the old one if that is possible, else as a new volume's.
-fn journal_shape(volume: &mut Offline, old: u32) -> Result<Option<JournalShape>, CheckError> {
+fn journal_shape(volume: &mut OfflineVolume, old: u32) -> Result<Option<JournalShape>, CheckError> {
     const LEAST: u32 = 1024;
     let geometry = volume.geometry().clone();
     let room = volume.free_blocks();
@@ -174,7 +173,7 @@ fn journal_shape(volume: &mut Offline, old: u32) -> Result<Option<JournalShape>,
 }
 
 /// The check is on record: when it was, and how it ended.
-fn stamp(volume: &mut Offline, closing: Closing, now: u64) -> Result<(), CheckError> {
+fn stamp(volume: &mut OfflineVolume, closing: Closing, now: u64) -> Result<(), CheckError> {
     Ok(volume.update_superblock(|raw| {
         let mut state = State::from_bits_retain(raw.s_state.get());
         if closing == Closing::Clean {
@@ -192,7 +191,7 @@ fn stamp(volume: &mut Offline, closing: Closing, now: u64) -> Result<(), CheckEr
 }
 
 /// Writes the backups if one of them would not do in the place of the primary superblock.
-fn renew_backups(volume: &mut Offline) -> Result<(), CheckError> {
+fn renew_backups(volume: &mut OfflineVolume) -> Result<(), CheckError> {
     let geometry = volume.geometry().clone();
     let mut stale = false;
     for group in geometry.backup_superblock_groups() {
@@ -243,13 +242,4 @@ fn same_places(one: &[u8], other: &[u8], index: u32, geometry: &Geometry) -> boo
         };
         places(one) == places(other)
     })
-}
-
-/// Nobody has the volume open any more.
-fn release_mmp(volume: &Offline, now: u64) -> Result<(), CheckError> {
-    let Some(block) = volume.mmp_block() else { return Ok(()) };
-    let raw = volume.read_mmp(block)?;
-    let mut mmp = Mmp::decode(&raw);
-    (mmp.sequence, mmp.time) = (MmpSequence::Clean, now);
-    Ok(volume.write_mmp(block, raw, &mmp)?)
 }

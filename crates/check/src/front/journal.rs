@@ -6,10 +6,10 @@ use super::{Front, OpenError, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_device::Device;
-use extant_journal::offline::{OfflineError, back_up_journal};
 use extant_journal::{
     BlockRuns, Damage, Finish, JournalError, JournalPlace, Log, Recovered, recover,
 };
+use extant_offline::{OfflineError, back_up_journal};
 use extant_ondisk::extent::{EXTENT_MAGIC, ROOT_SIZE};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::jbd2::{
@@ -119,8 +119,8 @@ impl Front<'_> {
                 return Ok(Some(place));
             }
             Err(Broken::Because(flaw)) => flaw,
-            Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
-            Err(Broken::Offline(error)) => error.to_string(),
+            Err(Broken::OfflineVolume(OfflineError::Device(error))) => return Err(error.into()),
+            Err(Broken::OfflineVolume(error)) => error.to_string(),
         };
         if uneven.is_none()
             && let Some(place) = self.place_of_hidden(number)?
@@ -169,7 +169,7 @@ impl Front<'_> {
         }
         let place = match self.place_of_inode(InodeNo::JOURNAL) {
             Ok(place) => place,
-            Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
+            Err(Broken::OfflineVolume(OfflineError::Device(error))) => return Err(error.into()),
             Err(_) => return Ok(None),
         };
         let log = Log { device: &**self.volume.device(), place: &place.place };
@@ -614,12 +614,12 @@ fn write_log_superblock(log: &Log<'_>, raw: &RawJournalSuperblock) -> Result<(),
 /// Why an inode holds no journal.
 enum Broken {
     Because(String),
-    Offline(OfflineError),
+    OfflineVolume(OfflineError),
 }
 
 impl From<OfflineError> for Broken {
     fn from(error: OfflineError) -> Self {
-        Self::Offline(error)
+        Self::OfflineVolume(error)
     }
 }
 

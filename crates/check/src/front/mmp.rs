@@ -3,8 +3,8 @@
 use super::{Front, OpenError, find, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use extant_journal::mmp::{MmpBlock, Taken, interval};
 use extant_layout::groups::leading;
+use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
 use zerocopy::FromZeros;

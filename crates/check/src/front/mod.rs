@@ -33,8 +33,8 @@ use crate::store::{CheckError, Store};
 use extant_device::env::{Env, WallTime};
 use extant_device::{Device, DeviceError};
 use extant_journal::JournalError;
-use extant_journal::offline::{Offline, OfflineError, read_table};
 use extant_layout::DescriptorTable;
+use extant_offline::{OfflineError, OfflineVolume, read_table};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
@@ -169,7 +169,7 @@ impl fmt::Debug for Ready {
 
 /// The front part at work.
 struct Front<'a> {
-    volume: Offline,
+    volume: OfflineVolume,
     judge: &'a dyn Judge,
     options: &'a OpenOptions,
     outcomes: Vec<Outcome>,
@@ -258,7 +258,7 @@ impl<'a> Front<'a> {
         let is_backup = found.group.0 != 0;
         let mut raw = found.raw;
         raw.s_block_group_nr.set(0);
-        let volume = Offline::of_parts(device, raw, found.geometry, table);
+        let volume = OfflineVolume::of_parts(device, raw, found.geometry, table);
         let mut front = Self {
             volume,
             judge,

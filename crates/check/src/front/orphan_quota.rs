@@ -2,7 +2,7 @@
 
 use super::Front;
 use crate::store::CheckError;
-use extant_journal::offline::OfflineError;
+use extant_offline::OfflineError;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::quota::{
     FoundRecord, QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree,

@@ -5,7 +5,7 @@ use super::orphan_quota::{Freed, FreedByOwner, note_freed};
 use super::{Front, OpenError};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use extant_journal::offline::OfflineError;
+use extant_offline::OfflineError;
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::orphan_file::{OrphanFileFormat, orphans, set_orphan};
 use extant_ondisk::xattr::{RawXattrHeader, seal_block, verify_block};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use extant_check::{Answers, Code, Store};
 use extant_device::{Cut, Device, Recorder, Sweep};
-use extant_journal::offline::Offline;
+use extant_offline::OfflineVolume;
 use extant_ondisk::inode::Inode;
 use extant_ondisk::quota::{
     QUOTA_BLOCK_SIZE, QuotaBlock, QuotaKind, QuotaRecord, RECORDS_PER_LEAF, build_quota_file, slots,
@@ -240,7 +240,7 @@ fn limits_of_users_survive_the_cut_of_a_repair() {
         let left: Arc<dyn Device> = Arc::new(cut.image);
         fsck(left.clone(), &Answers::Yes, Wish::Nothing).expect("the repair ends");
         let mut found = 0;
-        let volume = Offline::open(left).expect("a sound volume");
+        let volume = OfflineVolume::open(left).expect("a sound volume");
         let record = volume.read_inode(InodeNo::USER_QUOTA).expect("reads");
         let inode = Inode::decode(&record, InodeNo::USER_QUOTA, volume.geometry()).expect("sound");
         let map = volume.read_map(InodeNo::USER_QUOTA, &inode).expect("it has a map");

@@ -8,7 +8,7 @@ use extant_check::front::{Closing, OpenOptions, open};
 use extant_check::{Answers, Code, Judge, Options, Outcome};
 use extant_device::env::Env;
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
-use extant_journal::offline::Offline;
+use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::group_desc::GroupDesc;
@@ -385,12 +385,12 @@ impl Base {
 }
 
 pub(crate) struct Hand {
-    pub(crate) volume: Offline,
+    pub(crate) volume: OfflineVolume,
 }
 
 impl Hand {
     pub(crate) fn on(image: &Path) -> Self {
-        Self { volume: Offline::open(device(image)).expect("a healthy volume opens") }
+        Self { volume: OfflineVolume::open(device(image)).expect("a healthy volume opens") }
     }
 
     /// The blocks that no bitmap has in use.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use extant_device::Device;
-use extant_journal::offline::Offline;
+use extant_offline::OfflineVolume;
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{NodeOwner, RawExtentHeader};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
@@ -54,7 +54,7 @@ pub(crate) struct Targets {
 
 impl Targets {
     pub(crate) fn of(image: &Path) -> Self {
-        let volume = Offline::open(open(image, false)).expect("a healthy volume opens");
+        let volume = OfflineVolume::open(open(image, false)).expect("a healthy volume opens");
         let geometry = volume.geometry().clone();
         let mut targets = Self { kinds: Vec::new(), geometry };
         targets.add(Structure::Superblock, 1024, 1024);
@@ -103,7 +103,7 @@ impl Targets {
     }
 
     /// What lies in the blocks of a file: nodes of its map, and where it is the volume's own its content.
-    fn add_blocks_of(&mut self, volume: &Offline, number: InodeNo, inode: &Inode) {
+    fn add_blocks_of(&mut self, volume: &OfflineVolume, number: InodeNo, inode: &Inode) {
         let raw = &volume.raw;
         let is_quota = [&raw.s_usr_quota_inum, &raw.s_grp_quota_inum, &raw.s_prj_quota_inum]
             .iter()
@@ -136,7 +136,7 @@ impl Targets {
 
     fn add_directory_block(
         &mut self,
-        volume: &Offline,
+        volume: &OfflineVolume,
         number: InodeNo,
         inode: &Inode,
         at: FileBlock,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use extant_device::Device;
-use extant_journal::offline::Offline;
+use extant_offline::OfflineVolume;
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{BlockNo, InodeNo};
 use extant_testkit::{LoopMount, Scratch, TempImage, left_dirty, tool, tree};
@@ -101,7 +101,7 @@ pub(crate) fn make(index: usize, dir: &Path) -> Base {
 }
 
 fn log(image: &Path) -> Vec<BlockNo> {
-    let Ok(volume) = Offline::open(open(image, false)) else { return Vec::new() };
+    let Ok(volume) = OfflineVolume::open(open(image, false)) else { return Vec::new() };
     if volume.raw.s_journal_inum.get() != InodeNo::JOURNAL.0 {
         return Vec::new();
     }

@@ -2,7 +2,7 @@
 
 use extant_device::DeviceError;
 use extant_journal::JournalError;
-use extant_journal::offline::OfflineError;
+use extant_offline::OfflineError;
 use extant_ondisk::FormatError;
 
 use crate::mkfs::MkfsError;

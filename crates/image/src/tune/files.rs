@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_journal::offline::JournalShape;
+use extant_offline::JournalShape;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::orphan_file::{OrphanFileFormat, orphans};

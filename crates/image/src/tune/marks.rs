@@ -1,18 +1,18 @@
 //! High-water marks of the inode tables and bitmaps that are implied: what comes and goes with uninit_bg.
 
-use extant_journal::offline::Offline;
+use extant_offline::OfflineVolume;
 use extant_ondisk::GroupNo;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::GroupFlags;
 
 use super::error::TuneError;
 
-fn groups(volume: &Offline) -> impl Iterator<Item = GroupNo> + use<> {
+fn groups(volume: &OfflineVolume) -> impl Iterator<Item = GroupNo> + use<> {
     (0..volume.geometry().groups_count).map(GroupNo)
 }
 
 /// Says of each group where its table was last used. Tables of a volume without marks were cleared when it was made.
-pub(super) fn set(volume: &mut Offline) -> Result<(), TuneError> {
+pub(super) fn set(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     let whole = volume.geometry().inodes_per_group;
     for group in groups(volume) {
         let bitmap = volume.bitmap(BitmapKind::Inode, group)?;
@@ -27,7 +27,7 @@ pub(super) fn set(volume: &mut Offline) -> Result<(), TuneError> {
 }
 
 /// Stores what was implied: every bitmap, and zeroes where a table was not cleared yet. Goes before the feature.
-pub(super) fn remove(volume: &mut Offline) -> Result<(), TuneError> {
+pub(super) fn remove(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     let geometry = volume.geometry().clone();
     for group in groups(volume) {
         for kind in [BitmapKind::Block, BitmapKind::Inode] {

@@ -1,11 +1,8 @@
 //! Multiple-mount protection: taken while we work, switched on and off.
 
-use std::sync::Arc;
-
-use extant_device::Device;
 use extant_device::env::Env;
-use extant_journal::mmp::{MmpBlock, Taken, interval};
-use extant_journal::offline::Offline;
+use extant_offline::OfflineVolume;
+use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, IncompatFeatures};
 
@@ -20,7 +17,7 @@ const DEFAULT_INTERVAL: u16 = 5;
 /// Says in the MMP block that the volume is worked on, once no other host can be taking it at the same time. A host that has it is not waited for: the
 /// volume is in use, or was not closed, and then a check is due.
 pub(super) fn claim(
-    volume: &mut Offline,
+    volume: &mut OfflineVolume,
     request: &Request,
     now: u64,
     dialogue: &mut dyn Dialogue,
@@ -61,24 +58,6 @@ fn in_use(mmp: &Mmp) -> TuneError {
         "MMP: the volume is in use on {:?}, or was not closed there; run extant fsck, or with -f -E clear_mmp forget it",
         mmp.node_name[..end].escape_ascii().to_string()
     ))
-}
-
-/// Nobody works on the volume any more.
-pub(super) fn release(device: &Arc<dyn Device>, now: u64) -> Result<(), TuneError> {
-    let volume = Offline::open(device.clone())?;
-    let Some(block) = volume.mmp_block() else { return Ok(()) };
-    let raw = volume.read_mmp(block)?;
-    let mut mmp = Mmp::decode(&raw);
-    (mmp.sequence, mmp.time) = (MmpSequence::Clean, now);
-    Ok(volume.write_mmp(block, raw, &mmp)?)
-}
-
-/// Seals the block anew, after checksums changed.
-pub(super) fn reseal(volume: &Offline) -> Result<(), TuneError> {
-    let Some(block) = volume.mmp_block() else { return Ok(()) };
-    let raw = volume.read_mmp(block)?;
-    let mmp = Mmp::decode(&raw);
-    Ok(volume.write_mmp(block, raw, &mmp)?)
 }
 
 impl Tune<'_> {

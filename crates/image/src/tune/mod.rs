@@ -22,8 +22,8 @@ pub use request::{Extended, MaxMounts, Request};
 use std::sync::Arc;
 
 use extant_device::Device;
-use extant_journal::offline::Offline;
 use extant_journal::{Finish, recover_volume};
+use extant_offline::OfflineVolume;
 use extant_ondisk::superblock::{RawSuperblock, State};
 use extant_ondisk::{Features, IncompatFeatures};
 
@@ -41,18 +41,18 @@ pub fn run(
     now: u64,
     dialogue: &mut dyn Dialogue,
 ) -> Result<(), TuneError> {
-    let mut volume = Offline::open(device.clone()).map_err(TuneError::unusable)?;
+    let mut volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
     refuse_foreign(&volume.raw.features())?;
     request.check()?;
     mmp::claim(&mut volume, request, now, dialogue)?;
     let outcome = tune(volume, device, request, now, dialogue);
     // Whatever came of it, the volume is not ours any longer.
-    let released = mmp::release(device, now);
-    outcome.and(released)
+    let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
+    outcome.and(released.map_err(TuneError::from))
 }
 
 fn tune(
-    mut volume: Offline,
+    mut volume: OfflineVolume,
     device: &Arc<dyn Device>,
     request: &Request,
     now: u64,
@@ -66,7 +66,7 @@ fn tune(
             }
             _ => dialogue.warn("the journal is not replayed: its changes may undo these"),
         }
-        volume = Offline::open(device.clone()).map_err(TuneError::unusable)?;
+        volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
     }
     let mut tune = Tune { volume, request, now, dialogue, wants_check: false };
     tune.set_fields()?;
@@ -78,7 +78,7 @@ fn tune(
 
 /// What every part needs.
 struct Tune<'a> {
-    volume: Offline,
+    volume: OfflineVolume,
     request: &'a Request,
     /// Seconds since 1970.
     now: u64,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use extant_journal::offline::{FileMap, MapError, Offline, OfflineError};
 use extant_layout::pack::{DirItem, DirectoryPacker};
+use extant_offline::{FileMap, MapError, OfflineError, OfflineVolume};
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::{DirFormat, FileType, dot_entries};
 use extant_ondisk::dx_hash::{DirHash, DirHasher, HashVersion};
@@ -26,8 +26,8 @@ struct Name {
 /// Reads a directory as `before` has it and writes it as `volume` wants it, into its blocks, more or fewer. `record` takes
 /// the new map, size and flags, and is the caller's to seal and to write.
 pub(super) fn directory(
-    before: &Offline,
-    volume: &mut Offline,
+    before: &OfflineVolume,
+    volume: &mut OfflineVolume,
     number: InodeNo,
     inode: &mut Inode,
     record: &mut [u8],
@@ -80,7 +80,7 @@ pub(super) fn directory(
 }
 
 fn read_names(
-    before: &Offline,
+    before: &OfflineVolume,
     map: &FileMap,
     format: &DirFormat,
 ) -> Result<(Vec<Name>, InodeNo), TuneError> {
@@ -115,12 +115,12 @@ fn hasher(superblock: &Superblock) -> Result<(HashVersion, DirHasher), TuneError
 
 /// Gives a file without holes so many blocks and lets `fill` write them before the map leads there.
 fn resize(
-    volume: &mut Offline,
+    volume: &mut OfflineVolume,
     number: InodeNo,
     inode: &mut Inode,
     old: FileMap,
     blocks: u64,
-    fill: impl FnOnce(&Offline, &FileMap) -> Result<(), TuneError>,
+    fill: impl FnOnce(&OfflineVolume, &FileMap) -> Result<(), TuneError>,
 ) -> Result<(), TuneError> {
     let geometry = volume.geometry().clone();
     let is_whole = old.blocks().enumerate().all(|(at, (block, _))| block.0 == at as u64);
@@ -194,8 +194,8 @@ fn resize(
 }
 
 /// Whether a volume's directories may be read and written: names of an index that no key is known for stay as they are.
-pub(super) fn all_linear(volume: &mut Offline, geometry: &Geometry) -> Result<(), TuneError> {
-    let before = Offline::open(volume.device().clone())?;
+pub(super) fn all_linear(volume: &mut OfflineVolume, geometry: &Geometry) -> Result<(), TuneError> {
+    let before = OfflineVolume::open(volume.device().clone())?;
     super::rewrite::each_record(volume, geometry, |volume, number, record| {
         let Ok(mut inode) = Inode::decode(record, number, geometry) else { return Ok(false) };
         let is_indexed = inode.is_dir() && inode.flags.contains(InodeFlags::INDEX);

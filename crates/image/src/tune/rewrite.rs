@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use extant_journal::offline::Offline;
+use extant_offline::OfflineVolume;
 use extant_ondisk::dirent::{DirFormat, NewEntry};
 use extant_ondisk::extent::{self, NodeOwner};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
@@ -17,7 +17,7 @@ use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, IncompatFeatures, InodeNo,
 use zerocopy::IntoBytes;
 
 use super::error::TuneError;
-use super::{marks, mmp, repack};
+use super::{marks, repack};
 
 /// Where an inode that holds the value of an attribute stores the value's hash: `i_atime`.
 const VALUE_HASH: std::ops::Range<usize> = 8..12;
@@ -25,11 +25,11 @@ const VALUE_HASH: std::ops::Range<usize> = 8..12;
 /// Makes a change to the superblock on which checksums depend, and everything else follow it. While it is under way the
 /// superblock on the device says "not clean".
 pub(super) fn checksums(
-    volume: &mut Offline,
+    volume: &mut OfflineVolume,
     change: impl FnOnce(&mut RawSuperblock),
 ) -> Result<(), TuneError> {
     volume.commit()?;
-    let before = Offline::open(volume.device().clone())?;
+    let before = OfflineVolume::open(volume.device().clone())?;
     let mut raw = volume.raw;
     raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
     raw.seal();
@@ -49,7 +49,7 @@ pub(super) fn checksums(
     }
     let rewriter = Rewriter { before, done: BTreeSet::new() };
     rewriter.run(volume)?;
-    mmp::reseal(volume)?;
+    volume.reseal_mmp()?;
     for group in (0..new.groups_count).map(GroupNo) {
         volume.reseal_bitmaps(group)?;
     }
@@ -61,9 +61,9 @@ pub(super) fn checksums(
 /// Calls `visit` for every record of the inode tables that is not zero, up to the high-water marks, and writes back what it
 /// changed.
 pub(super) fn each_record(
-    volume: &mut Offline,
+    volume: &mut OfflineVolume,
     marks: &Geometry,
-    mut visit: impl FnMut(&mut Offline, InodeNo, &mut [u8]) -> Result<bool, TuneError>,
+    mut visit: impl FnMut(&mut OfflineVolume, InodeNo, &mut [u8]) -> Result<bool, TuneError>,
 ) -> Result<(), TuneError> {
     /// Bytes read at once; whole records, since their size is a power of two.
     const PIECE: u64 = 1 << 20;
@@ -109,13 +109,13 @@ pub(super) fn is_used(number: InodeNo, inode: &Inode, geometry: &Geometry) -> bo
 
 struct Rewriter {
     /// The volume as it was.
-    before: Offline,
+    before: OfflineVolume,
     /// Attribute blocks that are done: several inodes may share one.
     done: BTreeSet<BlockNo>,
 }
 
 impl Rewriter {
-    fn run(mut self, volume: &mut Offline) -> Result<(), TuneError> {
+    fn run(mut self, volume: &mut OfflineVolume) -> Result<(), TuneError> {
         let old = self.before.geometry().clone();
         let new = volume.geometry();
         let seals = old.has_metadata_csum() || new.has_metadata_csum();
@@ -129,7 +129,7 @@ impl Rewriter {
     }
 
     /// Whether hashes of attributes with inodes of their own change.
-    fn has_new_hashes(&self, volume: &Offline) -> bool {
+    fn has_new_hashes(&self, volume: &OfflineVolume) -> bool {
         let old = self.before.geometry();
         old.has_incompat(IncompatFeatures::EA_INODE)
             && old.checksum_seed != volume.geometry().checksum_seed
@@ -137,7 +137,7 @@ impl Rewriter {
 
     fn record(
         &mut self,
-        volume: &mut Offline,
+        volume: &mut OfflineVolume,
         number: InodeNo,
         record: &mut [u8],
     ) -> Result<(), TuneError> {
@@ -155,7 +155,7 @@ impl Rewriter {
 
     fn file(
         &mut self,
-        volume: &mut Offline,
+        volume: &mut OfflineVolume,
         number: InodeNo,
         inode: &mut Inode,
         record: &mut [u8],
@@ -190,7 +190,7 @@ impl Rewriter {
 
     fn directory(
         &self,
-        volume: &mut Offline,
+        volume: &mut OfflineVolume,
         number: InodeNo,
         inode: &mut Inode,
         record: &mut [u8],
@@ -255,7 +255,7 @@ impl Rewriter {
     /// The hash of a value's inode, in it and in the entries that lead to it.
     fn hashes(
         &self,
-        volume: &Offline,
+        volume: &OfflineVolume,
         number: InodeNo,
         inode: &Inode,
         record: &mut [u8],
@@ -277,7 +277,7 @@ impl Rewriter {
 
     fn value_hash(
         &self,
-        volume: &Offline,
+        volume: &OfflineVolume,
         number: InodeNo,
         inode: &Inode,
     ) -> Result<u32, TuneError> {
@@ -294,7 +294,7 @@ impl Rewriter {
     /// The attributes with their new hashes; `None` when no value has an inode of its own.
     fn rehashed(
         &self,
-        volume: &Offline,
+        volume: &OfflineVolume,
         found: &[xattr::XattrRef<'_>],
     ) -> Result<Option<Vec<Xattr>>, TuneError> {
         let mut is_changed = false;
@@ -313,7 +313,7 @@ impl Rewriter {
         Ok(is_changed.then_some(entries))
     }
 
-    fn xattr_block(&mut self, volume: &Offline, inode: &Inode) -> Result<(), TuneError> {
+    fn xattr_block(&mut self, volume: &OfflineVolume, inode: &Inode) -> Result<(), TuneError> {
         let block = inode.file_acl;
         if block.0 == 0 || !self.done.insert(block) {
             return Ok(());

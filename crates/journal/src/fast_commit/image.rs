@@ -11,6 +11,7 @@ use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, InodeNo, Plac
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::JournalError;
+use extant_offline::read_primary_superblock;
 
 /// A group's summary, loaded.
 struct Group {
@@ -30,7 +31,7 @@ pub(super) struct Image<'a> {
 
 impl<'a> Image<'a> {
     pub(super) fn new(device: &'a dyn Device) -> Result<Self, JournalError> {
-        let raw = crate::recovery::read_superblock(device)?;
+        let raw = read_primary_superblock(device)?;
         Ok(Self {
             device,
             geometry: Geometry::new(&raw)?,

@@ -14,10 +14,11 @@ mod scan;
 use std::mem::size_of;
 
 use extant_device::Device;
+use extant_offline::{OfflineError, read_primary_superblock};
 use extant_ondisk::error_log::{ErrorLog, LoggedError};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
-use extant_ondisk::{CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures, Tid, Uuid};
-use zerocopy::{FromZeros, IntoBytes};
+use extant_ondisk::{CompatFeatures, FormatError, Geometry, IncompatFeatures, Tid, Uuid};
+use zerocopy::IntoBytes;
 
 use crate::fast_commit;
 use crate::{JournalError, JournalPlace, Log};
@@ -87,7 +88,7 @@ pub fn recover(
 ) -> Result<Recovered, JournalError> {
     let (mut raw, mut superblock) = log.superblock()?;
     let mut recovered = Recovered { errno: superblock.errno, ..Recovered::default() };
-    let volume = read_superblock(target)?;
+    let volume = read_primary_superblock(target)?;
     let needs_recovery = volume.features().incompat.contains(IncompatFeatures::RECOVER);
     recovered.next_tid = superblock.sequence;
     let mut has_rest = superblock.start != 0;
@@ -137,7 +138,7 @@ pub fn recover_volume(
     external: Option<&dyn Device>,
     finish: Finish,
 ) -> Result<Option<Recovered>, JournalError> {
-    let raw = read_superblock(target)?;
+    let raw = read_primary_superblock(target)?;
     let geometry = Geometry::new(&raw)?;
     if !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
         return Ok(None);
@@ -152,19 +153,11 @@ pub fn recover_volume(
     recover(target, &Log { device, place: &place }, finish).map(Some)
 }
 
-/// The volume's superblock, verified.
-pub(crate) fn read_superblock(device: &dyn Device) -> Result<RawSuperblock, JournalError> {
-    let mut raw = RawSuperblock::new_zeroed();
-    device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes())?;
-    raw.verify(GroupNo(0))?;
-    Ok(raw)
-}
-
 /// Clears needs_recovery, takes over the journal's error, and sees to it that a check follows damage. The superblock may
 /// itself have been replayed, so it is read again.
 fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), JournalError> {
     const _: () = assert!(size_of::<RawSuperblock>() == 1024);
-    let mut raw = read_superblock(target)?;
+    let mut raw = read_primary_superblock(target)?;
     let before = raw;
     let mut features = raw.features();
     features.incompat.remove(IncompatFeatures::RECOVER);
@@ -197,8 +190,8 @@ pub(crate) fn record_abort(
     seconds: u64,
     text: &str,
 ) -> Result<(), JournalError> {
-    let mut raw = match (read_superblock(device), newest) {
-        (Err(JournalError::Format(_)), Some(newest)) => newest,
+    let mut raw = match (read_primary_superblock(device), newest) {
+        (Err(OfflineError::Format(_)), Some(newest)) => newest,
         (stored, _) => stored?,
     };
     let mut log = ErrorLog::default();
@@ -211,7 +204,7 @@ pub(crate) fn record_abort(
 
 /// Sets or clears needs_recovery in the volume's superblock on the device, and flushes it.
 pub(crate) fn set_needs_recovery(device: &dyn Device, needs: bool) -> Result<(), JournalError> {
-    let mut raw = read_superblock(device)?;
+    let mut raw = read_primary_superblock(device)?;
     let mut features = raw.features();
     features.incompat.set(IncompatFeatures::RECOVER, needs);
     raw.set_features(features);

@@ -26,7 +26,8 @@ impl MappingTree {
         }
     }
 
-    /// Of extents as they are: none are joined, and in an extent tree unwritten ones stay unwritten.
+    /// Of extents as they are: none are joined, and in an extent tree unwritten ones stay
+    /// unwritten.
     pub fn from_extents(extents: &[Extent], has_extents: bool) -> Self {
         if has_extents {
             return Self::Extents(ExtentTree::from_extents(extents.to_vec()));
@@ -39,7 +40,8 @@ impl MappingTree {
         Self::Indirect(extents.iter().map(run).collect())
     }
 
-    /// Blocks that the map takes besides `i_block`; `None` for a file that is too large for indirect blocks.
+    /// Blocks that the map takes besides `i_block`; `None` for a file that is too large for
+    /// indirect blocks.
     pub fn blocks(&self, block_size: u32) -> Option<u64> {
         match self {
             Self::Extents(tree) => Some(extent_blocks(tree.extents().len() as u64, block_size)),

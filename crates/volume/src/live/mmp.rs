@@ -9,7 +9,7 @@ use extant_device::Device;
 use extant_device::env::{Env, Next};
 use extant_device::sync::Arc;
 use extant_device::sync::atomic::{AtomicU32, Ordering};
-use extant_journal::mmp::{MmpBlock, Taken, interval};
+use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place};

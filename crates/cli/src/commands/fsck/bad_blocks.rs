@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use extant_device::Device;
 use extant_image::mkfs::bad_blocks::{by_reading, by_rewriting, read_list};
-use extant_journal::offline::Offline;
 use extant_layout::RunSet;
+use extant_offline::OfflineVolume;
 
 use super::console::Console;
 use super::{Args, unbroken};
@@ -18,7 +18,7 @@ pub(super) fn update(
     device: &Arc<dyn Device>,
     console: &Console,
 ) -> Result<(), Failure> {
-    let mut volume = Offline::open(device.clone()).map_err(Failure::new)?;
+    let mut volume = OfflineVolume::open(device.clone()).map_err(Failure::new)?;
     let geometry = volume.geometry().clone();
     let old = volume.bad_blocks().map_err(Failure::new)?;
     let mut bad = RunSet::new();

@@ -577,10 +577,10 @@ fn label_of(ready: &Ready) -> String {
 
 /// Gives the free clusters back to the device.
 fn discard_free(device: Arc<dyn Device>) -> Result<(), CheckError> {
-    use extant_journal::offline::Offline;
+    use extant_offline::OfflineVolume;
     use extant_ondisk::bitmap::{BitmapKind, clear_runs};
     use extant_ondisk::{BlockNo, GroupNo};
-    let mut volume = Offline::open(device.clone())?;
+    let mut volume = OfflineVolume::open(device.clone())?;
     let geometry = volume.geometry().clone();
     let ratio = u64::from(geometry.blocks_per_cluster);
     for group in (0..geometry.groups_count).map(GroupNo) {

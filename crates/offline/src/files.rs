@@ -17,7 +17,7 @@ use extant_ondisk::{
 };
 use zerocopy::IntoBytes;
 
-use super::{Offline, OfflineError};
+use crate::{MapError, OfflineError, OfflineVolume};
 
 /// A regular file that only its owner may read.
 const HIDDEN_FILE: u16 = 0o100_600;
@@ -49,9 +49,10 @@ impl NewFile {
     }
 }
 
-impl Offline {
-    /// Takes blocks for a file of `size` bytes without holes, maps them and writes its inode; the blocks' contents are the
-    /// caller's. The inode must be free or about to be overwritten; it is in use afterwards.
+impl OfflineVolume {
+    /// Takes blocks for a file of `size` bytes without holes, maps them and writes its inode; the
+    /// blocks' contents are the caller's. The inode must be free or about to be overwritten; it is
+    /// in use afterwards.
     ///
     /// # Errors
     /// There is no room, or the device failed.
@@ -92,15 +93,15 @@ impl Offline {
         Ok(NewFile { inode, data })
     }
 
-    /// Writes a map to blocks that it takes for it; returns `i_block` and how many blocks those are.
+    /// Writes a map to blocks that it takes for it; returns `i_block` and how many blocks those
+    /// are.
     fn write_new_map(
         &mut self,
         number: InodeNo,
         tree: &MappingTree,
         goal: BlockNo,
     ) -> Result<([u8; ROOT_SIZE], u64), OfflineError> {
-        let needed =
-            tree.blocks(self.geometry.block_size).ok_or(super::MapError::Broken(number))?;
+        let needed = tree.blocks(self.geometry.block_size).ok_or(MapError::Broken(number))?;
         let mut places = Vec::new();
         for _ in 0..needed {
             places.extend(self.take_blocks(goal, 1)?.into_iter().flatten().map(BlockNo));
@@ -120,8 +121,8 @@ impl Offline {
         Inode { i_block, ..Inode::new(&self.geometry, HIDDEN_FILE, time) }
     }
 
-    /// Gives back the blocks of a file that no directory leads to, and clears its record. A map that is broken gives nothing
-    /// back: the next check finds its blocks.
+    /// Gives back the blocks of a file that no directory leads to, and clears its record. A map
+    /// that is broken gives nothing back: the next check finds its blocks.
     ///
     /// # Errors
     /// The device failed, or a bitmap lies off the volume.
@@ -155,8 +156,8 @@ impl Offline {
         Ok(bad)
     }
 
-    /// Writes the list of bad blocks anew. Blocks that files or tables use stay in use by them too: the next check gives them
-    /// others.
+    /// Writes the list of bad blocks anew. Blocks that files or tables use stay in use by them too:
+    /// the next check gives them others.
     ///
     /// # Errors
     /// More than indirect blocks can list, no room for those, or the device failed.
@@ -181,7 +182,8 @@ impl Offline {
         self.write_inode(number, &mut record)
     }
 
-    /// Where a journal should start: in the middle where files have extents, else as early as can be.
+    /// Where a journal should start: in the middle where files have extents, else as early as can
+    /// be.
     ///
     /// # Errors
     /// A bitmap cannot be read.
@@ -210,7 +212,8 @@ impl Offline {
         Ok(journal_goal(&geometry, &used))
     }
 
-    /// Makes the volume's journal in its inode and names it in the superblock, with a copy of the map.
+    /// Makes the volume's journal in its inode and names it in the superblock, with a copy of the
+    /// map.
     ///
     /// # Errors
     /// There is no room, or the device failed.

@@ -1,7 +1,8 @@
 //! Multiple-mount protection: the volume is taken before anything is written.
 //!
-//! Source: `mmp.rst`. Two who take a volume at once may both find it free: so each writes a number of its own, waits as long
-//! as another may take to write its, and goes on only if its own is still there.
+//! Source: `mmp.rst`. Two who take a volume at once may both find it free: so each writes a number
+//! of its own, waits as long as another may take to write its, and goes on only if its own is still
+//! there.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use extant_device::Device;
 use extant_device::env::Env;
 use extant_device::sync::{Condvar, Mutex};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
-use extant_ondisk::{BlockNo, Geometry};
+use extant_ondisk::{BlockNo, Geometry, IncompatFeatures};
 use zerocopy::IntoBytes;
 
-use crate::JournalError;
+use crate::{OfflineError, OfflineVolume};
 
 /// Seconds between updates where the superblock says none.
 const DEFAULT_INTERVAL: u16 = 5;
@@ -57,7 +58,7 @@ impl MmpBlock<'_> {
     ///
     /// # Errors
     /// It is broken, or the device failed.
-    pub fn read(&self) -> Result<(RawMmp, Mmp), JournalError> {
+    pub fn read(&self) -> Result<(RawMmp, Mmp), OfflineError> {
         let mut bytes = vec![0; self.geometry.block_len()];
         self.device.read_at(self.geometry.byte_of(self.block), &mut bytes)?;
         let raw = RawMmp::from_bytes(&bytes, self.block)?;
@@ -70,15 +71,16 @@ impl MmpBlock<'_> {
     ///
     /// # Errors
     /// The device failed.
-    pub fn write(&self, mut raw: RawMmp, mmp: &Mmp) -> Result<(), JournalError> {
+    pub fn write(&self, mut raw: RawMmp, mmp: &Mmp) -> Result<(), OfflineError> {
         mmp.encode_into(&mut raw);
         raw.seal(self.geometry);
         self.device.write_at(self.geometry.byte_of(self.block), raw.as_bytes())?;
         Ok(self.device.flush()?)
     }
 
-    /// Takes the volume: waits where another host may have it, writes a number of its own with what `mmp` says of us, and waits whether it
-    /// stays. `waiting` is told how many seconds each wait takes.
+    /// Takes the volume: waits where another host may have it, writes a number of its own with what
+    /// `mmp` says of us, and waits whether it stays. `waiting` is told how many seconds each wait
+    /// takes.
     ///
     /// # Errors
     /// The block is broken, or the device failed.
@@ -87,7 +89,7 @@ impl MmpBlock<'_> {
         mmp: &Mmp,
         env: &Env,
         waiting: &mut dyn FnMut(u64),
-    ) -> Result<Taken, JournalError> {
+    ) -> Result<Taken, OfflineError> {
         let (raw, before) = self.read()?;
         let seconds = patience(interval(mmp.check_interval, before.check_interval));
         match before.sequence {
@@ -118,7 +120,7 @@ impl MmpBlock<'_> {
         sequence: MmpSequence,
         seconds: u64,
         env: &Env,
-    ) -> Result<Option<Mmp>, JournalError> {
+    ) -> Result<Option<Mmp>, OfflineError> {
         let (lock, never) = (Mutex::<()>::default(), Condvar::default());
         for _ in 0..seconds {
             let mut guard = lock.lock();
@@ -130,5 +132,55 @@ impl MmpBlock<'_> {
             }
         }
         Ok(None)
+    }
+}
+
+impl OfflineVolume {
+    /// The MMP block, where the volume has one that lies on it.
+    pub fn mmp_block(&self) -> Option<BlockNo> {
+        let block = BlockNo(self.raw.s_mmp_block.get());
+        let has_mmp = self.raw.features().incompat.contains(IncompatFeatures::MMP);
+        (has_mmp && self.geometry.contains(block, 1)).then_some(block)
+    }
+
+    /// The content of the MMP block, not verified.
+    ///
+    /// # Errors
+    /// The device failed, or the block is too short.
+    pub fn read_mmp(&self, block: BlockNo) -> Result<RawMmp, OfflineError> {
+        Ok(RawMmp::from_bytes(&self.read(block)?, block)?)
+    }
+
+    /// As [`MmpBlock::write`].
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write_mmp(&self, block: BlockNo, raw: RawMmp, mmp: &Mmp) -> Result<(), OfflineError> {
+        MmpBlock { device: &*self.device, geometry: &self.geometry, block }.write(raw, mmp)
+    }
+
+    /// Marks the volume as not in use, at the time `now` in seconds since 1970. Nothing is done
+    /// without the feature.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn release_mmp(&self, now: u64) -> Result<(), OfflineError> {
+        self.change_mmp(|mmp| (mmp.sequence, mmp.time) = (MmpSequence::Clean, now))
+    }
+
+    /// Seals the MMP block anew, after the volume's checksums changed.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn reseal_mmp(&self) -> Result<(), OfflineError> {
+        self.change_mmp(|_| ())
+    }
+
+    fn change_mmp(&self, change: impl FnOnce(&mut Mmp)) -> Result<(), OfflineError> {
+        let Some(block) = self.mmp_block() else { return Ok(()) };
+        let raw = self.read_mmp(block)?;
+        let mut mmp = Mmp::decode(&raw);
+        change(&mut mmp);
+        self.write_mmp(block, raw, &mmp)
     }
 }

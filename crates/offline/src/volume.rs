@@ -1,67 +1,38 @@
-//! Changing a volume that nobody has open: checkers and tuners work on it without transactions.
-//!
-//! [`Offline`] keeps superblock, descriptors and the bitmaps it needed in memory; [`Offline::commit`] writes what changed.
-//! Inodes and blocks of files are written at once. What makes half of such work harmless is the caller's: an undo file, or
-//! the next check.
-
-mod alloc;
-mod files;
-mod map;
-mod mmp;
-
-pub use alloc::NoSpace;
-pub use files::{JournalShape, NewFile, back_up_journal};
-pub use map::{FileMap, MapError};
+//! The volume: superblock, descriptors, bitmaps, inodes and blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_device::{Device, DeviceError};
+use extant_device::Device;
 use extant_layout::DescriptorTable;
 use extant_layout::groups::{desc_block_places, leading};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
-use extant_ondisk::{
-    BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, inode,
-};
-use zerocopy::{FromZeros, IntoBytes};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, InodeNo, Place, inode};
+use zerocopy::IntoBytes;
 
-/// Why a volume could not be changed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum OfflineError {
-    /// The device failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// Bytes of the volume are broken.
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    /// A file's map is broken.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// There is no room.
-    #[error(transparent)]
-    NoSpace(#[from] NoSpace),
-}
+use crate::OfflineError;
+use crate::superblock::{backup_superblock, read_primary_superblock, read_table};
 
 /// A volume that nobody else has open.
-pub struct Offline {
-    device: Arc<dyn Device>,
+pub struct OfflineVolume {
+    pub(crate) device: Arc<dyn Device>,
     /// The superblock; what is changed here is written by [`Self::commit`].
     pub raw: RawSuperblock,
-    geometry: Geometry,
+    pub(crate) geometry: Geometry,
     table: DescriptorTable,
     bitmaps: BTreeMap<(bool, u32), Bitmap>,
     /// Blocks of the table to be written, and groups whose descriptors are to be sealed before.
     dirty_descs: BTreeSet<u32>,
     unsealed: BTreeSet<u32>,
-    is_superblock_dirty: bool,
+    pub(crate) is_superblock_dirty: bool,
 }
 
-struct Bitmap {
-    bits: Vec<u8>,
-    is_dirty: bool,
+pub(crate) struct Bitmap {
+    pub(crate) bits: Vec<u8>,
+    pub(crate) is_dirty: bool,
 }
 
 /// Whether a bitmap stands for inodes: the key of the map.
@@ -69,7 +40,7 @@ fn is_inode(kind: BitmapKind) -> bool {
     kind == BitmapKind::Inode
 }
 
-impl Offline {
+impl OfflineVolume {
     /// Opens a volume by its primary superblock and descriptors.
     ///
     /// # Errors
@@ -178,7 +149,8 @@ impl Offline {
         Ok(self.device.write_at(self.geometry.byte_of(block), bytes)?)
     }
 
-    /// Where an inode's record lies, in bytes; `None` when there is no such inode or its table lies off the volume.
+    /// Where an inode's record lies, in bytes; `None` when there is no such inode or its table lies
+    /// off the volume.
     pub fn inode_offset(&self, number: InodeNo) -> Option<u64> {
         let (group, index) = self.geometry.inode_place(number)?;
         let table = self.desc(group).inode_table;
@@ -216,7 +188,11 @@ impl Offline {
         Ok(&self.loaded(kind, group)?.bits)
     }
 
-    fn loaded(&mut self, kind: BitmapKind, group: GroupNo) -> Result<&mut Bitmap, OfflineError> {
+    pub(crate) fn loaded(
+        &mut self,
+        kind: BitmapKind,
+        group: GroupNo,
+    ) -> Result<&mut Bitmap, OfflineError> {
         let key = (is_inode(kind), group.0);
         if !self.bitmaps.contains_key(&key) {
             let bits = self.load(kind, group)?;
@@ -246,7 +222,8 @@ impl Offline {
         Ok(bits)
     }
 
-    /// Blocks in a group that are the volume's own: its superblock and descriptors, and the tables of whichever group.
+    /// Blocks in a group that are the volume's own: its superblock and descriptors, and the tables
+    /// of whichever group.
     fn own_blocks(&self, group: GroupNo) -> Vec<Range<u64>> {
         let geometry = &self.geometry;
         let start = geometry.group_start(group).0;
@@ -274,8 +251,8 @@ impl Offline {
         bitmap::set_range(bits, first as u32..end as u32);
     }
 
-    /// Writes everything that changed: bitmaps, descriptors, then the superblock. The backups stay as they were: see
-    /// [`Self::write_backups`].
+    /// Writes everything that changed: bitmaps, descriptors, then the superblock. The backups stay
+    /// as they were: see [`Self::write_backups`].
     ///
     /// # Errors
     /// The device failed.
@@ -302,7 +279,8 @@ impl Offline {
         Ok(self.device.flush()?)
     }
 
-    /// Seals the descriptors that were changed, in memory. The others keep their checksums, right or wrong.
+    /// Seals the descriptors that were changed, in memory. The others keep their checksums, right
+    /// or wrong.
     pub fn seal_descs(&mut self) {
         for group in std::mem::take(&mut self.unsealed).into_iter().map(GroupNo) {
             self.table.seal(group, &self.geometry);
@@ -338,7 +316,8 @@ impl Offline {
         Ok(())
     }
 
-    /// Has a bitmap's checksum computed anew, as the geometry now has it; an uninitialised one stays so.
+    /// Has a bitmap's checksum computed anew, as the geometry now has it; an uninitialised one
+    /// stays so.
     ///
     /// # Errors
     /// It lies off the volume, or the device failed.
@@ -384,51 +363,6 @@ impl Offline {
     }
 }
 
-/// The superblock as its backup in a group has it: it says where it lies, that the volume may be in use, and never that its
-/// journal waits for recovery, since the primary knows that better.
-pub fn backup_superblock(primary: &RawSuperblock, group: GroupNo) -> RawSuperblock {
-    let mut raw = *primary;
-    // Backups lie in groups below 2^16 or not at all; the field has no more bits.
-    raw.s_block_group_nr.set((group.0 & 0xffff) as u16);
-    raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
-    let mut features = raw.features();
-    features.incompat -= IncompatFeatures::RECOVER;
-    if raw.s_rev_level.get() > 0 {
-        raw.set_features(features);
-    }
-    raw.seal();
-    raw
-}
-
-/// Reads and verifies the primary superblock.
-///
-/// # Errors
-/// [`FormatError::NotExt`] where there is no such superblock, another [`FormatError`] where it is broken, or the device failed.
-pub fn read_primary_superblock(device: &dyn Device) -> Result<RawSuperblock, OfflineError> {
-    let mut raw = RawSuperblock::new_zeroed();
-    let left = device.size().saturating_sub(SUPERBLOCK_OFFSET);
-    if left < size_of::<RawSuperblock>() as u64 {
-        let flaw = Flaw::truncated(left as usize, size_of::<RawSuperblock>());
-        return Err(flaw.at(Place::Superblock(GroupNo(0))).of_primary().into());
-    }
-    device.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes())?;
-    raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
-    Ok(raw)
-}
-
-/// Reads the primary descriptor table.
-///
-/// # Errors
-/// The device failed.
-pub fn read_table(
-    device: &dyn Device,
-    geometry: &Geometry,
-) -> Result<DescriptorTable, DeviceError> {
-    DescriptorTable::read(geometry, |index, block| {
-        device.read_at(geometry.byte_of(geometry.desc_block(index)), block)
-    })
-}
-
-fn no_inode(number: InodeNo, geometry: &Geometry) -> FormatError {
+pub(crate) fn no_inode(number: InodeNo, geometry: &Geometry) -> FormatError {
     Flaw::above_limit("inode number", number.0, geometry.inodes_count).at(Place::Inode(number))
 }

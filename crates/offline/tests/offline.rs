@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use extant_device::FileDevice;
 use extant_device::OpenOptions;
-use extant_journal::offline::{JournalShape, Offline};
+use extant_offline::{JournalShape, OfflineVolume};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 
-fn open(path: &Path) -> Offline {
+fn open(path: &Path) -> OfflineVolume {
     let device: FileDevice = OpenOptions::new().write(true).open(path).unwrap();
-    Offline::open(Arc::new(device)).unwrap()
+    OfflineVolume::open(Arc::new(device)).unwrap()
 }
 
 /// Volumes without a journal: extents, indirect maps, clusters, one-kilobyte blocks.

@@ -6,18 +6,7 @@ use extant_ondisk::indirect::{IndirectMap, SLOTS, pointers};
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo};
 
-use super::{Offline, OfflineError};
-
-/// A map that makes no sense.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum MapError {
-    /// It leads off the volume, or round in circles.
-    #[error("the block map of inode {0} is broken")]
-    Broken(InodeNo),
-    /// Written anew, it would need more blocks than it had.
-    #[error("the block map of inode {0} cannot be written in the blocks that it has")]
-    TooFragmented(InodeNo),
-}
+use crate::{MapError, OfflineError, OfflineVolume};
 
 /// A file's blocks.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -81,7 +70,7 @@ impl FileMap {
     }
 }
 
-impl Offline {
+impl OfflineVolume {
     /// Whether an inode has a block map, and not inline data, a short target or a device number.
     pub fn has_map(&self, inode: &Inode) -> bool {
         match inode.file_type() {
@@ -183,7 +172,8 @@ impl Offline {
         Ok(())
     }
 
-    /// Writes a map anew, of the kind that the inode has, in the nodes given; returns `i_block` and the nodes left over.
+    /// Writes a map anew, of the kind that the inode has, in the nodes given; returns `i_block` and
+    /// the nodes left over.
     ///
     /// # Errors
     /// It needs more nodes, or the device failed.

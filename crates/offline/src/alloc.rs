@@ -7,29 +7,16 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::{BlockNo, GroupNo, IncompatFeatures, InodeNo};
 
-use super::{Offline, OfflineError};
+use crate::{NoSpace, OfflineError, OfflineVolume};
 
-/// There is no room.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum NoSpace {
-    /// Not so many blocks are free.
-    #[error("{wanted} more blocks are needed than are free")]
-    Blocks {
-        /// Blocks that were wanted and not had.
-        wanted: u64,
-    },
-    /// No inode is free.
-    #[error("no inode is free")]
-    Inodes,
-}
-
-impl Offline {
+impl OfflineVolume {
     /// Free blocks by the superblock's count.
     pub fn free_blocks(&self) -> u64 {
         Superblock::decode(&self.raw).free_blocks
     }
 
-    /// Sets the superblock's counts of what is free to the sums of the groups' counts: the kernel keeps those alone up to date.
+    /// Sets the superblock's counts of what is free to the sums of the groups' counts: the kernel
+    /// keeps those alone up to date.
     pub fn sum_free_counts(&mut self) {
         let (mut clusters, mut inodes) = (0_u64, 0_u64);
         for group in (0..self.geometry.groups_count).map(GroupNo) {
@@ -52,8 +39,8 @@ impl Offline {
         self.is_superblock_dirty = true;
     }
 
-    /// Takes `count` blocks in whole clusters: in one run if there is one from `goal` on, else in several. The last cluster
-    /// may be longer than what is returned.
+    /// Takes `count` blocks in whole clusters: in one run if there is one from `goal` on, else in
+    /// several. The last cluster may be longer than what is returned.
     ///
     /// # Errors
     /// Not so many are free (nothing is taken then), a bitmap cannot be read.
@@ -151,7 +138,8 @@ impl Offline {
         Ok(())
     }
 
-    /// Takes the clusters that blocks lie in, be they free or not. Blocks off the volume are passed over.
+    /// Takes the clusters that blocks lie in, be they free or not. Blocks off the volume are passed
+    /// over.
     ///
     /// # Errors
     /// A bitmap cannot be read.
@@ -223,7 +211,7 @@ impl Offline {
     /// There is no such inode, or a bitmap cannot be read.
     pub fn mark_inode(&mut self, number: InodeNo) -> Result<(), OfflineError> {
         let Some((group, index)) = self.geometry.inode_place(number) else {
-            return Err(super::no_inode(number, &self.geometry).into());
+            return Err(crate::volume::no_inode(number, &self.geometry).into());
         };
         let per_group = self.geometry.inodes_per_group;
         let has_mark = self.geometry.has_uninit_groups();
@@ -254,7 +242,7 @@ impl Offline {
     /// There is no such inode, or a bitmap cannot be read.
     pub fn free_inode(&mut self, number: InodeNo, is_dir: bool) -> Result<(), OfflineError> {
         let Some((group, index)) = self.geometry.inode_place(number) else {
-            return Err(super::no_inode(number, &self.geometry).into());
+            return Err(crate::volume::no_inode(number, &self.geometry).into());
         };
         let bitmap = self.loaded(BitmapKind::Inode, group)?;
         if !bitmap::test(&bitmap.bits, index) {

@@ -1,0 +1,21 @@
+//! A volume that nobody has open, changed without transactions: by checkers, tuners, and the replay
+//! of fast commits.
+//!
+//! [`OfflineVolume`] keeps superblock, descriptors and the bitmaps it needed in memory;
+//! [`OfflineVolume::commit`] writes what changed. Inodes and blocks of files are written at once.
+//! What makes half of such work harmless is the caller's: an undo file, or the next check.
+#![forbid(unsafe_code)]
+
+mod alloc;
+mod error;
+mod files;
+mod map;
+pub mod mmp;
+mod superblock;
+mod volume;
+
+pub use error::{MapError, NoSpace, OfflineError};
+pub use files::{JournalShape, NewFile, back_up_journal};
+pub use map::FileMap;
+pub use superblock::{backup_superblock, read_primary_superblock, read_superblock, read_table};
+pub use volume::OfflineVolume;
