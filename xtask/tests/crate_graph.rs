@@ -8,10 +8,11 @@ use serde_json::Value;
 
 /// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not use each other:
 /// a checker that trusts the writer checks nothing.
-const ROOMS: [(&str, &[&str]); 14] = [
+const ROOMS: [(&str, &[&str]); 15] = [
     ("extant-ondisk", &[]),
     ("extant-layout", &["extant-ondisk"]),
-    ("extant-device", &[]),
+    ("extant-runtime", &[]),
+    ("extant-device", &["extant-runtime"]),
     ("extant-offline", &["extant-ondisk", "extant-layout", "extant-device"]),
     ("extant-journal", &["extant-ondisk", "extant-layout", "extant-device", "extant-offline"]),
     ("extant-volume", BELOW_VOLUME),

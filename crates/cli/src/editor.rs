@@ -8,7 +8,7 @@ use std::time::Duration;
 use extant::{Creator, Error, FileSystem};
 use extant_device::env::{Env, WallTime};
 use extant_device::url::{Access, DeviceUrl};
-use extant_device::{ByteSize, Device, Direct, OpenOptions};
+use extant_device::{ByteSize, Device, Direct, OpenOptions, env_of};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
@@ -138,7 +138,7 @@ fn live(device: Arc<dyn Device>, opening: Opening, name: &str) -> Result<Volume,
         Some(seconds) if device.env().is_none() => {
             Env::threads_at(WallTime { seconds, nanoseconds: 0 })
         }
-        _ => Env::of(&device),
+        _ => env_of(&device),
     };
     extant_volume::OpenOptions::default().open_live(device, &env, &live).at(name)
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::env::Env;
 use extant_device::model::Preset;
 use extant_device::{
     AlignedBuffer, Device, Direct, FileDevice, ModelDevice, ModelOptions, OpenOptions, Request,
+    env_of,
 };
 
 const SIZE: u64 = 256 << 20;
@@ -76,7 +76,7 @@ const TRACE: [(&str, Work); 7] = [
 ];
 
 fn times(device: &dyn Device) -> Result<Vec<Duration>, Box<dyn Error>> {
-    let clock = Env::of(device);
+    let clock = env_of(device);
     let mut buffer = AlignedBuffer::new(1 << 20, BLOCK);
     for (at, byte) in buffer.iter_mut().enumerate() {
         *byte = (at / 3) as u8;

@@ -19,8 +19,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::env::Env;
 use crate::error::{Cause, DeviceError, Operation};
+use extant_runtime::env::Env;
 
 /// A run of bytes that can be read, written and flushed. See the [module](self) for the rules.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -54,8 +54,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
-    /// The world whose clock the device runs on; `None`: the real one. Who works with it takes its clock and its background
-    /// work from there ([`Env::of`]).
+    /// The world whose clock the device runs on; `None`: the real one. See [`env_of`].
     fn env(&self) -> Option<Env> {
         None
     }
@@ -508,4 +507,10 @@ pub fn run_batch(
         stopped |= first_failure.is_some() && matches!(request.kind, RequestKind::Flush);
     }
     first_failure.map_or(Ok(()), Err)
+}
+
+/// The clock and the background work for a user of this device: the device's own world, or the
+/// machine's.
+pub fn env_of<D: Device + ?Sized>(device: &D) -> Env {
+    device.env().unwrap_or_else(Env::threads)
 }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
-use crate::env::Env;
 use crate::error::{DeviceError, Operation};
-use crate::sync::Mutex;
+use extant_runtime::env::Env;
+use extant_runtime::sync::Mutex;
 
 /// A failure to come: which requests it meets, and what happens to them.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Where blocks are, and the clock and threads that work on them.
+//! Where blocks are.
 //!
 //! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on another device.
@@ -7,9 +7,6 @@
 //! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`url`]: how a user names a device.
-//! - [`sync`]: locks with an order, condition variables, atomics and threads; nothing else in the engine may take them
-//!   from `std`.
-//! - [`mod@env`]: the clock and the background work, on real threads or stepped by a test.
 #![deny(unsafe_code)]
 
 pub mod crypt;
@@ -23,20 +20,19 @@ mod memory;
 pub mod model;
 mod overlay;
 pub mod partition;
-mod random;
 pub mod recorder;
 mod size;
 mod slice;
 mod sparse;
 
-pub mod env;
-pub mod sync;
 pub mod undo;
 pub mod url;
 
+pub use extant_runtime::{env, lock_ranks, sync};
+
 pub use device::{
     Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, data_runs,
-    run_batch,
+    env_of, run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use faulty::{Effect, Fault, FaultyDevice};

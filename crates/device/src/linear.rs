@@ -7,9 +7,9 @@ use crate::device::{
     Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
     run_batch,
 };
-use crate::env::Env;
 use crate::error::DeviceError;
 use crate::slice::SliceError;
+use extant_runtime::env::Env;
 
 /// A run of a device that becomes a part of a [`LinearDevice`].
 #[derive(Clone, Debug)]

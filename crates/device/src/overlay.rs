@@ -8,10 +8,10 @@ use std::sync::Arc;
 use rangemap::RangeSet;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
-use crate::env::Env;
 use crate::error::DeviceError;
 use crate::sparse::{CHUNK, Piece, SparseBytes, pieces};
-use crate::sync::RwLock;
+use extant_runtime::env::Env;
+use extant_runtime::sync::RwLock;
 
 /// A device that reads as its base until it is written; writes stay in memory. The base is never written, so it may be
 /// read-only, and it must not change while the overlay lives.

@@ -24,12 +24,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
-use crate::env::Env;
 use crate::error::DeviceError;
 use crate::overlay::OverlayDevice;
-use crate::random::Random;
 use crate::slice::{SliceDevice, SliceError};
-use crate::sync::Mutex;
+use extant_runtime::Random;
+use extant_runtime::env::Env;
+use extant_runtime::sync::Mutex;
 
 /// One thing that happened to a recorded device.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, Outcome, Request, check_batch, check_range};
-use crate::env::Env;
 use crate::error::DeviceError;
 use crate::partition::{PartitionError, PartitionTable};
+use extant_runtime::env::Env;
 
 /// Bytes `start..start + size` of another device, as a device of its own. Errors count from the slice's start.
 #[derive(Debug)]

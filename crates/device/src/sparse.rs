@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::sync::RwLock;
+use extant_runtime::sync::RwLock;
 
 /// Bytes in a chunk: small enough for scattered bitmaps, large enough for streams.
 pub(crate) const CHUNK: u64 = 16 * 1024;

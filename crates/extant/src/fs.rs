@@ -5,9 +5,8 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
-use extant_device::env::Env;
 use extant_device::url::{Access, DeviceUrl, UrlError, look};
-use extant_device::{Device, Direct};
+use extant_device::{Device, Direct, env_of};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
@@ -122,7 +121,7 @@ impl FileSystem {
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let device = device(image.as_ref(), Access::ReadWrite, direct)?;
-        let (open, env) = (extant_volume::OpenOptions::default(), Env::of(&device));
+        let (open, env) = (extant_volume::OpenOptions::default(), env_of(&device));
         Ok(Self::of_volume(open.open_live(device, &env, options)?))
     }
 
@@ -140,7 +139,7 @@ impl FileSystem {
     /// # Errors
     /// No volume that can be changed, or the device failed.
     pub fn on_device(device: Arc<dyn Device>) -> Result<Self, Cause> {
-        let (options, env) = (extant_volume::OpenOptions::default(), Env::of(&device));
+        let (options, env) = (extant_volume::OpenOptions::default(), env_of(&device));
         let volume = options.open_live(device, &env, &LiveOptions::default())?;
         Ok(Self::of_volume(volume))
     }

@@ -45,7 +45,7 @@ pub use extant_device::env::Env;
 pub use extant_device::model::{Preset, costs};
 pub use extant_device::{
     AlignedBuffer, ByteSize, Device, Direct, FileDevice, MemoryDevice,
-    OpenOptions as FileDeviceOptions, SizeGrammar,
+    OpenOptions as FileDeviceOptions, SizeGrammar, env_of,
 };
 pub use extant_image::mkfs::MkfsError;
 pub use extant_ondisk::InodeNo;

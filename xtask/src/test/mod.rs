@@ -65,7 +65,7 @@ impl Test {
         }
         tally.cargo_test(tests)?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
-        let schedules = "test --package extant-device --lib --features shuttle shuttle_tests";
+        let schedules = "test --package extant-runtime --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
         let schedules = "test --package extant-journal --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
-use crate::env::Env;
 use crate::error::DeviceError;
-use crate::sync::Mutex;
 use cost::Budget;
+use extant_runtime::env::Env;
+use extant_runtime::sync::Mutex;
 
 pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
 pub use cost::Limits;

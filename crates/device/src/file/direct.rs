@@ -6,7 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 
 use super::aligned::AlignedBuffer;
 use super::raw;
-use crate::sync::{Mutex, MutexGuard};
+use extant_runtime::sync::{Mutex, MutexGuard};
 
 /// Bytes copied at once for a request that is not aligned.
 const WINDOW: u64 = 1 << 20;

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range};
 use crate::error::{Cause, DeviceError, Operation};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use aligned::AlignedBuffer;
 pub use lock::Holder;

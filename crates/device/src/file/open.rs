@@ -15,7 +15,7 @@ use super::direct::DirectFile;
 use super::lock::{self, Holder, Mode};
 use super::ring::Ring;
 use super::{FileDevice, ioctl};
-use crate::sync::atomic::{AtomicBool, AtomicU64};
+use extant_runtime::sync::atomic::{AtomicBool, AtomicU64};
 
 /// The alignment asked of direct requests where the system does not tell: no disk has larger sectors.
 const SAFE_DIRECT_ALIGNMENT: u64 = 4096;

@@ -9,7 +9,7 @@ use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 
 use super::aligned::AlignedBuffer;
-use crate::sync::Mutex;
+use extant_runtime::sync::Mutex;
 
 /// Writes that are under way at the same time.
 const AT_ONCE: usize = 32;

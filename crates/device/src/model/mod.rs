@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
-use crate::env::{Env, WallTime};
 use crate::error::DeviceError;
 use crate::file::FileDevice;
-use crate::sync::Mutex;
+use extant_runtime::env::{Env, WallTime};
+use extant_runtime::sync::Mutex;
 
 pub use preset::{Flash, Inside, PRESETS, Preset, Rotating};
 pub use words::{Words, WordsError};

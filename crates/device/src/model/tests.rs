@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::env::Next;
-use crate::random::Random;
+use extant_runtime::Random;
+use extant_runtime::env::Next;
 
 const MIB: u64 = 1 << 20;
 
@@ -168,7 +168,7 @@ fn all_who_wait_for_what_is_fetched_ahead_are_told() {
         })
         .collect();
     env.sleep_until(Duration::from_secs(1));
-    assert!(workers.iter().all(crate::env::Worker::is_done), "one was not told");
+    assert!(workers.iter().all(extant_runtime::env::Worker::is_done), "one was not told");
     drop(workers);
     // Two requests of a batch wait for one piece.
     device.will_need(START + 8 * MIB..START + 8 * MIB + 8192);
@@ -209,7 +209,7 @@ fn workers_take_turns_by_virtual_time() {
             })
             .collect();
         env.sleep_until(Duration::from_secs(60));
-        assert!(workers.iter().all(crate::env::Worker::is_done));
+        assert!(workers.iter().all(extant_runtime::env::Worker::is_done));
         drop(workers);
         done.lock().clone()
     };

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::device::{Device, Request, check_batch};
-use crate::env::Env;
 use crate::error::DeviceError;
-use crate::sync::Mutex;
+use extant_runtime::env::Env;
+use extant_runtime::sync::Mutex;
 
 /// What can go wrong with an undo file.
 #[derive(Debug, thiserror::Error)]

@@ -32,7 +32,7 @@ use crate::model::{ModelDevice, Words, WordsError};
 use crate::partition::PartitionError;
 use crate::size::ByteSize;
 use crate::slice::{SliceDevice, SliceError};
-use crate::sync::Mutex;
+use extant_runtime::sync::Mutex;
 
 pub use layers::Layer;
 

@@ -1,6 +1,6 @@
 //! Multiple-mount protection: taken while we work, switched on and off.
 
-use extant_device::env::Env;
+use extant_device::env_of;
 use extant_offline::OfflineVolume;
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
@@ -44,7 +44,7 @@ pub(super) fn claim(
         let mut told = |seconds| {
             dialogue.say(&format!("MMP: waiting for {seconds} seconds\n"));
         };
-        if let Taken::Theirs(other) = on_device.take(&ours, &Env::of(&*device), &mut told)? {
+        if let Taken::Theirs(other) = on_device.take(&ours, &env_of(&*device), &mut told)? {
             return Err(in_use(&other));
         }
     }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use extant::{
-    AllocatorKind, DataMode, Direct, Env, FileSystem, LiveOptions, VolumeOptions, open_device,
+    AllocatorKind, DataMode, Direct, Env, FileSystem, LiveOptions, VolumeOptions, env_of,
+    open_device,
 };
 
 use super::{CellError, Trying};
@@ -20,7 +21,7 @@ pub(super) fn open(
     let (open, live) = volume_options(options, memory)?;
     let device = open_device(image, true, Direct::WherePossible).trying("engine")?;
     let world = device.env();
-    let volume = open.open_live(device.clone(), &Env::of(&device), &live);
+    let volume = open.open_live(device.clone(), &env_of(&device), &live);
     Ok((FileSystem::of_volume(volume.trying("engine: open")?), world))
 }
 

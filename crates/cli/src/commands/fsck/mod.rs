@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, needs_check};
 use extant_check::{CheckError, Code, Options};
-use extant_device::env::Env;
+use extant_device::env_of;
 use extant_device::undo::UndoDevice;
 use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions};
@@ -296,7 +296,7 @@ impl Run<'_> {
         // The last that opens files: no byte of the image was read, and no thread started.
         let opened = self.open_device(image, answering)?;
         // Of a simulated drive: its clock tells the times.
-        let env = Env::of(&opened.device);
+        let env = env_of(&opened.device);
         open_options.env = env.clone();
         cancel_on_interrupt(&self.image, self.called);
         let console = Console::new(answering, self.args.json, self.image.clone());

@@ -1,7 +1,7 @@
 use super::super::geometry::Places;
 use super::super::preset::{Inside, Preset};
 use super::*;
-use crate::random::Random;
+use extant_runtime::Random;
 
 const MIB: u64 = 1 << 20;
 

@@ -11,8 +11,8 @@
 //! a condition of his own:
 //!
 //! ```
-//! use extant_device::env::{Env, Next};
-//! use extant_device::sync::{Arc, Condvar, Mutex};
+//! use extant_runtime::env::{Env, Next};
+//! use extant_runtime::sync::{Arc, Condvar, Mutex};
 //!
 //! let env = Env::stepped(7);
 //! let committed = Arc::new((Mutex::new(0), Condvar::new()));
@@ -40,7 +40,6 @@ mod threads;
 use std::fmt;
 use std::time::Duration;
 
-use crate::device::Device;
 use crate::sync::{Arc, Condvar, MutexGuard, Rank};
 use stepped::Stepped;
 use threads::Threads;
@@ -130,11 +129,6 @@ impl Env {
             stepped.set_processors(count);
         }
         self
-    }
-
-    /// The world that a device lives in ([`Device::env`]), or one of threads.
-    pub fn of<D: Device + ?Sized>(device: &D) -> Self {
-        device.env().unwrap_or_else(Self::threads)
     }
 
     /// Whether the caller steps the background work.

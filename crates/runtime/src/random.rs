@@ -3,14 +3,16 @@
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). For choices in tests and
 /// stepped worlds, not for secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Choices of this seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn draw(&mut self) -> u64 {
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,8 +20,11 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `count`, which is not 0.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
+    /// A number below `count`.
+    ///
+    /// # Panics
+    /// When `count` is 0.
+    pub fn below(&mut self, count: usize) -> usize {
         (self.draw() % count as u64) as usize
     }
 }

@@ -1,0 +1,13 @@
+//! The clock, the background work and the locks of the engine.
+//!
+//! - [`sync`]: locks with an order, condition variables, atomics and threads; nothing else in the
+//!   engine may take them from `std`.
+//! - [`mod@env`]: the clock and the background work, on real threads or stepped by a test.
+//! - [`Random`]: choices that a seed repeats.
+#![deny(unsafe_code)]
+
+pub mod env;
+mod random;
+pub mod sync;
+
+pub use random::Random;
