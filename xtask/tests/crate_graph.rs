@@ -8,11 +8,12 @@ use serde_json::Value;
 
 /// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not use each other:
 /// a checker that trusts the writer checks nothing.
-const ROOMS: [(&str, &[&str]); 15] = [
+const ROOMS: [(&str, &[&str]); 16] = [
     ("extant-ondisk", &[]),
     ("extant-layout", &["extant-ondisk"]),
     ("extant-runtime", &[]),
     ("extant-device", &["extant-runtime"]),
+    ("extant-storage", &["extant-runtime", "extant-device"]),
     ("extant-offline", &["extant-ondisk", "extant-layout", "extant-device"]),
     ("extant-journal", &["extant-ondisk", "extant-layout", "extant-device", "extant-offline"]),
     ("extant-volume", BELOW_VOLUME),
@@ -24,15 +25,23 @@ const ROOMS: [(&str, &[&str]); 15] = [
             "extant-ondisk",
             "extant-layout",
             "extant-device",
+            "extant-storage",
             "extant-offline",
             "extant-journal",
             "extant-volume",
         ],
     ),
-    ("extant-mount", &["extant-ondisk", "extant-device", "extant-volume"]),
+    ("extant-mount", &["extant-ondisk", "extant-device", "extant-storage", "extant-volume"]),
     (
         "extant",
-        &["extant-ondisk", "extant-layout", "extant-device", "extant-volume", "extant-image"],
+        &[
+            "extant-ondisk",
+            "extant-layout",
+            "extant-device",
+            "extant-storage",
+            "extant-volume",
+            "extant-image",
+        ],
     ),
     ("extant-lab", &["extant"]),
     ("extant-cli", ALL_ROOMS),
@@ -46,6 +55,7 @@ const ALL_ROOMS: &[&str] = &[
     "extant-ondisk",
     "extant-layout",
     "extant-device",
+    "extant-storage",
     "extant-offline",
     "extant-journal",
     "extant-volume",

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
 use extant_device::env::{Env, WallTime};
-use extant_device::url::{Access, DeviceUrl};
 use extant_device::{ByteSize, Device, Direct, OpenOptions, env_of};
+use extant_storage::{Access, DeviceUrl};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;

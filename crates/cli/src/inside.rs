@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::url::{Access, DeviceUrl, Files, Keys, Target, look};
 use extant_device::{Device, OpenOptions};
+use extant_storage::{Access, DeviceUrl, Files, Keys, Target, look};
 
 use crate::commands::Operands;
 use crate::failure::Failure;

@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use extant_device::Device;
-use extant_device::url::{DeviceUrl, Files, Keys};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
+use extant_storage::{DeviceUrl, Files, Keys};
 use extant_volume::{Error, Follow, LoadedInode, Volume};
 
 use crate::commands::Operands;

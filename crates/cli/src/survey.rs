@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use extant_device::Device;
-use extant_device::url::{DeviceUrl, look};
 use extant_journal::JournalPlace;
 use extant_layout::groups::leading;
 use extant_offline::read_primary_superblock;
@@ -17,6 +16,7 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
     BlockNo, CompatFeatures, Features, Geometry, GroupNo, IncompatFeatures, InodeNo,
 };
+use extant_storage::{DeviceUrl, look};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::failure::{At, Failure};

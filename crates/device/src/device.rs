@@ -470,7 +470,7 @@ pub fn check_batch<D: Device + ?Sized>(
 }
 
 /// Checks a range asked of [`Device::next_data`].
-pub(crate) fn check_range(size: u64, range: &Range<u64>) -> Result<(), DeviceError> {
+pub fn check_range(size: u64, range: &Range<u64>) -> Result<(), DeviceError> {
     if range.end <= size {
         return Ok(());
     }

@@ -2,37 +2,32 @@
 //!
 //! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on another device.
-//! - [`LinearDevice`] joins runs of devices, [`lvm`] finds those of a logical volume, and [`crypt`] deciphers.
+//! - [`LinearDevice`] joins runs of devices.
 //! - [`model`]: a simulated drive on a clock of its own.
 //! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
-//! - [`url`]: how a user names a device.
 #![deny(unsafe_code)]
 
-pub mod crypt;
 pub mod device;
 mod error;
 mod faulty;
 mod file;
 mod linear;
-pub mod lvm;
 mod memory;
 pub mod model;
 mod overlay;
-pub mod partition;
 pub mod recorder;
 mod size;
 mod slice;
 mod sparse;
 
 pub mod undo;
-pub mod url;
 
 pub use extant_runtime::{env, lock_ranks, sync};
 
 pub use device::{
-    Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, data_runs,
-    env_of, run_batch,
+    Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
+    data_runs, env_of, run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use faulty::{Effect, Fault, FaultyDevice};
@@ -41,7 +36,6 @@ pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;
 pub use model::{ModelDevice, ModelOptions};
 pub use overlay::OverlayDevice;
-pub use partition::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
 pub use recorder::{Cut, Cuts, Event, RecordedPart, Recorder, Survivors, Sweep};
 pub use size::{ByteSize, InvalidSize, SizeGrammar, c_number};
 pub use slice::{SliceDevice, SliceError};

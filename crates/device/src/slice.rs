@@ -1,11 +1,10 @@
-//! A part of another device: a linear run of it, or one of its partitions.
+//! A part of another device: a linear run of it.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, Outcome, Request, check_batch, check_range};
 use crate::error::DeviceError;
-use crate::partition::{PartitionError, PartitionTable};
 use extant_runtime::env::Env;
 
 /// Bytes `start..start + size` of another device, as a device of its own. Errors count from the slice's start.
@@ -40,18 +39,6 @@ impl SliceDevice {
             Some(end) if end <= whole.size() => Ok(Self { whole, start, size }),
             _ => Err(SliceError { start, size, whole: whole.size() }),
         }
-    }
-
-    /// Partition `number` of a device, as [`PartitionTable::read`] finds it: 1 is the first, and an MBR's logical
-    /// partitions begin with 5.
-    ///
-    /// # Errors
-    /// There is no such partition, or the table is damaged.
-    pub fn partition(whole: Arc<dyn Device>, number: u32) -> Result<Self, PartitionError> {
-        let table = PartitionTable::read(&whole)?;
-        let partition = table.partition(number)?;
-        Self::new(whole, partition.start, partition.size)
-            .map_err(|error| PartitionError::OutOfDevice { number, error })
     }
 
     /// Where the slice begins on the whole device, in bytes.

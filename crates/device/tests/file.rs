@@ -6,15 +6,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::url::{self, Access};
 use extant_device::{
     AlignedBuffer, Cause, Device, Direct, FileDevice, FileError, LoopBacking, OpenOptions, Outcome,
     Request, SliceDevice,
 };
-use extant_testkit::skip;
-
-mod common;
-use common::Loop;
+use extant_testkit::{LoopDevice, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -265,7 +261,7 @@ fn a_file_that_backs_a_loop_device_is_not_written() {
     let scratch = scratch();
     let path = scratch.path().join("d.img");
     fs::write(&path, vec![7; MIB as usize]).expect("written");
-    let used = match Loop::over(&path, 512) {
+    let used = match LoopDevice::over(&path, 512) {
         Ok(used) => used,
         Err(why) => skip!("{why}"),
     };
@@ -278,7 +274,7 @@ fn a_file_that_backs_a_loop_device_is_not_written() {
             other => panic!("{other:?}"),
         }
     }
-    let error = url::open(&path, Access::ReadWrite, &OpenOptions::new()).expect_err("in use");
+    let error = writing().open(&path).expect_err("in use");
     assert!(error.to_string().contains("backs the loop device /dev/loop"), "{error}");
     assert_eq!(fs::metadata(&path).expect("it is there").len(), MIB, "it is not emptied");
     FileDevice::open(&path).expect("reading is nobody's harm");
@@ -294,7 +290,7 @@ fn a_block_device_is_had_alone_and_does_all_a_file_does() {
         let scratch = scratch();
         let path = scratch.path().join("d.img");
         fs::write(&path, vec![7; 4 * MIB as usize]).expect("written");
-        let block = match Loop::over(&path, sector_size) {
+        let block = match LoopDevice::over(&path, sector_size) {
             Ok(block) => block,
             Err(why) => skip!("{why}"),
         };

@@ -5,11 +5,11 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
-use extant_device::url::{Access, DeviceUrl, UrlError, look};
 use extant_device::{Device, Direct, env_of};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
+use extant_storage::{Access, DeviceUrl, UrlError, look};
 use extant_volume::{
     AclKind, Creator, Error as Cause, Follow, LiveOptions, LoadedInode, RenameFlags, SetAttributes,
     StatFs, Volume, XattrInfo, XattrSet,

@@ -61,7 +61,7 @@ pub enum MountError {
     BeyondFusermount(&'static str),
     /// The image is no device that can be opened.
     #[error(transparent)]
-    Image(#[from] extant_device::url::UrlError),
+    Image(#[from] extant_storage::UrlError),
     /// The volume cannot be opened, or was not closed well.
     #[error("{}: {source}", image.display())]
     Volume {

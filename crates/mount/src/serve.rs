@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
-use extant_device::crypt::KeySource;
 use extant_device::env::Env;
-use extant_device::url::{DeviceUrl, Files, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions};
+use extant_storage::crypt::KeySource;
+use extant_storage::{DeviceUrl, Files, look};
 use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, Volume};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extant_device::url::{Access, DeviceUrl, look, open};
 use extant_device::{ByteSize, Direct, FileDevice, OpenOptions, SizeGrammar};
 use extant_image::build::{BuildOptions, Progress, Report, Size, build};
 use extant_image::mkfs::{
@@ -11,6 +10,7 @@ use extant_image::mkfs::{
     probe::{is_ext, probe},
 };
 use extant_image::source::{OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources};
+use extant_storage::{Access, DeviceUrl, look, open};
 
 use super::mkfs::Format;
 use crate::failure::Failure;

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use extant_device::crypt::KeySource;
-use extant_device::url::{DeviceUrl, look};
 use extant_mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
+use extant_storage::crypt::KeySource;
+use extant_storage::{DeviceUrl, look};
 
 use crate::failure::Failure;
 use crate::session::Session;

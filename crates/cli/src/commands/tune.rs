@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use extant_device::undo::UndoDevice;
-use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, OpenOptions};
 use extant_image::tune::{self, Request};
+use extant_storage::{Access, DeviceUrl, look};
 
 use super::{info, undo};
 use crate::err_line;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use extant_device::OpenOptions;
 use extant_device::undo::{Check, DIRECTORY_VARIABLE, apply};
-use extant_device::url::{Access, open};
+use extant_storage::{Access, open};
 
 use crate::failure::Failure;
 use crate::say;

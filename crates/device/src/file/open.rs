@@ -228,12 +228,13 @@ impl OpenOptions {
         self
     }
 
-    /// Without what makes a file or changes its size.
-    pub(crate) fn writes(&self) -> bool {
+    /// Whether the file is to be written.
+    pub fn writes(&self) -> bool {
         self.write
     }
 
-    pub(crate) fn without_changes(mut self) -> Self {
+    /// Without what makes a file or changes its size.
+    pub fn without_changes(mut self) -> Self {
         (self.create, self.create_new, self.truncate, self.size) = (false, false, false, None);
         self
     }

@@ -19,7 +19,7 @@ pub enum BuildError {
     Mkfs(#[from] MkfsError),
     /// The device that is written to.
     #[error(transparent)]
-    Place(#[from] extant_device::url::UrlError),
+    Place(#[from] extant_storage::UrlError),
     /// A node is beyond what the format, or the features chosen, can hold.
     #[error("{path}: {why}")]
     Limit {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions};
+use extant_storage::{Access, DeviceUrl, look};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_device::undo::{self, UndoDevice};
-use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{Device, Direct, FileDevice, LoopBacking, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_ondisk::GroupNo;
+use extant_storage::{Access, DeviceUrl, look};
 
 use super::config::{CONFIG_VARIABLE, Config};
 use super::error::MkfsError;

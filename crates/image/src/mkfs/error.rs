@@ -13,7 +13,7 @@ pub enum MkfsError {
     Usage(String),
     /// The device URL leads nowhere.
     #[error(transparent)]
-    Place(#[from] extant_device::url::UrlError),
+    Place(#[from] extant_storage::UrlError),
     /// An option's value makes no sense, alone or beside the others.
     #[error("{0}")]
     Invalid(String),

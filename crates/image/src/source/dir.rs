@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use extant_device::url::{DeviceUrl, look};
+use extant_storage::{DeviceUrl, look};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, fstat, lgetxattr, llistxattr, major,

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_device::FileDevice;
-use extant_device::url::{DeviceUrl, Target, look};
 use extant_image::mkfs::probe::is_ext;
 use extant_ondisk::inode::FileType;
+use extant_storage::{DeviceUrl, Target, look};
 use extant_volume::{Follow, LoadedInode};
 
 use crate::editor::{Edited, Opening, edit_each};

@@ -15,10 +15,10 @@ use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, 
 use extant_check::{CheckError, Code, Options};
 use extant_device::env_of;
 use extant_device::undo::UndoDevice;
-use extant_device::url::{Access, DeviceUrl, look};
 use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions};
 use extant_ondisk::Uuid;
 use extant_ondisk::superblock::State;
+use extant_storage::{Access, DeviceUrl, look};
 
 use super::undo;
 use crate::err_line;

@@ -1,15 +1,17 @@
-//! What several tests need.
+//! Loop devices.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use extant_testkit::{is_root, tool};
+use crate::{is_root, tool};
 
 /// A loop device over a file, gone with the value.
-pub(crate) struct Loop(pub(crate) PathBuf);
+#[derive(Debug)]
+pub struct LoopDevice(pub PathBuf);
 
-impl Loop {
-    /// `losetup` over `path`; the error says why there is none.
-    pub(crate) fn over(path: &Path, sector_size: u32) -> Result<Self, String> {
+impl LoopDevice {
+    /// `losetup` over `path` with sectors of `sector_size` bytes; the error says why there is none.
+    pub fn over(path: &Path, sector_size: u32) -> Result<Self, String> {
         if !is_root() {
             return Err("not root".to_owned());
         }
@@ -23,20 +25,13 @@ impl Loop {
             if let Ok(name) = losetup.text(args) {
                 return Ok(Self(PathBuf::from(name.trim())));
             }
-            pause();
+            std::thread::sleep(Duration::from_millis(100));
         }
         Err("no free loop device".to_owned())
     }
 }
 
-/// A tenth of a second.
-fn pause() {
-    let env = extant_device::env::Env::threads();
-    let (lock, never) = (extant_device::sync::Mutex::new(()), extant_device::sync::Condvar::new());
-    env.wait_while_for(&never, &mut lock.lock(), std::time::Duration::from_millis(100), |()| true);
-}
-
-impl Drop for Loop {
+impl Drop for LoopDevice {
     fn drop(&mut self) {
         let losetup = tool("losetup").expect("it was there");
         let result = losetup.text(["-d".as_ref(), self.0.as_os_str()]);

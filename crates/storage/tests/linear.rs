@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use extant_device::lvm;
 use extant_device::{
     Device, Effect, Fault, FaultyDevice, LinearDevice, LinearPart, MemoryDevice, OpenOptions,
     Operation, Request,
 };
+use extant_storage::lvm;
 use extant_testkit::{Scratch, is_root, skip, tool};
 
 #[path = "common/lvm.rs"]

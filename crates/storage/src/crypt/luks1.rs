@@ -6,7 +6,7 @@ use super::cipher::{BLOCK, CipherSpec, SectorCipher};
 use super::cost::{Budget, check_rounds};
 use super::digest::{Hash, Secret};
 use super::{CryptError, Mapping, damaged, detached};
-use crate::device::Device;
+use extant_device::Device;
 
 /// How LUKS1 and LUKS2 headers begin.
 pub(super) const MAGIC: &[u8] = b"LUKS\xba\xbe";

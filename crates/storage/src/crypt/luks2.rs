@@ -13,7 +13,7 @@ use super::cost::Budget;
 use super::digest::{Hash, Secret};
 use super::luks1::{MAGIC, MAX_KEY, check_stripes, is_same, key_of_slot};
 use super::{CryptError, Mapping, damaged, detached};
-use crate::device::Device;
+use extant_device::Device;
 
 const SECOND_MAGIC: &[u8] = b"SKUL\xba\xbe";
 /// Bytes of the binary part.

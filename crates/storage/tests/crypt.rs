@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::crypt::{CipherSpec, CryptDevice, CryptError, Hash, Plain, SectorCipher};
 use extant_device::{Device, FileDevice, MemoryDevice, OpenOptions, Request, SliceDevice};
+use extant_storage::crypt::{CipherSpec, CryptDevice, CryptError, Hash, Plain, SectorCipher};
 use extant_testkit::{Scratch, Tool, skip, tool};
 
 const SECRET: &[u8] = b"correct horse";

@@ -6,7 +6,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use super::{
     Partition, PartitionContent, PartitionError, PartitionTable, TableKind, damaged, le32, le64,
 };
-use crate::device::Device;
+use extant_device::Device;
 
 const SIGNATURE: &[u8; 8] = b"EFI PART";
 /// Bytes of the header that are defined; its size may say more, up to a sector.

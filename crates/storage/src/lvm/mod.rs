@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::Device;
-use crate::error::DeviceError;
-use crate::linear::{LinearDevice, LinearPart};
 use crate::partition::{le32, le64};
-use crate::slice::SliceError;
+use extant_device::Device;
+use extant_device::DeviceError;
+use extant_device::SliceError;
+use extant_device::{LinearDevice, LinearPart};
 use text::{Section, Value};
 
 const SECTOR: u64 = 512;

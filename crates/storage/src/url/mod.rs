@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::crypt::{CryptDevice, CryptError, KeyError, KeySource, Secret};
-use crate::device::Device;
-use crate::file::{Direct, FileDevice, FileError, OpenOptions};
-use crate::linear::{LinearDevice, LinearPart};
 use crate::lvm::{self, LvmError};
-use crate::model::{ModelDevice, Words, WordsError};
-use crate::partition::PartitionError;
-use crate::size::ByteSize;
-use crate::slice::{SliceDevice, SliceError};
+use crate::partition::{self, PartitionError};
+use extant_device::ByteSize;
+use extant_device::Device;
+use extant_device::model::{ModelDevice, Words, WordsError};
+use extant_device::{Direct, FileDevice, FileError, OpenOptions};
+use extant_device::{LinearDevice, LinearPart};
+use extant_device::{SliceDevice, SliceError};
 use extant_runtime::sync::Mutex;
 
 pub use layers::Layer;
@@ -455,7 +455,7 @@ impl Part {
     fn of(&self, mut device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Range<u64>), UrlError> {
         let mut start = 0;
         if let Some(number) = self.partition {
-            let part = SliceDevice::partition(device, number)
+            let part = partition::open(device, number)
                 .map_err(|error| UrlError::Partition { path: self.path.clone(), error })?;
             start = part.start();
             device = Arc::new(part);

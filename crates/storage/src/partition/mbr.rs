@@ -4,7 +4,7 @@
 use super::{
     Partition, PartitionContent, PartitionError, PartitionTable, TableKind, damaged, le32,
 };
-use crate::device::Device;
+use extant_device::Device;
 
 const SIGNATURE_AT: usize = 510;
 const SIGNATURE: [u8; 2] = [0x55, 0xaa];

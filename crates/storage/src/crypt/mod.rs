@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use crate::device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
-use crate::error::DeviceError;
 use cost::Budget;
+use extant_device::DeviceError;
+use extant_device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
 use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
 

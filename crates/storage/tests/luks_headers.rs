@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use base64::Engine;
-use extant_device::crypt::{CipherSpec, CryptDevice, CryptError, Limits, SectorCipher};
 use extant_device::{Device, Effect, Fault, FaultyDevice, MemoryDevice, Operation};
+use extant_storage::crypt::{CipherSpec, CryptDevice, CryptError, Limits, SectorCipher};
 
 #[path = "common/luks.rs"]
 mod format;

@@ -4,17 +4,15 @@ use std::io::Write;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use extant_device::{
-    Device, FileDevice, MemoryDevice, PartitionContent, PartitionError, PartitionTable,
-    SliceDevice, TableKind,
+use extant_device::{Device, FileDevice, MemoryDevice, SliceDevice};
+use extant_storage::partition::{
+    self, PartitionContent, PartitionError, PartitionTable, TableKind,
 };
-use extant_testkit::{TempImage, skip, tool};
+use extant_testkit::{LoopDevice, TempImage, skip, tool};
 use proptest::prelude::*;
 
-mod common;
 #[path = "common/tables.rs"]
 mod tables;
-use common::Loop;
 use tables::{LINUX_GUID, MIB, gpt_disk, seal};
 
 fn runs(table: &PartitionTable) -> Vec<Part> {
@@ -122,10 +120,10 @@ fn sealed_headers_that_lie_are_refused_by_field() {
 #[test]
 fn a_partition_that_is_not_there_or_not_on_the_device_is_named() {
     let device = Arc::new(gpt_disk(512));
-    let error = SliceDevice::partition(device.clone(), 2).expect_err("entry 2 is not used");
+    let error = partition::open(device.clone(), 2).expect_err("entry 2 is not used");
     assert_eq!(error.to_string(), "no partition 2: the table has 1, 3");
     let cut = Arc::new(SliceDevice::new(device, 0, 150 * 512).expect("it fits"));
-    let error = SliceDevice::partition(cut, 1).expect_err("the image is cut short");
+    let error = partition::open(cut, 1).expect_err("the image is cut short");
     assert!(matches!(error, PartitionError::OutOfDevice { number: 1, .. }), "{error}");
 }
 
@@ -223,7 +221,8 @@ fn by_sfdisk(script: &str, sector_size: u32) -> Result<Partitioned, String> {
     let sfdisk = tool("sfdisk").ok_or("no sfdisk here")?;
     let image = TempImage::of_size(64 * MIB).expect("a scratch file");
     // sfdisk takes the size of a sector from a block device.
-    let block = (sector_size != 512).then(|| Loop::over(&image.path(), sector_size)).transpose()?;
+    let block =
+        (sector_size != 512).then(|| LoopDevice::over(&image.path(), sector_size)).transpose()?;
     let disk = block.as_ref().map_or(image.path(), |block| block.0.clone());
     let mut child = sfdisk
         .command()
@@ -281,7 +280,7 @@ fn tables_made_by_sfdisk_are_read_as_sfdisk_reads_them() {
             "{script}"
         );
         let last = disk.parts.last().expect("three or more");
-        let slice = SliceDevice::partition(Arc::new(device), last.0).expect("a partition");
+        let slice = partition::open(Arc::new(device), last.0).expect("a partition");
         assert_eq!((slice.start(), slice.size()), (last.1, last.2));
     }
 }
@@ -332,7 +331,7 @@ proptest! {
         if let Ok(table) = PartitionTable::read(&device) {
             let device: Arc<dyn Device> = Arc::new(device);
             for part in &table.partitions {
-                if let Ok(slice) = SliceDevice::partition(device.clone(), part.number) {
+                if let Ok(slice) = partition::open(device.clone(), part.number) {
                     prop_assert!(slice.start() + slice.size() <= device.size());
                 }
             }

@@ -6,9 +6,9 @@
 mod gpt;
 mod mbr;
 
-use crate::device::Device;
-use crate::error::DeviceError;
-use crate::slice::SliceError;
+use std::sync::Arc;
+
+use extant_device::{Device, DeviceError, SliceDevice, SliceError};
 
 /// How a partition table is laid out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,4 +142,16 @@ pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
 
 pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Partition `number` of a device, as [`PartitionTable::read`] finds it: 1 is the first, and an
+/// MBR's logical partitions begin with 5.
+///
+/// # Errors
+/// There is no such partition, or the table is damaged.
+pub fn open(whole: Arc<dyn Device>, number: u32) -> Result<SliceDevice, PartitionError> {
+    let table = PartitionTable::read(&whole)?;
+    let partition = table.partition(number)?;
+    SliceDevice::new(whole, partition.start, partition.size)
+        .map_err(|error| PartitionError::OutOfDevice { number, error })
 }

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolero::TypeGenerator;
-use extant_device::crypt::CryptDevice;
 use extant_device::undo::{Check, UndoDevice, apply};
-use extant_device::url::{DeviceUrl, Found, Target};
-use extant_device::{Device, MemoryDevice, PartitionTable, SliceDevice};
+use extant_device::{Device, MemoryDevice};
+use extant_storage::crypt::CryptDevice;
+use extant_storage::partition::{self, PartitionTable};
+use extant_storage::{DeviceUrl, Found, Target};
 use extant_testkit::Scratch;
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 
@@ -116,7 +117,7 @@ fn read_partitions(disk: &Arc<MemoryDevice>) {
             table.partition(partition.number).map(|it| it.number).ok(),
             Some(partition.number)
         );
-        if let Ok(slice) = SliceDevice::partition(disk.clone(), partition.number) {
+        if let Ok(slice) = partition::open(disk.clone(), partition.number) {
             let mut last = [0; 1];
             slice.read_at(slice.size() - 1, &mut last).unwrap();
         }
@@ -213,7 +214,7 @@ fn lvm_metadata() {
             lvm_format::write(&disk, &label, &header, &text, offset);
             let disk: [Arc<dyn Device>; 1] = [Arc::new(disk)];
             for name in [None, Some("data")] {
-                match extant_device::lvm::open(&disk, None, name, true) {
+                match extant_storage::lvm::open(&disk, None, name, true) {
                     Ok(volume) if volume.size() > 0 => {
                         volume.read_at(volume.size() - 1, &mut [0]).unwrap();
                     }
