@@ -113,10 +113,15 @@ macro_rules! err_line {
 
 /// A failed write to standard output: quiet when the reader has gone.
 pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
-    outcome.map_err(|error| match error.kind() {
+    outcome.map_err(write_failure)
+}
+
+/// The failure of a write to standard output.
+pub(crate) fn write_failure(error: io::Error) -> Failure {
+    match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
         _ => Failure::at("standard output", error),
-    })
+    }
 }
 
 /// A name or target in JSON. Where the bytes are not UTF-8, the text shows them with U+FFFD and

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 
+#[cfg(feature = "lab")]
+use crate::commands::lab;
 use crate::commands::{
-    build, cat, chmod, completions, cp, export, find, frag, fsck, info, lab, ln, ls, man, map,
-    mkdir, mkfs, mknod, mount, mv, rm, setfattr, shutdown, stat, touch, tree, truncate, tune,
-    umount, undo,
+    build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir,
+    mkfs, mknod, mount, mv, rm, setfattr, shutdown, stat, touch, tree, truncate, tune, umount,
+    undo,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -71,6 +73,7 @@ pub(crate) enum Command {
     Info(info::Args),
     Frag(frag::Args),
     Map(map::Args),
+    #[cfg(feature = "lab")]
     Lab(lab::Args),
     Man(man::Args),
     Completions(completions::Args),
@@ -112,6 +115,7 @@ impl Command {
             Self::Info(_) => "info",
             Self::Frag(_) => "frag",
             Self::Map(_) => "map",
+            #[cfg(feature = "lab")]
             Self::Lab(_) => "lab",
             Self::Man(_) => "man",
             Self::Completions(_) => "completions",
@@ -152,7 +156,8 @@ impl Command {
             Self::Info(args) => args.run(session),
             Self::Frag(args) => args.run(session),
             Self::Map(args) => args.run(session),
-            Self::Lab(args) => args.run(session),
+            #[cfg(feature = "lab")]
+            Self::Lab(args) => lab::run(args, session),
             Self::Man(args) => args.run(session),
             Self::Completions(args) => args.run(session),
         }

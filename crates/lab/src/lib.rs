@@ -8,6 +8,7 @@ pub mod archive;
 pub mod cell;
 pub mod charged;
 pub mod clock;
+pub mod commands;
 pub mod compare;
 pub mod cpu;
 pub mod environment;

@@ -99,6 +99,9 @@ const fn kills(environment: &'static [(&'static str, &'static str)]) -> Part {
 }
 
 pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
+    let mut lean = machine::cargo();
+    lean.args(["test", "--package", "extant-cli", "--no-default-features", "later::"]);
+    tally.part("the program without its features", |tally| tally.cargo_test(lean))?;
     for part in &PARTS {
         tally.forget_skipped(part.suite, part.test);
         let mut test = machine::cargo();

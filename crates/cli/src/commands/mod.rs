@@ -10,6 +10,7 @@ pub(crate) mod find;
 pub(crate) mod frag;
 pub(crate) mod fsck;
 pub(crate) mod info;
+#[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod ln;
 pub(crate) mod ls;

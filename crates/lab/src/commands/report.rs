@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::failure::Failure;
-use crate::say;
-use crate::session::Session;
+use super::console::{CommandError, Console};
 
 /// Make a page, figures and CSV of the results in a directory
 #[derive(Debug, clap::Args)]
@@ -15,8 +13,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let page = extant_lab::report::write(&self.out).map_err(Failure::new)?;
-        say!(session, "{}", page.display())
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
+        let page = crate::report::write(&self.out).map_err(CommandError::new)?;
+        console.line(format_args!("{}", page.display()))
     }
 }

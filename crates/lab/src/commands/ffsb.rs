@@ -3,11 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extant_lab::ffsb::{self, Profile, REFERENCES, Reference};
-use extant_lab::files::{Files, Mounted};
+use crate::ffsb::{self, Profile, REFERENCES, Reference};
+use crate::files::{Files, Mounted};
 
-use crate::failure::Failure;
-use crate::session::Session;
+use super::console::{CommandError, Console};
 
 /// Run a profile of the Flexible File System Benchmark (FFSB 5 or 6)
 ///
@@ -33,41 +32,43 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let Some(path) = &self.profile else { return list(session) };
-        let named = |what: &dyn std::fmt::Display| Failure::at(path, what);
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
+        let Some(path) = &self.profile else { return list(console) };
+        let named = |what: &dyn std::fmt::Display| CommandError::at(path, what);
         let text = read(path).map_err(|error| named(&error))?;
         let mut profile: Profile = text.parse().map_err(|error| named(&error))?;
         if let Some(location) = &self.location {
             let [set] = &mut profile.filesystems[..] else {
-                return Err(Failure::usage("--location: the profile has several [filesystem]"));
+                return Err(CommandError::usage(
+                    "--location: the profile has several [filesystem]",
+                ));
             };
             set.location.clone_from(location);
         }
         for warning in &profile.warnings {
-            session.remark(format_args!("{}: {warning}", path.display()))?;
+            console.remark(format_args!("{}: {warning}", path.display()))?;
         }
         if !self.json {
-            session.out.line(format_args!("{}", profile.to_string().trim_end()))?;
-            session.out.flush()?;
+            console.line(format_args!("{}", profile.to_string().trim_end()))?;
+            console.flush()?;
         }
         let outcome = match &self.image {
             None => run(&profile, &Mounted)?,
             Some(image) => {
-                let fs = extant::FileSystem::open(image).map_err(Failure::new)?;
+                let fs = extant::FileSystem::open(image).map_err(CommandError::new)?;
                 let outcome = run(&profile, &fs);
-                let closed = fs.close().map_err(|error| Failure::at(image, error));
+                let closed = fs.close().map_err(|error| CommandError::at(image, error));
                 let outcome = outcome?;
                 closed?;
                 outcome
             }
         };
         if self.json {
-            return session.out.json(&outcome);
+            return console.json(&outcome);
         }
-        session.out.line(format_args!("fs setup took {:.1} secs", outcome.setup_seconds))?;
+        console.line(format_args!("fs setup took {:.1} secs", outcome.setup_seconds))?;
         match outcome.measured {
-            Some(measured) => session.out.line(format_args!("{}", measured.to_string().trim_end())),
+            Some(measured) => console.line(format_args!("{}", measured.to_string().trim_end())),
             None => Ok(()),
         }
     }
@@ -89,13 +90,13 @@ fn read(path: &Path) -> std::io::Result<String> {
     }
 }
 
-fn list(session: &mut Session) -> Result<(), Failure> {
+fn list(console: &mut Console<'_>) -> Result<(), CommandError> {
     for Reference { name, about, .. } in REFERENCES {
-        session.out.line(format_args!("{name:<24} {about}"))?;
+        console.line(format_args!("{name:<24} {about}"))?;
     }
     Ok(())
 }
 
-fn run(profile: &Profile, files: &dyn Files) -> Result<ffsb::Outcome, Failure> {
-    ffsb::run(profile, files).map_err(Failure::new)
+fn run(profile: &Profile, files: &dyn Files) -> Result<ffsb::Outcome, CommandError> {
+    ffsb::run(profile, files).map_err(CommandError::new)
 }

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_lab::experiment::Bytes;
-use extant_lab::run::{Alone, Watch, run_with};
-use extant_lab::target::Target;
-use extant_lab::vm::{Acceleration, Guest, Image, Options};
+use crate::experiment::Bytes;
+use crate::run::{Alone, Watch, run_with};
+use crate::target::Target;
+use crate::vm::{Acceleration, Guest, Image, Options};
 
+use super::console::{CommandError, Console};
 use super::run::{Changes, Display, ended, plan, tell_of};
-use crate::failure::Failure;
-use crate::session::Session;
 
 /// What is measured unless something else is asked for: document 002's.
 const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatime,btrfs:noatime,\
@@ -81,17 +80,17 @@ struct RunArgs {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
         match self.command {
-            Command::Prepare(args) => args.run(session),
-            Command::Run(args) => args.run(session),
+            Command::Prepare(args) => args.run(console),
+            Command::Run(args) => args.run(console),
         }
     }
 }
 
 impl Place {
     /// The user's own: nobody else may put a kernel there.
-    fn dir(&self) -> Result<PathBuf, Failure> {
+    fn dir(&self) -> Result<PathBuf, CommandError> {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let cache = || {
             let home = || var("HOME").map(|home| Path::new(&home).join(".cache"));
@@ -101,51 +100,51 @@ impl Place {
             Some(dir) => Ok(dir.clone()),
             None => cache()
                 .map(|dir| dir.join("extant/vm"))
-                .ok_or_else(|| Failure::usage("there is no HOME: give --cache")),
+                .ok_or_else(|| CommandError::usage("there is no HOME: give --cache")),
         }
     }
 }
 
 impl PrepareArgs {
-    fn run(self, session: &mut Session) -> Result<(), Failure> {
+    fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
         let dir = self.place.dir()?;
         let mut said = Ok(());
         let image = Image::prepare(&dir, &mut |what| {
             if said.is_ok() {
-                said = session.remark(format_args!("{what}"));
+                said = console.remark(format_args!("{what}"));
             }
         });
         said?;
-        let image = image.map_err(Failure::new)?;
+        let image = image.map_err(CommandError::new)?;
         for (name, why) in image.missing() {
-            session.remark(format_args!("without {name}: {why}"))?;
+            console.remark(format_args!("without {name}: {why}"))?;
         }
-        if !extant_lab::environment::is_there(extant_lab::vm::QEMU) {
-            session.remark(format_args!("{} is still missing", extant_lab::vm::QEMU))?;
+        if !crate::environment::is_there(crate::vm::QEMU) {
+            console.remark(format_args!("{} is still missing", crate::vm::QEMU))?;
         }
-        crate::say!(session, "{}: {}", dir.display(), image.kernel_package())
+        console.line(format_args!("{}: {}", dir.display(), image.kernel_package()))
     }
 }
 
 impl RunArgs {
-    fn run(self, session: &mut Session) -> Result<(), Failure> {
+    fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
         let experiments = self.changes.chosen(&self.names)?;
         let mut settings = self.changes.settings()?;
         if settings.device.is_some() {
-            return Err(Failure::usage(
+            return Err(CommandError::usage(
                 "--device is not for guests: they have a disk of their own",
             ));
         }
         if self.guest_memory.0 < LEAST_MEMORY {
-            return Err(Failure::usage("--guest-memory: at least 512M"));
+            return Err(CommandError::usage("--guest-memory: at least 512M"));
         }
         if settings.targets.is_empty() {
-            settings.targets = Target::list(TARGETS).map_err(Failure::usage)?;
+            settings.targets = Target::list(TARGETS).map_err(CommandError::usage)?;
         }
-        self.changes.remark(&experiments, session)?;
+        self.changes.remark(&experiments, console)?;
         let cache = self.place.dir()?;
         let mut plan = plan(experiments, settings, &self.out)?;
-        let _alone = Alone::in_dir(&plan.out).map_err(Failure::new)?;
+        let _alone = Alone::in_dir(&plan.out).map_err(CommandError::new)?;
         let mut display = Display::new()?;
         let image = match Image::kept(&cache) {
             Some(image) => Ok(image),
@@ -167,6 +166,6 @@ impl RunArgs {
         drop(guest);
         display.bar.finish_and_clear();
         ended(outcome)?;
-        tell_of(&self.out, session)
+        tell_of(&self.out, console)
     }
 }

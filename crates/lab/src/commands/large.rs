@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use extant_lab::target::Target;
+use crate::target::Target;
 
+use super::console::{CommandError, Console};
 use super::scaled::{self, Scale};
-use crate::failure::Failure;
-use crate::session::Session;
 
 /// Run all experiments, each as large as half an hour on two processors and 35 GB of disk allow, and report
 ///
@@ -29,17 +28,17 @@ const WHOLE: &str = "engine,ext4:noatime,xfs:noatime,btrfs:noatime";
 const PART: &str = "engine,extant,ext4:noatime,xfs:noatime,btrfs:noatime";
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
         let all = scales();
         let known: Vec<&str> = all.iter().map(|scale| scale.dir).collect();
         if let Some(name) = self.names.iter().find(|name| !known.contains(&name.as_str())) {
             let known = known.join(", ");
-            return Err(Failure::usage(format_args!("there is no {name}: there are {known}")));
+            return Err(CommandError::usage(format_args!("there is no {name}: there are {known}")));
         }
         let is_chosen = |scale: &Scale| {
             self.names.is_empty() || self.names.iter().any(|name| name == scale.dir)
         };
-        scaled::perform(all.into_iter().filter(is_chosen).collect(), &self.out, session)
+        scaled::perform(all.into_iter().filter(is_chosen).collect(), &self.out, console)
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use extant_lab::target::Target;
+use crate::target::Target;
 
+use super::console::{CommandError, Console};
 use super::scaled::{self, Scale};
-use crate::failure::Failure;
-use crate::session::Session;
 
 /// What is measured: at least six of them run where root does.
 const TARGETS: &str = "engine,extant,ext4,ext3,xfs,btrfs,fuse2fs";
@@ -66,17 +65,17 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let list = |text: &str| Target::list(text).map_err(Failure::usage);
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
+        let list = |text: &str| Target::list(text).map_err(CommandError::usage);
         let common = list(self.targets.as_deref().unwrap_or(TARGETS))?;
         let scale = |(name, sizes, counts, rows): (&'static str, f64, f64, &[&str])| {
             let mut targets = common.clone();
             if self.targets.is_none() {
                 let rows: Result<Vec<Target>, _> = rows.iter().map(|row| row.parse()).collect();
-                targets.extend(rows.map_err(Failure::usage)?);
+                targets.extend(rows.map_err(CommandError::usage)?);
             }
             let steps: &[f64] = &STEPS;
-            Ok::<Scale, Failure>(Scale {
+            Ok::<Scale, CommandError>(Scale {
                 name,
                 dir: name,
                 sizes,
@@ -88,7 +87,7 @@ impl Args {
                 warms_up: false,
             })
         };
-        let scales: Result<Vec<Scale>, Failure> = SCALES.into_iter().map(scale).collect();
-        scaled::perform(scales?, &self.out, session)
+        let scales: Result<Vec<Scale>, CommandError> = SCALES.into_iter().map(scale).collect();
+        scaled::perform(scales?, &self.out, console)
     }
 }

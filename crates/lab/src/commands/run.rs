@@ -6,21 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant_lab::cell::Cell;
-use extant_lab::experiment::{Bytes, Experiment, MOST_FACTOR, MOST_RUNS, Settings};
-use extant_lab::results::Results;
-use extant_lab::run::{self, Alone, Plan, RunError, Watch};
-use extant_lab::sample::CELL_SECONDS;
-use extant_lab::target::Target;
+use crate::cell::Cell;
+use crate::experiment::{Bytes, Experiment, MOST_FACTOR, MOST_RUNS, Settings};
+use crate::results::Results;
+use crate::run::{self, Alone, Plan, RunError, Watch};
+use crate::sample::CELL_SECONDS;
+use crate::target::Target;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::err_line;
-use crate::failure::{At, Failure};
-use crate::session::Session;
-
-/// What a shell shows for a program that SIGINT ended: 128 + 2.
-const INTERRUPTED: u8 = 130;
+use super::console::{At, CommandError, Console, say_on_stderr};
 
 /// Bytes of a file of experiments, at most.
 const LONGEST_EXPERIMENTS: u64 = 16 << 20;
@@ -101,25 +96,25 @@ fn above_zero(text: &str, most: f64) -> Result<f64, String> {
 
 impl Changes {
     /// Those of these names.
-    pub(crate) fn chosen(&self, names: &[String]) -> Result<Vec<Experiment>, Failure> {
+    pub(crate) fn chosen(&self, names: &[String]) -> Result<Vec<Experiment>, CommandError> {
         let chosen = chosen(&experiments(self.experiments.as_deref())?, names)?;
         if self.steps.is_empty() {
             return Ok(chosen);
         }
         let with_steps = |experiment: Experiment| experiment.with_steps(&self.steps);
-        chosen.into_iter().map(with_steps).collect::<Result<_, _>>().map_err(Failure::usage)
+        chosen.into_iter().map(with_steps).collect::<Result<_, _>>().map_err(CommandError::usage)
     }
 
     /// As the lab takes them.
-    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(&self) -> Result<Settings, CommandError> {
         let mut targets = Vec::new();
         for text in &self.targets {
-            targets.extend(Target::list(text).map_err(Failure::usage)?);
+            targets.extend(Target::list(text).map_err(CommandError::usage)?);
         }
         if let Some(device) = &self.device
             && !std::fs::metadata(device).at(device)?.file_type().is_block_device()
         {
-            return Err(Failure::usage(format_args!("{}: no block device", device.display())));
+            return Err(CommandError::usage(format_args!("{}: no block device", device.display())));
         }
         let usual = Settings::default();
         Ok(Settings {
@@ -138,32 +133,32 @@ impl Changes {
     pub(crate) fn remark(
         &self,
         experiments: &[Experiment],
-        session: &mut Session,
-    ) -> Result<(), Failure> {
+        console: &mut Console<'_>,
+    ) -> Result<(), CommandError> {
         if self.time.is_some() && experiments.iter().all(|one| one.sequential_write.is_none()) {
-            session.remark("--time changes nothing: none of these experiments is timed")?;
+            console.remark("--time changes nothing: none of these experiments is timed")?;
         }
         let is_sized = self.sizes.is_some_and(|factor| factor != Settings::default().sizes);
         if is_sized && experiments.iter().all(|one| one.check_time.is_some()) {
-            session
+            console
                 .remark("--sizes changes nothing: files are empty, and volumes follow --counts")?;
         }
         if !self.steps.is_empty() && experiments.iter().all(|one| one.check_time.is_none()) {
-            session.remark("--steps changes nothing: none of these experiments has steps")?;
+            console.remark("--steps changes nothing: none of these experiments has steps")?;
         }
         Ok(())
     }
 }
 
 /// The built-in experiments, and those of a file instead or as well.
-pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, Failure> {
+pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, CommandError> {
     let mut all = Experiment::built_in();
     if let Some(file) = file {
         let mut text = String::new();
         let opened = std::fs::File::open(file).at(file)?;
         opened.take(LONGEST_EXPERIMENTS + 1).read_to_string(&mut text).at(file)?;
         if text.len() as u64 > LONGEST_EXPERIMENTS {
-            return Err(Failure::at(file, "longer than any file of experiments"));
+            return Err(CommandError::at(file, "longer than any file of experiments"));
         }
         for own in Experiment::parse_all(&text).at(file)? {
             match all.iter_mut().find(|experiment| experiment.name == own.name) {
@@ -176,7 +171,10 @@ pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, Failur
 }
 
 /// Those of these names.
-pub(crate) fn chosen(all: &[Experiment], names: &[String]) -> Result<Vec<Experiment>, Failure> {
+pub(crate) fn chosen(
+    all: &[Experiment],
+    names: &[String],
+) -> Result<Vec<Experiment>, CommandError> {
     if names.iter().any(|name| name == "all") {
         return Ok(all.to_vec());
     }
@@ -185,32 +183,32 @@ pub(crate) fn chosen(all: &[Experiment], names: &[String]) -> Result<Vec<Experim
         found.cloned().ok_or_else(|| {
             let known: Vec<_> = all.iter().map(|experiment| experiment.name.as_str()).collect();
             let known = known.join(", ");
-            Failure::usage(format_args!("there is no experiment {name}: there are {known}"))
+            CommandError::usage(format_args!("there is no experiment {name}: there are {known}"))
         })
     };
     names.iter().map(find).collect()
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
         let experiments = self.changes.chosen(&self.names)?;
         let settings = self.changes.settings()?;
-        self.changes.remark(&experiments, session)?;
+        self.changes.remark(&experiments, console)?;
         if self.jobs > 1
             && let Some(why) = run::must_be_alone(&experiments, &settings)
         {
-            return Err(Failure::usage(format_args!("--jobs: {why}")));
+            return Err(CommandError::usage(format_args!("--jobs: {why}")));
         }
         perform(experiments, settings, &self.out, self.jobs)?;
-        tell_of(&self.out, session)
+        tell_of(&self.out, console)
     }
 }
 
 /// Says where the samples are, and whether any of them is a figure.
-pub(super) fn tell_of(out: &Path, session: &mut Session) -> Result<(), Failure> {
-    let results = Results::read(out).map_err(Failure::new)?;
+pub(super) fn tell_of(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
+    let results = Results::read(out).map_err(CommandError::new)?;
     let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
-    session.remark(match is_any {
+    console.remark(match is_any {
         true => format!("samples are in {}", out.display()),
         false => format!("nothing was measured: the samples in {} say why", out.display()),
     })
@@ -222,9 +220,9 @@ pub(crate) fn perform(
     settings: Settings,
     out: &Path,
     jobs: u16,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let plan = Plan { jobs: usize::from(jobs), ..plan(experiments, settings, out)? };
-    let _alone = Alone::in_dir(&plan.out).map_err(Failure::new)?;
+    let _alone = Alone::in_dir(&plan.out).map_err(CommandError::new)?;
     let mut display = Display::new()?;
     let outcome = run::run(&plan, &mut display);
     display.bar.finish_and_clear();
@@ -236,18 +234,18 @@ pub(super) fn plan(
     experiments: Vec<Experiment>,
     settings: Settings,
     out: &Path,
-) -> Result<Plan, Failure> {
+) -> Result<Plan, CommandError> {
     if let Err(error) = std::fs::create_dir_all(out) {
         return Err(match out.exists() {
-            true => Failure::at(out, "no directory: results need one"),
-            false => Failure::at(out, error),
+            true => CommandError::at(out, "no directory: results need one"),
+            false => CommandError::at(out, error),
         });
     }
     Ok(Plan {
         experiments,
         settings,
         out: out.canonicalize().at(out)?,
-        program: std::env::current_exe().map_err(Failure::new)?,
+        program: std::env::current_exe().map_err(CommandError::new)?,
         command: command_line(),
         guest: None,
         jobs: 1,
@@ -255,11 +253,11 @@ pub(super) fn plan(
 }
 
 /// What a run came to.
-pub(super) fn ended(outcome: Result<(), RunError>) -> Result<(), Failure> {
+pub(super) fn ended(outcome: Result<(), RunError>) -> Result<(), CommandError> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(error @ RunError::Interrupted) => Err(Failure::new(error).with_code(INTERRUPTED)),
-        Err(error) => Err(Failure::new(error)),
+        Err(error @ RunError::Interrupted) => Err(CommandError::Interrupted(error.to_string())),
+        Err(error) => Err(CommandError::new(error)),
     }
 }
 
@@ -277,11 +275,11 @@ pub(super) struct Display {
 }
 
 impl Display {
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, CommandError> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let flag = interrupted.clone();
-            signal_hook::flag::register(signal, flag).map_err(Failure::new)?;
+            signal_hook::flag::register(signal, flag).map_err(CommandError::new)?;
         }
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {msg}") {
@@ -291,7 +289,7 @@ impl Display {
     }
 
     fn tell(&self, line: &str) {
-        self.bar.suspend(|| err_line!("{line}"));
+        self.bar.suspend(|| say_on_stderr(line));
     }
 }
 

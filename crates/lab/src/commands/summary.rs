@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{At, Failure};
-use crate::say;
-use crate::session::Session;
+use super::console::{At, CommandError, Console};
 
 /// Say on one page where engine, mount and checker stand, and which of the documents' findings hold
 ///
@@ -20,11 +18,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let page = extant_lab::report::summary(&self.dirs).map_err(Failure::new)?;
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
+        let page = crate::report::summary(&self.dirs).map_err(CommandError::new)?;
         match self.out {
             Some(out) => std::fs::write(&out, page).at(&out),
-            None => say!(session, "{}", page.trim_end()),
+            None => console.line(format_args!("{}", page.trim_end())),
         }
     }
 }

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use extant_lab::experiment::{Experiment, Settings};
-use extant_lab::target::Target;
+use crate::experiment::{Experiment, Settings};
+use crate::target::Target;
 
-use crate::failure::{At, Failure};
-use crate::say;
-use crate::session::Session;
+use super::console::{At, CommandError, Console};
 
 /// How an experiment is run.
 pub(super) struct Scale {
@@ -34,8 +32,8 @@ const PAGE: &str = "README.md";
 pub(super) fn perform(
     scales: Vec<Scale>,
     out: &Path,
-    session: &mut Session,
-) -> Result<(), Failure> {
+    console: &mut Console<'_>,
+) -> Result<(), CommandError> {
     let mut dirs: Vec<PathBuf> = Vec::new();
     for scale in scales {
         let dir = out.join(scale.dir);
@@ -50,15 +48,15 @@ pub(super) fn perform(
         let experiments = Experiment::built_in().into_iter();
         let chosen = experiments.filter(|one| one.name == scale.name).map(|one| scale.of(one));
         super::run::perform(chosen.collect(), settings, &dir, 1)?;
-        let page = extant_lab::report::write(&dir).map_err(Failure::new)?;
-        say!(session, "{}", page.display())?;
-        session.out.flush()?;
+        let page = crate::report::write(&dir).map_err(CommandError::new)?;
+        console.line(format_args!("{}", page.display()))?;
+        console.flush()?;
         dirs.push(dir);
     }
     let page = out.join(PAGE);
-    let text = extant_lab::report::summary(&dirs).map_err(Failure::new)?;
+    let text = crate::report::summary(&dirs).map_err(CommandError::new)?;
     std::fs::write(&page, text).at(&page)?;
-    say!(session, "{}", page.display())
+    console.line(format_args!("{}", page.display()))
 }
 
 impl Scale {

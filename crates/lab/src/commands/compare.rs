@@ -2,14 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::compare::{Compared, builds, targets};
+use crate::results::Results;
+use crate::target::Target;
 use comfy_table::Table;
-use extant_lab::compare::{Compared, builds, targets};
-use extant_lab::results::Results;
-use extant_lab::target::Target;
 
-use crate::failure::Failure;
-use crate::say;
-use crate::session::Session;
+use super::console::{CommandError, Console};
 
 /// Compare two targets, or two directories of results (two builds), in all that was measured of both
 ///
@@ -31,28 +29,28 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let read = |dir: &Path| Results::read(dir).map_err(Failure::new);
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
+        let read = |dir: &Path| Results::read(dir).map_err(CommandError::new);
         let is_dir = |name: &String| Path::new(name).is_dir();
         let compared = match (is_dir(&self.before), is_dir(&self.after)) {
             (true, true) => builds(&read(self.before.as_ref())?, &read(self.after.as_ref())?),
             (false, false) => {
                 let results = read(&self.out)?;
-                let target = |text: &str| text.parse::<Target>().map_err(Failure::usage);
+                let target = |text: &str| text.parse::<Target>().map_err(CommandError::usage);
                 let (before, after) = (target(&self.before)?, target(&self.after)?);
                 if before.system.drive() != after.system.drive() {
-                    session.remark("seconds of a simulated drive are of its own clock: no other's are like them")?;
+                    console.remark("seconds of a simulated drive are of its own clock: no other's are like them")?;
                 }
                 targets((&results, &before.to_string()), (&results, &after.to_string()))
             }
-            _ => return Err(Failure::usage("two directories, or two targets, are compared")),
+            _ => return Err(CommandError::usage("two directories, or two targets, are compared")),
         };
         if compared.is_empty() {
-            return Err(Failure::new("nothing was measured of both"));
+            return Err(CommandError::new("nothing was measured of both"));
         }
         match self.json {
-            true => session.out.json(&compared),
-            false => say!(session, "{}", table(&compared)),
+            true => console.json(&compared),
+            false => console.line(format_args!("{}", table(&compared))),
         }
     }
 }

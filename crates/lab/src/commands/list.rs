@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use extant_lab::experiment::Experiment;
+use crate::experiment::Experiment;
 use serde::Serialize;
 
+use super::console::{CommandError, Console};
 use super::run::experiments;
-use crate::failure::Failure;
-use crate::say;
-use crate::session::Session;
 
 /// List the experiments
 #[derive(Debug, clap::Args)]
@@ -34,21 +32,21 @@ struct Table {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+    pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
         let all = experiments(self.experiments.as_deref())?;
         let chosen = match self.names.is_empty() {
             true => all,
             false => super::run::chosen(&all, &self.names)?,
         };
         if self.json {
-            return session.out.json(&chosen);
+            return console.json(&chosen);
         }
         if self.toml {
-            let text = toml::to_string(&Table { experiment: chosen }).map_err(Failure::new)?;
-            return say!(session, "{}", text.trim_end());
+            let text = toml::to_string(&Table { experiment: chosen }).map_err(CommandError::new)?;
+            return console.line(format_args!("{}", text.trim_end()));
         }
         for experiment in chosen {
-            say!(session, "{:<17} {}", experiment.name, experiment.title)?;
+            console.line(format_args!("{:<17} {}", experiment.name, experiment.title))?;
         }
         Ok(())
     }
