@@ -11,6 +11,7 @@ mod demand;
 mod error;
 mod identity;
 mod numbers;
+mod options;
 mod output;
 mod placement;
 mod plan;
@@ -18,8 +19,6 @@ mod records;
 mod space;
 mod write;
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_device::{Device, DeviceError};
@@ -28,43 +27,15 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Uuid};
 
 pub use error::BuildError;
+pub use options::{BuildOptions, Size};
 
-use crate::mkfs::{DeviceFacts, Options, WriteRules};
+use crate::mkfs::{DeviceFacts, WriteRules};
 use crate::source::{Node, NodeKind, Tree};
 use output::Output;
 use plan::Plan;
 
 /// Threads where nobody says: while one waits for the disk another reads.
 const LEAST_THREADS: usize = 8;
-
-/// How large the volume is to be.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum Size {
-    /// As small as the tree admits.
-    #[default]
-    Auto,
-    /// A number of bytes, rounded down to whole blocks.
-    Given(u64),
-    /// The whole block device.
-    Device,
-}
-
-/// How an image is built.
-#[derive(Clone, Debug, Default)]
-pub struct BuildOptions {
-    /// The image, a file or a block device.
-    pub output: PathBuf,
-    /// What the file system is like. Its device and size are not looked at.
-    pub format: Options,
-    /// How large it is.
-    pub size: Size,
-    /// What the output's name means, where that is a device that was opened already: it is written where it is and keeps its size.
-    pub device: Option<Arc<dyn Device>>,
-    /// SOURCE_DATE_EPOCH: the volume's own times. Without it the newest time of the tree.
-    pub epoch: Option<i64>,
-    /// Threads that read and write; the image does not depend on it.
-    pub threads: Option<usize>,
-}
 
 /// What was built.
 #[derive(Clone, Debug)]

@@ -11,9 +11,9 @@ use super::attributes::Divided;
 use super::demand::{Demand, DirDemand, Storage};
 use super::error::BuildError;
 use super::identity::of_content;
+use super::options::{BuildOptions, Size};
 use super::placement::{Mapping, Placement, dir_ranges};
 use super::space::Space;
-use super::{BuildOptions, Size};
 use crate::mkfs::{
     BlockSize, Config, DeviceFacts, Figures, Identity, MappedFile, MkfsError, NewVolume, Options,
     Program, UuidChoice, figures::figures, raw_superblock,

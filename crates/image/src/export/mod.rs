@@ -15,8 +15,8 @@ use extant_volume::{LoadedInode, Volume};
 
 use plan::{Chunk, Part, Planner};
 
-/// Bytes of a chunk: read at once, written at once.
-const CHUNK: usize = 1 << 20;
+pub use plan::Problem;
+
 /// Zero records that end an archive.
 const END: usize = 2 * header::RECORD;
 /// Archives are padded to a multiple of this, as tar does.
@@ -35,17 +35,6 @@ impl Default for Options {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self { threads: NonZeroUsize::new(processors.min(4)).unwrap_or(NonZeroUsize::MIN) }
     }
-}
-
-/// Something that the archive lacks, or has in another form than the volume.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Problem {
-    /// The path from the root of what was exported, with a slash in front.
-    pub path: Vec<u8>,
-    /// What is wrong.
-    pub what: String,
-    /// Whether something is lost. A socket, which no archive can hold, is not counted as lost.
-    pub is_loss: bool,
 }
 
 /// What an archive holds.

@@ -10,10 +10,22 @@ use extant_ondisk::inode::FileType;
 use extant_volume::{AclKind, Error, LoadedInode, Volume};
 
 use super::header::{Kind, Member, RECORD, sparse_map};
-use super::{CHUNK, Problem};
 
+/// Bytes of a chunk: read at once, written at once.
+const CHUNK: usize = 1 << 20;
 /// Holes smaller than this are written as zeros: a header of a sparse file costs about as much.
 const LEAST_HOLE: u64 = 4096;
+
+/// Something that the archive lacks, or has in another form than the volume.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Problem {
+    /// The path from the root of what was exported, with a slash in front.
+    pub path: Vec<u8>,
+    /// What is wrong.
+    pub what: String,
+    /// Whether something is lost. A socket, which no archive can hold, is not counted as lost.
+    pub is_loss: bool,
+}
 
 /// A piece of the archive that is read and written at once.
 #[derive(Debug, Default)]

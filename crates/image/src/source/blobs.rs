@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use oci_spec::image::Digest;
 
+use super::builder::TreeBuilder;
+
 use super::error::{Flaw, SourceError};
-use super::store::Content;
+use super::node::{NodeId, NodeKind};
+use super::owner::Owners;
 use super::tar::input::Input;
 use super::tar::{self, Flavor};
-use super::{NodeId, NodeKind, Owners, Tree, TreeBuilder};
+use super::tree::Tree;
 
 /// Links that are followed to a file of an archive: `docker save` names one layer several times so.
 const LINKS_MAX: usize = 8;
@@ -207,7 +210,7 @@ struct Member {
 impl Read for Member {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = (self.size - self.at).min(buffer.len() as u64) as usize;
-        let content = Content::open(&self.tree, self.node).map_err(io::Error::other)?;
+        let content = self.tree.open(self.node).map_err(io::Error::other)?;
         content.read_exact_at(&mut buffer[..count], self.at).map_err(io::Error::other)?;
         self.at += count as u64;
         Ok(count)

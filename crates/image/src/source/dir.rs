@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::builder::{Attributes, DataPlace, NewNode, TreeBuilder};
 use super::error::{Flaw, SourceError};
+use super::node::{Mtime, NameRef, Names, NodeId, Segment};
 use super::store::{HostDirectory, HostTree, Store, open_regular};
-use super::tree::{Mtime, NameRef, Names, NodeId, Segment};
 use super::xattr::XattrList;
 
 /// Directories whose names are held at a time, each with a descriptor.

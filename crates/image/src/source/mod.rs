@@ -4,9 +4,13 @@ mod acl;
 mod ahead;
 mod blobs;
 mod builder;
+mod content;
 mod dir;
 mod error;
+mod file_type;
+mod node;
 mod oci;
+mod options;
 mod owner;
 mod store;
 mod tar;
@@ -31,11 +35,12 @@ use tar::{Flavor, archive_error};
 use unpack::Packing;
 
 pub use ahead::ReadAhead;
+pub use content::Content;
 pub use error::{EntryName, Flaw, SourceError};
-pub use oci::Platform;
+pub use node::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment};
+pub use options::{Platform, ReadOptions};
 pub use owner::{OwnerMap, Owners, parse_owner};
-pub use store::Content;
-pub use tree::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment, Tree};
+pub use tree::Tree;
 pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr, XattrSetId, Xattrs};
 
 /// One source of a build.
@@ -141,21 +146,6 @@ impl Source {
         }
         Self::ImageArchive { path: path(bytes), reference: None }
     }
-}
-
-/// How sources are read.
-#[derive(Clone, Debug, Default)]
-pub struct ReadOptions {
-    /// Who owns the files.
-    pub owners: Owners,
-    /// SOURCE_DATE_EPOCH: seconds since 1970; later modification times become this one.
-    pub latest: Option<i64>,
-    /// The image to be written, so that it does not become part of itself.
-    pub output: Option<PathBuf>,
-    /// Where archives that are not seekable are unpacked to, in an unlinked file: the directory of the image.
-    pub spool: PathBuf,
-    /// For which machine an OCI layout's image is to be, where it has several.
-    pub platform: Option<Platform>,
 }
 
 /// Reads all sources, each laid over those before it. Directories are read on the current rayon pool.

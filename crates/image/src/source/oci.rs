@@ -4,7 +4,6 @@
 //! must follow from the reference or the platform that were asked for, never from the machine.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,10 +16,10 @@ use serde::de::DeserializeOwned;
 use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha384, Sha512};
 
-use super::ReadOptions;
 use super::blobs::{Blobs, Form};
 use super::builder::TreeBuilder;
 use super::error::SourceError;
+use super::options::{Platform, ReadOptions};
 use super::tar::input::Input;
 use super::tar::{self, Flavor, archive_error};
 use super::unpack::{self, Packing};
@@ -37,50 +36,6 @@ const REFERENCE_NAME: &str = "org.opencontainers.image.ref.name";
 const ATTESTATION: &str = "vnd.docker.reference.type";
 const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-
-/// Operating system and processor of an image, in the words of Go: `linux/arm64/v8`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Platform {
-    /// Such as `linux`.
-    pub os: String,
-    /// Such as `amd64`.
-    pub architecture: String,
-    /// Such as `v8`; without it any will do.
-    pub variant: Option<String>,
-}
-
-impl FromStr for Platform {
-    type Err = SourceError;
-
-    fn from_str(text: &str) -> Result<Self, SourceError> {
-        let mut parts = text.split('/').map(str::to_owned);
-        let platform = (parts.next(), parts.next(), parts.next(), parts.next());
-        let is_empty = text.split('/').any(str::is_empty);
-        match platform {
-            (Some(os), Some(architecture), variant, None) if !is_empty => {
-                Ok(Self { os, architecture, variant })
-            }
-            _ => Err(SourceError::Option(format!(
-                "platform '{text}' is not of the form OS/ARCHITECTURE[/VARIANT]"
-            ))),
-        }
-    }
-}
-
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.os, self.architecture)?;
-        self.variant.as_ref().map_or(Ok(()), |variant| write!(f, "/{variant}"))
-    }
-}
-
-impl Platform {
-    fn admits(&self, other: &Self) -> bool {
-        self.os == other.os
-            && self.architecture == other.architecture
-            && (self.variant.is_none() || self.variant == other.variant)
-    }
-}
 
 /// Reads the image that `reference` (a tag) and the options' platform choose, layer by layer.
 pub(super) fn read(

@@ -7,8 +7,8 @@ use hashbrown::HashTable;
 
 use super::acl::{self, Acl};
 use super::error::Flaw;
+use super::file_type;
 use super::owner::Owners;
-use super::tree::file_type;
 
 /// The kernel's XATTR_NAME_MAX.
 const NAME_MAX: usize = 255;

@@ -7,7 +7,8 @@ use extant_ondisk::{
 };
 
 use super::error::TuneError;
-use super::{Tune, repack, rewrite};
+use super::work::Tune;
+use super::{records, repack, rewrite};
 use crate::mkfs::features::{ENCRYPT_ALGORITHMS, Edit, edits};
 
 /// Features that can be set on a volume that exists, from tune2fs(8).
@@ -386,7 +387,7 @@ impl Tune<'_> {
 
     fn need_no_folded_directory(&mut self) -> Result<(), TuneError> {
         let geometry = self.volume.geometry().clone();
-        rewrite::each_record(&mut self.volume, &geometry, |_, number, record| {
+        records::each_record(&mut self.volume, &geometry, |_, number, record| {
             let Ok(inode) = Inode::decode(record, number, &geometry) else { return Ok(false) };
             if inode.links > 0 && inode.is_dir() && inode.flags.contains(InodeFlags::CASEFOLD) {
                 return Err(TuneError::invalid(format!(

@@ -5,7 +5,8 @@ use extant_ondisk::{Features, IncompatFeatures, MetadataChecksum, RoCompatFeatur
 
 use super::error::TuneError;
 use super::request::MaxMounts;
-use super::{Tune, rewrite};
+use super::rewrite;
+use super::work::Tune;
 use crate::mkfs::UuidChoice;
 use crate::mkfs::figures::mount_option;
 use crate::mkfs::identity::{cut, random, random_uuid, time_uuid};

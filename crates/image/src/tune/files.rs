@@ -18,7 +18,8 @@ use extant_ondisk::{
 use zerocopy::FromBytes;
 
 use super::error::TuneError;
-use super::{Tune, rewrite};
+use super::records;
+use super::work::Tune;
 use crate::mkfs::figures::journal;
 use crate::mkfs::numbers;
 
@@ -358,7 +359,7 @@ impl Tune<'_> {
         // What was made in this run is in the records on the device, and the marks in memory.
         self.volume.commit()?;
         let mut usage = Usage::new();
-        rewrite::each_record(&mut self.volume, &geometry, |volume, number, record| {
+        records::each_record(&mut self.volume, &geometry, |volume, number, record| {
             let Ok(inode) = Inode::decode(record, number, &geometry) else { return Ok(false) };
             let is_reserved = number < geometry.first_inode && number != InodeNo::ROOT;
             if is_reserved || inode.links == 0 || own.contains(&Some(number)) {

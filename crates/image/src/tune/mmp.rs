@@ -7,7 +7,8 @@ use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, IncompatFeatures};
 
 use super::error::TuneError;
-use super::{Request, Tune};
+use super::request::Request;
+use super::work::Tune;
 use crate::mkfs::Dialogue;
 use crate::mkfs::identity::cut;
 

@@ -12,9 +12,11 @@ mod files;
 mod marks;
 mod mmp;
 mod names;
+mod records;
 mod repack;
 mod request;
 mod rewrite;
+mod work;
 
 pub use error::TuneError;
 pub use request::{Extended, MaxMounts, Request};
@@ -24,10 +26,10 @@ use std::sync::Arc;
 use extant_device::Device;
 use extant_journal::{Finish, recover_volume};
 use extant_offline::OfflineVolume;
-use extant_ondisk::superblock::{RawSuperblock, State};
 use extant_ondisk::{Features, IncompatFeatures};
 
 use crate::mkfs::Dialogue;
+use work::Tune;
 
 /// Changes a volume as asked.
 ///
@@ -74,57 +76,6 @@ fn tune(
     tune.edit_quotas()?;
     tune.set_uuid()?;
     tune.finish()
-}
-
-/// What every part needs.
-struct Tune<'a> {
-    volume: OfflineVolume,
-    request: &'a Request,
-    /// Seconds since 1970.
-    now: u64,
-    dialogue: &'a mut dyn Dialogue,
-    /// A feature changed whose consequences only a check can draw.
-    wants_check: bool,
-}
-
-impl Tune<'_> {
-    fn say(&mut self, line: &str) {
-        self.dialogue.say(&format!("{line}\n"));
-    }
-
-    fn features(&self) -> Features {
-        self.volume.raw.features()
-    }
-
-    fn change(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Result<(), TuneError> {
-        Ok(self.volume.update_superblock(change)?)
-    }
-
-    /// Work on files, bitmaps or checksums rests on a volume that is sound.
-    fn need_sound_volume(&self, what: &str) -> Result<(), TuneError> {
-        let state = State::from_bits_retain(self.volume.raw.s_state.get());
-        let has_orphans = self.volume.raw.s_last_orphan.get() != 0;
-        if !state.contains(State::CLEAN) || state.contains(State::ERRORS) || has_orphans {
-            return Err(TuneError::NeedsCheck(what.to_owned()));
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<(), TuneError> {
-        let (now, wants_check) = (self.now, self.wants_check);
-        self.change(|raw| {
-            raw.set_write_time(now);
-            if wants_check {
-                raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
-            }
-        })?;
-        self.volume.commit()?;
-        self.volume.write_backups()?;
-        if wants_check {
-            self.say("\nPlease run e2fsck -f on the filesystem.\n");
-        }
-        Ok(())
-    }
 }
 
 fn refuse_foreign(features: &Features) -> Result<(), TuneError> {

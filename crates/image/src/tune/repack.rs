@@ -196,10 +196,10 @@ fn resize(
 /// Whether a volume's directories may be read and written: names of an index that no key is known for stay as they are.
 pub(super) fn all_linear(volume: &mut OfflineVolume, geometry: &Geometry) -> Result<(), TuneError> {
     let before = OfflineVolume::open(volume.device().clone())?;
-    super::rewrite::each_record(volume, geometry, |volume, number, record| {
+    super::records::each_record(volume, geometry, |volume, number, record| {
         let Ok(mut inode) = Inode::decode(record, number, geometry) else { return Ok(false) };
         let is_indexed = inode.is_dir() && inode.flags.contains(InodeFlags::INDEX);
-        if !is_indexed || inode.is_inline() || !super::rewrite::is_used(number, &inode, geometry) {
+        if !is_indexed || inode.is_inline() || !super::records::is_used(number, &inode, geometry) {
             return Ok(false);
         }
         directory(&before, volume, number, &mut inode, record)?;

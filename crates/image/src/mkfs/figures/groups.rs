@@ -4,7 +4,7 @@
 use extant_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 
 use super::super::error::MkfsError;
-use super::Figures;
+use super::types::Figures;
 
 /// A last group needs this many blocks beyond its own metadata, or it is dropped.
 const MIN_LAST_GROUP: u64 = 50;

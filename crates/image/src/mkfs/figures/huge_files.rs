@@ -5,34 +5,7 @@ use extant_ondisk::IncompatFeatures;
 use super::super::config::TypedConfig;
 use super::super::error::MkfsError;
 use super::super::numbers;
-use super::{Figures, invalid};
-
-/// Files that are made with the file system, without contents.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct HugeFiles {
-    /// Directories on the way to them.
-    pub directory: Vec<String>,
-    /// Owner of files and directories.
-    pub uid: u32,
-    /// Their group.
-    pub gid: u32,
-    /// Permissions that they do not get.
-    pub umask: u16,
-    /// Files; 0 for as many as fit.
-    pub count: u64,
-    /// Blocks a file; 0 to fill the volume.
-    pub blocks: u64,
-    /// Blocks left free.
-    pub slack: u64,
-    /// Blocks; start and size of files are multiples of this.
-    pub align: u64,
-    /// The name before the number.
-    pub name: String,
-    /// Digits of the number.
-    pub digits: usize,
-    /// Whether their blocks must read as zero.
-    pub zero: bool,
-}
+use super::types::{Figures, HugeFiles, invalid};
 
 /// More digits than any number of files has.
 const MAX_DIGITS: i64 = 20;

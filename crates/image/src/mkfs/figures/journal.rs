@@ -7,18 +7,7 @@ use super::super::error::MkfsError;
 use super::super::features;
 use super::super::numbers;
 use super::super::options::JournalOptions;
-use super::{Figures, invalid};
-
-/// The journal's figures.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct JournalFigures {
-    /// All blocks, the fast-commit area included.
-    pub blocks: u32,
-    /// Blocks of the fast-commit area at its end.
-    pub fast_commit_blocks: u32,
-    /// Where it was asked to start.
-    pub location: Option<u64>,
-}
+use super::types::{Figures, JournalFigures, invalid};
 
 /// A journal has at least this many blocks, from mke2fs(8).
 const MIN_JOURNAL: u64 = 1024;

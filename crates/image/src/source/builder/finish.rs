@@ -4,7 +4,8 @@ use rayon::iter::ParallelIterator;
 use rayon::slice::ParallelSliceMut;
 
 use super::super::error::{EntryName, Flaw, SourceError};
-use super::super::tree::{NodeId, Tree, path_of};
+use super::super::node::{NodeId, path_of};
+use super::super::tree::Tree;
 use super::{REMOVED, TreeBuilder};
 
 /// ext4 counts at most this many names of one inode (directories have a way round it).

@@ -3,16 +3,10 @@
 use std::collections::HashSet;
 
 use super::super::error::Flaw;
-use super::super::tree::{Dirent, NameRef, NodeId, Tree};
+use super::super::node::{Dirent, NodeId};
+use super::super::tree::Tree;
+use super::caches::Whiteout;
 use super::{REMOVED, TreeBuilder, check_name, spread};
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Whiteout {
-    /// The dirent is gone, with all below it.
-    Name { parent: NodeId, name: NameRef },
-    /// Whatever the layers below have in the directory is gone.
-    Opaque(NodeId),
-}
 
 impl TreeBuilder {
     /// A whiteout of the layers below; `name` is the hidden name, `None` hides all that `directory` has.

@@ -1,21 +1,21 @@
 //! The tree while it grows: sources and layers laid over each other, entry by entry, each in constant time.
 
+mod caches;
 mod finish;
 mod layer;
 mod path;
 
 use std::hash::{BuildHasher, RandomState};
 
+use caches::{DirectoryCache, TargetCache, Whiteout};
 use hashbrown::HashTable;
-use layer::Whiteout;
-use path::{DirectoryCache, TargetCache};
 
 use super::error::Flaw;
+use super::file_type;
+use super::node::{DeviceNumber, Dirent, Mtime, NameRef, Names, Node, NodeId, Segment};
 use super::owner::Owners;
 use super::store::{HostName, Store};
-use super::tree::{
-    DeviceNumber, Dirent, Mtime, NameRef, Names, Node, NodeId, Segment, Tree, file_type,
-};
+use super::tree::Tree;
 use super::xattr::{XattrList, XattrSetId, XattrSets};
 
 /// ext4 stores the length of a name in one byte.

@@ -3,7 +3,8 @@
 use std::hash::BuildHasher;
 
 use super::super::error::Flaw;
-use super::super::tree::{Mtime, NodeId, file_type};
+use super::super::file_type;
+use super::super::node::{Mtime, NodeId};
 use super::{Attributes, NewNode, REMOVED, TreeBuilder};
 
 /// The kernel follows this many symlinks on one path.
@@ -142,83 +143,6 @@ impl TreeBuilder {
                 Some(_) => return Err(Flaw::NotADirectory(path.into())),
             }
         }
-    }
-}
-
-/// Directories by their paths: most entries and link targets lie where others were. One place for each hash.
-#[derive(Debug, Default)]
-pub(super) struct DirectoryCache {
-    places: Vec<CachedDirectory>,
-    /// Places of an earlier one are out of date.
-    generation: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct CachedDirectory {
-    path: Vec<u8>,
-    node: Option<NodeId>,
-    generation: u64,
-}
-
-impl DirectoryCache {
-    const PLACES: usize = 1 << 13;
-    /// Longer paths are walked each time.
-    const PATH_MAX: usize = 512;
-
-    fn place(hash: u64) -> usize {
-        hash as usize % Self::PLACES
-    }
-
-    fn get(&self, hash: u64, path: &[u8]) -> Option<NodeId> {
-        let found = self.places.get(Self::place(hash))?;
-        found.node.filter(|_| found.generation == self.generation && found.path == path)
-    }
-
-    fn put(&mut self, hash: u64, path: &[u8], node: NodeId) {
-        if path.len() > Self::PATH_MAX {
-            return;
-        }
-        if self.places.is_empty() {
-            self.places.resize(Self::PLACES, CachedDirectory::default());
-        }
-        let place = &mut self.places[Self::place(hash)];
-        place.path.clear();
-        place.path.extend_from_slice(path);
-        (place.node, place.generation) = (Some(node), self.generation);
-    }
-
-    /// Some path means another directory now.
-    pub(super) fn clear(&mut self) {
-        self.generation += 1;
-    }
-}
-
-/// Dirents that hard links lead to, by the hash of parent and name: small enough to stay near the processor, where the
-/// whole index of millions of names cannot. What it says must be looked at: hashes meet.
-#[derive(Debug, Default)]
-pub(super) struct TargetCache(
-    /// The hash in the high half; one more than the dirent in the low half.
-    Vec<u64>,
-);
-
-impl TargetCache {
-    const PLACES: usize = 1 << 20;
-
-    fn place(hash: u32) -> usize {
-        hash as usize % Self::PLACES
-    }
-
-    fn get(&self, hash: u32) -> Option<usize> {
-        let found = *self.0.get(Self::place(hash))?;
-        let dirent = (found as u32).checked_sub(1)? as usize;
-        (found >> 32 == u64::from(hash)).then_some(dirent)
-    }
-
-    fn put(&mut self, hash: u32, dirent: usize) {
-        if self.0.is_empty() {
-            self.0 = vec![0; Self::PLACES];
-        }
-        self.0[Self::place(hash)] = u64::from(hash) << 32 | (dirent as u64 + 1);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::error::Flaw;
-use super::super::tree::Mtime;
+use super::super::node::Mtime;
 use super::input::BLOCK;
 
 /// A field: where it begins and ends in the block.

@@ -14,7 +14,7 @@ use pax::{Extended, Record, decimal, records};
 
 use super::builder::{Attributes, DataPlace, NewNode, TreeBuilder};
 use super::error::{EntryName, Flaw, SourceError};
-use super::tree::Segment;
+use super::node::Segment;
 
 /// More than all extended attributes of an inode and a long sparse map need.
 const EXTENDED_MAX: u64 = 64 << 20;

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 use super::super::error::Flaw;
-use super::super::tree::Mtime;
+use super::super::node::Mtime;
 use super::super::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrList};
 
 /// What extended headers say of the next entry.

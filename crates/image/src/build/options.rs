@@ -1,0 +1,37 @@
+//! Options of a build.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use extant_device::Device;
+
+use crate::mkfs::Options;
+
+/// How large the volume is to be.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Size {
+    /// As small as the tree admits.
+    #[default]
+    Auto,
+    /// A number of bytes, rounded down to whole blocks.
+    Given(u64),
+    /// The whole block device.
+    Device,
+}
+
+/// How an image is built.
+#[derive(Clone, Debug, Default)]
+pub struct BuildOptions {
+    /// The image, a file or a block device.
+    pub output: PathBuf,
+    /// What the file system is like. Its device and size are not looked at.
+    pub format: Options,
+    /// How large it is.
+    pub size: Size,
+    /// What the output's name means, where that is a device that was opened already: it is written where it is and keeps its size.
+    pub device: Option<Arc<dyn Device>>,
+    /// SOURCE_DATE_EPOCH: the volume's own times. Without it the newest time of the tree.
+    pub epoch: Option<i64>,
+    /// Threads that read and write; the image does not depend on it.
+    pub threads: Option<usize>,
+}

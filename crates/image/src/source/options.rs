@@ -1,0 +1,67 @@
+//! Options of the readers of sources.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::error::SourceError;
+use super::owner::Owners;
+
+/// How sources are read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    /// Who owns the files.
+    pub owners: Owners,
+    /// SOURCE_DATE_EPOCH: seconds since 1970; later modification times become this one.
+    pub latest: Option<i64>,
+    /// The image to be written, so that it does not become part of itself.
+    pub output: Option<PathBuf>,
+    /// Where archives that are not seekable are unpacked to, in an unlinked file: the directory of the image.
+    pub spool: PathBuf,
+    /// For which machine an OCI layout's image is to be, where it has several.
+    pub platform: Option<Platform>,
+}
+
+/// Operating system and processor of an image, in the words of Go: `linux/arm64/v8`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Platform {
+    /// Such as `linux`.
+    pub os: String,
+    /// Such as `amd64`.
+    pub architecture: String,
+    /// Such as `v8`; without it any will do.
+    pub variant: Option<String>,
+}
+
+impl FromStr for Platform {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let mut parts = text.split('/').map(str::to_owned);
+        let platform = (parts.next(), parts.next(), parts.next(), parts.next());
+        let is_empty = text.split('/').any(str::is_empty);
+        match platform {
+            (Some(os), Some(architecture), variant, None) if !is_empty => {
+                Ok(Self { os, architecture, variant })
+            }
+            _ => Err(SourceError::Option(format!(
+                "platform '{text}' is not of the form OS/ARCHITECTURE[/VARIANT]"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        self.variant.as_ref().map_or(Ok(()), |variant| write!(f, "/{variant}"))
+    }
+}
+
+impl Platform {
+    pub(super) fn admits(&self, other: &Self) -> bool {
+        self.os == other.os
+            && self.architecture == other.architecture
+            && (self.variant.is_none() || self.variant == other.variant)
+    }
+}

@@ -1,0 +1,63 @@
+//! The state of a change, which all its parts share.
+
+use extant_offline::OfflineVolume;
+use extant_ondisk::Features;
+use extant_ondisk::superblock::{RawSuperblock, State};
+
+use super::error::TuneError;
+use super::request::Request;
+use crate::mkfs::Dialogue;
+
+/// What every part needs.
+pub(super) struct Tune<'a> {
+    pub(super) volume: OfflineVolume,
+    pub(super) request: &'a Request,
+    /// Seconds since 1970.
+    pub(super) now: u64,
+    pub(super) dialogue: &'a mut dyn Dialogue,
+    /// A feature changed whose consequences only a check can draw.
+    pub(super) wants_check: bool,
+}
+
+impl Tune<'_> {
+    pub(super) fn say(&mut self, line: &str) {
+        self.dialogue.say(&format!("{line}\n"));
+    }
+
+    pub(super) fn features(&self) -> Features {
+        self.volume.raw.features()
+    }
+
+    pub(super) fn change(
+        &mut self,
+        change: impl FnOnce(&mut RawSuperblock),
+    ) -> Result<(), TuneError> {
+        Ok(self.volume.update_superblock(change)?)
+    }
+
+    /// Work on files, bitmaps or checksums rests on a volume that is sound.
+    pub(super) fn need_sound_volume(&self, what: &str) -> Result<(), TuneError> {
+        let state = State::from_bits_retain(self.volume.raw.s_state.get());
+        let has_orphans = self.volume.raw.s_last_orphan.get() != 0;
+        if !state.contains(State::CLEAN) || state.contains(State::ERRORS) || has_orphans {
+            return Err(TuneError::NeedsCheck(what.to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<(), TuneError> {
+        let (now, wants_check) = (self.now, self.wants_check);
+        self.change(|raw| {
+            raw.set_write_time(now);
+            if wants_check {
+                raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
+            }
+        })?;
+        self.volume.commit()?;
+        self.volume.write_backups()?;
+        if wants_check {
+            self.say("\nPlease run e2fsck -f on the filesystem.\n");
+        }
+        Ok(())
+    }
+}
