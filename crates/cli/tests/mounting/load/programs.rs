@@ -3,12 +3,14 @@
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use extant_testkit::Scratch;
 
 use super::super::programs::missing;
 use super::super::suites::program;
+use super::family::{Family, Outcome};
 
 /// A program's work. Its scripts run in a directory of their own on the mount; $1 is a tree, $2 the file whose being ends the work, $3
 /// the file that takes what was made durable, $4 a directory of the host, $5 a number by chance, $6 the program's path.
@@ -66,7 +68,8 @@ pub(super) const WORKS: [Work; 6] = [
     Work {
         name: "fsx",
         needs: &["fsx"],
-        script: "n=$5; until [ -e \"$2\" ]; do \"$6\" -N 300 -S $n file; n=$((n + 1)); done",
+        // The number does not fit into what bash and fsx count with.
+        script: "n=${5:0:6}; until [ -e \"$2\" ]; do \"$6\" -N 300 -S $n file; n=$((n + 1)); done",
         check: None,
         prepare: None,
         begin: None,
@@ -179,7 +182,7 @@ impl Paths {
 /// A work under way.
 pub(super) struct Running {
     work: &'static Work,
-    child: Child,
+    family: Family,
     paths: Paths,
 }
 
@@ -203,8 +206,8 @@ impl Running {
         let said = File::create(paths.host.join("said")).map_err(failed)?;
         let mut command = paths.command(work, work.script, &dir.join(work.name), ("-euc", "240"));
         command.stdout(said.try_clone().map_err(failed)?).stderr(said);
-        let child = command.spawn().map_err(failed)?;
-        Ok(Self { work, child, paths })
+        let family = Family::new(command.spawn().map_err(failed)?);
+        Ok(Self { work, family, paths })
     }
 
     /// Asks it to stop; it takes a moment.
@@ -212,16 +215,37 @@ impl Running {
         File::create(self.paths.stop()).expect("the host has room");
     }
 
-    /// Waits for its end: how it went, and what must be there now.
-    pub(super) fn wait(mut self) -> (Result<(), String>, Durable) {
-        let ended = self.child.wait().map_err(|error| error.to_string()).and_then(|status| {
-            let said = fs::read(self.paths.host.join("said")).unwrap_or_default();
-            let said =
-                || format!("{}: {status}: {}", self.work.name, String::from_utf8_lossy(&said));
-            status.success().then_some(()).ok_or_else(said)
-        });
+    /// Waits for its end, at most `limit`, and ends it otherwise: how it went, and what must be there now. `is_served`: whether the
+    /// mount has its server.
+    pub(super) fn wait(
+        mut self,
+        limit: Duration,
+        is_served: bool,
+    ) -> (Result<(), Failure>, Durable) {
+        let name = self.work.name;
+        let ended = match self.family.wait(limit, is_served) {
+            Outcome::Exited(status) if status.success() => Ok(()),
+            Outcome::Exited(status) => {
+                let said = fs::read(self.paths.host.join("said")).unwrap_or_default();
+                Err(Failure::Ended(format!("{name}: {status}: {}", String::from_utf8_lossy(&said))))
+            }
+            Outcome::Late(left) => {
+                Err(Failure::Ended(format!("{name}: not ended in {limit:?}:\n{left}")))
+            }
+            Outcome::Stuck(left) => {
+                Err(Failure::Stuck(format!("{name}: it waits in the kernel:\n{left}")))
+            }
+        };
         (ended, Durable { work: self.work, paths: self.paths })
     }
+}
+
+/// Why a work has failed.
+pub(super) enum Failure {
+    /// It may fail so where calls on the mount fail.
+    Ended(String),
+    /// A call on the mount does not return.
+    Stuck(String),
 }
 
 /// What a work has made durable.
