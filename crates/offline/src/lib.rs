@@ -13,9 +13,11 @@ mod map;
 pub mod mmp;
 mod superblock;
 mod volume;
+mod walk;
 
 pub use error::{MapError, NoSpace, OfflineError};
 pub use files::{JournalShape, NewFile, back_up_journal};
 pub use map::FileMap;
 pub use superblock::{backup_superblock, read_primary_superblock, read_superblock, read_table};
 pub use volume::OfflineVolume;
+pub use walk::{MapPart, MapWalk, MappedFile};

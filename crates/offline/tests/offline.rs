@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use extant_device::FileDevice;
 use extant_device::OpenOptions;
-use extant_offline::{JournalShape, OfflineVolume};
-use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
+use extant_offline::{JournalShape, MapError, OfflineError, OfflineVolume};
+use extant_ondisk::extent::{ExtentIndex, NodeEntries, OwnedNode};
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, InodeNo};
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 
 fn open(path: &Path) -> OfflineVolume {
@@ -75,8 +77,7 @@ fn a_truncated_map_is_written_anew() {
         volume.make_journal(shape, 1_700_000_000).unwrap();
         let number = InodeNo::JOURNAL;
         let mut record = volume.read_inode(number).unwrap();
-        let mut inode =
-            extant_ondisk::inode::Inode::decode(&record, number, volume.geometry()).unwrap();
+        let mut inode = Inode::decode(&record, number, volume.geometry()).unwrap();
         let mut map = volume.read_map(number, &inode).unwrap();
         assert_eq!(map.blocks().count(), 5000);
         let gone = map.truncate(3001);
@@ -99,5 +100,33 @@ fn a_truncated_map_is_written_anew() {
         let free = volume.free_blocks();
         volume.remove_file(number).unwrap();
         assert_eq!(volume.free_blocks() - free, 3001_u64.next_multiple_of(ratio) + nodes * ratio);
+    }
+}
+
+#[test]
+fn an_extent_node_that_is_met_twice_breaks_the_map() {
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let volume = open(&image.path());
+    let leaf = BlockNo(9000);
+    let mut bytes = [0; 1024];
+    OwnedNode::empty_leaf(1024).encode_into(&mut bytes);
+    volume.write(leaf, &bytes).unwrap();
+    let number = volume.geometry().first_inode;
+    let mut inode = Inode::new(volume.geometry(), 0o100_600, Timestamp::new(0, 0));
+    inode.flags |= InodeFlags::EXTENTS;
+    for (pointers, expected) in [(1, Ok(vec![leaf])), (2, Err(MapError::Broken(number)))] {
+        let pointer = |at: u64| ExtentIndex { block: FileBlock(at * 8), leaf, unused: 0 };
+        let indexes = (0..pointers).map(pointer).collect();
+        let entries = NodeEntries::Index(indexes, 0);
+        OwnedNode { max: 4, generation: 0, entries }.encode_into(&mut inode.i_block);
+        let nodes = match volume.read_map(number, &inode) {
+            Ok(map) => Ok(map.nodes),
+            Err(OfflineError::Map(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(nodes, expected);
     }
 }
