@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use extant_device::Device;
 use extant_layout::pack::MappingTree;
 use extant_ondisk::extent::{Extent, ROOT_SIZE};
 use extant_ondisk::inode::{FileType, Inode};
@@ -71,7 +72,7 @@ impl FileMap {
     }
 }
 
-impl OfflineVolume {
+impl<D: Device> OfflineVolume<D> {
     /// Whether an inode has a block map, and not inline data, a short target or a device number.
     pub fn has_map(&self, inode: &Inode) -> bool {
         match inode.file_type() {
@@ -93,7 +94,7 @@ impl OfflineVolume {
         }
         let file = MappedFile::of_inode(number, inode);
         let mut met = HashSet::new();
-        for part in MapWalk::new(&self.device, &self.geometry, file, false) {
+        for part in MapWalk::new(&self.device, &self.geometry, file, self.is_strict) {
             match part? {
                 MapPart::Node { at, .. } => {
                     // An extent node that holds nothing may be met again and again.

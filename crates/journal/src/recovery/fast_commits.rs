@@ -13,8 +13,9 @@ use super::scan::Found;
 use crate::built::{Built, Flushes, needed};
 use crate::{JournalError, Log, home};
 
-/// Commits the blocks to the log, which is home. Where the log is too short for them nothing is done: a power cut while they are
-/// written may leave some of them then.
+/// Commits the blocks to the log, which is home; nothing where there are none. Where the log is too
+/// short for them nothing is done either: a power cut while they are written may leave some of them
+/// then.
 pub(super) fn log(
     target: &dyn Device,
     log: &Log<'_>,
@@ -22,6 +23,9 @@ pub(super) fn log(
     found: &Found,
     changed: &[(BlockNo, Vec<u8>)],
 ) -> Result<(), JournalError> {
+    if changed.is_empty() {
+        return Ok(());
+    }
     let (range, format) = (superblock.log(), superblock.log_format());
     let count = u32::try_from(changed.len()).unwrap_or(u32::MAX);
     let has_room = needed(&format, count, 0) < range.end - range.start;
