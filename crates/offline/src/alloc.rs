@@ -255,7 +255,8 @@ impl<D: Device> OfflineVolume<D> {
         let bitmap = self.loaded(BitmapKind::Inode, group)?;
         let was_free = bitmap::set(&mut bitmap.bits, index);
         bitmap.is_dirty |= was_free;
-        if !was_free && !(has_mark && self.desc(group).itable_unused > unused) {
+        let is_past_mark = has_mark && self.desc(group).itable_unused > unused;
+        if !was_free && !is_past_mark {
             return Ok(());
         }
         self.update_desc(group, |desc| {

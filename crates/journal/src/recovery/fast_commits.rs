@@ -53,3 +53,36 @@ pub(super) fn write_home(
     let mut homes: Vec<_> = changed.iter().map(|(home, bytes)| (*home, &bytes[..])).collect();
     Ok(home::write_home(target, log.block_size(), &mut homes)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JournalPlace;
+    use extant_device::MemoryDevice;
+    use extant_offline::read_primary_superblock;
+    use extant_ondisk::Geometry;
+    use extant_testkit::{TempImage, skip};
+
+    #[test]
+    fn fast_commits_that_change_nothing_leave_the_log_alone() {
+        let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let before = std::fs::read(image.path()).unwrap();
+        let device = MemoryDevice::from_bytes(&before);
+        let volume = read_primary_superblock(&device).unwrap();
+        let geometry = Geometry::new(&volume).unwrap();
+        let place = JournalPlace::internal(&device, &volume, &geometry).unwrap();
+        let of_device = Log { device: &device, place: &place };
+        let (mut raw, mut superblock) = of_device.superblock().unwrap();
+        let head = superblock.log().start;
+        let found = Found { head, end: superblock.sequence.next(), ..Found::default() };
+        let mut commit = |changed: &[(BlockNo, Vec<u8>)]| {
+            log(&device, &of_device, (&mut raw, &mut superblock), &found, changed).unwrap();
+            device.to_vec() == before
+        };
+        assert!(commit(&[]));
+        assert!(!commit(&[(BlockNo(9000), vec![1; 1024])]));
+    }
+}
