@@ -15,27 +15,30 @@ use extant_runtime::sync::RwLock;
 
 /// A device that reads as its base until it is written; writes stay in memory. The base is never written, so it may be
 /// read-only, and it must not change while the overlay lives.
-pub struct OverlayDevice {
-    base: Arc<dyn Device>,
+pub struct OverlayDevice<D = Arc<dyn Device>> {
+    base: D,
     changed: SparseBytes,
     /// Chunks that read as zeroes, where `changed` does not have them.
     zeroed: RwLock<RangeSet<u64>>,
 }
 
-impl OverlayDevice {
+impl<D: Device> OverlayDevice<D> {
     /// An overlay without changes.
-    pub fn new(base: Arc<dyn Device>) -> Self {
+    pub fn new(base: D) -> Self {
         Self { base, changed: SparseBytes::new(), zeroed: RwLock::default() }
     }
 
     /// The device below.
-    pub fn base(&self) -> &Arc<dyn Device> {
+    pub fn base(&self) -> &D {
         &self.base
     }
 
     /// A second overlay of the same base with the same changes, independent from now on. Costs a pointer for each chunk
     /// changed.
-    pub fn fork(&self) -> Self {
+    pub fn fork(&self) -> Self
+    where
+        D: Clone,
+    {
         Self {
             base: self.base.clone(),
             changed: self.changed.fork(),
@@ -46,6 +49,19 @@ impl OverlayDevice {
     /// Bytes of memory taken by changes.
     pub fn held(&self) -> u64 {
         self.changed.held()
+    }
+
+    /// Runs of bytes in the order of the device, apart from each other: outside of them the overlay
+    /// reads as its base. Within them it may, too.
+    pub fn changed(&self) -> Vec<Range<u64>> {
+        let mut chunks = self.zeroed.read().clone();
+        let (mut at, end) = (0, self.base.size().div_ceil(CHUNK));
+        while let Some(run) = self.changed.next_run(at..end) {
+            at = run.end;
+            chunks.insert(run);
+        }
+        let bytes = |run: &Range<u64>| run.start * CHUNK..self.chunk_bytes(run.end - 1).end;
+        chunks.iter().map(bytes).collect()
     }
 
     /// Bytes `chunk` has: the last one may be cut by the end of the device.
@@ -158,7 +174,7 @@ impl OverlayDevice {
     }
 }
 
-impl Device for OverlayDevice {
+impl<D: Device> Device for OverlayDevice<D> {
     fn size(&self) -> u64 {
         self.base.size()
     }
@@ -220,7 +236,7 @@ impl Device for OverlayDevice {
     }
 }
 
-impl fmt::Debug for OverlayDevice {
+impl<D: Device> fmt::Debug for OverlayDevice<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OverlayDevice")
             .field("base", &self.base)

@@ -397,7 +397,7 @@ impl Medium {
         let sure = self.go_to(events);
         let since = self.events[self.flushed_to..events].iter().zip(sure);
         let since = since.filter(|(event, _)| event.is_change());
-        let image = OverlayDevice::new(self.flushed.clone());
+        let image: OverlayDevice = OverlayDevice::new(self.flushed.clone());
         match survivors {
             Survivors::None => {
                 for (event, _) in since.filter(|(_, is_sure)| *is_sure) {

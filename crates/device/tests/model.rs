@@ -272,9 +272,18 @@ proptest! {
         let overlay = OverlayDevice::new(base.clone());
         agrees(&overlay, pattern(), &steps);
         prop_assert!(base.to_vec() == pattern());
-        // An overlay of it, and a fork beside it, see its bytes and keep their own.
         let mut bytes = vec![0; SIZE as usize];
         overlay.read_at(0, &mut bytes).expect("read");
+        // Where it did not change, it reads as its base.
+        let mut end = 0;
+        for run in overlay.changed() {
+            prop_assert!(end <= run.start && run.start < run.end);
+            let same = end as usize..run.start as usize;
+            prop_assert!(bytes[same.clone()] == pattern()[same]);
+            end = run.end;
+        }
+        prop_assert!(end <= SIZE && bytes[end as usize..] == pattern()[end as usize..]);
+        // An overlay of it, and a fork beside it, see its bytes and keep their own.
         let fork = overlay.fork();
         let second = OverlayDevice::new(Arc::new(overlay));
         agrees(&second, bytes.clone(), &more);

@@ -3,9 +3,9 @@
 use std::mem::offset_of;
 
 use extant_device::Device;
-use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner, child_limits};
+use extant_offline::{MapPart, MapWalk, MappedFile};
+use extant_ondisk::extent;
 use extant_ondisk::group_desc::{self, GroupDesc};
-use extant_ondisk::indirect;
 use extant_ondisk::inode::{self, FileType, I_BLOCK_SIZE, Inode};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{
@@ -55,12 +55,12 @@ impl JournalPlace {
             return Err(JournalError::ExternalJournalNeeded(uuid));
         }
         let mapper = Mapper { volume, geometry, inode };
-        let from_inode = mapper.inode().and_then(|file| mapper.place(&file));
+        let from_inode = mapper.inode().and_then(|mapped| mapper.place(&mapped));
         match from_inode {
             Err(error) if superblock.s_jnl_backup_type == BACKUP_OF_INODE => {
                 tracing::warn!(%error, "journal inode is broken, its copy in the superblock is used");
                 // Whether the copy helps or not, the inode's error is the one to tell.
-                mapper.place(&MappedFile::of_backup(superblock)).map_err(|_| error)
+                mapper.place(&Mapped::of_backup(superblock, inode)).map_err(|_| error)
             }
             other => other,
         }
@@ -104,26 +104,23 @@ impl JournalPlace {
     }
 }
 
-/// What is needed of the journal's inode.
-struct MappedFile {
-    is_extents: bool,
-    generation: u32,
+/// Where the map of a journal starts, and how long the journal is.
+struct Mapped {
+    file: MappedFile,
+    /// Bytes.
     size: u64,
-    map: [u8; I_BLOCK_SIZE],
 }
 
-impl MappedFile {
+impl Mapped {
     /// 15 words of map, then the size's high and low halves. Extents show by their magic number.
-    fn of_backup(superblock: &RawSuperblock) -> Self {
-        let mut map = [0; I_BLOCK_SIZE];
-        map.copy_from_slice(&superblock.s_jnl_blocks.as_bytes()[..I_BLOCK_SIZE]);
+    fn of_backup(superblock: &RawSuperblock, inode: InodeNo) -> Self {
+        let mut i_block = [0; I_BLOCK_SIZE];
+        i_block.copy_from_slice(&superblock.s_jnl_blocks.as_bytes()[..I_BLOCK_SIZE]);
         let [.., high, low] = superblock.s_jnl_blocks;
-        let magic = extent::EXTENT_MAGIC.to_le_bytes();
+        let is_extents = i_block[..2] == extent::EXTENT_MAGIC.to_le_bytes();
         Self {
-            is_extents: map[..2] == magic,
-            generation: 0,
+            file: MappedFile { inode, generation: 0, is_extents, i_block },
             size: u64::from(high.get()) << 32 | u64::from(low.get()),
-            map,
         }
     }
 }
@@ -139,14 +136,8 @@ impl Mapper<'_> {
         flaw.at(Place::Inode(self.inode)).into()
     }
 
-    fn read(&self, block: BlockNo) -> Result<Vec<u8>, JournalError> {
-        let mut bytes = vec![0; self.geometry.block_len()];
-        self.volume.read_at(self.geometry.byte_of(block), &mut bytes)?;
-        Ok(bytes)
-    }
-
     /// The journal's inode.
-    fn inode(&self) -> Result<MappedFile, JournalError> {
+    fn inode(&self) -> Result<Mapped, JournalError> {
         let geometry = self.geometry;
         let (group, index) = geometry.inode_place(self.inode).ok_or_else(|| {
             self.flaw(Flaw::above_limit("s_journal_inum", self.inode.0, geometry.inodes_count))
@@ -161,12 +152,7 @@ impl Mapper<'_> {
         if file.file_type() != Some(FileType::Regular) {
             return Err(self.flaw(Flaw::bad_value("i_mode", file.mode)));
         }
-        Ok(MappedFile {
-            is_extents: file.is_extent_mapped(),
-            generation: file.generation,
-            size: file.size,
-            map: file.i_block,
-        })
+        Ok(Mapped { file: MappedFile::of_inode(self.inode, &file), size: file.size })
     }
 
     fn group_desc(&self, group: GroupNo) -> Result<GroupDesc, JournalError> {
@@ -177,7 +163,8 @@ impl Mapper<'_> {
             let flaw = Flaw::above_limit("block of the descriptor", block.0, geometry.blocks_count);
             return Err(flaw.at(Place::GroupDesc(group)).into());
         }
-        let table = self.read(block)?;
+        let mut table = vec![0; geometry.block_len()];
+        self.volume.read_at(geometry.byte_of(block), &mut table)?;
         let size = usize::from(geometry.desc_size);
         let stored = &table[at..];
         group_desc::verify(&stored[..size], group, geometry)?;
@@ -186,35 +173,45 @@ impl Mapper<'_> {
         Ok(desc)
     }
 
-    fn place(&self, file: &MappedFile) -> Result<JournalPlace, JournalError> {
+    /// Walks over the map until the journal's blocks are complete. Every node maps the next of them
+    /// or is refused, so this ends.
+    fn place(&self, mapped: &Mapped) -> Result<JournalPlace, JournalError> {
         let geometry = self.geometry;
-        let blocks = file.size / u64::from(geometry.block_size);
+        let blocks = mapped.size / u64::from(geometry.block_size);
         let limit = geometry.blocks_count.min(u64::from(u32::MAX));
         if blocks == 0 || blocks > limit {
             return Err(self.flaw(Flaw::above_limit("i_size", blocks, limit)));
         }
         let mut runs = BlockRuns::new();
-        if file.is_extents {
-            let owner = NodeOwner { inode: self.inode, generation: file.generation, block: None };
-            self.extents(&file.map, &owner, &NodeLimits::ROOT, blocks, &mut runs)?;
-        } else {
-            for (slot, pointer) in indirect::pointers(&file.map).enumerate() {
-                let levels = (slot + 1).saturating_sub(indirect::DIRECT_BLOCKS as usize);
-                self.indirect(pointer, levels, blocks, &mut runs)?;
+        for part in MapWalk::new(self.volume, geometry, mapped.file, false) {
+            let next = FileBlock(u64::from(runs.blocks_count()));
+            match part? {
+                MapPart::Node { first, .. } if first == next => {}
+                MapPart::Data(extent) if extent.block == next && !extent.is_unwritten => {
+                    // No more than `blocks`, which are below 2^32.
+                    let count = u64::from(extent.len).min(blocks - next.0) as u32;
+                    self.push(&mut runs, extent.start, count)?;
+                }
+                _ => break,
+            }
+            if u64::from(runs.blocks_count()) == blocks {
+                self.check_distinct(&runs)?;
+                return Ok(JournalPlace {
+                    runs,
+                    superblock_at: 0,
+                    block_size: geometry.block_size,
+                });
             }
         }
-        if u64::from(runs.blocks_count()) < blocks {
-            return Err(self.flaw(Flaw::Rule("the journal has holes")));
-        }
-        self.check_distinct(&runs)?;
-        Ok(JournalPlace { runs, superblock_at: 0, block_size: geometry.block_size })
+        Err(self.flaw(Flaw::Rule("the journal has holes")))
     }
 
     /// Adds blocks to the journal's, which are fewer than 2^32.
     fn push(&self, runs: &mut BlockRuns, start: BlockNo, count: u32) -> Result<(), JournalError> {
         let is_pushed = runs.push(start, count);
         debug_assert!(is_pushed, "a journal of {} blocks and {count} more", runs.blocks_count());
-        // A small map may name the same blocks again and again: that shows before it takes much memory.
+        // A small map may name the same blocks again and again: that shows before it takes much
+        // memory.
         let found = runs.runs().len();
         if found >= FIRST_CHECK && found.is_power_of_two() {
             self.check_distinct(runs)?;
@@ -226,81 +223,6 @@ impl Mapper<'_> {
     fn check_distinct(&self, runs: &BlockRuns) -> Result<(), JournalError> {
         if runs.map_twice() {
             return Err(self.flaw(Flaw::Rule("the journal has a block twice")));
-        }
-        Ok(())
-    }
-
-    /// Adds the extents below a node until the journal's `blocks` are complete. Every node brings at least one block, so
-    /// this ends.
-    fn extents(
-        &self,
-        node: &[u8],
-        owner: &NodeOwner,
-        limits: &NodeLimits,
-        blocks: u64,
-        runs: &mut BlockRuns,
-    ) -> Result<(), JournalError> {
-        match ExtentNode::check(node, owner, limits, self.geometry)? {
-            ExtentNode::Leaf(extents) => {
-                let before = runs.blocks_count();
-                for extent in extents.iter().map(|raw| raw.decode()) {
-                    let left = blocks - u64::from(runs.blocks_count());
-                    if left == 0 {
-                        return Ok(());
-                    }
-                    let is_next = extent.block == FileBlock(u64::from(runs.blocks_count()));
-                    // At most `left`, which is below 2^32.
-                    let count = u64::from(extent.len).min(left) as u32;
-                    if !is_next || extent.is_unwritten {
-                        return Err(self.flaw(Flaw::Rule("the journal has holes")));
-                    }
-                    self.push(runs, extent.start, count)?;
-                }
-                if runs.blocks_count() == before {
-                    return Err(self.flaw(Flaw::Rule("the journal has holes")));
-                }
-            }
-            ExtentNode::Index(indexes, below) => {
-                for position in 0..indexes.len() {
-                    if u64::from(runs.blocks_count()) >= blocks {
-                        return Ok(());
-                    }
-                    let Some((index, limits)) = child_limits(indexes, below, position, limits)
-                    else {
-                        return Ok(());
-                    };
-                    let bytes = self.read(index.leaf)?;
-                    let owner = NodeOwner { block: Some(index.leaf), ..*owner };
-                    self.extents(&bytes, &owner, &limits, blocks, runs)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn indirect(
-        &self,
-        pointer: BlockNo,
-        levels: usize,
-        blocks: u64,
-        runs: &mut BlockRuns,
-    ) -> Result<(), JournalError> {
-        if u64::from(runs.blocks_count()) >= blocks {
-            return Ok(());
-        }
-        if pointer.0 == 0 {
-            return Err(self.flaw(Flaw::Rule("the journal has holes")));
-        }
-        if !self.geometry.contains(pointer, 1) {
-            let error = Flaw::above_limit("block", pointer.0, self.geometry.blocks_count);
-            return Err(self.flaw(error));
-        }
-        if levels == 0 {
-            return self.push(runs, pointer, 1);
-        }
-        let bytes = self.read(pointer)?;
-        for below in indirect::pointers(&bytes) {
-            self.indirect(below, levels - 1, blocks, runs)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use extant_device::Device;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
@@ -9,7 +10,7 @@ use extant_ondisk::{BlockNo, GroupNo, IncompatFeatures, InodeNo};
 
 use crate::{NoSpace, OfflineError, OfflineVolume};
 
-impl OfflineVolume {
+impl<D: Device> OfflineVolume<D> {
     /// Free blocks by the superblock's count.
     pub fn free_blocks(&self) -> u64 {
         Superblock::decode(&self.raw).free_blocks
@@ -24,13 +25,37 @@ impl OfflineVolume {
             clusters += u64::from(desc.free_clusters);
             inodes += u64::from(desc.free_inodes);
         }
-        let blocks = clusters * u64::from(self.geometry.blocks_per_cluster);
+        let blocks = clusters.saturating_mul(u64::from(self.geometry.blocks_per_cluster));
         let inodes = u32::try_from(inodes).unwrap_or(u32::MAX);
         if (blocks, inodes) != (self.free_blocks(), self.raw.s_free_inodes_count.get()) {
             set_free_blocks(&mut self.raw, blocks);
             self.raw.s_free_inodes_count.set(inodes);
             self.is_superblock_dirty = true;
         }
+    }
+
+    /// Counts anew what is free in the groups whose bitmaps were looked at, and has both bitmaps of
+    /// each stored by the next [`Self::commit`], be they implied so far or not. The superblock's
+    /// counts become the sums of the groups' counts.
+    ///
+    /// # Errors
+    /// A bitmap cannot be read.
+    pub fn recount(&mut self) -> Result<(), OfflineError> {
+        for group in self.groups_with_bitmaps() {
+            let bits = 0..self.geometry.group_clusters(group);
+            self.store_bitmap(BitmapKind::Block, group)?;
+            let used = bitmap::count_set(self.bitmap(BitmapKind::Block, group)?, bits.clone());
+            let clusters = bits.end - used;
+            let bits = 0..self.geometry.inodes_per_group;
+            self.store_bitmap(BitmapKind::Inode, group)?;
+            let used = bitmap::count_set(self.bitmap(BitmapKind::Inode, group)?, bits.clone());
+            let inodes = bits.end - used;
+            self.update_desc(group, |desc| {
+                (desc.free_clusters, desc.free_inodes) = (clusters, inodes);
+            });
+        }
+        self.sum_free_counts();
+        Ok(())
     }
 
     fn add_free_blocks(&mut self, change: i64) {
@@ -52,13 +77,13 @@ impl OfflineVolume {
         let ratio = u64::from(self.geometry.blocks_per_cluster);
         let clusters = count.div_ceil(ratio);
         let goal = self.geometry.group_of(goal).unwrap_or(GroupNo(0));
-        let groups: Vec<GroupNo> =
-            (goal.0..self.geometry.groups_count).chain(0..goal.0).map(GroupNo).collect();
+        let count_of_groups = self.geometry.groups_count;
+        let groups = || (goal.0..count_of_groups).chain(0..goal.0).map(GroupNo);
         // First whole, within a group; then in the largest pieces that come.
         let mut found: Vec<(GroupNo, Range<u32>)> = Vec::new();
         let mut left = clusters;
         if clusters <= u64::from(self.geometry.clusters_per_group) {
-            for &group in &groups {
+            for group in groups() {
                 let runs = self.free_runs(group)?;
                 let fits = |run: &&Range<u32>| u64::from(run.end - run.start) >= clusters;
                 if let Some(run) = runs.iter().find(fits) {
@@ -69,7 +94,7 @@ impl OfflineVolume {
             }
         }
         if left > 0 {
-            for &group in &groups {
+            for group in groups() {
                 for run in self.free_runs(group)? {
                     let now = u64::from(run.end - run.start).min(left);
                     found.push((group, run.start..run.start + now as u32));
@@ -101,7 +126,7 @@ impl OfflineVolume {
     }
 
     fn free_runs(&mut self, group: GroupNo) -> Result<Vec<Range<u32>>, OfflineError> {
-        if self.desc(group).free_clusters == 0 {
+        if !self.is_strict && self.desc(group).free_clusters == 0 {
             return Ok(Vec::new());
         }
         let bits = 0..self.geometry.group_clusters(group);
@@ -142,8 +167,8 @@ impl OfflineVolume {
     /// over.
     ///
     /// # Errors
-    /// A bitmap cannot be read.
-    pub(super) fn claim_blocks(
+    /// A bitmap cannot be read; opened strictly, blocks off the volume.
+    pub fn claim_blocks(
         &mut self,
         blocks: impl IntoIterator<Item = Range<u64>>,
     ) -> Result<(), OfflineError> {
@@ -153,7 +178,7 @@ impl OfflineVolume {
     /// Gives back the clusters that blocks lie in. Blocks off the volume are passed over.
     ///
     /// # Errors
-    /// A bitmap cannot be read.
+    /// A bitmap cannot be read; opened strictly, blocks off the volume.
     pub fn free_blocks_of(
         &mut self,
         blocks: impl IntoIterator<Item = Range<u64>>,
@@ -168,6 +193,7 @@ impl OfflineVolume {
     ) -> Result<(), OfflineError> {
         let ratio = u64::from(self.geometry.blocks_per_cluster);
         for run in blocks {
+            self.check_blocks(BlockNo(run.start), run.end.saturating_sub(run.start))?;
             let mut at = run.start;
             while at < run.end {
                 let Some(group) = self.geometry.group_of(BlockNo(at)) else { break };
@@ -199,40 +225,58 @@ impl OfflineVolume {
                 continue;
             };
             let number = InodeNo(group.0 * per_group + bit + 1);
-            self.mark_inode(number)?;
+            self.mark_inode(number, false)?;
             return Ok(number);
         }
         Err(NoSpace::Inodes.into())
     }
 
-    /// Marks an inode as in use.
+    /// Whether an inode is in use; not where there is no such inode.
+    ///
+    /// # Errors
+    /// A bitmap cannot be read.
+    pub fn is_inode_used(&mut self, number: InodeNo) -> Result<bool, OfflineError> {
+        let Some((group, index)) = self.geometry.inode_place(number) else { return Ok(false) };
+        Ok(bitmap::test(self.bitmap(BitmapKind::Inode, group)?, index))
+    }
+
+    /// Marks an inode as in use, and counts it as a directory where it was free and `is_dir` is
+    /// true.
     ///
     /// # Errors
     /// There is no such inode, or a bitmap cannot be read.
-    pub fn mark_inode(&mut self, number: InodeNo) -> Result<(), OfflineError> {
+    pub fn mark_inode(&mut self, number: InodeNo, is_dir: bool) -> Result<(), OfflineError> {
         let Some((group, index)) = self.geometry.inode_place(number) else {
             return Err(crate::volume::no_inode(number, &self.geometry).into());
         };
         let per_group = self.geometry.inodes_per_group;
         let has_mark = self.geometry.has_uninit_groups();
+        let unused = per_group - index - 1;
         let bitmap = self.loaded(BitmapKind::Inode, group)?;
-        if bitmap::test(&bitmap.bits, index) {
+        let was_free = bitmap::set(&mut bitmap.bits, index);
+        bitmap.is_dirty |= was_free;
+        let is_past_mark = has_mark && self.desc(group).itable_unused > unused;
+        if !was_free && !is_past_mark {
             return Ok(());
         }
-        bitmap::set(&mut bitmap.bits, index);
-        bitmap.is_dirty = true;
         self.update_desc(group, |desc| {
-            desc.free_inodes = desc.free_inodes.saturating_sub(1);
+            if was_free {
+                desc.free_inodes = desc.free_inodes.saturating_sub(1);
+                desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
+            }
             if has_mark {
                 if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+                    desc.flags -= GroupFlags::INODE_UNINIT;
                     desc.itable_unused = per_group;
                 }
-                desc.itable_unused = desc.itable_unused.min(per_group - index - 1);
+                desc.itable_unused = desc.itable_unused.min(unused);
             }
         });
-        let now = self.raw.s_free_inodes_count.get().saturating_sub(1);
-        self.raw.s_free_inodes_count.set(now);
-        self.is_superblock_dirty = true;
+        if was_free {
+            let now = self.raw.s_free_inodes_count.get().saturating_sub(1);
+            self.raw.s_free_inodes_count.set(now);
+            self.is_superblock_dirty = true;
+        }
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl OfflineVolume {
         inode.set_space(&self.geometry, space);
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         inode.encode_into(&mut record, &self.geometry);
-        self.mark_inode(number)?;
+        self.mark_inode(number, false)?;
         self.write_inode(number, &mut record)?;
         if size > i32::MAX as u64 {
             self.update_superblock(|raw| {

@@ -1,12 +1,14 @@
 //! The map of a file: read whole, cut, written anew.
 
+use std::collections::HashSet;
+
+use extant_device::Device;
 use extant_layout::pack::MappingTree;
-use extant_ondisk::extent::{Extent, ExtentNode, NodeLimits, NodeOwner, ROOT_SIZE, child_limits};
-use extant_ondisk::indirect::{IndirectMap, SLOTS, pointers};
+use extant_ondisk::extent::{Extent, ROOT_SIZE};
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo};
 
-use crate::{MapError, OfflineError, OfflineVolume};
+use crate::{MapError, MapPart, MapWalk, MappedFile, OfflineError, OfflineVolume};
 
 /// A file's blocks.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -70,7 +72,7 @@ impl FileMap {
     }
 }
 
-impl OfflineVolume {
+impl<D: Device> OfflineVolume<D> {
     /// Whether an inode has a block map, and not inline data, a short target or a device number.
     pub fn has_map(&self, inode: &Inode) -> bool {
         match inode.file_type() {
@@ -90,86 +92,27 @@ impl OfflineVolume {
         if !self.has_map(inode) {
             return Ok(map);
         }
-        if inode.is_extent_mapped() {
-            let owner = NodeOwner { inode: number, generation: inode.generation, block: None };
-            self.read_extents(&inode.i_block, &owner, &NodeLimits::ROOT, &mut map)?;
-            return Ok(map);
-        }
-        let shape = IndirectMap::new(self.geometry.block_size);
-        for (slot, pointer) in pointers(&inode.i_block).enumerate().take(SLOTS) {
-            let levels = slot.saturating_sub(11);
-            self.read_indirect(
-                number,
-                pointer,
-                levels,
-                shape.slot_start(slot).0,
-                &shape,
-                &mut map,
-            )?;
+        let file = MappedFile::of_inode(number, inode);
+        let mut met = HashSet::new();
+        for part in MapWalk::new(&self.device, &self.geometry, file, self.is_strict) {
+            match part? {
+                MapPart::Node { at, .. } => {
+                    // An extent node that holds nothing may be met again and again.
+                    if file.is_extents && !met.insert(at) {
+                        return Err(MapError::Broken(number).into());
+                    }
+                    map.nodes.push(at);
+                }
+                MapPart::Data(extent) if file.is_extents => map.extents.push(extent),
+                MapPart::Data(extent) => map.push(extent.block.0, extent.start),
+            }
+            // More blocks than the volume has: a pointer leads back up.
+            let held = map.nodes.len() + map.extents.len();
+            if !file.is_extents && held as u64 > self.geometry.blocks_count {
+                return Err(MapError::Broken(number).into());
+            }
         }
         Ok(map)
-    }
-
-    /// Every node covers fewer blocks than the one above it, so this ends.
-    fn read_extents(
-        &self,
-        bytes: &[u8],
-        owner: &NodeOwner,
-        limits: &NodeLimits,
-        map: &mut FileMap,
-    ) -> Result<(), OfflineError> {
-        match ExtentNode::check(bytes, owner, limits, &self.geometry)? {
-            ExtentNode::Leaf(extents) => {
-                map.extents.extend(extents.iter().map(|raw| raw.decode()));
-            }
-            ExtentNode::Index(indexes, below) => {
-                for position in 0..indexes.len() {
-                    let Some((index, limits)) = child_limits(indexes, below, position, limits)
-                    else {
-                        return Err(MapError::Broken(owner.inode).into());
-                    };
-                    map.nodes.push(index.leaf);
-                    if map.nodes.len() as u64 > self.geometry.blocks_count {
-                        return Err(MapError::Broken(owner.inode).into());
-                    }
-                    let bytes = self.read(index.leaf)?;
-                    let owner = NodeOwner { block: Some(index.leaf), ..*owner };
-                    self.read_extents(&bytes, &owner, &limits, map)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn read_indirect(
-        &self,
-        number: InodeNo,
-        pointer: BlockNo,
-        levels: usize,
-        first: u64,
-        shape: &IndirectMap,
-        map: &mut FileMap,
-    ) -> Result<(), OfflineError> {
-        if pointer.0 == 0 {
-            return Ok(());
-        }
-        // More blocks than the volume has: a pointer leads back up.
-        let held = map.nodes.len() + map.extents.len();
-        if !self.geometry.contains(pointer, 1) || held as u64 > self.geometry.blocks_count {
-            return Err(MapError::Broken(number).into());
-        }
-        if levels == 0 {
-            map.push(first, pointer);
-            return Ok(());
-        }
-        map.nodes.push(pointer);
-        let bytes = self.read(pointer)?;
-        let below = if levels == 1 { 1 } else { shape.covered_by(levels - 1) };
-        for (position, pointer) in pointers(&bytes).enumerate() {
-            let first = first + position as u64 * below;
-            self.read_indirect(number, pointer, levels - 1, first, shape, map)?;
-        }
-        Ok(())
     }
 
     /// Writes a map anew, of the kind that the inode has, in the nodes given; returns `i_block` and

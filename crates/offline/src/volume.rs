@@ -17,8 +17,10 @@ use crate::OfflineError;
 use crate::superblock::{backup_superblock, read_primary_superblock, read_table};
 
 /// A volume that nobody else has open.
-pub struct OfflineVolume {
-    pub(crate) device: Arc<dyn Device>,
+pub struct OfflineVolume<D = Arc<dyn Device>> {
+    pub(crate) device: D,
+    /// Whether checksums are compared and places are checked before what they stand for is used.
+    pub(crate) is_strict: bool,
     /// The superblock; what is changed here is written by [`Self::commit`].
     pub raw: RawSuperblock,
     pub(crate) geometry: Geometry,
@@ -46,10 +48,7 @@ impl OfflineVolume {
     /// # Errors
     /// The device failed or the superblock cannot be computed with.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, OfflineError> {
-        let raw = read_primary_superblock(&*device)?;
-        let geometry = Geometry::new(&raw)?;
-        let table = read_table(&*device, &geometry)?;
-        Ok(Self::of_parts(device, raw, geometry, table))
+        Self::opened(device, false)
     }
 
     /// A volume whose superblock and descriptor table were found otherwise.
@@ -62,9 +61,38 @@ impl OfflineVolume {
         geometry: Geometry,
         table: DescriptorTable,
     ) -> Self {
+        Self::assembled(device, (raw, geometry, table), false)
+    }
+}
+
+impl<D: Device> OfflineVolume<D> {
+    /// Opens a volume as [`OfflineVolume::open`] does, for changes that believe what they find.
+    /// Descriptors, bitmaps and extent nodes are used only where their checksums are right,
+    /// descriptors and blocks only where they are possible, and no count of what is free is
+    /// believed: see [`Self::recount`].
+    ///
+    /// # Errors
+    /// The device failed or the superblock cannot be computed with.
+    pub fn open_strict(device: D) -> Result<Self, OfflineError> {
+        Self::opened(device, true)
+    }
+
+    fn opened(device: D, is_strict: bool) -> Result<Self, OfflineError> {
+        let raw = read_primary_superblock(&device)?;
+        let geometry = Geometry::new(&raw)?;
+        let table = read_table(&device, &geometry)?;
+        Ok(Self::assembled(device, (raw, geometry, table), is_strict))
+    }
+
+    fn assembled(
+        device: D,
+        (raw, geometry, table): (RawSuperblock, Geometry, DescriptorTable),
+        is_strict: bool,
+    ) -> Self {
         assert!(table.fits(&geometry), "a descriptor for every group");
         Self {
             device,
+            is_strict,
             raw,
             geometry,
             table,
@@ -76,7 +104,7 @@ impl OfflineVolume {
     }
 
     /// The device.
-    pub fn device(&self) -> &Arc<dyn Device> {
+    pub fn device(&self) -> &D {
         &self.device
     }
 
@@ -116,6 +144,18 @@ impl OfflineVolume {
         self.table.get(group, &self.geometry)
     }
 
+    /// The descriptor of a group; opened strictly, only a sound one.
+    fn trusted_desc(&self, group: GroupNo) -> Result<GroupDesc, FormatError> {
+        let desc = self.desc(group);
+        // One that was changed here was sound before, and is sealed later.
+        if self.is_strict && !self.unsealed.contains(&group.0) {
+            self.table.verify(group, &self.geometry)?;
+            desc.check_places(group, &self.geometry)?;
+            desc.check_counts(group, &self.geometry)?;
+        }
+        Ok(desc)
+    }
+
     /// Changes the descriptor of a group.
     pub fn update_desc(&mut self, group: GroupNo, change: impl FnOnce(&mut GroupDesc)) {
         let mut desc = self.desc(group);
@@ -131,11 +171,21 @@ impl OfflineVolume {
         self.unsealed.extend(0..self.geometry.groups_count);
     }
 
+    /// Opened strictly, refuses blocks off the volume.
+    pub(crate) fn check_blocks(&self, start: BlockNo, count: u64) -> Result<(), FormatError> {
+        if !self.is_strict || self.geometry.contains(start, count) {
+            return Ok(());
+        }
+        let flaw = Flaw::above_limit("block", start.0, self.geometry.blocks_count);
+        Err(flaw.at(Place::Block(start)))
+    }
+
     /// One block.
     ///
     /// # Errors
-    /// The device failed.
+    /// The device failed; opened strictly, a block off the volume.
     pub fn read(&self, block: BlockNo) -> Result<Vec<u8>, OfflineError> {
+        self.check_blocks(block, 1)?;
         let mut bytes = vec![0; self.geometry.block_len()];
         self.device.read_at(self.geometry.byte_of(block), &mut bytes)?;
         Ok(bytes)
@@ -159,12 +209,19 @@ impl OfflineVolume {
         })
     }
 
+    fn checked_inode_offset(&self, number: InodeNo) -> Result<u64, FormatError> {
+        if let Some((group, _)) = self.geometry.inode_place(number) {
+            self.trusted_desc(group)?;
+        }
+        self.inode_offset(number).ok_or_else(|| no_inode(number, &self.geometry))
+    }
+
     /// The record of an inode.
     ///
     /// # Errors
     /// There is no such inode, or the device failed.
     pub fn read_inode(&self, number: InodeNo) -> Result<Vec<u8>, OfflineError> {
-        let offset = self.inode_offset(number).ok_or_else(|| no_inode(number, &self.geometry))?;
+        let offset = self.checked_inode_offset(number)?;
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         self.device.read_at(offset, &mut record)?;
         Ok(record)
@@ -175,7 +232,7 @@ impl OfflineVolume {
     /// # Errors
     /// There is no such inode, or the device failed.
     pub fn write_inode(&self, number: InodeNo, record: &mut [u8]) -> Result<(), OfflineError> {
-        let offset = self.inode_offset(number).ok_or_else(|| no_inode(number, &self.geometry))?;
+        let offset = self.checked_inode_offset(number)?;
         inode::seal(record, number, &self.geometry);
         Ok(self.device.write_at(offset, record)?)
     }
@@ -186,6 +243,11 @@ impl OfflineVolume {
     /// It lies off the volume, or the device failed.
     pub fn bitmap(&mut self, kind: BitmapKind, group: GroupNo) -> Result<&[u8], OfflineError> {
         Ok(&self.loaded(kind, group)?.bits)
+    }
+
+    /// The groups that a bitmap was loaded of.
+    pub(crate) fn groups_with_bitmaps(&self) -> BTreeSet<GroupNo> {
+        self.bitmaps.keys().map(|(_, group)| GroupNo(*group)).collect()
     }
 
     pub(crate) fn loaded(
@@ -202,7 +264,7 @@ impl OfflineVolume {
     }
 
     fn load(&self, kind: BitmapKind, group: GroupNo) -> Result<Vec<u8>, OfflineError> {
-        let desc = self.desc(group);
+        let desc = self.trusted_desc(group)?;
         desc.check_places(group, &self.geometry)?;
         let has_flags = self.geometry.has_uninit_groups();
         let (block, uninit) = match kind {
@@ -210,11 +272,15 @@ impl OfflineVolume {
             BitmapKind::Inode => (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
         };
         if !(has_flags && desc.flags.contains(uninit)) {
-            return self.read(block);
+            let bits = self.read(block)?;
+            if self.is_strict {
+                bitmap::verify(&bits, kind, group, &desc, &self.geometry)?;
+            }
+            return Ok(bits);
         }
         let mut bits = vec![0; self.geometry.block_len()];
         if kind == BitmapKind::Block {
-            for range in self.own_blocks(group) {
+            for range in self.own_blocks(group)? {
                 self.mark(&mut bits, group, range);
             }
         }
@@ -224,22 +290,24 @@ impl OfflineVolume {
 
     /// Blocks in a group that are the volume's own: its superblock and descriptors, and the tables
     /// of whichever group.
-    fn own_blocks(&self, group: GroupNo) -> Vec<Range<u64>> {
+    fn own_blocks(&self, group: GroupNo) -> Result<Vec<Range<u64>>, FormatError> {
         let geometry = &self.geometry;
         let start = geometry.group_start(group).0;
         let end = start + u64::from(geometry.group_blocks(group));
         let mut own = vec![leading(geometry, group).blocks()];
         for other in (0..geometry.groups_count).map(GroupNo) {
-            let desc = self.desc(other);
+            let desc = self.trusted_desc(other)?;
             let table = u64::from(geometry.itable_blocks());
             let places =
                 [(desc.block_bitmap.0, 1), (desc.inode_bitmap.0, 1), (desc.inode_table.0, table)];
             own.extend(places.map(|(first, count)| first..first.saturating_add(count)));
         }
-        own.into_iter()
+        let own = own
+            .into_iter()
             .map(|range| range.start.max(start)..range.end.min(end))
             .filter(|range| range.start < range.end)
-            .collect()
+            .collect();
+        Ok(own)
     }
 
     /// Sets the bits of blocks that lie in the group.

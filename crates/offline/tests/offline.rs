@@ -1,13 +1,17 @@
 //! Changing volumes offline, judged by e2fsck.
 
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 
 use extant_device::FileDevice;
 use extant_device::OpenOptions;
-use extant_offline::{JournalShape, OfflineVolume};
-use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
+use extant_offline::{JournalShape, MapError, OfflineError, OfflineVolume};
+use extant_ondisk::extent::{ExtentIndex, NodeEntries, OwnedNode};
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::inode::{Inode, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, FormatError, GroupNo, InodeNo, Place};
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 
 fn open(path: &Path) -> OfflineVolume {
@@ -75,8 +79,7 @@ fn a_truncated_map_is_written_anew() {
         volume.make_journal(shape, 1_700_000_000).unwrap();
         let number = InodeNo::JOURNAL;
         let mut record = volume.read_inode(number).unwrap();
-        let mut inode =
-            extant_ondisk::inode::Inode::decode(&record, number, volume.geometry()).unwrap();
+        let mut inode = Inode::decode(&record, number, volume.geometry()).unwrap();
         let mut map = volume.read_map(number, &inode).unwrap();
         assert_eq!(map.blocks().count(), 5000);
         let gone = map.truncate(3001);
@@ -100,4 +103,110 @@ fn a_truncated_map_is_written_anew() {
         volume.remove_file(number).unwrap();
         assert_eq!(volume.free_blocks() - free, 3001_u64.next_multiple_of(ratio) + nodes * ratio);
     }
+}
+
+#[test]
+fn an_extent_node_that_is_met_twice_breaks_the_map() {
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let volume = open(&image.path());
+    let leaf = BlockNo(9000);
+    let mut bytes = [0; 1024];
+    OwnedNode::empty_leaf(1024).encode_into(&mut bytes);
+    volume.write(leaf, &bytes).unwrap();
+    let number = volume.geometry().first_inode;
+    let mut inode = Inode::new(volume.geometry(), 0o100_600, Timestamp::new(0, 0));
+    inode.flags |= InodeFlags::EXTENTS;
+    for (pointers, expected) in [(1, Ok(vec![leaf])), (2, Err(MapError::Broken(number)))] {
+        let pointer = |at: u64| ExtentIndex { block: FileBlock(at * 8), leaf, unused: 0 };
+        let indexes = (0..pointers).map(pointer).collect();
+        let entries = NodeEntries::Index(indexes, 0);
+        OwnedNode { max: 4, generation: 0, entries }.encode_into(&mut inode.i_block);
+        let nodes = match volume.read_map(number, &inode) {
+            Ok(map) => Ok(map.nodes),
+            Err(OfflineError::Map(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(nodes, expected);
+    }
+}
+
+#[test]
+fn opened_strictly_a_volume_is_changed_only_by_what_is_sound() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "metadata_csum,64bit,^flex_bg"];
+    let image = match TempImage::by_mke2fs(24 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let healthy = open(&path);
+    let bitmap = healthy.desc(GroupNo(0)).block_bitmap;
+    let mut bits = healthy.read(bitmap).unwrap();
+    bits[100] ^= 1;
+    healthy.write(bitmap, &bits).unwrap();
+    // A count of the second descriptor.
+    let mut table = healthy.read(BlockNo(2)).unwrap();
+    table[64 + 12] ^= 1;
+    healthy.write(BlockNo(2), &table).unwrap();
+    let number = InodeNo(healthy.geometry().inodes_per_group + 1);
+    drop(healthy);
+
+    let one = |block: u64| iter::once(block..block + 1);
+    let of_group = |group: u64| one(group * 8192 + 4000);
+    let off = BlockNo(1 << 40);
+    let mut lenient = open(&path);
+    lenient.claim_blocks(of_group(0)).unwrap();
+    lenient.claim_blocks(of_group(1)).unwrap();
+    lenient.claim_blocks(one(off.0)).unwrap();
+    lenient.read_inode(number).unwrap();
+    drop(lenient);
+
+    let mut strict = OfflineVolume::open_strict(FileDevice::open(&path).unwrap()).unwrap();
+    let place = |result: Result<(), OfflineError>| match result {
+        Err(OfflineError::Format(FormatError::Corrupt { place, .. })) => Some(place),
+        _ => None,
+    };
+    assert_eq!(place(strict.claim_blocks(of_group(0))), Some(Place::BlockBitmap(GroupNo(0))));
+    assert_eq!(place(strict.claim_blocks(of_group(1))), Some(Place::GroupDesc(GroupNo(1))));
+    assert_eq!(place(strict.claim_blocks(one(off.0))), Some(Place::Block(off)));
+    assert_eq!(place(strict.read(off).map(drop)), Some(Place::Block(off)));
+    let read = strict.read_inode(number).map(drop);
+    assert_eq!(place(read), Some(Place::GroupDesc(GroupNo(1))));
+    strict.claim_blocks(of_group(2)).unwrap();
+}
+
+/// Bitmaps that were implied are stored, and the table of inodes is used as far as it must be.
+#[test]
+fn what_is_free_is_counted_anew_from_the_bitmaps() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^has_journal,^flex_bg"];
+    let image = match TempImage::by_mke2fs(48 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let mut volume = open(&image.path());
+    let (group, per_group) = (GroupNo(4), volume.geometry().inodes_per_group);
+    let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+    let before = volume.desc(group);
+    assert!(before.flags.contains(uninit), "{before:?}");
+    let sum = volume.free_blocks();
+    // The later one first.
+    volume.mark_inode(InodeNo(4 * per_group + 9), true).unwrap();
+    volume.mark_inode(InodeNo(4 * per_group + 5), false).unwrap();
+    assert!(volume.is_inode_used(InodeNo(4 * per_group + 5)).unwrap());
+    assert!(!volume.is_inode_used(InodeNo(4 * per_group + 6)).unwrap());
+    volume.update_desc(group, |desc| (desc.free_clusters, desc.free_inodes) = (7, 7));
+    volume.recount().unwrap();
+    volume.commit().unwrap();
+    drop(volume);
+
+    let mut stored = open(&image.path());
+    let after = stored.desc(group);
+    assert_eq!(after.free_clusters, before.free_clusters);
+    assert_eq!((after.free_inodes, after.used_dirs), (per_group - 2, 1));
+    assert_eq!(after.itable_unused, per_group - 9);
+    assert!(!after.flags.intersects(uninit));
+    assert_eq!(stored.free_blocks(), sum);
+    assert!(stored.is_inode_used(InodeNo(4 * per_group + 9)).unwrap());
 }

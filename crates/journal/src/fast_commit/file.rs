@@ -1,20 +1,17 @@
 //! A file that fast commits name: its inode and what it maps, whole in memory.
 
-use std::collections::HashSet;
+use std::ops::Range;
 
 use extant_layout::pack::ExtentTree;
-use extant_ondisk::extent::{
-    self, Extent, ExtentNode, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, NodeLimits, NodeOwner, OwnedNode,
-    child_limits,
-};
+use extant_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, OwnedNode};
 use extant_ondisk::inode::{I_BLOCK_SIZE, Inode, InodeFlags, SECTOR};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place, RoCompatFeatures};
 
-use super::image::Image;
+use super::volume::{Volume, allocate, run};
 use crate::JournalError;
 
 /// Where `i_block` lies in a record, and where it ends.
-const I_BLOCK: std::ops::Range<usize> = 0x28..0x28 + I_BLOCK_SIZE;
+const I_BLOCK: Range<usize> = 0x28..0x28 + I_BLOCK_SIZE;
 
 pub(super) struct File {
     pub(super) number: InodeNo,
@@ -28,58 +25,28 @@ pub(super) struct File {
 
 impl File {
     /// A file in use.
-    pub(super) fn load(image: &mut Image<'_>, number: InodeNo) -> Result<Self, JournalError> {
-        let record = image.record(number)?;
-        if !image.is_inode_used(number)? {
+    pub(super) fn load(volume: &mut Volume<'_>, number: InodeNo) -> Result<Self, JournalError> {
+        let record = volume.read_inode(number)?;
+        if !volume.is_inode_used(number)? {
             return Err(JournalError::FastCommit("a record about a file that does not exist"));
         }
-        extant_ondisk::inode::verify(&record, number, &image.geometry)?;
-        let inode = Inode::decode(&record, number, &image.geometry)?;
+        extant_ondisk::inode::verify(&record, number, volume.geometry())?;
+        let inode = Inode::decode(&record, number, volume.geometry())?;
         let mut file = Self { number, record, inode, extents: Vec::new(), tree: Vec::new() };
         if file.inode.is_extent_mapped() {
-            let root = file.inode.i_block;
-            let owner = NodeOwner { inode: number, generation: file.inode.generation, block: None };
-            file.walk(image, &root, &owner, &NodeLimits::ROOT, &mut HashSet::new())?;
+            if !volume.has_map(&file.inode) {
+                return Err(JournalError::FastCommit("extents of a file that has none"));
+            }
+            let map = volume.read_map(number, &file.inode)?;
+            (file.extents, file.tree) = (map.extents, map.nodes);
         }
         Ok(file)
-    }
-
-    fn walk(
-        &mut self,
-        image: &mut Image<'_>,
-        node: &[u8],
-        owner: &NodeOwner,
-        limits: &NodeLimits,
-        met: &mut HashSet<BlockNo>,
-    ) -> Result<(), JournalError> {
-        let geometry = image.geometry.clone();
-        match ExtentNode::check(node, owner, limits, &geometry)? {
-            ExtentNode::Leaf(extents) => {
-                self.extents.extend(extents.iter().map(|raw| raw.decode()))
-            }
-            ExtentNode::Index(indexes, below) => {
-                for position in 0..indexes.len() {
-                    let child = child_limits(indexes, below, position, limits);
-                    let Some((index, limits)) = child else { continue };
-                    let owner = NodeOwner { block: Some(index.leaf), ..*owner };
-                    let bytes = image.read(index.leaf)?;
-                    extent::verify(&bytes, &owner, &geometry)?;
-                    // A node that is met twice could be met without end.
-                    if !met.insert(index.leaf) {
-                        return Err(JournalError::FastCommit("an extent tree that meets itself"));
-                    }
-                    self.tree.push(index.leaf);
-                    self.walk(image, &bytes, &owner, &limits, met)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Takes the fields of a logged inode. `i_block` stays, unless it is no map of extents.
     pub(super) fn take_fields(
         &mut self,
-        image: &Image<'_>,
+        volume: &Volume<'_>,
         logged: &[u8],
     ) -> Result<(), JournalError> {
         let length = logged.len().min(self.record.len());
@@ -88,7 +55,7 @@ impl File {
         }
         let before = self.record[I_BLOCK].to_vec();
         self.record[..length].copy_from_slice(&logged[..length]);
-        self.inode = Inode::decode(&self.record, self.number, &image.geometry)?;
+        self.inode = Inode::decode(&self.record, self.number, volume.geometry())?;
         let kind = self.inode.file_type();
         use extant_ondisk::inode::FileType::{Directory, Regular};
         if self.inode.is_extent_mapped() {
@@ -154,57 +121,51 @@ impl File {
         self.extents = joined;
     }
 
-    /// Marks all its blocks as used.
-    pub(super) fn mark(&self, image: &mut Image<'_>) -> Result<(), JournalError> {
-        for extent in &self.extents {
-            image.mark(extent.start, u64::from(extent.len), true)?;
-        }
-        for block in &self.tree {
-            image.mark(*block, 1, true)?;
-        }
-        if self.inode.file_acl.0 != 0 {
-            image.mark(self.inode.file_acl, 1, true)?;
-        }
-        Ok(())
+    /// Takes all its blocks, be they free or not.
+    pub(super) fn claim(&self, volume: &mut Volume<'_>) -> Result<(), JournalError> {
+        let data = self.extents.iter().map(|extent| run(extent.start, u64::from(extent.len)));
+        let acl = (self.inode.file_acl.0 != 0).then_some(self.inode.file_acl);
+        let others = self.tree.iter().copied().chain(acl).map(|block| run(block, 1));
+        Ok(volume.claim_blocks(data.chain(others))?)
     }
 
     /// Writes the extent tree and the inode.
-    pub(super) fn store(&mut self, image: &mut Image<'_>) -> Result<(), JournalError> {
+    pub(super) fn store(&mut self, volume: &mut Volume<'_>) -> Result<(), JournalError> {
         if self.inode.is_extent_mapped() {
             self.join();
             debug_assert!(self.extents.iter().all(|extent| {
                 extent.len <= if extent.is_unwritten { MAX_UNWRITTEN_LEN } else { MAX_WRITTEN_LEN }
             }));
             let tree = ExtentTree::from_extents(self.extents.clone());
-            let needed = tree.blocks(image.geometry.block_size);
-            while (self.tree.len() as u64) < needed {
+            let needed = tree.blocks(volume.geometry().block_size);
+            if let Some(missing) = needed.checked_sub(self.tree.len() as u64) {
                 let goal = self.extents.first().map_or(BlockNo(0), |extent| extent.start);
-                let block = image.allocate(goal)?;
-                self.tree.push(block);
+                for _ in 0..missing {
+                    self.tree.push(allocate(volume, goal)?);
+                }
             }
-            for block in self.tree.split_off(usize::try_from(needed).unwrap_or(usize::MAX)) {
-                image.mark(block, 1, false)?;
-            }
+            let unused = self.tree.split_off(usize::try_from(needed).unwrap_or(usize::MAX));
+            volume.free_blocks_of(unused.into_iter().map(|block| run(block, 1)))?;
             let mut nodes = Vec::new();
-            let geometry = image.geometry.clone();
             let places = self.tree.iter().copied();
             let generation = self.inode.generation;
-            let root = tree.write(self.number, generation, &geometry, places, |block, bytes| {
+            let geometry = volume.geometry();
+            let root = tree.write(self.number, generation, geometry, places, |block, bytes| {
                 nodes.push((block, bytes.to_vec()));
             });
             for (block, bytes) in nodes {
-                image.set_block(block, &bytes);
+                volume.write(block, &bytes)?;
             }
             self.inode.i_block.copy_from_slice(&root);
-            self.count_blocks(image);
+            self.count_blocks(volume);
         }
-        self.inode.encode_into(&mut self.record, &image.geometry);
-        image.set_record(self.number, &mut self.record)
+        self.inode.encode_into(&mut self.record, volume.geometry());
+        Ok(volume.write_inode(self.number, &mut self.record)?)
     }
 
     /// `i_blocks`: the clusters of data, tree and attributes.
-    fn count_blocks(&mut self, image: &Image<'_>) {
-        let geometry = &image.geometry;
+    fn count_blocks(&mut self, volume: &Volume<'_>) {
+        let geometry = volume.geometry();
         let data = self.extents.iter().map(|extent| (extent.start, u64::from(extent.len)));
         let other = self
             .tree
@@ -231,10 +192,10 @@ impl File {
     }
 
     /// An inode that was free: nothing of its record counts.
-    pub(super) fn fresh(image: &mut Image<'_>, number: InodeNo) -> Result<Self, JournalError> {
-        let mut record = image.record(number)?;
+    pub(super) fn fresh(volume: &mut Volume<'_>, number: InodeNo) -> Result<Self, JournalError> {
+        let mut record = volume.read_inode(number)?;
         record.fill(0);
-        let mut inode = Inode::decode(&record, number, &image.geometry)?;
+        let mut inode = Inode::decode(&record, number, volume.geometry())?;
         OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut inode.i_block);
         record[I_BLOCK].copy_from_slice(&inode.i_block);
         Ok(Self { number, record, inode, extents: Vec::new(), tree: Vec::new() })

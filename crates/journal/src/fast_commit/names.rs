@@ -7,10 +7,11 @@ use extant_ondisk::dirent::{self, DirFormat};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, Flaw, InodeNo, Place};
 
 use super::file::File;
-use super::image::Image;
+use super::volume::{Volume, allocate};
 use crate::JournalError;
 
 pub(super) struct Names {
@@ -25,7 +26,7 @@ impl Names {
     }
 
     /// Reads a directory, hashed or not: index blocks look empty.
-    pub(super) fn load(image: &Image<'_>, file: &File) -> Result<Self, JournalError> {
+    pub(super) fn load(volume: &Volume<'_>, file: &File) -> Result<Self, JournalError> {
         if !file.inode.is_dir() {
             return Err(JournalError::FastCommit("a name in a file that is no directory"));
         }
@@ -40,13 +41,13 @@ impl Names {
                 "a name in a directory that is both encrypted and casefolded",
             ));
         }
-        let geometry = image.geometry.clone();
-        let format = DirFormat::new(&geometry, file.number, file.inode.generation);
+        let geometry = volume.geometry();
+        let format = DirFormat::new(geometry, file.number, file.inode.generation);
         let mut names = Self::empty(InodeNo(0));
         for extent in &file.extents {
             for step in 0..u64::from(extent.len) {
                 let at = FileBlock(extent.block.0 + step);
-                let block = &image.read(BlockNo(extent.start.0 + step))?[..];
+                let block = &volume.read(BlockNo(extent.start.0 + step))?[..];
                 if at.0 == 0 {
                     names.parent = dirent::dot_entries(&format, block)?.1;
                 }
@@ -73,16 +74,16 @@ impl Names {
     /// Fits the directory's map to the blocks that its names take; gives the blocks that it does not need.
     pub(super) fn shrink(
         &self,
-        image: &Image<'_>,
+        volume: &Volume<'_>,
         file: &mut File,
     ) -> Result<Vec<(BlockNo, u64)>, JournalError> {
-        let (_, plan, _) = self.plan(image, file)?;
+        let (_, plan, _) = self.plan(volume, file)?;
         Ok(file.unmap(u64::from(plan.blocks()), u64::MAX))
     }
 
     fn plan(
         &self,
-        image: &Image<'_>,
+        volume: &Volume<'_>,
         file: &File,
     ) -> Result<(DirectoryPacker, DirPlan, Vec<DirItem<'_>>), JournalError> {
         let mut items: Vec<_> = self
@@ -90,13 +91,13 @@ impl Names {
             .iter()
             .map(|(name, (inode, file_type))| DirItem::new(name, *inode, *file_type))
             .collect();
-        let geometry = &image.geometry;
-        let superblock = &image.superblock;
+        let geometry = volume.geometry();
+        let superblock = Superblock::decode(&volume.raw);
         // The hash of a casefolded directory is that of folded names: it is left without an index.
         let may_index = geometry.has_compat(CompatFeatures::DIR_INDEX)
             && !file.inode.flags.contains(InodeFlags::CASEFOLD);
         let index = match HashVersion::decode(superblock.def_hash_version) {
-            Some(version) if may_index => Some((version, DirHasher::of_volume(superblock)?)),
+            Some(version) if may_index => Some((version, DirHasher::of_volume(&superblock)?)),
             _ => None,
         };
         let packer = DirectoryPacker::new(geometry, index);
@@ -109,12 +110,12 @@ impl Names {
     /// Maps the hole at a logical block, up to the end of its cluster or of the directory's `blocks`.
     fn fill_hole(
         &self,
-        image: &mut Image<'_>,
+        volume: &mut Volume<'_>,
         file: &mut File,
         at: u64,
         blocks: u64,
     ) -> Result<(), JournalError> {
-        let per_cluster = u64::from(image.geometry.blocks_per_cluster);
+        let per_cluster = u64::from(volume.geometry().blocks_per_cluster);
         let (first, within) = (at - at % per_cluster, at % per_cluster);
         // Logical blocks of one cluster lie in one cluster.
         let shared = file.extents.iter().find_map(|extent| {
@@ -127,7 +128,7 @@ impl Names {
             Some(cluster) => cluster,
             None => {
                 let goal = file.extents.first().map_or(BlockNo(0), |extent| extent.start);
-                image.allocate(goal)?
+                allocate(volume, goal)?
             }
         };
         let mapped =
@@ -141,9 +142,13 @@ impl Names {
     }
 
     /// Packs the names into the directory's blocks, and into new ones.
-    pub(super) fn store(&self, image: &mut Image<'_>, file: &mut File) -> Result<(), JournalError> {
-        let (packer, plan, items) = self.plan(image, file)?;
-        let geometry = image.geometry.clone();
+    pub(super) fn store(
+        &self,
+        volume: &mut Volume<'_>,
+        file: &mut File,
+    ) -> Result<(), JournalError> {
+        let (packer, plan, items) = self.plan(volume, file)?;
+        let block_len = volume.geometry().block_len();
         let blocks = u64::from(plan.blocks());
         let mut at = 0;
         while at < blocks {
@@ -151,17 +156,18 @@ impl Names {
             let held = file.extents.iter().find(|extent| extent.contains(FileBlock(at)));
             match held.map(|extent| extent.end().0) {
                 Some(end) => at = end,
-                None => self.fill_hole(image, file, at, blocks)?,
+                None => self.fill_hole(volume, file, at, blocks)?,
             }
         }
-        let mut bytes = vec![0; plan.blocks() as usize * geometry.block_len()];
-        let format = DirFormat::new(&geometry, file.number, file.inode.generation);
+        let mut bytes = vec![0; plan.blocks() as usize * block_len];
+        let geometry = volume.geometry();
+        let format = DirFormat::new(geometry, file.number, file.inode.generation);
         packer.write(&plan, file.number, self.parent, format.checksum_seed, &items, &mut bytes);
-        for (at, bytes) in (0..).zip(bytes.chunks_exact(geometry.block_len())) {
+        for (at, bytes) in (0..).zip(bytes.chunks_exact(block_len)) {
             let place = file.extents.iter().find_map(|extent| extent.physical(FileBlock(at)));
-            image.set_block(place.expect("every block was mapped above"), bytes);
+            volume.write(place.expect("every block was mapped above"), bytes)?;
         }
-        file.inode.size = blocks * u64::from(geometry.block_size);
+        file.inode.size = blocks * block_len as u64;
         file.inode.flags.set(InodeFlags::INDEX, plan.is_indexed);
         Ok(())
     }

@@ -10,13 +10,13 @@ use extant_ondisk::dirent;
 use extant_ondisk::extent::RawExtent;
 use extant_ondisk::inode::MANY_LINKS;
 use extant_ondisk::jbd2::{FastCommitDentry, FastCommitRecord};
-use extant_ondisk::{BlockNo, InodeNo};
+use extant_ondisk::{BlockNo, Flaw, InodeNo};
 use zerocopy::FromBytes;
 
 use super::file::File;
-use super::image::Image;
 use super::names::Names;
 use super::scan::FastCommits;
+use super::volume::{self, Volume, run};
 use crate::JournalError;
 
 /// Replays whole fast commits on top of `target`, which is only read. Gives the blocks that they change.
@@ -25,7 +25,7 @@ pub(crate) fn replay(
     found: &FastCommits,
 ) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
     let mut replay = Replay {
-        image: Image::new(target)?,
+        volume: volume::open(target)?,
         files: BTreeMap::new(),
         names: BTreeMap::new(),
         freed: Vec::new(),
@@ -41,7 +41,7 @@ pub(crate) fn replay(
 }
 
 struct Replay<'a> {
-    image: Image<'a>,
+    volume: Volume<'a>,
     files: BTreeMap<InodeNo, File>,
     names: BTreeMap<InodeNo, Names>,
     freed: Vec<(BlockNo, u64)>,
@@ -95,7 +95,7 @@ impl Replay<'_> {
 
     fn file(&mut self, inode: InodeNo) -> Result<&mut File, JournalError> {
         if !self.files.contains_key(&inode) {
-            let file = File::load(&mut self.image, inode)?;
+            let file = File::load(&mut self.volume, inode)?;
             self.files.insert(inode, file);
         }
         Ok(self.files.get_mut(&inode).expect("inserted above"))
@@ -104,7 +104,7 @@ impl Replay<'_> {
     fn names(&mut self, dir: InodeNo) -> Result<&mut Names, JournalError> {
         if !self.names.contains_key(&dir) {
             self.file(dir)?;
-            let names = Names::load(&self.image, &self.files[&dir])?;
+            let names = Names::load(&self.volume, &self.files[&dir])?;
             self.names.insert(dir, names);
         }
         Ok(self.names.get_mut(&dir).expect("inserted above"))
@@ -112,15 +112,15 @@ impl Replay<'_> {
 
     fn inode(&mut self, inode: InodeNo, logged: &[u8]) -> Result<(), JournalError> {
         let is_known = self.files.contains_key(&inode);
-        if !is_known && !self.image.is_inode_used(inode)? {
-            let file = File::fresh(&mut self.image, inode)?;
+        if !is_known && !self.volume.is_inode_used(inode)? {
+            let file = File::fresh(&mut self.volume, inode)?;
             self.files.insert(inode, file);
         }
         self.file(inode)?;
         let file = self.files.get_mut(&inode).expect("made above");
-        file.take_fields(&self.image, logged)?;
+        file.take_fields(&self.volume, logged)?;
         let is_dir = file.inode.is_dir();
-        self.image.mark_inode(inode, true, is_dir)
+        Ok(self.volume.mark_inode(inode, is_dir)?)
     }
 
     fn add_range(&mut self, inode: InodeNo, extent: &[u8]) -> Result<(), JournalError> {
@@ -136,7 +136,11 @@ impl Replay<'_> {
             return Err(broken);
         }
         let place = file.place();
-        self.image.check(extent.start, u64::from(extent.len), place)?;
+        let geometry = self.volume.geometry();
+        if !geometry.contains(extent.start, u64::from(extent.len)) {
+            let flaw = Flaw::above_limit("block", extent.start.0, geometry.blocks_count);
+            return Err(flaw.at(place).into());
+        }
         let gone = self.file(inode)?.map(extent);
         self.freed.extend(gone);
         Ok(())
@@ -251,7 +255,7 @@ impl Replay<'_> {
         let acl = file.inode.file_acl;
         if acl.0 != 0 {
             const REFERENCES: std::ops::Range<usize> = 4..8;
-            if self.image.block(acl)?[REFERENCES] != 1_u32.to_le_bytes() {
+            if self.volume.read(acl)?[REFERENCES] != 1_u32.to_le_bytes() {
                 return Err(JournalError::FastCommit("a deleted file that shares its attributes"));
             }
             self.freed.push((acl, 1));
@@ -260,28 +264,26 @@ impl Replay<'_> {
         let is_dir = file.inode.is_dir();
         file.inode.dtime = u32::try_from(file.inode.ctime.seconds).unwrap_or(1).max(1);
         (file.inode.links, file.inode.size, file.inode.blocks) = (0, 0, 0);
-        file.store(&mut self.image)?;
-        self.image.mark_inode(inode, false, is_dir)
+        file.store(&mut self.volume)?;
+        Ok(self.volume.free_inode(inode, is_dir)?)
     }
 
     fn finish(mut self) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
         for (inode, names) in &self.names {
             let file = self.files.get_mut(inode).expect("a directory's file is loaded before it");
-            self.freed.extend(names.shrink(&self.image, file)?);
+            self.freed.extend(names.shrink(&self.volume, file)?);
         }
-        for (start, count) in &self.freed {
-            self.image.mark(*start, *count, false)?;
-        }
+        self.volume.free_blocks_of(self.freed.iter().map(|(start, count)| run(*start, *count)))?;
         for file in self.files.values() {
-            file.mark(&mut self.image)?;
+            file.claim(&mut self.volume)?;
         }
         for (inode, names) in &self.names {
             let file = self.files.get_mut(inode).expect("a directory's file is loaded before it");
-            names.store(&mut self.image, file)?;
+            names.store(&mut self.volume, file)?;
         }
         for file in self.files.values_mut() {
-            file.store(&mut self.image)?;
+            file.store(&mut self.volume)?;
         }
-        self.image.finish()
+        volume::finish(self.volume)
     }
 }

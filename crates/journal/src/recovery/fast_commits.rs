@@ -13,8 +13,9 @@ use super::scan::Found;
 use crate::built::{Built, Flushes, needed};
 use crate::{JournalError, Log, home};
 
-/// Commits the blocks to the log, which is home. Where the log is too short for them nothing is done: a power cut while they are
-/// written may leave some of them then.
+/// Commits the blocks to the log, which is home; nothing where there are none. Where the log is too
+/// short for them nothing is done either: a power cut while they are written may leave some of them
+/// then.
 pub(super) fn log(
     target: &dyn Device,
     log: &Log<'_>,
@@ -22,6 +23,9 @@ pub(super) fn log(
     found: &Found,
     changed: &[(BlockNo, Vec<u8>)],
 ) -> Result<(), JournalError> {
+    if changed.is_empty() {
+        return Ok(());
+    }
     let (range, format) = (superblock.log(), superblock.log_format());
     let count = u32::try_from(changed.len()).unwrap_or(u32::MAX);
     let has_room = needed(&format, count, 0) < range.end - range.start;
@@ -48,4 +52,37 @@ pub(super) fn write_home(
 ) -> Result<(), JournalError> {
     let mut homes: Vec<_> = changed.iter().map(|(home, bytes)| (*home, &bytes[..])).collect();
     Ok(home::write_home(target, log.block_size(), &mut homes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JournalPlace;
+    use extant_device::MemoryDevice;
+    use extant_offline::read_primary_superblock;
+    use extant_ondisk::Geometry;
+    use extant_testkit::{TempImage, skip};
+
+    #[test]
+    fn fast_commits_that_change_nothing_leave_the_log_alone() {
+        let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let before = std::fs::read(image.path()).unwrap();
+        let device = MemoryDevice::from_bytes(&before);
+        let volume = read_primary_superblock(&device).unwrap();
+        let geometry = Geometry::new(&volume).unwrap();
+        let place = JournalPlace::internal(&device, &volume, &geometry).unwrap();
+        let of_device = Log { device: &device, place: &place };
+        let (mut raw, mut superblock) = of_device.superblock().unwrap();
+        let head = superblock.log().start;
+        let found = Found { head, end: superblock.sequence.next(), ..Found::default() };
+        let mut commit = |changed: &[(BlockNo, Vec<u8>)]| {
+            log(&device, &of_device, (&mut raw, &mut superblock), &found, changed).unwrap();
+            device.to_vec() == before
+        };
+        assert!(commit(&[]));
+        assert!(!commit(&[(BlockNo(9000), vec![1; 1024])]));
+    }
 }

@@ -1,0 +1,51 @@
+//! The volume while fast commits are replayed: what they change is kept in memory until the end.
+
+use std::ops::Range;
+
+use extant_device::{Device, OverlayDevice};
+use extant_offline::OfflineVolume;
+use extant_ondisk::BlockNo;
+
+use crate::JournalError;
+
+/// The volume with what was changed so far. The device below is only read.
+pub(super) type Volume<'a> = OfflineVolume<OverlayDevice<&'a dyn Device>>;
+
+pub(super) fn open(device: &dyn Device) -> Result<Volume<'_>, JournalError> {
+    Ok(OfflineVolume::open_strict(OverlayDevice::new(device))?)
+}
+
+/// A run of blocks by their numbers.
+pub(super) fn run(start: BlockNo, count: u64) -> Range<u64> {
+    start.0..start.0.saturating_add(count)
+}
+
+/// A free block, a whole cluster taken for it: in the group of `goal`, or after it.
+pub(super) fn allocate(volume: &mut Volume<'_>, goal: BlockNo) -> Result<BlockNo, JournalError> {
+    let taken = volume.take_blocks(goal, 1)?;
+    Ok(BlockNo(taken.first().map_or(0, |run| run.start)))
+}
+
+/// Counts and seals all that changed. Gives the blocks that differ from those on the device, in
+/// ascending order.
+pub(super) fn finish(mut volume: Volume<'_>) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
+    volume.recount()?;
+    volume.commit()?;
+    let (overlay, geometry) = (volume.device(), volume.geometry());
+    let size = u64::from(geometry.block_size);
+    let mut before = vec![0; geometry.block_len()];
+    let (mut changed, mut next) = (Vec::new(), 0);
+    for run in overlay.changed() {
+        // Two runs may lie in one block.
+        let first = next.max(run.start / size);
+        next = run.end.div_ceil(size);
+        for block in (first..next).map(BlockNo).filter(|block| geometry.contains(*block, 1)) {
+            overlay.base().read_at(geometry.byte_of(block), &mut before)?;
+            let bytes = volume.read(block)?;
+            if bytes != before {
+                changed.push((block, bytes));
+            }
+        }
+    }
+    Ok(changed)
+}
