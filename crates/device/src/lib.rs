@@ -6,12 +6,13 @@
 //! - [`model`]: a simulated drive on a clock of its own.
 //! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
-//! - [`url`]: how a user names a device.
+//! - [`url`]: how a user names a device; [`block_devices`]: those that the machine has.
 //! - [`sync`]: locks with an order, condition variables, atomics and threads; nothing else in the engine may take them
 //!   from `std`.
 //! - [`mod@env`]: the clock and the background work, on real threads or stepped by a test.
 #![deny(unsafe_code)]
 
+pub mod block_devices;
 pub mod crypt;
 pub mod device;
 mod error;

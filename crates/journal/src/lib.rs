@@ -4,11 +4,13 @@
 //!   only read.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed in transactions.
 //! - [`offline`] changes a volume that nobody has open.
-//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own.
+//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own, which [`ExternalJournal`]
+//!   finds.
 #![forbid(unsafe_code)]
 
 mod built;
 mod error;
+mod external;
 mod fast_commit;
 mod home;
 mod live;
@@ -20,6 +22,7 @@ mod recovery;
 mod runs;
 
 pub use error::JournalError;
+pub use external::{ExternalJournal, change_user};
 pub use home::Turn;
 pub use live::{
     BatchTime, FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData,
