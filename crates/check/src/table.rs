@@ -87,6 +87,8 @@ findings! {
     JournalV1Fields: 0, Safe, "Found invalid V2 journal superblock fields (from V1 journal).", "Clear", true;
     /// The journal lies on another device, which was not named.
     JournalExternal: 0, Note, "The journal lies on a device of its own, which is not looked at.", "", true;
+    /// The superblock stores another number than the journal's device has: the kernel does not find it.
+    JournalDeviceNumber: 0, Note, "Superblock hint for external superblock should be {detail}.", "Fix", true;
     /// The journal is not replayed, since nothing may be written.
     JournalSkipped: 0, Note, "Warning: skipping journal recovery because doing a read-only filesystem check.", "", true;
     /// The journal is replayed.

@@ -12,8 +12,9 @@ use extant_storage::{Access, DeviceUrl};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
-use crate::failure::{At, Failure};
+use crate::failure::Failure;
 use crate::inside::Inside;
+use crate::journal_device;
 use crate::session::Session;
 use crate::time;
 use crate::waiting::Waiting;
@@ -69,7 +70,8 @@ impl Edited {
         };
         // The error names the file already.
         let device = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
-        let volume = live(device, opening, &name)?;
+        let journal = journal_device::of(&*device, &options.write(true))?;
+        let volume = live(device, journal, opening, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs })
     }
@@ -131,16 +133,23 @@ impl<T> In<T> for Result<T, Error> {
     }
 }
 
-fn live(device: Arc<dyn Device>, opening: Opening, name: &str) -> Result<Volume, Failure> {
+fn live(
+    device: Arc<dyn Device>,
+    external_journal: Option<Arc<dyn Device>>,
+    opening: Opening,
+    name: &str,
+) -> Result<Volume, Failure> {
     let default = LiveOptions::default();
-    let live = LiveOptions { memory: opening.memory.unwrap_or(default.memory), ..default };
+    let memory = opening.memory.unwrap_or(default.memory);
+    let live = LiveOptions { memory, external_journal, ..default };
     let env = match time::epoch()? {
         Some(seconds) if device.env().is_none() => {
             Env::threads_at(WallTime { seconds, nanoseconds: 0 })
         }
         _ => env_of(&device),
     };
-    extant_volume::OpenOptions::default().open_live(device, &env, &live).at(name)
+    let opened = extant_volume::OpenOptions::default().open_live(device, &env, &live);
+    opened.map_err(|error| journal_device::not_opened(name, &error))
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.

@@ -10,6 +10,7 @@ mod editor;
 mod failure;
 mod glob;
 mod inside;
+mod journal_device;
 mod later;
 mod mode;
 mod output;

@@ -9,11 +9,12 @@ use extant_device::Device;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_storage::{DeviceUrl, Files, Keys};
-use extant_volume::{Error, Follow, LoadedInode, Volume};
+use extant_volume::{Error, Follow, Journal, LoadedInode, OpenOptions, Volume};
 
 use crate::commands::Operands;
-use crate::failure::{At, Failure};
+use crate::failure::Failure;
 use crate::inside::Inside;
+use crate::journal_device;
 use crate::sandbox;
 use crate::session::Session;
 use crate::target::FileId;
@@ -30,21 +31,28 @@ pub(crate) struct Image {
 impl Image {
     /// Opens the image of an operand. A dirty journal is replayed in memory.
     pub(crate) fn open(inside: &Inside) -> Result<Self, Failure> {
-        let holders = inside.holders();
-        Ok(Self { holders, ..Self::on(inside, inside.open()?)? })
+        let (holders, device) = (inside.holders(), inside.open()?);
+        let journal = journal_device::for_reading(&*device)?;
+        Ok(Self { holders, ..Self::on(inside, device, journal)? })
     }
 
-    /// Opens the image of an operand alone, and restricts the process before it reads the first byte.
+    /// Opens the image of an operand alone, and restricts the process before it reads more than the superblock.
     pub(crate) fn open_restricted(inside: &Inside, no_sandbox: bool) -> Result<Self, Failure> {
+        if no_sandbox {
+            return Self::open(inside);
+        }
         let (files, keys) = inside.open_files()?;
+        let journal = journal_device::for_reading_of(&inside.image, &files)?;
         sandbox::enter(no_sandbox, &[])?;
-        Self::on(inside, inside.image.device(&files, keys).map_err(Failure::new)?)
+        Self::on(inside, inside.image.device(&files, keys).map_err(Failure::new)?, journal)
     }
 
     /// The image of an operand on its device.
-    fn on(inside: &Inside, device: Arc<dyn Device>) -> Result<Self, Failure> {
+    fn on(inside: &Inside, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
-        let volume = Volume::open(device).at(&name)?;
+        let volume = OpenOptions { journal, ..OpenOptions::default() }
+            .open(device)
+            .map_err(|error| journal_device::not_opened(&name, &error))?;
         Ok(Self { name, volume, holders: Vec::new() })
     }
 
@@ -205,8 +213,9 @@ pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     [parent, separator, name].concat()
 }
 
-/// What came of opening an image's files before its first byte was read, or why they were not had.
-type HadBefore = Result<(Files, Keys), String>;
+/// What was had of an image before the process restricted itself: its files, its key, and what to do with its journal; or why
+/// they were not had.
+type HadBefore = Result<(Files, Keys, Journal), String>;
 
 /// The images of a command's operands, each opened once.
 #[derive(Default)]
@@ -217,13 +226,21 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Opens the files of all operands, and restricts the process before it reads the first byte of them.
+    /// Opens the files of all operands, and restricts the process before it reads more of them than superblocks.
     fn restricted(operands: &[Inside], no_sandbox: bool) -> Result<Self, Failure> {
         let mut images = Self::default();
+        if no_sandbox {
+            return Ok(images);
+        }
+        let had = |inside: &Inside| -> Result<_, Failure> {
+            let (files, keys) = inside.open_files()?;
+            let journal = journal_device::for_reading_of(&inside.image, &files)?;
+            Ok((files, keys, journal))
+        };
         for inside in operands {
             if !images.files.iter().any(|(url, _)| *url == inside.image) {
-                let files = inside.open_files().map_err(|failure| failure.sentence());
-                images.files.push((inside.image.clone(), files));
+                let had = had(inside).map_err(Failure::sentence);
+                images.files.push((inside.image.clone(), had));
             }
         }
         sandbox::enter(no_sandbox, &[])?;
@@ -238,7 +255,7 @@ impl Images {
         let image = Arc::new(match self.files.iter_mut().find(|(url, _)| *url == inside.image) {
             Some((url, had)) => {
                 // The key is wiped when it has been used. A second operand of an image that did not open hears the same.
-                let (files, keys) = match std::mem::replace(had, Err(String::new())) {
+                let (files, keys, journal) = match std::mem::replace(had, Err(String::new())) {
                     Ok(had) => had,
                     Err(why) => {
                         *had = Err(why.clone());
@@ -246,7 +263,8 @@ impl Images {
                     }
                 };
                 let opened = url.device(&files, keys).map_err(Failure::new);
-                opened.and_then(|device| Image::on(inside, device)).map_err(|failure| {
+                let opened = opened.and_then(|device| Image::on(inside, device, journal));
+                opened.map_err(|failure| {
                     let why = failure.sentence();
                     *had = Err(why.clone());
                     Failure::new(why)

@@ -6,8 +6,10 @@
 //! - [`model`]: a simulated drive on a clock of its own.
 //! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
+//! - [`block_devices`]: the block devices of the machine.
 #![deny(unsafe_code)]
 
+pub mod block_devices;
 pub mod device;
 mod error;
 mod faulty;

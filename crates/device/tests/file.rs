@@ -261,7 +261,7 @@ fn a_file_that_backs_a_loop_device_is_not_written() {
     let scratch = scratch();
     let path = scratch.path().join("d.img");
     fs::write(&path, vec![7; MIB as usize]).expect("written");
-    let used = match LoopDevice::over(&path, 512) {
+    let used = match LoopDevice::with_sectors(&path, 512) {
         Ok(used) => used,
         Err(why) => skip!("{why}"),
     };
@@ -270,7 +270,7 @@ fn a_file_that_backs_a_loop_device_is_not_written() {
     fs::hard_link(&path, &link).expect("linked");
     for name in [&path, &link] {
         match writing().truncate(true).open(name) {
-            Err(FileError::BacksLoopDevice { loop_device, .. }) => assert_eq!(loop_device, used.0),
+            Err(FileError::BacksLoopDevice { loop_device, .. }) => assert_eq!(loop_device, used.path()),
             other => panic!("{other:?}"),
         }
     }
@@ -290,16 +290,16 @@ fn a_block_device_is_had_alone_and_does_all_a_file_does() {
         let scratch = scratch();
         let path = scratch.path().join("d.img");
         fs::write(&path, vec![7; 4 * MIB as usize]).expect("written");
-        let block = match LoopDevice::over(&path, sector_size) {
+        let block = match LoopDevice::with_sectors(&path, sector_size) {
             Ok(block) => block,
             Err(why) => skip!("{why}"),
         };
         for direct in [Direct::Off, Direct::Required] {
             let options = writing().direct(direct);
-            let device = options.open(&block.0).expect("a block device");
+            let device = options.open(block.path()).expect("a block device");
             assert!(device.is_block_device());
             assert_eq!((device.size(), device.sector_size()), (4 * MIB, sector_size));
-            assert!(matches!(writing().open(&block.0), Err(FileError::InUse { .. })), "{direct:?}");
+            assert!(matches!(writing().open(block.path()), Err(FileError::InUse { .. })), "{direct:?}");
             // Not on sector borders: the edges are written, the middle is the device's own.
             device.write_at(0, &vec![7; 4 * MIB as usize]).expect("it fits");
             device.write_at(5001, b"some bytes").expect("it fits");
@@ -320,7 +320,7 @@ fn a_block_device_is_had_alone_and_does_all_a_file_does() {
             device.set_len(1).expect_err("a block device keeps its size");
             assert_eq!(device.next_data(5..10).expect("unknown"), Some(5..10));
         }
-        let error = writing().size(5).open(&block.0).expect_err("a block device keeps its size");
+        let error = writing().size(5).open(block.path()).expect_err("a block device keeps its size");
         assert!(matches!(error, FileError::FixedSize { .. }));
     }
 }

@@ -11,8 +11,8 @@ use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_storage::{Access, DeviceUrl, UrlError, look};
 use extant_volume::{
-    AclKind, Creator, Error as Cause, Follow, LiveOptions, LoadedInode, RenameFlags, SetAttributes,
-    StatFs, Volume, XattrInfo, XattrSet,
+    AclKind, Creator, Error as Cause, ExternalJournal, Follow, Journal, LiveOptions, LoadedInode,
+    RenameFlags, SetAttributes, StatFs, Volume, XattrInfo, XattrSet,
 };
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -102,7 +102,8 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// Opens an image for reading and changing, and has it alone: a file is locked, a block device opened exclusively. `image`
-    /// is a path or a device URL. The default [`LiveOptions`] hold.
+    /// is a path or a device URL. The default [`LiveOptions`] hold. A journal on a device of its own is found among the machine's
+    /// block devices.
     ///
     /// # Errors
     /// The image is not there or in use, or holds no volume that can be changed.
@@ -120,9 +121,15 @@ impl FileSystem {
         options: &LiveOptions,
         direct: Direct,
     ) -> Result<Self, OpenError> {
-        let device = device(image.as_ref(), Access::ReadWrite, direct)?;
+        let files = extant_device::OpenOptions::default().direct(direct);
+        let device = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
         let (open, env) = (extant_volume::OpenOptions::default(), env_of(&device));
-        Ok(Self::of_volume(open.open_live(device, &env, options)?))
+        let mut options = options.clone();
+        if options.external_journal.is_none() {
+            let journal = ExternalJournal::of_volume(&*device);
+            options.external_journal = journal_device(journal, &files.write(true))?;
+        }
+        Ok(Self::of_volume(open.open_live(device, &env, &options)?))
     }
 
     /// Opens an image for reading: it is never written. A journal that must be replayed is replayed in memory.
@@ -131,7 +138,11 @@ impl FileSystem {
     /// The image is not there, or holds no volume that can be read.
     pub fn open_read_only(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
         let device = device(image.as_ref(), Access::ReadOnly, Direct::Off)?;
-        Ok(Self::of_volume(Volume::open(device)?))
+        let files = extant_device::OpenOptions::default();
+        let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
+        let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
+        let options = extant_volume::OpenOptions { journal, ..Default::default() };
+        Ok(Self::of_volume(options.open(device)?))
     }
 
     /// Opens the volume on a device for reading and changing.
@@ -685,6 +696,15 @@ pub fn open_device(
 ) -> Result<Arc<dyn Device>, OpenError> {
     let access = if write { Access::ReadWrite } else { Access::ReadOnly };
     Ok(device(image.as_ref(), access, direct)?)
+}
+
+/// The device of a journal that is not inside the volume, opened; `None` where it is not found.
+fn journal_device(
+    journal: Option<ExternalJournal>,
+    options: &extant_device::OpenOptions,
+) -> Result<Option<Arc<dyn Device>>, UrlError> {
+    let found = journal.map(|journal| journal.open(options)).transpose()?.flatten();
+    Ok(found.map(|device| device as Arc<dyn Device>))
 }
 
 fn device(image: &OsStr, access: Access, direct: Direct) -> Result<Arc<dyn Device>, UrlError> {

@@ -15,8 +15,8 @@ pub enum JournalError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The volume's journal lies on a device of its own, and none was given.
-    #[error("the journal {0} lies on a device of its own: name it")]
+    /// The volume's journal lies on a device of its own, which was neither given nor found.
+    #[error("the journal is on another device (UUID {0}), which was not found")]
     ExternalJournalNeeded(Uuid),
     /// The device given does not hold this volume's journal.
     #[error("the device holds the journal {found}, the volume wants {wanted}")]

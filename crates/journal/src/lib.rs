@@ -3,11 +3,13 @@
 //! - [`recover_volume`] and [`recover`] replay what a journal holds: into the volume, or into an overlay by those who
 //!   only read.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed in transactions.
-//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own.
+//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own, which
+//!   [`ExternalJournal`] finds.
 #![forbid(unsafe_code)]
 
 mod built;
 mod error;
+mod external;
 mod fast_commit;
 mod home;
 mod live;
@@ -17,6 +19,7 @@ mod recovery;
 mod runs;
 
 pub use error::JournalError;
+pub use external::{ExternalJournal, change_user};
 pub use home::Turn;
 pub use live::{
     BatchTime, FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData,

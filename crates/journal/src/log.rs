@@ -134,11 +134,16 @@ impl Log<'_> {
     ) -> Result<(), JournalError> {
         superblock.encode_into(raw);
         raw.seal();
-        let start =
-            self.byte_ranges(self.place.superblock_at, 1)?.first().map_or(0, |range| range.start);
         // All that changes, checksum included, lies in the first 512 bytes: one sector, which power loss does not tear.
         let changed = if self.device.sector_size() <= 512 { 512 } else { raw.as_bytes().len() };
-        Ok(self.device.write_at(start, &raw.as_bytes()[..changed])?)
+        self.write_superblock_bytes(&raw.as_bytes()[..changed])
+    }
+
+    /// Writes the first bytes of the journal's superblock. Nothing is flushed.
+    pub(crate) fn write_superblock_bytes(&self, bytes: &[u8]) -> Result<(), JournalError> {
+        let start =
+            self.byte_ranges(self.place.superblock_at, 1)?.first().map_or(0, |range| range.start);
+        Ok(self.device.write_at(start, bytes)?)
     }
 }
 

@@ -3,8 +3,8 @@
 //! Three processes, of which two stay:
 //! - who calls [`supervise()`] starts the server, waits until the volume is mounted, and stays outside: when the server ends, however
 //!   it ends, it takes the mount away;
-//! - who calls [`serve()`] is the server: it opens the image, mounts, restricts itself ([`sandbox`]), and only then reads the image's
-//!   first byte, recovers the journal and answers requests;
+//! - who calls [`serve()`] is the server: it opens the image, mounts, restricts itself ([`sandbox`]), and only then reads the image
+//!   (before it no more than the superblock, which may name a journal on another device), recovers the journal and answers requests;
 //! - in the background the first caller of all has gone by then.
 //!
 //! What a request means is in the server, in values of this crate; how it comes in and goes out is a
@@ -69,6 +69,22 @@ pub enum MountError {
         image: PathBuf,
         /// What is wrong.
         source: extant_volume::Error,
+    },
+    /// The journal is on a device of its own, which was neither named nor found.
+    #[error("{}: {source}: name it with -o journal_path=DEVICE", image.display())]
+    JournalNotFound {
+        /// The image.
+        image: PathBuf,
+        /// Which journal it is.
+        source: extant_volume::JournalError,
+    },
+    /// The machine has no block device of the number that `journal_dev=` gives.
+    #[error("journal_dev={number:#x}: not found which device journal_dev= is: {source}")]
+    JournalNumber {
+        /// As the kernel takes it.
+        number: u32,
+        /// What the system said.
+        source: io::Error,
     },
     /// The server could not restrict itself.
     #[error("the sandbox: {0} (--no-sandbox goes without)")]

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
 use extant_device::env::Env;
-use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions};
+use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions, block_devices};
 use extant_storage::crypt::KeySource;
 use extant_storage::{DeviceUrl, Files, look};
-use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, Volume};
+use extant_volume::{
+    BrokenIndex, ExternalJournal, Journal, JournalError, LiveOptions, OpenOptions, Volume,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -88,6 +90,11 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         None => url.keys()?,
     };
     let journal = journal_path(options)?
+        .or_else(|| match url.plain_device(&files) {
+            Some(Ok(device)) => find_journal(&*device, options),
+            // What is wrong with the image is told when it is opened.
+            Some(Err(_)) | None => None,
+        })
         .map(|path| open_files(&DeviceUrl::plain(&path), options, false))
         .transpose()?
         .map(|files| files.first().clone());
@@ -140,7 +147,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     // From here on bytes of the image are read.
     let env = Env::threads();
     let volume = open_volume(url.device(&files, keys)?, journal, options, &env)
-        .map_err(|source| MountError::Volume { image: image.clone(), source })?;
+        .map_err(|source| not_opened(&image, source))?;
     let server = Arc::new(Server::new(volume, env, options));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
     let fuse = Fuse { connection, clones, writeback_cache, processors, rings, awake };
@@ -154,22 +161,33 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     outcome.map_err(failed)
 }
 
-/// Where the journal's own device is: by its path, or looked up by its number (`ABI/stable/sysfs-dev-block` of the kernel's
-/// documentation).
+/// The journal's own device as the options name it: by its path, or by its number.
 fn journal_path(options: &MountOptions) -> Result<Option<PathBuf>, MountError> {
     let Some(number) = options.journal_dev else { return Ok(options.journal_path.clone()) };
-    // As the kernel encodes it: 12 bits of the major number within the minor number's 20.
-    let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00);
-    let known = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/uevent"));
-    let failed = |source| MountError::System {
-        path: known.clone(),
-        what: "does not say which device journal_dev= is",
-        source,
+    let found = block_devices::path_of(number);
+    found.map(Some).map_err(|source| MountError::JournalNumber { number, source })
+}
+
+/// The journal's own device where the volume has one and the options do not name it. The superblock is read for that.
+fn find_journal(device: &dyn Device, options: &MountOptions) -> Option<PathBuf> {
+    if options.read_only && options.norecovery {
+        return None;
+    }
+    let journal = match options.read_only {
+        true => ExternalJournal::needed_to_read(device),
+        false => ExternalJournal::of_volume(device),
     };
-    let facts = fs::read_to_string(&known).map_err(failed)?;
-    let name = facts.lines().find_map(|line| line.strip_prefix("DEVNAME="));
-    let name = name.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-    Ok(Some(Path::new("/dev").join(name)))
+    journal?.find()
+}
+
+fn not_opened(image: &Path, source: extant_volume::Error) -> MountError {
+    let image = image.to_owned();
+    match source {
+        extant_volume::Error::Journal(source @ JournalError::ExternalJournalNeeded(_)) => {
+            MountError::JournalNotFound { image, source }
+        }
+        source => MountError::Volume { image, source },
+    }
 }
 
 /// Rings for requests to come by, where the kernel offers that: it is off unless root has switched it on.

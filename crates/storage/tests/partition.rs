@@ -221,9 +221,10 @@ fn by_sfdisk(script: &str, sector_size: u32) -> Result<Partitioned, String> {
     let sfdisk = tool("sfdisk").ok_or("no sfdisk here")?;
     let image = TempImage::of_size(64 * MIB).expect("a scratch file");
     // sfdisk takes the size of a sector from a block device.
-    let block =
-        (sector_size != 512).then(|| LoopDevice::over(&image.path(), sector_size)).transpose()?;
-    let disk = block.as_ref().map_or(image.path(), |block| block.0.clone());
+    let block = (sector_size != 512)
+        .then(|| LoopDevice::with_sectors(&image.path(), sector_size))
+        .transpose()?;
+    let disk = block.as_ref().map_or(image.path(), |block| block.path().to_owned());
     let mut child = sfdisk
         .command()
         .args(["-q", "--no-reread", "--no-tell-kernel"])

@@ -24,15 +24,13 @@
 
 pub mod fuzz;
 pub mod history;
-mod loop_device;
 mod loop_mount;
 mod scratch;
 mod snapshot;
 mod tool;
 pub mod tree;
 
-pub use loop_device::LoopDevice;
-pub use loop_mount::{Flush, LoopMount, copied, left_dirty};
+pub use loop_mount::{Flush, LoopDevice, LoopMount, copied, left_dirty};
 pub use scratch::{Scratch, TempImage, corpora, gunzip, gunzip_sparse, own_corpus, own_corpus_dir};
 pub use snapshot::{
     Digest, Entry, Kind, TreeSnapshot, assert_same_tree, content_digest, differences,

@@ -33,27 +33,45 @@ pub struct LoopMount {
 
 /// A file behind a loop device, detached when dropped.
 #[derive(Debug)]
-struct LoopDevice {
+pub struct LoopDevice {
     path: PathBuf,
+    /// As the kernel names it.
+    file: PathBuf,
 }
 
 impl LoopDevice {
     /// Needs root; the error is what losetup said.
-    fn new(file: &Path) -> Result<Self, String> {
+    pub fn new(file: &Path) -> Result<Self, String> {
+        Self::with_sectors(file, 512)
+    }
+
+    /// As [`Self::new`], with sectors of `sector_size` bytes.
+    pub fn with_sectors(file: &Path, sector_size: u32) -> Result<Self, String> {
+        let sector_size = sector_size.to_string();
+        let file = file.canonicalize().map_err(|error| format!("{}: {error}", file.display()))?;
         let started = Instant::now();
         loop {
             let mut losetup = Command::new("losetup");
-            let output = losetup.args(["--find", "--show"]).arg(file).env("LC_ALL", "C").output();
+            let output = losetup
+                .args(["--find", "--show", "--sector-size", &sector_size])
+                .arg(&file)
+                .env("LC_ALL", "C")
+                .output();
             let output = output.map_err(|error| format!("losetup: {error}"))?;
             if output.status.success() {
                 let path = String::from_utf8_lossy(&output.stdout).trim().into();
-                return Ok(Self { path });
+                return Ok(Self { path, file });
             }
             if started.elapsed() > PATIENCE {
                 return Err(String::from_utf8_lossy(&output.stderr).into_owned());
             }
             sleep(Duration::from_millis(200));
         }
+    }
+
+    /// The device.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -62,8 +80,21 @@ impl Drop for LoopDevice {
         let detached = Command::new("losetup").arg("--detach").arg(&self.path).status();
         if !detached.as_ref().is_ok_and(std::process::ExitStatus::success) {
             eprintln!("losetup --detach {}: {detached:?}", self.path.display());
+            return;
+        }
+        // The kernel detaches it a moment later where others look at it just then.
+        let started = Instant::now();
+        while backs(&self.file, &self.path) && started.elapsed() < PATIENCE {
+            sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Whether a loop device shows this file.
+fn backs(file: &Path, device: &Path) -> bool {
+    let Some(name) = device.file_name() else { return false };
+    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+    std::fs::read_to_string(backing).is_ok_and(|backing| Path::new(backing.trim_end()) == file)
 }
 
 impl LoopMount {

@@ -29,7 +29,7 @@ mod volume;
 pub mod write;
 
 pub use error::Error;
-pub use extant_journal::BatchTime;
+pub use extant_journal::{BatchTime, ExternalJournal, JournalError};
 #[cfg(feature = "testing")]
 pub use live::faults::Step;
 pub use live::lost::ErrorSample;

@@ -447,10 +447,25 @@ impl Front<'_> {
             }
             write_log_superblock(&log, &mended)?;
             let (_, superblock) = log.superblock()?;
-            return self.replay(&superblock, &log);
+            self.replay(&superblock, &log)?;
+        } else {
+            let (_, superblock) = read?;
+            self.replay(&superblock, &log)?;
         }
-        let (_, superblock) = read?;
-        self.replay(&superblock, &log)
+        Ok(self.check_journal_number()?)
+    }
+
+    /// The kernel finds the journal's device by the number in the superblock alone. What was logged may bring back an old one.
+    fn check_journal_number(&mut self) -> Result<(), CheckError> {
+        let stored = self.volume.raw.s_journal_dev.get();
+        let Some(number) = self.options.journal_number.filter(|number| *number != stored) else {
+            return Ok(());
+        };
+        let finding = Finding::new(Code::JournalDeviceNumber).detail(format!("{number:#x}"));
+        if self.ask(finding)? {
+            self.volume.update_superblock(|raw| raw.s_journal_dev.set(number))?;
+        }
+        Ok(())
     }
 
     /// A broken superblock of a log as it must have been, and what is wrong with it.

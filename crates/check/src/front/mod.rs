@@ -49,6 +49,8 @@ pub struct OpenOptions {
     pub superblock: Wanted,
     /// The device of an external journal (`-j`).
     pub journal: Option<Arc<dyn Device>>,
+    /// The number of that device, as the superblock stores it; `None` leaves the superblock's as it is.
+    pub journal_number: Option<u32>,
     /// For a volume without a UUID.
     pub fresh_uuid: Uuid,
     /// The clock.
@@ -66,6 +68,7 @@ impl Default for OpenOptions {
         Self {
             superblock: Wanted::default(),
             journal: None,
+            journal_number: None,
             fresh_uuid: Uuid::NIL,
             env: Env::threads(),
             judges_times: true,

@@ -1,6 +1,6 @@
 //! Findings with which a check ends, or that it only tells: nothing is written.
 
-use extant_check::front::{OpenError, OpenOptions, open};
+use extant_check::front::{Closing, OpenError, OpenOptions, open};
 use extant_check::{Answers, CheckError, Code, Judge};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_journal::JournalError;
@@ -140,4 +140,38 @@ fn a_journal_elsewhere_is_told_by_a_look_and_needed_by_a_repair() {
         panic!("{error}");
     };
     assert_eq!(uuid.0, [7; 16]);
+}
+
+/// The number of the journal's device is put right where it is known, after the replay, which may bring back an old one.
+#[test]
+fn the_number_of_a_journals_device_is_stored_where_it_is_known() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let options = ["-b", "1024", "-O", "journal_dev"];
+    let journal = TempImage::by_mke2fs(8 << 20, &options).expect("it is made");
+    let mut uuid = [0; 16];
+    device(&journal.path()).read_at(1024 + 0x68, &mut uuid).expect("reads");
+    let image = NO_JOURNAL.make();
+    Hand::on(&image.path()).superblock(|raw| {
+        compat(raw, CompatFeatures::HAS_JOURNAL, true);
+        raw.s_journal_dev.set(0x701);
+        raw.s_journal_uuid = uuid;
+    });
+    let number = |image: &TempImage| Hand::on(&image.path()).volume.raw.s_journal_dev.get();
+    for (journal_number, answers, expected) in [
+        (None, Answers::Preen, 0x701),
+        (Some(0x701), Answers::Preen, 0x701),
+        (Some(0x702), Answers::No, 0x701),
+        (Some(0x702), Answers::Preen, 0x702),
+    ] {
+        let journal = Some(device(&journal.path()));
+        let options = OpenOptions { journal, journal_number, ..OpenOptions::default() };
+        let ready = open(device(&image.path()), &options, &answers).expect("it opens");
+        let codes: Vec<_> = ready.outcomes.iter().map(|it| it.finding.code).collect();
+        let is_told = codes.contains(&Code::JournalDeviceNumber);
+        assert_eq!(is_told, journal_number == Some(0x702), "{codes:?}");
+        ready.close(Closing::Skipped, &answers).expect("writes");
+        assert_eq!(number(&image), expected, "{journal_number:x?}");
+    }
 }

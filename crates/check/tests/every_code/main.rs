@@ -125,7 +125,10 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
         &[Code::ManyLinksFeatureMissing],
     ),
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
-    ("a journal on a device of its own is not mended: see mod ends", &[Code::JournalExternal]),
+    (
+        "a journal on a device of its own: see mod ends and the tests of the command",
+        &[Code::JournalExternal, Code::JournalDeviceNumber],
+    ),
 ];
 
 /// Every damage that is made here.

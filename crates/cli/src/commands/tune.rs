@@ -1,17 +1,19 @@
 //! `extant tune`: changes features and fields of a volume in place, as tune2fs does.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use extant_device::undo::UndoDevice;
 use extant_device::{Device, OpenOptions};
-use extant_image::tune::{self, Request};
+use extant_image::tune::{self, Request, TuneError};
 use extant_storage::{Access, DeviceUrl, look};
 
 use super::{info, undo};
 use crate::err_line;
-use crate::failure::{At, Failure};
+use crate::failure::Failure;
+use crate::journal_device;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::time;
@@ -178,27 +180,36 @@ impl Args {
         let url = DeviceUrl::parse(image, look).map_err(Failure::new)?;
         let options = self.waiting.on(OpenOptions::new());
         let device = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
+        let journal = journal_device::of(&*device, &options.write(true))?;
+        let journal = journal.as_deref();
         let Some(path) = &self.undo else {
-            return apply(&device, request, now, image, session);
+            return apply(&device, journal, request, now, image, session);
         };
         let path = undo::path(path, image, "tune2fs");
         let kept = Arc::new(UndoDevice::create(device, path).map_err(Failure::new)?);
         let device: Arc<dyn Device> = kept.clone();
-        let outcome = apply(&device, request, now, image, session);
+        let outcome = apply(&device, journal, request, now, image, session);
         outcome.and(kept.finish().map_err(Failure::new))
     }
 }
 
 fn apply(
     device: &Arc<dyn Device>,
+    journal: Option<&dyn Device>,
     request: &Request,
     now: u64,
     image: &OsStr,
     session: &mut Session,
 ) -> Result<(), Failure> {
     let mut terminal = Terminal::new(session);
-    let outcome = tune::run(device, request, now, &mut terminal);
+    let outcome = tune::run(device, journal, request, now, &mut terminal);
     let said = terminal.close();
-    outcome.at(image)?;
+    outcome.map_err(|error| {
+        let missing = match &error {
+            TuneError::Journal(error) => journal_device::missing(Path::new(image), error),
+            _ => None,
+        };
+        missing.unwrap_or_else(|| Failure::at(image, error))
+    })?;
     said
 }

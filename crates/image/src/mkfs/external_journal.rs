@@ -2,10 +2,9 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use extant_device::{Device, DeviceError, FileDevice, OpenOptions};
+use extant_device::{Device, DeviceError, FileDevice, OpenOptions, block_devices};
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{GroupNo, IncompatFeatures, Uuid};
@@ -78,14 +77,8 @@ pub(super) fn find(name: &OsStr, figures: &Figures) -> Result<ExternalJournal, M
             figures.block_size
         )));
     }
-    let number = if device.is_block_device() {
-        let metadata = std::fs::metadata(&path)
-            .map_err(|source| MkfsError::Io { path: path.clone(), source })?;
-        old_device_number(metadata.rdev())
-    } else {
-        0
-    };
-    Ok(ExternalJournal { block_size, uuid: Uuid(raw.s_uuid), device_number: number, path })
+    let device_number = block_devices::number_of(&path).unwrap_or(0);
+    Ok(ExternalJournal { block_size, uuid: Uuid(raw.s_uuid), device_number, path })
 }
 
 /// `UUID=` and `LABEL=` by the links that udev keeps.
@@ -99,12 +92,6 @@ fn path_of(name: &OsStr) -> PathBuf {
         }
     }
     PathBuf::from(name)
-}
-
-/// The kernel's 32-bit coding of a device number: minor's low byte, major, minor's rest.
-fn old_device_number(number: u64) -> u32 {
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
 impl ExternalJournal {

@@ -212,10 +212,14 @@ impl Tune<'_> {
             UuidChoice::Clear => Uuid::NIL,
             UuidChoice::Given(uuid) => Uuid(uuid.into_bytes()),
         };
-        if !rests_on_uuid(&features) {
+        let rests = rests_on_uuid(&features);
+        if rests {
+            self.need_sound_volume("changing the UUID of a volume with checksums")?;
+        }
+        self.change_journal_user(Some(uuid))?;
+        if !rests {
             return self.change(|raw| raw.s_uuid = uuid.0);
         }
-        self.need_sound_volume("changing the UUID of a volume with checksums")?;
         rewrite::checksums(&mut self.volume, |raw| raw.s_uuid = uuid.0)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use extant_journal::{ExternalJournal, JournalError, change_user};
 use extant_offline::JournalShape;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
@@ -13,7 +14,7 @@ use extant_ondisk::superblock::Superblock;
 use extant_ondisk::xattr::{self, ValueRef};
 use extant_ondisk::{
     BlockNo, CompatFeatures, Features, FormatError, IncompatFeatures, InodeNo, RoCompatFeatures,
-    inode,
+    Uuid, inode,
 };
 use zerocopy::FromBytes;
 
@@ -72,12 +73,7 @@ impl Tune<'_> {
         }
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
         if number.0 == 0 {
-            if self.request.force == 0 {
-                return Err(TuneError::invalid(
-                    "the journal is on a device of its own, which would still name this volume; \
-                     -f takes it off all the same",
-                ));
-            }
+            self.change_journal_user(None)?;
         } else {
             self.need_sound_volume("taking off the journal")?;
             let record = self.volume.read_inode(number)?;
@@ -96,6 +92,18 @@ impl Tune<'_> {
             raw.s_journal_uuid = [0; 16];
             raw.s_jnl_blocks.fill(0.into());
         })
+    }
+
+    /// Has a journal on a device of its own know the volume by another UUID, or no longer: e2fsck refuses one that does not list the
+    /// volume. With `-f` a device that was not found stays as it is.
+    pub(super) fn change_journal_user(&self, new: Option<Uuid>) -> Result<(), TuneError> {
+        let raw = &self.volume.raw;
+        let Some(named) = ExternalJournal::named_by(raw) else { return Ok(()) };
+        match self.journal {
+            Some(device) => Ok(change_user(device, raw, self.volume.geometry(), new)?),
+            None if self.request.force > 0 => Ok(()),
+            None => Err(JournalError::ExternalJournalNeeded(named.uuid).into()),
+        }
     }
 
     /// The blocks that the journal kept for fast commits become ordinary ones.

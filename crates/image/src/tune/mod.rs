@@ -31,7 +31,7 @@ use extant_ondisk::{Features, IncompatFeatures};
 use crate::mkfs::Dialogue;
 use work::Tune;
 
-/// Changes a volume as asked.
+/// Changes a volume as asked. `journal` is the device of a journal that is not inside the volume.
 ///
 /// # Errors
 /// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and failures of the device. Refusals
@@ -39,6 +39,7 @@ use work::Tune;
 /// may leave parts of the same request done, and a volume for e2fsck to look at.
 pub fn run(
     device: &Arc<dyn Device>,
+    journal: Option<&dyn Device>,
     request: &Request,
     now: u64,
     dialogue: &mut dyn Dialogue,
@@ -47,7 +48,7 @@ pub fn run(
     refuse_foreign(&volume.raw.features())?;
     request.check()?;
     mmp::claim(&mut volume, request, now, dialogue)?;
-    let outcome = tune(volume, device, request, now, dialogue);
+    let outcome = tune(volume, (device, journal), request, now, dialogue);
     // Whatever came of it, the volume is not ours any longer.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
     outcome.and(released.map_err(TuneError::from))
@@ -55,7 +56,7 @@ pub fn run(
 
 fn tune(
     mut volume: OfflineVolume,
-    device: &Arc<dyn Device>,
+    (device, journal): (&Arc<dyn Device>, Option<&dyn Device>),
     request: &Request,
     now: u64,
     dialogue: &mut dyn Dialogue,
@@ -63,14 +64,14 @@ fn tune(
     if volume.raw.features().incompat.contains(IncompatFeatures::RECOVER) {
         match request.force {
             0 | 1 => {
-                recover_volume(&**device, None, Finish::Reset)?;
+                recover_volume(&**device, journal, Finish::Reset)?;
                 dialogue.warn("the journal was replayed first");
             }
             _ => dialogue.warn("the journal is not replayed: its changes may undo these"),
         }
         volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
     }
-    let mut tune = Tune { volume, request, now, dialogue, wants_check: false };
+    let mut tune = Tune { volume, journal, request, now, dialogue, wants_check: false };
     tune.set_fields()?;
     tune.edit_features()?;
     tune.edit_quotas()?;

@@ -1,5 +1,6 @@
 //! The state of a change, which all its parts share.
 
+use extant_device::Device;
 use extant_offline::OfflineVolume;
 use extant_ondisk::Features;
 use extant_ondisk::superblock::{RawSuperblock, State};
@@ -11,6 +12,8 @@ use crate::mkfs::Dialogue;
 /// What every part needs.
 pub(super) struct Tune<'a> {
     pub(super) volume: OfflineVolume,
+    /// The device of a journal that is not inside the volume.
+    pub(super) journal: Option<&'a dyn Device>,
     pub(super) request: &'a Request,
     /// Seconds since 1970.
     pub(super) now: u64,

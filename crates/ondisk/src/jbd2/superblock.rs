@@ -110,6 +110,17 @@ impl RawJournalSuperblock {
         (found != computed).then(|| Flaw::checksum(found, computed))
     }
 
+    /// Lists the volumes that use the journal, the first 48 of them.
+    pub fn set_users(&mut self, users: &[Uuid]) {
+        let users = &users[..users.len().min(self.s_users.len())];
+        self.s_users = [[0; 16]; MAX_USERS as usize];
+        for (stored, user) in self.s_users.iter_mut().zip(users) {
+            *stored = user.0;
+        }
+        // 48 at most.
+        self.s_nr_users.set(users.len() as u32);
+    }
+
     /// The last step before the bytes leave for the device.
     pub fn seal(&mut self) {
         if self.has_checksum() {
@@ -264,12 +275,7 @@ impl JournalSuperblock {
         if self.is_v2 {
             raw.s_uuid = self.uuid.0;
             raw.s_num_fc_blks.set(self.fast_commit_blocks);
-            let mut users_count = 0;
-            for (stored, user) in raw.s_users.iter_mut().zip(&self.users) {
-                *stored = user.0;
-                users_count += 1;
-            }
-            raw.s_nr_users.set(users_count);
+            raw.set_users(&self.users);
         }
         self.encode_into(&mut raw);
         raw

@@ -394,6 +394,16 @@ impl DeviceUrl {
         Ok(devices.swap_remove(0))
     }
 
+    /// The same where nothing of the files has to be read for it but partition tables: for a look before the process restricts
+    /// itself. `None` for layers that have headers, are deciphered or have a clock of their own.
+    ///
+    /// # Errors
+    /// As [`Self::device`].
+    pub fn plain_device(&self, files: &Files) -> Option<Result<Arc<dyn Device>, UrlError>> {
+        let is_plain = self.layers.iter().all(|layer| *layer == Layer::Linear);
+        is_plain.then(|| self.device(files, Keys(None)))
+    }
+
     /// The file itself, or the simulated drive that has its contents.
     fn held_by(&self, file: &Arc<FileDevice>, files: &Files) -> Result<Arc<dyn Device>, UrlError> {
         Ok(match self.drive() {

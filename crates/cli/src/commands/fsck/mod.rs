@@ -15,9 +15,10 @@ use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, 
 use extant_check::{CheckError, Code, Options};
 use extant_device::env_of;
 use extant_device::undo::UndoDevice;
-use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions};
+use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
+use extant_journal::{ExternalJournal, JournalError};
 use extant_ondisk::Uuid;
-use extant_ondisk::superblock::State;
+use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extant_storage::{Access, DeviceUrl, look};
 
 use super::undo;
@@ -90,7 +91,7 @@ pub(crate) struct Args {
     /// Drop the image's pages from the cache first
     #[arg(short = 'F')]
     flush: bool,
-    /// The device of the external journal
+    /// The device of the external journal; it is found by its UUID unless it is named
     #[arg(short = 'j', value_name = "DEVICE")]
     journal: Option<OsString>,
     /// With -c: keep the bad blocks listed so far
@@ -238,6 +239,9 @@ impl Args {
     }
 }
 
+/// Bytes of a block, as most volumes have them.
+const BLOCK_SIZES: [u32; 3] = [1024, 2048, 4096];
+
 /// Held while blocks hold what a test has written: nothing ends the program then.
 static UNBROKEN: Mutex<()> = Mutex::new(());
 
@@ -278,6 +282,13 @@ struct Opened {
     was_clean: bool,
 }
 
+/// The device of a journal that is not inside the volume.
+struct JournalDevice {
+    device: Arc<dyn Device>,
+    /// As the superblock stores it, of a block device.
+    number: Option<u32>,
+}
+
 impl Opened {
     fn new(device: Arc<dyn Device>, undo: Option<Arc<UndoDevice>>) -> Self {
         let superblock = summary::superblock_of(&*device).ok().flatten();
@@ -290,11 +301,12 @@ impl Run<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
         let meter = Meter::new(self.args.progress, &self.image)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
-        let mut open_options = self.open_options()?;
+        let named = self.named_journal(answering)?;
         // Without `-n` a mounted image is refused.
         let is_mounted = extant_mount::is_mounted(Path::new(image));
-        // The last that opens files: no byte of the image was read, and no thread started.
-        let opened = self.open_device(image, answering)?;
+        // The last that opens files: of the image no more than its superblock was read, and no thread started.
+        let (opened, journal) = self.open_device(image, answering, named)?;
+        let mut open_options = self.open_options(journal)?;
         // Of a simulated drive: its clock tells the times.
         let env = env_of(&opened.device);
         open_options.env = env.clone();
@@ -465,6 +477,10 @@ impl Run<'_> {
                 if self.args.json {
                     console.print_json_alone(&self.image, OPERATIONAL);
                 }
+                if let OpenError::Journal(JournalError::ExternalJournalNeeded(_)) = error {
+                    let what = format_args!("{error}: name it with -j DEVICE");
+                    return Err(self.failed(&what));
+                }
                 Err(self.failed(&error))
             }
         }
@@ -474,7 +490,13 @@ impl Run<'_> {
         Failure::at(&self.image, error).with_code(OPERATIONAL)
     }
 
-    fn open_device(&self, image: &OsString, answering: Answering) -> Result<Opened, Failure> {
+    /// Opens the image, and the journal's device unless it was `named`; then gives up what needs no more.
+    fn open_device(
+        &self,
+        image: &OsString,
+        answering: Answering,
+        named: Option<JournalDevice>,
+    ) -> Result<(Opened, Option<JournalDevice>), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
         let url = DeviceUrl::parse(image, look).map_err(|error| failed(&error))?;
@@ -491,18 +513,23 @@ impl Run<'_> {
         let options = options.shared_lock(self.args.waiting.wait.is_some());
         let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
+        let journal = match (named, url.plain_device(&files)) {
+            (None, Some(Ok(device))) => self.found_journal(&*device, access)?,
+            // What is wrong with the image is told when it is opened.
+            (named, _) => named,
+        };
         let keys = url.keys().map_err(|error| failed(&error))?;
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
-            return Ok(Opened::new(part()?, None));
+            return Ok((Opened::new(part()?, None), journal));
         };
         // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
         let undo = UndoDevice::create(part()?, path).map_err(|error| failed(&error))?;
         self.restrict()?;
         let undo = Arc::new(undo);
-        Ok(Opened::new(undo.clone(), Some(undo)))
+        Ok((Opened::new(undo.clone(), Some(undo)), journal))
     }
 
     /// Gives up what reading a damaged image does not need. Lists of bad blocks are read when its size is known.
@@ -513,24 +540,60 @@ impl Run<'_> {
             .map_err(|failure| failure.with_code(OPERATIONAL))
     }
 
-    fn open_options(&self) -> Result<OpenOptions, Failure> {
+    /// The device that `-j` names.
+    fn named_journal(&self, answering: Answering) -> Result<Option<JournalDevice>, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
-        let journal = match &self.args.journal {
-            Some(name) => {
-                let access = if self.args.no { Access::ReadOnly } else { Access::ReadWrite };
-                let url = DeviceUrl::parse(name, look).map_err(|error| failed(&error))?;
-                let options = self.args.waiting.on(FileOptions::new());
-                Some(url.open(access, &options).map_err(|error| failed(&error))?)
-            }
-            None => None,
-        };
+        let Some(name) = &self.args.journal else { return Ok(None) };
+        let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
+        let url = DeviceUrl::parse(name, look).map_err(|error| failed(&error))?;
+        let options = self.args.waiting.on(FileOptions::new());
+        let device = url.open(access, &options).map_err(|error| failed(&error))?;
+        let number = block_devices::number_of(url.path()).filter(|_| url.is_whole());
+        Ok(Some(JournalDevice { device, number }))
+    }
+
+    /// The journal's own device, where the volume has one.
+    fn found_journal(
+        &self,
+        device: &dyn Device,
+        access: Access,
+    ) -> Result<Option<JournalDevice>, Failure> {
+        let named = |offset| ExternalJournal::of_superblock_at(device, offset);
+        let Some(journal) = self.superblock_places().find_map(named) else { return Ok(None) };
+        let options = FileOptions::new().write(access == Access::ReadWrite);
+        let found = journal.open(&self.args.waiting.on(options));
+        let found = found.map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
+        Ok(found.map(|device| {
+            let number = block_devices::number_of(device.path());
+            JournalDevice { device, number }
+        }))
+    }
+
+    /// Bytes where a superblock may be that tells of the journal: the one that is asked for, the first one, and the first backup
+    /// where makers put it.
+    fn superblock_places(&self) -> impl Iterator<Item = u64> {
+        let wanted = self.args.superblock;
+        let sizes = BLOCK_SIZES.into_iter();
+        let sizes = sizes.filter(|size| self.args.block_size.is_none_or(|is| is == *size));
+        let wanted = sizes.clone().filter_map(move |size| wanted?.checked_mul(u64::from(size)));
+        // A group has a bit for each block in one block; blocks of 1 KiB begin behind the boot block.
+        let backups = sizes.map(|size| {
+            let (size, first) = (u64::from(size), u64::from(size == 1024));
+            (8 * size + first) * size
+        });
+        wanted.chain([SUPERBLOCK_OFFSET]).chain(backups)
+    }
+
+    fn open_options(&self, journal: Option<JournalDevice>) -> Result<OpenOptions, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let called = self.called.to_owned();
         Ok(OpenOptions {
             superblock: Wanted {
                 superblock: self.args.superblock,
                 block_size: self.args.block_size,
             },
-            journal,
+            journal_number: journal.as_ref().and_then(|journal| journal.number),
+            journal: journal.map(|journal| journal.device),
             fresh_uuid: fresh_uuid().map_err(|error| failed(&error))?,
             judges_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {

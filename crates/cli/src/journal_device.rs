@@ -1,0 +1,62 @@
+//! Journals on devices of their own, for commands whose options do not name one: found, opened, and told of where they are not.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extant_device::{Device, FileDevice, OpenOptions};
+use extant_journal::{ExternalJournal, JournalError};
+use extant_storage::{DeviceUrl, Files};
+use extant_volume::{Error, Journal};
+
+use crate::failure::Failure;
+
+/// What a command without an option for the journal's device says of one that it did not find.
+const ATTACH_IT: &str = "attach it (losetup)";
+
+/// The journal's device of the volume on `volume`, opened as `options` say. `None` where the journal is inside, or is not found.
+pub(crate) fn of(
+    volume: &dyn Device,
+    options: &OpenOptions,
+) -> Result<Option<Arc<dyn Device>>, Failure> {
+    let journal = ExternalJournal::of_volume(volume);
+    Ok(opened(journal, options)?.map(|device| device as Arc<dyn Device>))
+}
+
+/// What a reader does with the journal of the volume on `volume`. A clean volume is read without its journal.
+pub(crate) fn for_reading(volume: &dyn Device) -> Result<Journal, Failure> {
+    let journal = opened(ExternalJournal::needed_to_read(volume), &OpenOptions::new())?;
+    Ok(journal.map_or(Journal::Replay, |device| Journal::ReplayExternal(device)))
+}
+
+/// The same before the process restricts itself, after which no device is found. Of an image in layers that have headers nothing
+/// is read then, so that its journal is not found.
+pub(crate) fn for_reading_of(url: &DeviceUrl, files: &Files) -> Result<Journal, Failure> {
+    match url.plain_device(files) {
+        Some(Ok(device)) => for_reading(&*device),
+        // What is wrong with the image is told when it is opened.
+        Some(Err(_)) | None => Ok(Journal::Replay),
+    }
+}
+
+fn opened(
+    journal: Option<ExternalJournal>,
+    options: &OpenOptions,
+) -> Result<Option<Arc<FileDevice>>, Failure> {
+    // The error names the device already.
+    Ok(journal.map(|journal| journal.open(options)).transpose().map_err(Failure::new)?.flatten())
+}
+
+/// Why a volume was not opened, and what to do where its journal is missing.
+pub(crate) fn not_opened(place: impl AsRef<Path>, error: &Error) -> Failure {
+    let missing = match error {
+        Error::Journal(error) => missing(place.as_ref(), error),
+        _ => None,
+    };
+    missing.unwrap_or_else(|| Failure::at(place, error))
+}
+
+/// The failure of a command that did not find the journal's device; `None` for other errors.
+pub(crate) fn missing(place: &Path, error: &JournalError) -> Option<Failure> {
+    let is_missing = matches!(error, JournalError::ExternalJournalNeeded(_));
+    is_missing.then(|| Failure::at(place, format_args!("{error}: {ATTACH_IT}")))
+}

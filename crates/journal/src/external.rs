@@ -1,0 +1,161 @@
+//! Finding a journal that lies on a device of its own, by what the volume's superblock says of it.
+//!
+//! The UUID decides. The device with the number that the superblock stores is looked at first, since the kernel's mount takes that
+//! one; numbers change from boot to boot, so every other block device of the machine is looked at where it is not there or holds
+//! something else. e2fsck finds the journal by its UUID too. Of each device 1 KiB is read, and nothing is written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extant_device::{Device, FileDevice, FileError, OpenOptions, block_devices};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
+use extant_ondisk::{CompatFeatures, Geometry, GroupNo, IncompatFeatures, Uuid};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::{JournalError, JournalPlace, Log};
+
+/// What a volume's superblock says of a journal on a device of its own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ExternalJournal {
+    /// The UUID of the journal's device.
+    pub uuid: Uuid,
+    /// The number that the device had when it was last known; 0 for a file. As [`block_devices::number_of`] gives it.
+    pub device_number: u32,
+}
+
+impl ExternalJournal {
+    /// The journal that a superblock names. `None` where the volume has none, or has it inside.
+    pub fn named_by(superblock: &RawSuperblock) -> Option<Self> {
+        let compat = superblock.features().compat;
+        let is_external = compat.contains(CompatFeatures::HAS_JOURNAL)
+            && superblock.s_journal_inum.get() == 0
+            && superblock.s_journal_uuid != [0; 16];
+        is_external.then(|| Self {
+            uuid: Uuid(superblock.s_journal_uuid),
+            device_number: superblock.s_journal_dev.get(),
+        })
+    }
+
+    /// The same for the volume on a device, of which the superblock alone is read. `None` too where that is not a superblock:
+    /// opening the volume tells why. Its checksum does not matter here, since a superblock that was torn is mended by the log.
+    pub fn of_volume(volume: &dyn Device) -> Option<Self> {
+        Self::of_superblock_at(volume, SUPERBLOCK_OFFSET)
+    }
+
+    /// The same for the superblock at a byte of the device: a backup's, where the first one is lost.
+    pub fn of_superblock_at(volume: &dyn Device, offset: u64) -> Option<Self> {
+        Self::named_by(&superblock_at(volume, offset)?)
+    }
+
+    /// The same where the volume cannot be read without its journal: the log must be replayed, or the superblock says nothing
+    /// that counts.
+    pub fn needed_to_read(volume: &dyn Device) -> Option<Self> {
+        let raw = superblock_at(volume, SUPERBLOCK_OFFSET)?;
+        let needs_recovery = raw.features().incompat.contains(IncompatFeatures::RECOVER);
+        Self::named_by(&raw).filter(|_| needs_recovery || raw.verify(GroupNo(0)).is_err())
+    }
+
+    /// The block device that holds the journal; `None` where there is none that can be read.
+    pub fn find(&self) -> Option<PathBuf> {
+        let by_number = block_devices::path_of(self.device_number).ok();
+        let by_number = by_number.filter(|_| self.device_number != 0);
+        by_number.into_iter().chain(block_devices::all()).find(|path| self.is_on(path))
+    }
+
+    /// Finds and opens the journal's device. `None` where it is not found.
+    ///
+    /// # Errors
+    /// It was found and cannot be opened so: it may be in use.
+    pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, FileError> {
+        self.find().map(|path| options.open(path).map(Arc::new)).transpose()
+    }
+
+    /// Whether a block device is this journal. One that cannot be read is not.
+    fn is_on(&self, path: &Path) -> bool {
+        let mut raw = RawSuperblock::new_zeroed();
+        let read = block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes());
+        read.is_ok() && self.is_superblock_of(&raw)
+    }
+
+    /// Whether a superblock is that of this journal's device. A wrong checksum is the checker's to mend.
+    fn is_superblock_of(&self, raw: &RawSuperblock) -> bool {
+        raw.s_magic.get() == SUPERBLOCK_MAGIC
+            && raw.features().incompat.contains(IncompatFeatures::JOURNAL_DEV)
+            && raw.s_uuid == self.uuid.0
+    }
+}
+
+fn superblock_at(volume: &dyn Device, offset: u64) -> Option<RawSuperblock> {
+    let mut raw = RawSuperblock::new_zeroed();
+    volume.read_at(offset, raw.as_mut_bytes()).ok()?;
+    Some(raw).filter(|raw| raw.s_magic.get() == SUPERBLOCK_MAGIC)
+}
+
+/// Has the list of a journal device's users name the volume, whose superblock is given, by another UUID, or no longer. A list that
+/// does not name it stays as it is.
+///
+/// # Errors
+/// The device is not the volume's journal, or it failed.
+pub fn change_user(
+    device: &dyn Device,
+    superblock: &RawSuperblock,
+    geometry: &Geometry,
+    new: Option<Uuid>,
+) -> Result<(), JournalError> {
+    let place = JournalPlace::external(device, superblock, geometry)?;
+    let log = Log { device, place: &place };
+    let (mut raw, journal) = log.superblock()?;
+    let old = Uuid(superblock.s_uuid);
+    if !journal.users.contains(&old) {
+        return Ok(());
+    }
+    let others = journal.users.iter().copied().filter(|user| *user != old);
+    let users: Vec<_> = others.chain(new).collect();
+    raw.set_users(&users);
+    raw.seal();
+    log.write_superblock_bytes(raw.as_bytes())?;
+    Ok(device.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_ondisk::Features;
+
+    const JOURNAL: ExternalJournal = ExternalJournal { uuid: Uuid([7; 16]), device_number: 0x701 };
+
+    fn volume() -> RawSuperblock {
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.s_magic.set(SUPERBLOCK_MAGIC);
+        raw.s_rev_level.set(1);
+        let compat = CompatFeatures::HAS_JOURNAL;
+        raw.set_features(Features { compat, ..raw.features() });
+        raw.s_journal_uuid = [7; 16];
+        raw.s_journal_dev.set(0x701);
+        raw
+    }
+
+    #[test]
+    fn a_superblock_names_a_journal_unless_it_has_it_inside_or_none() {
+        assert_eq!(ExternalJournal::named_by(&volume()), Some(JOURNAL));
+        let mut inside = volume();
+        inside.s_journal_inum.set(8);
+        assert_eq!(ExternalJournal::named_by(&inside), None);
+        let mut without = volume();
+        without.set_features(Features { compat: CompatFeatures::empty(), ..without.features() });
+        assert_eq!(ExternalJournal::named_by(&without), None);
+    }
+
+    #[test]
+    fn a_journal_is_known_by_its_feature_and_its_uuid() {
+        let mut raw = volume();
+        raw.s_uuid = [7; 16];
+        assert!(!JOURNAL.is_superblock_of(&raw), "a volume of the same UUID");
+        raw.set_features(Features { incompat: IncompatFeatures::JOURNAL_DEV, ..raw.features() });
+        assert!(JOURNAL.is_superblock_of(&raw));
+        raw.s_uuid[15] = 8;
+        assert!(!JOURNAL.is_superblock_of(&raw), "another's journal");
+        (raw.s_uuid[15], raw.s_magic) = (7, 0.into());
+        assert!(!JOURNAL.is_superblock_of(&raw), "no superblock");
+    }
+}
