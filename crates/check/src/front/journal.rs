@@ -76,6 +76,23 @@ impl Front<'_> {
         bad.is_empty() && self.verify_desc(group).is_ok() && self.place_of_inode(number).is_ok()
     }
 
+    /// Whether a log waits for its replay, and the superblock's copy of its map says that it lies where its inode has it. Then it can
+    /// be replayed whatever else is wrong with the descriptors.
+    pub(super) fn is_log_known(&self) -> Result<bool, CheckError> {
+        let raw = &self.volume.raw;
+        if !self.may_repair() || self.facts.from_backup || !has(raw, IncompatFeatures::RECOVER) {
+            return Ok(false);
+        }
+        match self.place_of_inode(InodeNo(raw.s_journal_inum.get())) {
+            Ok(place) => Ok(raw.s_jnl_backup_type == BACKUP_OF_INODE
+                && self.is_backed_up(&place.inode)
+                && self.size_of_log(&place) == place.inode.size
+                && self.waits(&place)),
+            Err(Broken::Offline(OfflineError::Device(error))) => Err(error.into()),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// No journal: then there must be no trace of one.
     fn check_absent_journal(&mut self, raw: &RawSuperblock) -> Result<(), CheckError> {
         let is_named = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
