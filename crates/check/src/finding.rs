@@ -72,7 +72,8 @@ include!("table.rs");
 
 impl Code {
     /// Whether its repair is told by the exit code "errors corrected". As e2fsck has it, work that was asked for corrects
-    /// nothing, and neither do descriptors put right before the passes, since what they say is judged there once more.
+    /// nothing, and neither do descriptors put right before the passes, since what they say is judged there once more, nor the
+    /// superblock's copy of the journal's map.
     pub fn is_correction(self) -> bool {
         !matches!(
             self,
@@ -85,6 +86,7 @@ impl Code {
                 | Self::SharedBlocksDone
                 | Self::DirectoryOptimized
                 | Self::FileTypeMissing
+                | Self::JournalBackup
         )
     }
 

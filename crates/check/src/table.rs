@@ -98,7 +98,7 @@ findings! {
     /// The journal holds transactions that nobody wants.
     JournalDataLeft: 0, Damage, "The journal still has data.", "Clear journal", true;
     /// The replay could not be done.
-    JournalReplayFailed: 0, Safe, "The journal cannot be replayed ({detail}).", "Clear journal", true;
+    JournalReplayFailed: 0, Damage, "The journal cannot be replayed ({detail}).", "Clear journal", true;
     /// A transaction of the journal does not verify.
     JournalTransactionCorrupt: 0, Note, "Journal transaction {found} was corrupt, replay was aborted.", "", true;
     /// A block in the journal does not verify.
@@ -112,7 +112,9 @@ findings! {
     /// A group's bitmaps or inode table lie off the volume; a backup knows better.
     GroupDescInvalid: 0, Damage, "Group descriptor {group} looks bad ({detail}), trying backup blocks...", "Fix", true;
     /// One of a group's tables lies off the volume, or without flex_bg outside of its group, and there is no backup.
-    GroupTablePlace: 0, Safe, "Group {group}'s {detail} cannot lie at {block}; it belongs at {expected}.", "Relocate", true;
+    GroupTablePlace: 0, Damage, "Group {group}'s {detail} cannot lie at {block}; it belongs at {expected}.", "Relocate", true;
+    /// The descriptor has no place for a bitmap, which is made anew from what is in use.
+    GroupBitmapMissing: 0, Safe, "Group {group}'s {detail} is missing; it belongs at {expected}.", "Relocate", true;
     /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it, or where makers put it.
     GroupTableMoved: 0, Damage, "Group {group}'s {detail} is not at {block}; it is at {expected}.", "Fix", true;
     /// A group's descriptor checksum does not match.
@@ -199,7 +201,7 @@ findings! {
     /// What the block of attributes holds is broken.
     EaBlockCorrupt: 1, Damage, "Extended attribute block {block} of inode {inode} is corrupt: {detail}.", "Clear", true;
     /// A block of attributes is sound but for its checksum.
-    EaBlockChecksum: 1, Safe, "Extended attribute block {block} of inode {inode} passes checks, but checksum does not match block.", "Fix", true;
+    EaBlockChecksum: 1, Damage, "Extended attribute block {block} of inode {inode} passes checks, but checksum does not match block.", "Fix", true;
     /// More or fewer inodes share a block of attributes than it says.
     EaBlockRefcount: 1, Damage, "Extended attribute block {block} has reference count {found}, should be {expected}.", "Fix", true;
     /// An attribute names an inode for its value that holds none.
@@ -241,7 +243,7 @@ findings! {
     /// A node of an extent tree says another level than the one above it.
     ExtentNodeLevel: 1, Safe, "Inode {inode} has an extent node (block {block}) of level {found}, should be {expected}.", "Fix", true;
     /// A node of an extent tree is sound but for its checksum.
-    ExtentNodeChecksum: 1, Safe, "Inode {inode} extent block passes checks, but checksum does not match extent (block {block}).", "Fix", true;
+    ExtentNodeChecksum: 1, Damage, "Inode {inode} extent block passes checks, but checksum does not match extent (block {block}).", "Fix", true;
     /// A header of an extent tree says room for fewer entries than there is.
     ExtentHeaderLimit: 1, Damage, "Inode {inode} has an extent header for {found} entries where {expected} have room.", "Fix", true;
     /// An extent leads off the volume.
@@ -263,7 +265,7 @@ findings! {
     /// An extent tree that is deeper than its extents need.
     ExtentTreeTooDeep: 1, Note, "Inode {inode} extent tree (at level {found}) could be shorter.", "Optimize", true;
     /// A directory has an unwritten extent.
-    UnwrittenDirectory: 1, Damage, "Directory inode {inode} has extent marked uninitialized at block {file_block}.", "Fix", true;
+    UnwrittenDirectory: 1, Safe, "Directory inode {inode} has extent marked uninitialized at block {file_block}.", "Fix", true;
     /// A directory has a hole.
     DirectoryHole: 1, Damage, "Directory inode {inode} block {found} should be at block {file_block}.", "Fix", true;
     /// Bigalloc: a block lies at another place of its cluster than its logical block of the logical cluster.
@@ -274,6 +276,8 @@ findings! {
     MapToExtents: 1, Note, "Inode {inode} is block mapped.", "Convert to extents", true;
     /// The record is sound but for its checksum.
     InodeChecksum: 1, Safe, "Inode {inode} passes checks, but checksum does not match inode.", "Fix", true;
+    /// The record is sound but for its checksum, and so is every other one of its block: they may be those of other inodes.
+    InodeBlockChecksum: 1, Damage, "Inode {inode} passes checks, but no inode in its block of the inode table matches its checksum.", "Fix", true;
     /// A whole block of the inode table is garbage.
     InodeGarbage: 1, Damage, "Inode {inode} seems to contain garbage.", "Clear", true;
     /// The record of another inode, in use itself, lies in the place of this one's.
@@ -302,7 +306,7 @@ findings! {
     /// The index of a directory has a hash nobody knows.
     /// The index of a directory is deeper than it may be.
     /// IMAGIC on a volume without it.
-    ImagicFlag: 1, Safe, "Inode {inode} has imagic flag set.", "Clear", true;
+    ImagicFlag: 1, Damage, "Inode {inode} has imagic flag set.", "Clear", true;
     /// A block of the orphan file is none.
     /// The orphan file's inode is none.
     /// A file that claims blocks that something else claims too.
@@ -346,9 +350,9 @@ findings! {
     /// `.` names another inode.
     DotWrong: 2, Damage, "Entry '.' in directory inode {dir} is {found}, should be {expected}.", "Fix", true;
     /// `.` has bytes after its name that are not zero.
-    DotNotTerminated: 2, Safe, "'.' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
+    DotNotTerminated: 2, Damage, "'.' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
     /// `..` has bytes after its name that are not zero.
-    DotDotNotTerminated: 2, Safe, "'..' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
+    DotDotNotTerminated: 2, Damage, "'..' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
     /// The record of `.` takes more than it needs.
     DotTooBig: 2, Safe, "Directory entry for '.' in directory {dir} is big.", "Split", true;
     /// A second `.`.

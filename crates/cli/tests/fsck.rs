@@ -178,7 +178,7 @@ fn lists_of_bad_blocks(options: &[&str]) {
     assert_eq!(run(&["-c", "-k"]), Some(0));
     assert_eq!(listed(&image), [used]);
     assert_eq!(run(&["-c"]), Some(0), "every block can be read");
-    assert_eq!(listed(&image), []);
+    assert!(listed(&image).is_empty());
     e2fsck_fn(&image).expect("nothing to find");
     let before = std::fs::read(&image).expect("it is there");
     assert_eq!(run(&["-cc"]), Some(0), "every block takes other bytes");
@@ -228,6 +228,45 @@ fn preening_leaves_what_e2fsck_leaves() {
             assert_eq!(is_told(&ours.path()), how == "-fn" || code == "0", "{words} {how}");
         }
     }
+}
+
+/// The superblock's copy of the journal's map is made again, which corrects no error.
+#[test]
+fn a_copy_of_the_journals_map_is_no_correction() {
+    const COPY: std::ops::Range<usize> = 1024 + 0x10c..1024 + 0x150;
+    let Some(e2fsck) = tool("e2fsck").filter(|_| tool("mke2fs").is_some()) else {
+        skip!("e2fsprogs are not installed");
+    };
+    for how in ["-fp", "-fy"] {
+        let made = TempImage::by_mke2fs(16 << 20, &["-t", "ext3"]).expect("mke2fs makes it");
+        let mut bytes = std::fs::read(made.path()).expect("it is there");
+        let copy = bytes[COPY].to_vec();
+        bytes[COPY].fill(0);
+        std::fs::write(made.path(), bytes).expect("there is room");
+        let theirs = copied(&made.path()).expect("a copy");
+        let done = e2fsck.command().arg(how).arg(theirs.path()).output().expect("it starts");
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+        assert_eq!(fsck(how, &[], &made.path()), "0", "{how}");
+        let bytes = std::fs::read(made.path()).expect("it is there");
+        assert!(bytes[COPY] == *copy, "{how}");
+    }
+}
+
+/// The report says the code that the process ends with, also where preening finds no primary superblock.
+#[test]
+fn a_report_has_the_exit_code() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let made = TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]).expect("mke2fs makes it");
+    let mut bytes = std::fs::read(made.path()).expect("it is there");
+    bytes[1024..2048].fill(0);
+    std::fs::write(made.path(), bytes).expect("there is room");
+    let path = made.path();
+    let done = extant(["fsck", "-fp", "--json", path.to_str().expect("UTF-8")]);
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
+    assert_eq!(done.status.code(), Some(8), "{done:?}");
+    assert_eq!(report["exit_code"].as_u64(), Some(8));
 }
 
 /// Where nothing was wrong but that the volume did not say that it was clean, that was corrected.

@@ -270,7 +270,9 @@ fn a_file_that_backs_a_loop_device_is_not_written() {
     fs::hard_link(&path, &link).expect("linked");
     for name in [&path, &link] {
         match writing().truncate(true).open(name) {
-            Err(FileError::BacksLoopDevice { loop_device, .. }) => assert_eq!(loop_device, used.path()),
+            Err(FileError::BacksLoopDevice { loop_device, .. }) => {
+                assert_eq!(loop_device, used.path())
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -299,7 +301,10 @@ fn a_block_device_is_had_alone_and_does_all_a_file_does() {
             let device = options.open(block.path()).expect("a block device");
             assert!(device.is_block_device());
             assert_eq!((device.size(), device.sector_size()), (4 * MIB, sector_size));
-            assert!(matches!(writing().open(block.path()), Err(FileError::InUse { .. })), "{direct:?}");
+            assert!(
+                matches!(writing().open(block.path()), Err(FileError::InUse { .. })),
+                "{direct:?}"
+            );
             // Not on sector borders: the edges are written, the middle is the device's own.
             device.write_at(0, &vec![7; 4 * MIB as usize]).expect("it fits");
             device.write_at(5001, b"some bytes").expect("it fits");
@@ -320,7 +325,8 @@ fn a_block_device_is_had_alone_and_does_all_a_file_does() {
             device.set_len(1).expect_err("a block device keeps its size");
             assert_eq!(device.next_data(5..10).expect("unknown"), Some(5..10));
         }
-        let error = writing().size(5).open(block.path()).expect_err("a block device keeps its size");
+        let error =
+            writing().size(5).open(block.path()).expect_err("a block device keeps its size");
         assert!(matches!(error, FileError::FixedSize { .. }));
     }
 }

@@ -183,11 +183,11 @@ impl Front<'_> {
         // Where nothing fits, pass 1 makes a new table: it knows what is free.
         let Some(new) = new else { return Ok(()) };
         taken.insert(new.0..new.0 + length);
-        let finding = Finding::new(Code::GroupTablePlace)
-            .group(group)
-            .block(place(&self.desc(group), name))
-            .expected(new.0)
-            .detail(name.to_owned());
+        let old = place(&self.desc(group), name);
+        let is_missing = old.0 == 0 && name != "inode table";
+        let code = if is_missing { Code::GroupBitmapMissing } else { Code::GroupTablePlace };
+        let finding =
+            Finding::new(code).group(group).block(old).expected(new.0).detail(name.to_owned());
         let is_accepted = self.ask(finding)?;
         self.settle(group, is_accepted, |desc| {
             set_place(desc, name, new);

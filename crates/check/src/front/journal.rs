@@ -76,6 +76,23 @@ impl Front<'_> {
         bad.is_empty() && self.verify_desc(group).is_ok() && self.place_of_inode(number).is_ok()
     }
 
+    /// Whether a log waits for its replay, and the superblock's copy of its map says that it lies where its inode has it. Then it can
+    /// be replayed whatever else is wrong with the descriptors.
+    pub(super) fn is_log_known(&self) -> Result<bool, CheckError> {
+        let raw = &self.volume.raw;
+        if !self.may_repair() || self.facts.from_backup || !has(raw, IncompatFeatures::RECOVER) {
+            return Ok(false);
+        }
+        match self.place_of_inode(InodeNo(raw.s_journal_inum.get())) {
+            Ok(place) => Ok(raw.s_jnl_backup_type == BACKUP_OF_INODE
+                && self.is_backed_up(&place.inode)
+                && self.size_of_log(&place) == place.inode.size
+                && self.waits(&place)),
+            Err(Broken::Offline(OfflineError::Device(error))) => Err(error.into()),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// No journal: then there must be no trace of one.
     fn check_absent_journal(&mut self, raw: &RawSuperblock) -> Result<(), CheckError> {
         let is_named = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
@@ -119,8 +136,8 @@ impl Front<'_> {
                 return Ok(Some(place));
             }
             Err(Broken::Because(flaw)) => flaw,
-            Err(Broken::OfflineVolume(OfflineError::Device(error))) => return Err(error.into()),
-            Err(Broken::OfflineVolume(error)) => error.to_string(),
+            Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
+            Err(Broken::Offline(error)) => error.to_string(),
         };
         if uneven.is_none()
             && let Some(place) = self.place_of_hidden(number)?
@@ -169,7 +186,7 @@ impl Front<'_> {
         }
         let place = match self.place_of_inode(InodeNo::JOURNAL) {
             Ok(place) => place,
-            Err(Broken::OfflineVolume(OfflineError::Device(error))) => return Err(error.into()),
+            Err(Broken::Offline(OfflineError::Device(error))) => return Err(error.into()),
             Err(_) => return Ok(None),
         };
         let log = Log { device: &**self.volume.device(), place: &place.place };
@@ -629,12 +646,12 @@ fn write_log_superblock(log: &Log<'_>, raw: &RawJournalSuperblock) -> Result<(),
 /// Why an inode holds no journal.
 enum Broken {
     Because(String),
-    OfflineVolume(OfflineError),
+    Offline(OfflineError),
 }
 
 impl From<OfflineError> for Broken {
     fn from(error: OfflineError) -> Self {
-        Self::OfflineVolume(error)
+        Self::Offline(error)
     }
 }
 

@@ -196,6 +196,11 @@ pub fn open(
 ) -> Result<Ready, OpenError> {
     let mut front = Front::find(device, options, judge)?;
     front.claim_mmp()?;
+    // What the log holds of the descriptors is newer than they are.
+    let is_log_first = front.is_log_known()?;
+    if is_log_first {
+        front.check_journal()?;
+    }
     front.check_moved_tables()?;
     if front.may_repair() {
         front.volume.commit()?;
@@ -209,12 +214,14 @@ pub fn open(
         }
     }
     let before = front.outcomes.len();
-    front.check_journal()?;
+    if !is_log_first {
+        front.check_journal()?;
+    }
     let is_replayed =
         front.outcomes[before..].iter().any(|it| it.finding.code == Code::JournalRecovered);
     front.check_fields()?;
     front.check_groups()?;
-    if is_replayed {
+    if is_replayed || is_log_first {
         // What was logged may have been the journal's own inode.
         front.check_journal()?;
     }

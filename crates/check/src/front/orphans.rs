@@ -5,9 +5,10 @@ use super::orphan_quota::{Freed, FreedByOwner, note_freed};
 use super::{Front, OpenError};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
-use extant_offline::OfflineError;
+use extant_offline::{FileMap, OfflineError};
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::orphan_file::{OrphanFileFormat, orphans, set_orphan};
+use extant_ondisk::superblock::State;
 use extant_ondisk::xattr::{RawXattrHeader, seal_block, verify_block};
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures,
@@ -31,12 +32,36 @@ impl Front<'_> {
         }
         let before = self.outcomes.len();
         let mut freed = FreedByOwner::default();
+        let state = self.volume.raw.s_state.get();
+        let has_to_hide = self.has_listed_orphans() && state & State::CLEAN.bits() != 0;
+        // Neither bitmaps nor quota files are right in between: a run that is cut off is followed by the passes.
+        if has_to_hide {
+            self.set_state(state & !State::CLEAN.bits())?;
+        }
         self.release_list(&mut freed)?;
         self.release_file(&mut freed)?;
         self.uncharge(&freed)?;
+        if has_to_hide {
+            self.volume.commit()?;
+            self.set_state(state)?;
+        }
         self.drop_orphan_file()?;
         self.facts.has_orphans = self.outcomes.len() > before;
         Ok(())
+    }
+
+    /// Whether the superblock says that orphans are to be finished.
+    fn has_listed_orphans(&self) -> bool {
+        let features = self.volume.raw.features();
+        self.volume.raw.s_last_orphan.get() != 0
+            || features.compat.contains(CompatFeatures::ORPHAN_FILE)
+                && features.ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
+    }
+
+    /// Writes the state of the volume, behind all that was written before.
+    fn set_state(&mut self, state: u16) -> Result<(), CheckError> {
+        self.volume.update_superblock(|raw| raw.s_state.set(state))?;
+        Ok(self.volume.commit()?)
     }
 
     /// Only a journal makes use of the orphan file.
@@ -328,6 +353,12 @@ impl Front<'_> {
         let block_size = u64::from(self.volume.geometry().block_size);
         let ratio = u64::from(self.volume.geometry().blocks_per_cluster);
         let mut map = self.volume.read_map(number, inode)?;
+        let mut of_xattrs = u64::from(inode.file_acl.0 != 0) * ratio;
+        if self.volume.raw.features().incompat.contains(IncompatFeatures::EA_INODE) {
+            // A file is charged for values of its attributes that have inodes of their own.
+            let mapped = (self.clusters(&map) + map.nodes.len() as u64) * ratio * block_size;
+            of_xattrs = inode.space(self.volume.geometry()).saturating_sub(mapped) / block_size;
+        }
         let gone = map.truncate(inode.size.div_ceil(block_size));
         let (root, unused) = self.volume.write_map(number, inode, &map)?;
         inode.i_block = root;
@@ -339,15 +370,21 @@ impl Front<'_> {
         };
         self.volume.free_blocks_of(gone.into_iter().map(whole))?;
         self.volume.free_blocks_of(unused.iter().map(|node| node.0..node.0 + 1))?;
+        let nodes = (map.nodes.len() - unused.len()) as u64;
+        let space = (self.clusters(&map) + nodes) * ratio + of_xattrs;
+        inode.set_space(self.volume.geometry(), space);
+        Ok(())
+    }
+
+    /// Number of clusters that the data of a map lies in.
+    fn clusters(&self, map: &FileMap) -> u64 {
+        let origin = self.volume.geometry().first_data_block.0;
+        let ratio = u64::from(self.volume.geometry().blocks_per_cluster);
         let mut clusters = BTreeSet::new();
         for run in map.data() {
             clusters.extend((run.start - origin) / ratio..(run.end - origin).div_ceil(ratio));
         }
-        let nodes = (map.nodes.len() - unused.len()) as u64;
-        let of_xattrs = u64::from(inode.file_acl.0 != 0);
-        let space = (clusters.len() as u64 + nodes + of_xattrs) * ratio;
-        inode.set_space(self.volume.geometry(), space);
-        Ok(())
+        clusters.len() as u64
     }
 }
 

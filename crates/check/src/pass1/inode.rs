@@ -183,7 +183,9 @@ impl Check<'_> {
     /// Writes what was repaired; a record that is written has a checksum that fits.
     fn finish_visit(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         if visit.bad_checksum && !visit.dirty {
-            visit.dirty = self.ask(visit.finding(Code::InodeChecksum))?;
+            let is_whole_block = self.is_block_without_checksums(visit.ino)?;
+            let code = if is_whole_block { Code::InodeBlockChecksum } else { Code::InodeChecksum };
+            visit.dirty = self.ask(visit.finding(code))?;
         }
         if visit.dirty {
             visit.inode.encode_into(visit.record, self.geometry);
@@ -212,6 +214,24 @@ impl Check<'_> {
         }
         let offset = self.store.inode_offset(ino);
         offset.is_some_and(|offset| self.bad.contains(offset >> self.geometry.block_bits()))
+    }
+
+    /// Whether several records lie in an inode's block of the table and all of them fail their checksums.
+    fn is_block_without_checksums(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        let per_block = self.geometry.inodes_per_block();
+        let first = ino.0 - (ino.0 - 1) % per_block;
+        let mut failed = 0;
+        for other in (first..first + per_block).map(InodeNo) {
+            let Some(record) = self.store.read_inode(other)? else { continue };
+            if record.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            if inode::verify(&record, other, self.geometry).is_ok() {
+                return Ok(false);
+            }
+            failed += 1;
+        }
+        Ok(failed > 1)
     }
 
     /// Whether a record that fails its checksum makes no sense at all. One flipped bit leaves most of it in place.

@@ -61,16 +61,8 @@ impl Check<'_> {
             return Ok(false);
         }
         if ino == InodeNo::BAD_BLOCKS {
-            // As e2fsck does, only the low halves are judged.
-            let has_owner = |raw: &RawInode| raw.i_uid.get() != 0 || raw.i_gid.get() != 0;
-            let is_file = RawInode::ref_from_prefix(visit.record)
-                .is_ok_and(|(raw, _)| has_owner(raw) || raw.i_file_acl_lo.get() != 0);
-            let inode = &visit.inode;
-            let is_possible = !self.is_bad_list_broken
-                && inode.mode == 0
-                && inode.links == 0
-                && !is_file
-                && !inode.is_inline();
+            let is_possible =
+                !self.is_bad_list_broken && is_bad_block_list(visit.record, &visit.inode);
             if !is_possible && self.ask(visit.finding(Code::BadBlocksInodeInvalid))? {
                 self.zero_inode(visit)?;
             }
@@ -507,6 +499,14 @@ impl Check<'_> {
         self.need_restart();
         Ok(())
     }
+}
+
+/// Whether an inode can be the list of bad blocks: nothing of it is a file's. As e2fsck does, only the low halves are judged.
+pub(super) fn is_bad_block_list(record: &[u8], inode: &Inode) -> bool {
+    let has_owner = |raw: &RawInode| raw.i_uid.get() != 0 || raw.i_gid.get() != 0;
+    let is_file = RawInode::ref_from_prefix(record)
+        .is_ok_and(|(raw, _)| has_owner(raw) || raw.i_file_acl_lo.get() != 0);
+    inode.mode == 0 && inode.links == 0 && !is_file && !inode.is_inline()
 }
 
 /// Whether a reserved inode that is not in use has content. As e2fsck does, only the low half of

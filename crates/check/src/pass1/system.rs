@@ -1,5 +1,6 @@
 //! What the volume itself takes: superblocks, descriptors, bitmaps, inode tables. They must not lie on each other.
 
+use super::special::is_bad_block_list;
 use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -164,7 +165,8 @@ impl Check<'_> {
         let Ok(inode) = extant_ondisk::inode::Inode::decode(&record, ino, self.geometry) else {
             return Ok(bad);
         };
-        if inode.mode != 0 || inode.is_extent_mapped() || inode.is_inline() {
+        // A list that is cleared is not believed either: inodes in its blocks stay.
+        if !is_bad_block_list(&record, &inode) || inode.is_extent_mapped() {
             return Ok(bad);
         }
         for extent in &self.read_map(ino, &inode)?.extents {

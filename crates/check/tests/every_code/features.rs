@@ -209,6 +209,16 @@ pub(crate) const DAMAGES: &[Damage] = &[
             call_bad(hand, offset / 1024);
         },
     ),
+    // Two blocks of an inode table changed places.
+    on(Code::InodeBlockChecksum, EXT4, |hand| {
+        let blocks = ["dir/name-100", "dir/name-200"].map(|name| {
+            let offset = hand.volume.inode_offset(hand.find(name)).expect("there is such an inode");
+            offset / 1024
+        });
+        let [first, second] = blocks.map(|block| hand.volume.read(BlockNo(block)).expect("reads"));
+        hand.block(blocks[0], |bytes| bytes.copy_from_slice(&second));
+        hand.block(blocks[1], |bytes| bytes.copy_from_slice(&first));
+    }),
     with(
         Code::InodeGarbage,
         EXT4,

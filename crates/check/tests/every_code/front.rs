@@ -168,6 +168,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     on(Code::GroupUninitWithoutFeature, PLAIN, |hand| {
         hand.desc(0, |desc| desc.flags |= GroupFlags::INODE_UNINIT);
     }),
+    on(Code::GroupBitmapMissing, SINGLE, |hand| hand.desc(0, |desc| desc.block_bitmap.0 = 0)),
     on(Code::GroupTablePlace, SINGLE, |hand| {
         hand.desc(0, |desc| desc.block_bitmap.0 = 0xfff_ffff);
     }),

@@ -401,6 +401,27 @@ fn the_list_of_bad_blocks_gives_up_a_block_of_a_file() {
     }
 }
 
+/// A list that is cleared as one that no program wrote takes no inodes along.
+#[test]
+fn a_list_of_bad_blocks_that_cannot_be_costs_no_inodes() {
+    let damages: [fn(&mut [u8]); 4] = [
+        |record| put16(record, 0x02, 7), // i_uid
+        |record| put16(record, 0x18, 7), // i_gid
+        |record| put16(record, 0x1a, 1), // i_links_count
+        |record| put32(record, 0x68, 9), // i_file_acl_lo
+    ];
+    for damage in damages {
+        let spoil = |hand: &Hand| {
+            let file = hand.volume.inode_offset(hand.find("dir/name-007")).expect("it is there");
+            hand.inode(InodeNo::BAD_BLOCKS, |record| {
+                put32(record, 0x28, (file / 1024) as u32);
+                damage(record);
+            });
+        };
+        keeps(&EXT4, &spoil, &has_all_names);
+    }
+}
+
 #[test]
 fn a_file_with_nothing_but_bad_blocks_keeps_its_name() {
     let number = |hand: &Hand| hand.find("dir/name-007");

@@ -16,6 +16,7 @@ mod least;
 mod marks;
 mod opening;
 mod orphans;
+mod preening;
 mod reserved;
 
 use std::path::Path;

@@ -11,7 +11,7 @@ use extant_check::{Answers, Code, Finding, Judge, Judgement, Options, Outcome, S
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo};
-use extant_testkit::{TempImage, copied, e2fsck_fn, e2fsck_is_silent_with, skip, tool};
+use extant_testkit::{Scratch, TempImage, copied, e2fsck_fn, e2fsck_is_silent_with, skip, tool};
 use std::collections::BTreeMap;
 use std::path::Path;
 use zerocopy::FromBytes;
@@ -371,6 +371,38 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
             drop(hand);
             assert_eq!(kept(&before, &copy.path()), before.len(), "{what}");
         }
+    }
+}
+
+/// The log holds the descriptors as they were, so that nothing is left to decide: preening goes on, as with e2fsck.
+#[test]
+fn a_log_is_replayed_before_descriptors_are_judged() {
+    let Some(e2fsck) = tool("e2fsck").filter(|_| can_make() && tool("debugfs").is_some()) else {
+        skip!("e2fsprogs is not installed");
+    };
+    let healthy = EXT4.make();
+    let scratch = Scratch::new();
+    let (block, script) = (scratch.join("block"), scratch.join("script"));
+    let table = Hand::on(&healthy.path()).volume.read(BlockNo(2)).expect("reads");
+    std::fs::write(&block, table).expect("scratch space takes files");
+    std::fs::write(&script, format!("jo -c\njw -b 2 {}\njc\n", block.display())).expect("the same");
+    let debugfs = tool("debugfs").expect("asked for before");
+    debugfs.run(["-w".as_ref(), "-f".as_ref(), script.as_os_str(), healthy.path().as_os_str()]);
+    let damages: [Act; 2] = [
+        |hand| hand.desc(0, |desc| desc.inode_bitmap.0 = 0xfff_ffff),
+        |hand| hand.desc(1, |desc| desc.block_bitmap.0 += 1),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let image = copied(&healthy.path()).expect("a copy");
+        damage(&mut Hand::on(&image.path()));
+        let theirs = copied(&image.path()).expect("a copy");
+        let done = e2fsck.command().arg("-fp").arg(theirs.path()).output().expect("it starts");
+        assert_eq!(done.status.code(), Some(0), "{number}: {done:?}");
+        let found = fsck(device(&image.path()), &Answers::Preen, Wish::Nothing);
+        let found = found.unwrap_or_else(|error| panic!("{number}: {error}"));
+        let codes: Vec<Code> = found.iter().map(|it| it.finding.code).collect();
+        assert_eq!(codes, [Code::JournalRecovered], "{number}");
+        e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{number}: {said}"));
     }
 }
 

@@ -1,11 +1,13 @@
 //! Orphans that are finished on a volume with quotas: what they used is taken off the quota files.
 
 use super::damages::Wish;
-use super::hand::{Hand, PROJECT, device, fsck, put16, put32};
+use super::hand::{EA_INODE, Hand, PROJECT, device, fsck, put16, put32};
 use extant_check::front::{self, Closing, OpenOptions};
-use extant_check::{Answers, Code};
+use extant_check::{Answers, Code, Severity};
+use extant_device::{Device, Recorder, Sweep};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
+use std::sync::Arc;
 
 /// Where `i_projid` lies.
 const PROJECT_AT: usize = 0x9c;
@@ -61,6 +63,66 @@ fn what_orphans_used_is_taken_off_the_quota_files() {
     assert!(!ready.needs_passes(), "without the passes all is right");
     ready.close(Closing::Skipped, &judge).expect("writes");
     e2fsck_fn(&skipped.path()).expect("nothing to find");
+}
+
+/// The value of an attribute in an inode of its own is still the file's when the file was cut.
+#[test]
+fn an_orphan_that_is_cut_keeps_the_space_of_its_values() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EA_INODE.make();
+    let mut hand = Hand::on(&image.path());
+    let truncated = hand.find("valued");
+    hand.inode(truncated, |record| put32(record, 4, 0));
+    hand.superblock(|raw| raw.s_last_orphan.set(truncated.0));
+    drop(hand);
+    let done = fsck(device(&image.path()), &Answers::Preen, Wish::Nothing).expect("it is repaired");
+    let codes: Vec<_> = done.iter().map(|it| it.finding.code).collect();
+    let is_count = |code: &&Code| **code == Code::FreeBlocksTotalWrong;
+    let counts = codes.iter().filter(is_count).count();
+    assert!(codes[0] == Code::OrphanTruncated && codes.len() == 1 + counts, "{codes:?}");
+    e2fsck_fn(&image.path()).expect("nothing to find");
+}
+
+/// A check that was cut off while it finished orphans is followed by one that finds all counts right, or puts them right: a volume
+/// that says that it is clean gets no passes.
+#[test]
+fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = with_orphans();
+    let recorder = Arc::new(Recorder::new(device(&image.path())));
+    at_boot(recorder.clone());
+    let mut wrong = Vec::new();
+    for cut in recorder.cuts(Sweep::seeded(5)) {
+        let text = cut.to_string();
+        let left: Arc<dyn Device> = Arc::new(cut.image);
+        at_boot(left.clone());
+        let found = fsck(left, &Answers::No, Wish::Nothing).expect("a look ends");
+        let codes: Vec<_> = found.iter().map(|it| it.finding.code).collect();
+        if codes.iter().any(|code| code.row().severity > Severity::Note) {
+            wrong.push(format!("{text}: {codes:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong.join("\n"));
+}
+
+/// What a machine does with its volumes when it starts: the passes run only where they are due. A yes is for torn superblocks.
+fn at_boot(device: Arc<dyn Device>) {
+    let judge = Answers::Yes;
+    let ready = front::open(device, &OpenOptions::default(), &judge);
+    let mut ready = ready.expect("it opens");
+    let is_due = front::needs_check(&ready.store.superblock(), 0).is_some();
+    let closing = if is_due || ready.needs_passes() {
+        extant_check::repair(&mut ready.store, &extant_check::Options::default(), &judge)
+            .expect("repaired");
+        Closing::Clean
+    } else {
+        Closing::Skipped
+    };
+    ready.close(closing, &judge).expect("writes");
 }
 
 /// A quota file without the record of an orphan's owner is for the passes, which write all of it.

@@ -32,7 +32,7 @@ impl Counters {
         self.worse += u64::from(verdict.is_worse());
         self.better += u64::from(verdict.is_better());
         self.codes_differ += u64::from(verdict.codes_differ());
-        self.second_run += u64::from(verdict.second != Some(0));
+        self.second_run += u64::from(verdict.leaves_something());
     }
 
     pub(crate) fn trials(&self) -> u64 {
@@ -109,7 +109,7 @@ impl fmt::Display for Sums {
         writeln!(
             f,
             "damage | trials | clean ours/e2fsck | names kept ours/e2fsck of all | contents kept \
-             | worse | better | exit codes differ | second run not 0"
+             | worse | better | exit codes differ | repaired, and a second run not 0"
         )?;
         for (name, counters) in self.structures.iter().chain(&self.acts) {
             f.write_str(&counters.line(name))?;

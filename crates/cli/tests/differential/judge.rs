@@ -14,6 +14,8 @@ use crate::sparse::Sparse;
 
 /// Exit codes above this are of a panic, a signal or the time limit.
 const LAST_CODE: i32 = 63;
+/// From this exit code on nothing was repaired.
+const OPERATIONAL: i32 = 8;
 /// One in that many repaired volumes is read by the kernel as well.
 const SECOND_READER: u64 = 16;
 
@@ -123,6 +125,11 @@ impl Verdict {
     /// Whether there is nothing to report.
     pub(crate) fn is_even(&self) -> bool {
         !self.is_worse() && self.sides[0].is_clean && self.second == Some(0)
+    }
+
+    /// Whether a repair that ended well left something to a second run. What was refused is refused again.
+    pub(crate) fn leaves_something(&self) -> bool {
+        self.second != Some(0) && self.sides[0].codes[2].is_none_or(|code| code < OPERATIONAL)
     }
 
     pub(crate) fn codes_differ(&self) -> bool {

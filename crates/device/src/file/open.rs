@@ -5,7 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -245,18 +245,17 @@ impl OpenOptions {
     /// See [`FileError`]. Nothing was changed then, except that a new file may have been made.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice, FileError> {
         let path = path.as_ref();
-        let (mut waited, mut is_sure) = (Duration::ZERO, self.is_closing.is_none());
+        // A try at a busy device takes its time too.
+        let (start, mut is_sure) = (Instant::now(), self.is_closing.is_none());
         loop {
             match self.open_once(path) {
-                Err(error) if self.is_closing_after(&error) && waited < CLOSING => {
+                Err(error) if self.is_closing_after(&error) && start.elapsed() < CLOSING => {
                     is_sure = false;
-                    waited = waited.saturating_add(pause());
+                    pause();
                 }
                 // It may have been given back between the two looks.
                 Err(FileError::InUse { .. }) if !std::mem::replace(&mut is_sure, true) => {}
-                Err(error) if waited < self.patience_with(&error) => {
-                    waited = waited.saturating_add(pause());
-                }
+                Err(error) if start.elapsed() < self.patience_with(&error) => pause(),
                 Err(error) => return Err(error.with_holder()),
                 opened => return opened,
             }
@@ -455,11 +454,10 @@ impl FileError {
     }
 }
 
-/// Sleeps between two tries at what is in use; the time.
-fn pause() -> Duration {
+/// Sleeps between two tries at what is in use.
+fn pause() {
     let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: PAUSE.subsec_nanos().into() };
     let _ = rustix::thread::nanosleep(&pause);
-    PAUSE
 }
 
 /// Whether a block device is mounted or otherwise claimed: the kernel gives it to no other program then.

@@ -398,7 +398,7 @@ impl Run<'_> {
             Err(CheckError::Stopped) => {
                 ready.close(Closing::ErrorsLeft, console).map_err(|error| self.failed(&error))?;
                 finish_undo(opened)?;
-                return Ok(self.stopped(console));
+                return Ok(self.stopped(console, UNCORRECTED));
             }
             Err(error) => return Err(self.failed(&error)),
         };
@@ -455,23 +455,21 @@ impl Run<'_> {
         Ok(summary.code)
     }
 
-    /// The judge ended the run: preening met something that is not safe.
-    fn stopped(&self, console: &Console) -> u8 {
+    /// The judge ended the run: preening met something that is not safe. Gives back the exit code `code`.
+    fn stopped(&self, console: &Console, code: u8) -> u8 {
         err_line!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
         err_line!("\t(i.e., without -a or -p options)");
         if self.args.json {
-            console.print_json_alone(&self.image, UNCORRECTED);
+            console.print_json_alone(&self.image, code);
         }
-        UNCORRECTED
+        code
     }
 
     fn not_opened(&self, error: OpenError, console: &Console) -> Result<u8, Failure> {
         let no_superblock = console.has_found(Code::SuperblockInvalid);
         match error {
-            OpenError::Check(CheckError::Stopped) if !no_superblock => Ok(self.stopped(console)),
             OpenError::Check(CheckError::Stopped) => {
-                self.stopped(console);
-                Ok(OPERATIONAL)
+                Ok(self.stopped(console, if no_superblock { OPERATIONAL } else { UNCORRECTED }))
             }
             error => {
                 if self.args.json {
