@@ -5,7 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use super::direct::DirectFile;
 use super::lock::{self, Holder, Mode};
 use super::ring::Ring;
 use super::{FileDevice, ioctl};
+use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64};
 
 /// The alignment asked of direct requests where the system does not tell: no disk has larger sectors.
@@ -246,16 +247,16 @@ impl OpenOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice, FileError> {
         let path = path.as_ref();
         // A try at a busy device takes its time too.
-        let (start, mut is_sure) = (Instant::now(), self.is_closing.is_none());
+        let (clock, mut is_sure) = (Env::threads(), self.is_closing.is_none());
         loop {
             match self.open_once(path) {
-                Err(error) if self.is_closing_after(&error) && start.elapsed() < CLOSING => {
+                Err(error) if self.is_closing_after(&error) && clock.elapsed() < CLOSING => {
                     is_sure = false;
                     pause();
                 }
                 // It may have been given back between the two looks.
                 Err(FileError::InUse { .. }) if !std::mem::replace(&mut is_sure, true) => {}
-                Err(error) if start.elapsed() < self.patience_with(&error) => pause(),
+                Err(error) if clock.elapsed() < self.patience_with(&error) => pause(),
                 Err(error) => return Err(error.with_holder()),
                 opened => return opened,
             }
