@@ -19,8 +19,8 @@ mod runs;
 pub use error::JournalError;
 pub use home::Turn;
 pub use live::{
-    BatchTime, FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData,
-    Options, Phase, Seal, Snapshot,
+    BatchTime, CommitHooks, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoHooks, Options,
+    Phase, Seal, Snapshot,
 };
 pub use log::Log;
 pub use place::JournalPlace;

@@ -32,7 +32,7 @@ use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_device::{Device, DeviceError};
-use extant_journal::{FlushOrdered, Frame, Journal};
+use extant_journal::{CommitHooks, Frame, Journal};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
@@ -94,9 +94,9 @@ pub(crate) struct Hooks {
     pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
 
-impl FlushOrdered for Hooks {
+impl CommitHooks for Hooks {
     /// Data are on the device before the metadata that show them are changed: nothing is left to write.
-    fn flush_ordered(&self, _: Tid) -> Result<(), DeviceError> {
+    fn before_commit(&self, _: Tid) -> Result<(), DeviceError> {
         self.status.refusal().map_or(Ok(()), Err)
     }
 
