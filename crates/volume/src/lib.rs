@@ -15,10 +15,12 @@ mod cache;
 pub mod edit;
 mod error;
 mod hash;
+mod info;
 mod lifecycle;
 mod live;
 mod open;
 pub mod ops;
+mod ranks;
 pub mod read;
 mod shutdown;
 mod source;
@@ -28,21 +30,21 @@ mod torn;
 mod volume;
 pub mod write;
 
+pub use alloc::AllocatorKind;
 pub use error::Error;
 pub use extant_journal::BatchTime;
+pub use info::VolumeInfo;
 #[cfg(feature = "testing")]
 pub use live::faults::Step;
 pub use live::lost::ErrorSample;
-pub use open::{
-    AllocatorKind, BrokenIndex, DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt,
-};
+pub use open::{DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt};
 pub use ops::{Creator, LiveReadDir, RenameFlags, SetAttributes, TimesOfUse};
-pub use read::dir::{DirEntry, Found, ReadDir};
+pub use read::dir::{BrokenIndex, DirEntry, Found, ReadDir};
 pub use read::inode::LoadedInode;
 pub use read::mapping::{Extents, Mapping, Target};
 pub use read::path::Follow;
 pub use read::xattr::{AclKind, XattrInfo};
 pub use shutdown::Shutdown;
-pub use source::{BlockKind, DataPiece, Facts, MetadataRead};
+pub use source::{BlockKind, DataPiece, MetadataRead};
 pub use volume::{StatFs, Volume};
 pub use write::xattr::{MAX_XATTR_SIZE, XattrSet};

@@ -4,6 +4,7 @@ use crate::alloc::{Allocator, AllocatorOptions};
 use crate::cache::BlockCache;
 use crate::edit::change_superblock;
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::live::delay::{self, Delays};
 use crate::live::edit::LiveEdit;
 use crate::live::faults::Faults;
@@ -20,7 +21,6 @@ use crate::open::{
 };
 use crate::read::ahead::ReadAhead;
 use crate::read::{group, tables};
-use crate::source::Facts;
 use crate::torn;
 use crate::volume::{Source, Volume, clusters_for_maps};
 use crate::write::orphans::{Orphans, clear_present};
@@ -95,8 +95,7 @@ fn check_options(
     if data == DataMode::Ordered && options.journal_async_commit {
         return Err(Error::Options("journal_async_commit cannot go with data=ordered"));
     }
-    check_mapping(options, geometry, superblock.revision)?;
-    check_quotas(options, geometry, superblock)
+    check_mapping(options, geometry, superblock.revision)
 }
 
 /// Refuses a mapping of new files that the volume cannot have.
@@ -114,17 +113,12 @@ fn check_mapping(options: &LiveOptions, geometry: &Geometry, revision: u32) -> R
 }
 
 /// Refuses limits of a kind whose use the volume does not count.
-fn check_quotas(
-    options: &LiveOptions,
-    geometry: &Geometry,
-    superblock: &Superblock,
-) -> Result<(), Error> {
-    let facts = Facts::new(geometry.clone(), superblock)?;
+fn check_quotas(options: &LiveOptions, info: &VolumeInfo) -> Result<(), Error> {
     let asked = options.enforced_limits.unwrap_or_default();
     match QuotaKind::ALL
         .into_iter()
         .zip(asked)
-        .find(|(kind, is_asked)| *is_asked && facts.quota_file(*kind).is_none())
+        .find(|(kind, is_asked)| *is_asked && info.quota_file(*kind).is_none())
     {
         Some((kind, _)) => Err(Error::Options(match kind {
             QuotaKind::User => {
@@ -207,6 +201,7 @@ impl OpenOptions {
         check_writable(&geometry)?;
         let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
         check_options(options, &geometry, &superblock, data)?;
+        check_quotas(options, &VolumeInfo::new(geometry.clone(), raw)?)?;
         if !geometry.has_incompat(IncompatFeatures::MMP) {
             return self.open_taken(device, env, options, data, Arc::default());
         }
@@ -286,9 +281,8 @@ impl OpenOptions {
             add_extents(&mut raw);
         }
         let geometry = Geometry::new(&raw)?;
-        let superblock = Superblock::decode(&raw);
-        let mut facts = Facts::new(geometry, &superblock)?;
-        facts.follow(options);
+        let mut info = VolumeInfo::new(geometry, raw)?;
+        info.follow(options);
         let now = env.now();
         let first_generation = now.seconds.cast_unsigned() << 30 ^ u64::from(now.nanoseconds);
         let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
@@ -302,10 +296,10 @@ impl OpenOptions {
             allocator,
             inodes: InodeCache::new(inodes),
             names: NameCache::new(options.memory / 64),
-            delays: Delays::new(delays(options, &superblock, data), options.memory),
+            delays: Delays::new(delays(options, &info.superblock, data), options.memory),
             lazy_times: LazyTimes::new(options.lazytime, inodes),
-            geometry: Arc::new(facts.geometry.clone()),
-            tables: (0..facts.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
+            geometry: Arc::new(info.geometry.clone()),
+            tables: (0..info.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
             renames: Mutex::default(),
             orphans: Mutex::default(),
             shared: Shared::default(),
@@ -320,15 +314,13 @@ impl OpenOptions {
         let table_run = tables::longest_run(
             self.inode_readahead_blks,
             options.memory / 2,
-            facts.geometry.block_size,
+            info.geometry.block_size,
         );
         let mut volume = Volume {
             writer: None,
             mmp: None,
             device,
-            raw_superblock: raw,
-            superblock,
-            facts,
+            info,
             backup: None,
             source: Source::Live(Arc::new(live)),
             recovered,
@@ -349,6 +341,18 @@ impl OpenOptions {
         volume.finish_orphans()?;
         volume.start_writer();
         Ok(volume)
+    }
+}
+
+impl VolumeInfo {
+    /// What a mount's options say of it.
+    pub(crate) fn follow(&mut self, options: &LiveOptions) {
+        self.maps_by_extents = options.extents.unwrap_or(self.maps_by_extents);
+        self.enforced_limits = options.enforced_limits.unwrap_or(self.enforced_limits);
+        self.most_directory_bytes = options
+            .max_dir_size_kb
+            .filter(|limit| *limit != 0)
+            .map_or(u64::MAX, |limit| u64::from(limit) << 10);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Opening a volume.
 
+use crate::alloc::AllocatorKind;
 use crate::cache::BlockCache;
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::read::ahead::ReadAhead;
+use crate::read::dir::BrokenIndex;
 use crate::read::tables;
-use crate::source::Facts;
 use crate::torn;
 use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
@@ -64,16 +66,6 @@ pub enum Journal {
     Refuse,
 }
 
-/// What a lookup does when a directory's index is broken.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum BrokenIndex {
-    /// Says so: the error names the place.
-    #[default]
-    Report,
-    /// Searches all blocks of the directory, as the kernel does.
-    Scan,
-}
-
 /// How a volume is opened for reading.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -111,17 +103,6 @@ pub enum DataMode {
     Writeback,
     /// Data go through the journal too.
     Journal,
-}
-
-/// Who finds free blocks.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum AllocatorKind {
-    /// The multi-block allocator (`mballoc`): whole runs, near the goal or where they fit, and space kept in front of files
-    /// that grow.
-    #[default]
-    MultiBlock,
-    /// The plain one (`nomballoc`): a block (with bigalloc a cluster) at a time, the first that is free from the goal on.
-    Plain,
 }
 
 /// How a volume is opened for changes.
@@ -258,21 +239,18 @@ impl OpenOptions {
             Journal::Replay => opened.replay(None)?,
             Journal::ReplayExternal(journal) => opened.replay(Some(&**journal))?,
         };
-        let superblock = Superblock::decode(&opened.raw);
-        let facts = Facts::new(opened.geometry, &superblock)?;
-        let cache = BlockCache::new(self.cache_size, facts.geometry.block_size);
+        let info = VolumeInfo::new(opened.geometry, opened.raw)?;
+        let cache = BlockCache::new(self.cache_size, info.geometry.block_size);
         let table_run = tables::longest_run(
             self.inode_readahead_blks,
             self.cache_size,
-            facts.geometry.block_size,
+            info.geometry.block_size,
         );
         Ok(Volume {
             writer: None,
             mmp: None,
             device: opened.device,
-            raw_superblock: opened.raw,
-            superblock,
-            facts,
+            info,
             backup,
             source: Source::Cached(cache),
             recovered: opened.recovered,

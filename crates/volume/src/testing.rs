@@ -1,20 +1,22 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on. [`ScratchEdit::write_out`] gives an
 //! image that e2fsck judges.
 
+use crate::alloc::AllocatorKind;
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
 use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::live::shared::Shared;
-use crate::open::AllocatorKind;
+use crate::read::group;
 use crate::read::inode::LoadedInode;
-use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
+use crate::source::{BlockKind, DataPiece, MetadataRead};
 use crate::volume::Volume;
 use crate::write::quota;
 use extant_device::Device;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, InodeNo, Tid};
+use extant_ondisk::{BlockNo, GroupNo, InodeNo, Tid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -105,8 +107,8 @@ impl ScratchEdit {
 impl MetadataRead for ScratchEdit {
     type Block = Arc<[u8]>;
 
-    fn facts(&self) -> &Facts {
-        self.volume.facts()
+    fn info(&self) -> &VolumeInfo {
+        self.volume.info()
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
@@ -121,6 +123,10 @@ impl MetadataRead for ScratchEdit {
 
     fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
         self.volume.data(pieces)
+    }
+
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
+        Ok(group::descriptor(self, group)?.inode_table)
     }
 
     fn descriptor_block(&self, index: u32) -> BlockNo {

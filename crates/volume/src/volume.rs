@@ -2,19 +2,20 @@
 
 use crate::cache::BlockCache;
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::live::Live;
 use crate::live::delay::Delayed;
 use crate::live::inodes::LockAs;
 use crate::live::mmp::MmpMark;
-use crate::open::{BrokenIndex, OpenOptions};
+use crate::open::OpenOptions;
 use crate::read::ahead::ReadAhead;
-use crate::read::dir::{self, Found};
-use crate::read::inode::{self, LoadedInode, RecordPlace};
+use crate::read::dir::{self, BrokenIndex, Found};
+use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::{self, Extents, Mapping};
 use crate::read::path::{self, Follow};
 use crate::read::xattr::{self, AclKind, XattrInfo};
 use crate::read::{data, group, symlink};
-use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
+use crate::source::{BlockKind, DataPiece, MetadataRead, RecordPlace};
 use extant_device::env::Worker;
 use extant_device::sync::atomic::Ordering;
 use extant_device::{Device, Request};
@@ -66,9 +67,7 @@ pub struct Volume {
     /// The mark of multiple-mount protection, and who keeps it alive.
     pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) raw_superblock: RawSuperblock,
-    pub(crate) superblock: Superblock,
-    pub(crate) facts: Facts,
+    pub(crate) info: VolumeInfo,
     /// The group whose backup superblock the volume was opened by.
     pub(crate) backup: Option<GroupNo>,
     pub(crate) source: Source,
@@ -142,12 +141,12 @@ pub struct StatFs {
 impl MetadataRead for Volume {
     type Block = Arc<[u8]>;
 
-    fn facts(&self) -> &Facts {
-        &self.facts
+    fn info(&self) -> &VolumeInfo {
+        &self.info
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
-        let geometry = &self.facts.geometry;
+        let geometry = &self.info.geometry;
         let cache = match &self.source {
             Source::Cached(cache) => cache,
             Source::Live(live) => return Ok(live.frame(self, block, kind)?.snapshot()),
@@ -203,12 +202,12 @@ impl MetadataRead for Volume {
         };
         let frame = live.frame(self, place.block, place.kind())?;
         let (bytes, unsealed) = frame.snapshot_and_unsealed();
-        let part = inode::part_of_block(&self.facts.geometry, place.index);
+        let part = inode::part_of_block(&self.info.geometry, place.index);
         Ok((bytes, part.is_some_and(|part| unsealed & part != 0)))
     }
 
     fn descriptor_block(&self, index: u32) -> BlockNo {
-        let geometry = &self.facts.geometry;
+        let geometry = &self.info.geometry;
         self.backup
             .and_then(|group| geometry.desc_block_backup(index, group))
             .unwrap_or_else(|| geometry.desc_block(index))
@@ -226,17 +225,17 @@ impl Volume {
 
     /// Sizes and counts.
     pub fn geometry(&self) -> &Geometry {
-        &self.facts.geometry
+        &self.info.geometry
     }
 
     /// The superblock, after the journal's replay.
     pub fn superblock(&self) -> &Superblock {
-        &self.superblock
+        &self.info.superblock
     }
 
     /// The superblock as stored.
     pub fn raw_superblock(&self) -> &RawSuperblock {
-        &self.raw_superblock
+        &self.info.raw_superblock
     }
 
     /// The device that is read: with a replayed journal an overlay of the one that was opened.
@@ -292,9 +291,7 @@ impl Volume {
             writer: None,
             mmp: None,
             device: self.device.clone(),
-            raw_superblock: self.raw_superblock,
-            superblock: self.superblock.clone(),
-            facts: self.facts.clone(),
+            info: self.info.clone(),
             backup: self.backup,
             source: Source::Cached(BlockCache::new(0, 1)),
             recovered: None,
@@ -542,9 +539,9 @@ impl Volume {
         };
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         let free_blocks = free_clusters.saturating_mul(per_cluster);
-        let overhead = group::overhead(self, &self.superblock)?;
+        let overhead = group::overhead(self, self.superblock())?;
         let for_maps = for_maps.saturating_mul(per_cluster);
-        let kept_blocks = self.superblock.reserved_blocks.saturating_add(for_maps);
+        let kept_blocks = self.superblock().reserved_blocks.saturating_add(for_maps);
         Ok(StatFs {
             block_size: geometry.block_size,
             blocks: geometry.blocks_count.saturating_sub(overhead),
@@ -553,7 +550,7 @@ impl Volume {
             inodes: geometry.inodes_count,
             free_inodes,
             max_name_len: MAX_NAME_LEN as u32,
-            uuid: self.superblock.uuid,
+            uuid: self.superblock().uuid,
         })
     }
 }

@@ -9,9 +9,10 @@ use crate::edit::{
     AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Undo, Usage, offer, set_dtime,
 };
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::open::DataMode;
-use crate::read::inode::{self, LoadedInode, RecordPlace};
-use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
+use crate::read::inode::{self, LoadedInode};
+use crate::source::{BlockKind, DataPiece, MetadataRead, RecordPlace};
 use crate::volume::Volume;
 use crate::write::quota::{self, Owners, Promised};
 use crate::write::{value, xattr};
@@ -434,8 +435,8 @@ fn put_dtime(record: &mut [u8], dtime: u32) {
 impl MetadataRead for LiveEdit<'_> {
     type Block = Arc<[u8]>;
 
-    fn facts(&self) -> &Facts {
-        self.volume.facts()
+    fn info(&self) -> &VolumeInfo {
+        self.volume.info()
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {

@@ -6,10 +6,10 @@
 
 use super::Live;
 use super::inodes::{InodeWrite, LiveInode, LockAs};
-use super::ranks::TimesListLock;
 use crate::edit::write_inode;
 use crate::error::Error;
 use crate::ops::credits;
+use crate::ranks::TimesListLock;
 use crate::read::inode;
 use crate::volume::Volume;
 use extant_device::env::Next;

@@ -8,7 +8,6 @@ pub(crate) mod lazy_times;
 pub(crate) mod lost;
 pub(crate) mod mmp;
 pub(crate) mod names;
-pub(crate) mod ranks;
 pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
@@ -20,8 +19,8 @@ use crate::alloc::{Allocator, run_of};
 use crate::error::Error;
 use crate::live::inodes::InodeCache;
 use crate::live::names::NameCache;
-use crate::live::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::open::{DataMode, LiveOptions};
+use crate::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::source::BlockKind;
 use crate::volume::Volume;
 use crate::write::orphans::Orphans;
@@ -183,7 +182,7 @@ impl Volume {
 
     /// Whether use is counted against quotas.
     pub(crate) fn has_quotas(&self) -> bool {
-        QuotaKind::ALL.iter().any(|kind| self.facts.quota_file(*kind).is_some())
+        QuotaKind::ALL.iter().any(|kind| self.info.quota_file(*kind).is_some())
     }
 
     /// Starts an operation that may dirty `credits` blocks.

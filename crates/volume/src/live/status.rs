@@ -5,9 +5,9 @@
 
 use super::Live;
 use super::edit::LiveEdit;
-use super::ranks::StatusLock;
 use crate::edit::change_superblock;
 use crate::error::Error;
+use crate::ranks::StatusLock;
 use crate::volume::{Source, Volume};
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicBool, Ordering};
@@ -91,7 +91,7 @@ impl Volume {
         if let Err(Error::Format(FormatError::Corrupt { place, flaw })) = &result
             && let Source::Live(live) = &self.source
         {
-            let policy = live.options.errors.unwrap_or(self.superblock.errors);
+            let policy = live.options.errors.unwrap_or(self.superblock().errors);
             tracing::error!(%place, %flaw, ?policy, "the volume is broken");
             live.status.note(*place, flaw, live.seconds(), policy);
         }

@@ -290,7 +290,7 @@ impl Volume {
         target: &[u8],
     ) -> Result<(), Error> {
         let geometry = self.geometry();
-        set_empty_map(&self.facts, link);
+        set_empty_map(&self.info, link);
         let (inode, purpose) = (link.number, Purpose::Data);
         let request = AllocationRequest { inode, purpose, goal: None, count: 1, part: None };
         let run = mapping::allocate(edit, link, FileBlock(0), request, State::Written)?;

@@ -5,7 +5,7 @@ use crate::edit::{Edit, write_loaded};
 use crate::error::Error;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::LockAs;
-use crate::open::BrokenIndex;
+use crate::read::dir::BrokenIndex;
 use crate::read::dir::{Found, Located, locate};
 use crate::read::inode::{self, LoadedInode};
 use crate::volume::Volume;

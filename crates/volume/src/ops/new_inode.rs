@@ -86,7 +86,7 @@ impl Volume {
         let mut flags = inherited_flags(dir, file_type);
         let mut i_block = [0; I_BLOCK_SIZE];
         let has_map = matches!(file_type, FileType::Regular | FileType::Directory);
-        if has_map && self.facts.maps_by_extents {
+        if has_map && self.info.maps_by_extents {
             flags |= InodeFlags::EXTENTS;
             OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut i_block);
         }

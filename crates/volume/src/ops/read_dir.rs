@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::hash::WordHasher;
 use crate::live::inodes::LockAs;
-use crate::open::BrokenIndex;
+use crate::read::dir::BrokenIndex;
 use crate::read::dir::{self, DirEntry, ReadDir, is_indexed, lookup};
 use crate::read::htree::{self, Way};
 use crate::read::inode::{LoadedInode, dir_blocks};
@@ -73,7 +73,7 @@ impl Volume {
             return self.indexed_after(&inode, after);
         }
         let is_small = inode.is_inline() || dir_blocks(self, &inode)? <= FileBlock(1);
-        match self.facts().default_hasher.filter(|_| is_small && self.has_dir_index()) {
+        match self.info().default_hasher.filter(|_| is_small && self.has_dir_index()) {
             Some(hasher) => self.small_after(&inode, &hasher, after),
             None if inode.is_inline() => dir::read_dir(self, inode.clone(), after)?.collect(),
             None => self.linear_after(&inode, after),
@@ -165,7 +165,7 @@ impl Volume {
 
     /// The place of a name by its hash. The lower half tells names of one hash apart; it never changes.
     fn cookie(&self, hasher: &DirHasher, dir: &LoadedInode, name: &[u8]) -> u64 {
-        let hash = match self.facts().casefold.filter(|_| dir.is_casefolded()) {
+        let hash = match self.info().casefold.filter(|_| dir.is_casefolded()) {
             Some(casefold) => hasher.hash(&casefold.key(name)),
             None => hasher.hash(name),
         };

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::live::Live;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
-use crate::open::BrokenIndex;
+use crate::read::dir::BrokenIndex;
 use crate::read::dir::{Found, Located, locate, lookup};
 use crate::read::inode::LoadedInode;
 use crate::volume::Volume;
@@ -333,7 +333,7 @@ impl Volume {
         let source = self.renamed(live, old.found)?;
         let is_same_but_case = dirs.to.is_none()
             && from.name != to.name
-            && self.facts.casefold.is_some_and(|casefold| {
+            && self.info.casefold.is_some_and(|casefold| {
                 dirs.from.is_casefolded() && casefold.is_same(from.name, to.name)
             });
         if is_same_but_case {
@@ -451,7 +451,7 @@ impl Volume {
                 None => dir::remove(edit, &mut dirs.from, from.name).map(drop),
             };
         }
-        if self.facts.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
+        if self.info.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
             // The two may be one name for the directory.
             dir::remove(edit, &mut dirs.from, from.name)?;
             return dir::insert(edit, &mut dirs.from, to.name, source);

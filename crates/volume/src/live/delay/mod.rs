@@ -20,7 +20,7 @@ pub(crate) use writeback::writer;
 
 use crate::error::Error;
 use crate::live::inodes::LiveInode;
-use crate::live::ranks::{DelayListLock, LostLock};
+use crate::ranks::{DelayListLock, LostLock};
 use crate::volume::{Source, Volume};
 use extant_device::env::Waker;
 use extant_device::sync::atomic::{AtomicU32, Ordering};

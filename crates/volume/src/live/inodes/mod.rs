@@ -7,9 +7,9 @@
 
 use super::delay::Delayed;
 use super::lost::{ErrorSample, LostData};
-use super::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
 use crate::error::Error;
 use crate::hash::ByWord;
+use crate::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
 use crate::read::inode::{self, LoadedInode};
 use crate::source::MetadataRead;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -6,16 +6,17 @@ use super::round::set_state;
 use super::{set_size, touch};
 use crate::edit::{AllocationRequest, Edit, Purpose, write_inode};
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::live::Live;
 use crate::live::edit::LiveEdit;
 use crate::live::inodes::{InodeWrite, LiveInode};
 use crate::read::data;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
-use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
+use crate::source::{BlockKind, DataPiece, MetadataRead};
 use crate::volume::{Source, Volume};
 use crate::write::mapping::{self, State};
-use extant_ondisk::{BlockNo, FileBlock};
+use extant_ondisk::{BlockNo, FileBlock, GroupNo};
 use std::sync::Arc;
 
 /// Blocks that one operation writes at most.
@@ -29,12 +30,16 @@ struct Newest<'v>(&'v Volume);
 impl MetadataRead for Newest<'_> {
     type Block = Arc<[u8]>;
 
-    fn facts(&self) -> &Facts {
-        self.0.facts()
+    fn info(&self) -> &VolumeInfo {
+        self.0.info()
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
         self.0.metadata(block, kind)
+    }
+
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
+        self.0.inode_table(group)
     }
 
     /// Frames are looked at before the device: one that is gone by then was written home before.
