@@ -20,7 +20,7 @@ const IN_CIRCLES: [(&str, usize); 12] = [
     ("ondisk", 5),
     ("runtime", 5),
     ("testkit", 2),
-    ("volume", 24),
+    ("volume", 11),
 ];
 
 /// Modules that tests alone use.

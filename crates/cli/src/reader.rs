@@ -9,7 +9,7 @@ use extant_device::Device;
 use extant_device::url::{DeviceUrl, Files, Keys};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
-use extant_volume::{Error, Follow, LoadedInode, Volume};
+use extant_volume::{Error, Follow, LoadedInode, Reader, VolumeRead};
 
 use crate::commands::Operands;
 use crate::failure::{At, Failure};
@@ -22,7 +22,7 @@ use crate::target::FileId;
 pub(crate) struct Image {
     /// As it was named.
     name: String,
-    pub(crate) volume: Volume,
+    pub(crate) volume: Reader,
     /// What the image lies in; known of an image that is opened without restrictions.
     holders: Vec<FileId>,
 }
@@ -44,7 +44,7 @@ impl Image {
     /// The image of an operand on its device.
     fn on(inside: &Inside, device: Arc<dyn Device>) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
-        let volume = Volume::open(device).at(&name)?;
+        let volume = Reader::open(device).at(&name)?;
         Ok(Self { name, volume, holders: Vec::new() })
     }
 

@@ -13,7 +13,7 @@ use extant_device::crypt::KeySource;
 use extant_device::env::Env;
 use extant_device::url::{DeviceUrl, Files, look};
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions};
-use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, Volume};
+use extant_volume::{BrokenIndex, Journal, LiveOptions, OpenOptions, OpenVolume};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -208,7 +208,7 @@ fn open_volume(
     journal: Option<Arc<FileDevice>>,
     options: &MountOptions,
     env: &Env,
-) -> Result<Volume, extant_volume::Error> {
+) -> Result<OpenVolume, extant_volume::Error> {
     let journal = journal.map(|journal| journal as Arc<dyn Device>);
     // As the kernel does: a broken index costs time, not files.
     let usual = OpenOptions::default();
@@ -225,7 +225,7 @@ fn open_volume(
             Some(journal) => Journal::ReplayExternal(journal),
             None => Journal::Replay,
         };
-        return OpenOptions { journal, ..open }.open(device);
+        return Ok(OpenOptions { journal, ..open }.open(device)?.into());
     }
     let live = LiveOptions {
         data: options.data,
@@ -254,7 +254,7 @@ fn open_volume(
         shares_xattrs: options.shares_xattrs,
         batch: options.batch_time(),
     };
-    open.open_live(device, env, &live)
+    Ok(open.open_live(device, env, &live)?.into())
 }
 
 /// Tells the process outside. When it has gone there is nobody to tell.

@@ -7,8 +7,8 @@ use crate::info::VolumeInfo;
 use crate::read::ahead::ReadAhead;
 use crate::read::dir::BrokenIndex;
 use crate::read::tables;
+use crate::reader::Reader;
 use crate::torn;
-use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{BatchTime, Finish, Recovered, recover_volume};
 use extant_offline::read_superblock;
@@ -156,7 +156,7 @@ pub struct LiveOptions {
     /// Whether files with equal attributes share the block or inode that holds them; `nombcache` says no.
     pub shares_xattrs: bool,
     /// Changes of nothing but an inode's times wait in memory (`lazytime`), a day at most: until the inode is written for another
-    /// reason, or [`Volume::fsync`], [`Volume::sync`], freezing or closing asks for it.
+    /// reason, or [`Engine::fsync`](crate::Engine::fsync), [`Engine::sync`](crate::Engine::sync), freezing or closing asks for it.
     pub lazytime: bool,
     /// Whether delayed data that cannot be written abort the journal (`data_err=abort`). Else they are lost, and `fsync` returns the
     /// error (`data_err=ignore`).
@@ -222,7 +222,7 @@ impl OpenOptions {
     /// # Errors
     /// No ext2, ext3 or ext4; a feature that this code does not know, by name; a broken superblock; a volume that is larger
     /// than its device; a journal that cannot be replayed; or the device failed.
-    pub fn open(&self, device: Arc<dyn Device>) -> Result<Volume, Error> {
+    pub fn open(&self, device: Arc<dyn Device>) -> Result<Reader, Error> {
         let device = self.with_whole_superblock(device)?;
         let (raw, backup) = self.find_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
@@ -246,13 +246,11 @@ impl OpenOptions {
             self.cache_size,
             info.geometry.block_size,
         );
-        Ok(Volume {
-            writer: None,
-            mmp: None,
-            device: opened.device,
+        Ok(Reader {
             info,
+            device: opened.device,
+            cache,
             backup,
-            source: Source::Cached(cache),
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
             ahead: ReadAhead::default(),
@@ -312,6 +310,16 @@ impl OpenOptions {
             return Err(rule.at(Place::Superblock(group)).into());
         }
         Ok((raw, Some(lies_in)))
+    }
+}
+
+impl Reader {
+    /// Opens a volume for reading with the default [`OpenOptions`]: a journal that must be replayed is replayed into memory.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
+        OpenOptions::default().open(device)
     }
 }
 

@@ -4,13 +4,15 @@
 use crate::alloc::AllocatorKind;
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
 use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
+use crate::engine::Engine;
+use crate::engine::faults::Step;
+use crate::engine::shared::Shared;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::live::shared::Shared;
 use crate::read::group;
 use crate::read::inode::LoadedInode;
+use crate::reader::Reader;
 use crate::source::{BlockKind, DataPiece, MetadataRead};
-use crate::volume::Volume;
 use crate::write::quota;
 use extant_device::Device;
 use extant_ondisk::inode::FileType;
@@ -24,7 +26,7 @@ use zerocopy::IntoBytes;
 /// Changes to a volume, kept in memory. Blocks are given out first fit from the goal on, so that tests see the same places
 /// every time; [`ScratchEdit::longest_run`] makes free space look fragmented.
 pub struct ScratchEdit {
-    volume: Volume,
+    volume: Reader,
     changed: BTreeMap<BlockNo, Arc<[u8]>>,
     allocator: Arc<Allocator>,
     /// No run longer than this many clusters is given out.
@@ -38,8 +40,8 @@ pub struct ScratchEdit {
 
 impl ScratchEdit {
     /// Changes to a volume that was opened for reading.
-    pub fn new(volume: Volume) -> Self {
-        let (geometry, superblock) = (volume.geometry(), volume.superblock());
+    pub fn new(volume: Reader) -> Self {
+        let (geometry, superblock) = (volume.geometry(), &volume.info.superblock);
         let free_clusters = superblock.free_blocks / u64::from(geometry.blocks_per_cluster);
         let free_inodes = u64::from(superblock.free_inodes);
         let allocator = Arc::new(Allocator::new(
@@ -233,19 +235,28 @@ impl Found {
     }
 }
 
-/// Bytes that a live volume's buddies take.
-///
-/// # Errors
-/// [`Error::ReadOnly`] for a volume that is only read.
-pub fn buddy_bytes(volume: &Volume) -> Result<u64, Error> {
-    Ok(volume.live()?.allocator.buddy_bytes())
+impl Engine {
+    /// Lets `passes` steps pass, of one kind or all, and the next `times` fail.
+    pub fn fail_steps(&self, only: Option<Step>, passes: u64, times: u64) {
+        self.faults.set(only, passes, times);
+    }
+
+    /// Lets all steps pass again. How many have failed.
+    pub fn steps_failed(&self) -> u64 {
+        self.faults.take()
+    }
 }
 
-/// Lets a live volume's allocator find blocks.
+/// Bytes that a volume's buddies take.
+pub fn buddy_bytes(engine: &Engine) -> u64 {
+    engine.allocator.buddy_bytes()
+}
+
+/// Lets a volume's allocator find blocks.
 ///
 /// # Errors
-/// [`Error::ReadOnly`] for a volume that is only read, [`Error::NoSpace`], or something broken on the way.
-pub fn find(volume: &Volume, request: AllocationRequest) -> Result<Found, Error> {
+/// [`Error::NoSpace`], or something broken on the way.
+pub fn find(engine: &Engine, request: AllocationRequest) -> Result<Found, Error> {
     let budget = Budget::Free { is_privileged: true };
-    volume.live()?.allocator.claim(volume, request, budget).map(Found)
+    engine.allocator.claim(engine, request, budget).map(Found)
 }

@@ -5,7 +5,9 @@ use extant_device::sync::thread;
 use extant_device::{Device, FileDevice};
 use extant_ondisk::InodeNo;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
-use extant_volume::{Creator, Error, Follow, LiveOptions, OpenOptions, RenameFlags, Volume};
+use extant_volume::{
+    Creator, Error, Follow, LiveOptions, OpenOptions, Reader, RenameFlags, Volume, VolumeRead,
+};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,7 +95,7 @@ fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
         let stat = volume.stat_fs().unwrap();
         volume.close().unwrap();
         e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{kind:?}: {said}"));
-        let reread = Volume::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
+        let reread = Reader::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
         assert_eq!(reread.stat_fs().unwrap(), stat, "{kind:?}");
         if !is_root() {
             continue;
@@ -165,7 +167,7 @@ fn a_frozen_volume_is_clean_and_goes_on_when_it_thaws() {
         let copy = TempImage::of_size(0).unwrap();
         std::fs::write(copy.path(), &before).unwrap();
         e2fsck_fn(&copy.path()).unwrap();
-        let reread = Volume::open(Arc::new(FileDevice::open(copy.path()).unwrap())).unwrap();
+        let reread = Reader::open(Arc::new(FileDevice::open(copy.path()).unwrap())).unwrap();
         assert!(reread.recovered().is_none());
         reread.lookup(InodeNo::ROOT, b"before").unwrap();
         assert_eq!(std::fs::read(image.path()).unwrap(), before, "written while frozen");
