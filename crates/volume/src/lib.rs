@@ -51,7 +51,7 @@ pub use read::statfs::StatFs;
 pub use read::xattr::{AclKind, XattrInfo};
 pub use reader::Reader;
 pub use shutdown::Shutdown;
-pub use source::{BlockKind, DataPiece, MetadataRead};
+pub use source::{BlockKind, DataPiece, MetadataRead, RecordPlace};
 pub use volume::Volume;
 pub use volume_read::VolumeRead;
 pub use write::xattr::{MAX_XATTR_SIZE, XattrSet};
