@@ -20,7 +20,7 @@ const IN_CIRCLES: [(&str, usize); 12] = [
     ("runtime", 5),
     ("storage", 11),
     ("testkit", 2),
-    ("volume", 42),
+    ("volume", 11),
 ];
 
 /// Modules that tests alone use.

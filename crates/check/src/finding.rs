@@ -71,9 +71,10 @@ macro_rules! findings {
 include!("table.rs");
 
 impl Code {
-    /// Whether its repair is told by the exit code "errors corrected". As e2fsck has it, work that was asked for corrects
-    /// nothing, and neither do descriptors put right before the passes, since what they say is judged there once more, nor the
-    /// superblock's copy of the journal's map.
+    /// Whether its repair is told by the exit code "errors corrected". As e2fsck has it, work that
+    /// was asked for corrects nothing, and neither do descriptors put right before the passes,
+    /// since what they say is judged there once more, nor the superblock's copy of the journal's
+    /// map.
     pub fn is_correction(self) -> bool {
         !matches!(
             self,

@@ -87,7 +87,8 @@ findings! {
     JournalV1Fields: 0, Safe, "Found invalid V2 journal superblock fields (from V1 journal).", "Clear", true;
     /// The journal lies on another device, which was not named.
     JournalExternal: 0, Note, "The journal lies on a device of its own, which is not looked at.", "", true;
-    /// The superblock stores another number than the journal's device has: the kernel does not find it.
+    /// The superblock stores another number than the journal's device has: the kernel does not find
+    /// it.
     JournalDeviceNumber: 0, Note, "Superblock hint for external superblock should be {detail}.", "Fix", true;
     /// The journal is not replayed, since nothing may be written.
     JournalSkipped: 0, Note, "Warning: skipping journal recovery because doing a read-only filesystem check.", "", true;
@@ -113,7 +114,7 @@ findings! {
     GroupDescInvalid: 0, Damage, "Group descriptor {group} looks bad ({detail}), trying backup blocks...", "Fix", true;
     /// One of a group's tables lies off the volume, or without flex_bg outside of its group, and there is no backup.
     GroupTablePlace: 0, Damage, "Group {group}'s {detail} cannot lie at {block}; it belongs at {expected}.", "Relocate", true;
-    /// The descriptor has no place for a bitmap, which is made anew from what is in use.
+    /// The descriptor has no place for a bitmap, which is made again from what is in use.
     GroupBitmapMissing: 0, Safe, "Group {group}'s {detail} is missing; it belongs at {expected}.", "Relocate", true;
     /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it, or where makers put it.
     GroupTableMoved: 0, Damage, "Group {group}'s {detail} is not at {block}; it is at {expected}.", "Fix", true;
@@ -276,7 +277,8 @@ findings! {
     MapToExtents: 1, Note, "Inode {inode} is block mapped.", "Convert to extents", true;
     /// The record is sound but for its checksum.
     InodeChecksum: 1, Safe, "Inode {inode} passes checks, but checksum does not match inode.", "Fix", true;
-    /// The record is sound but for its checksum, and so is every other one of its block: they may be those of other inodes.
+    /// The record is sound but for its checksum, and so is every other one of its block: they may
+    /// be those of other inodes.
     InodeBlockChecksum: 1, Damage, "Inode {inode} passes checks, but no inode in its block of the inode table matches its checksum.", "Fix", true;
     /// A whole block of the inode table is garbage.
     InodeGarbage: 1, Damage, "Inode {inode} seems to contain garbage.", "Clear", true;

@@ -1,4 +1,5 @@
-//! Journals on devices of their own, for commands whose options do not name one: found, opened, and told of where they are not.
+//! Journals on devices of their own, for commands whose options do not name one: found, opened, and
+//! reported where they are missing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use extant_volume::{Error, Journal};
 
 use crate::failure::Failure;
 
-/// What a command without an option for the journal's device says of one that it did not find.
+/// The hint of a command without an option for the journal's device.
 const ATTACH_IT: &str = "attach it (losetup)";
 
-/// The journal's device of the volume on `volume`, opened as `options` say. `None` where the journal is inside, or is not found.
+/// The journal's device of the volume on `volume`, opened as `options` say. `None` where the
+/// journal is inside, or is not found.
 pub(crate) fn of(
     volume: &dyn Device,
     options: &OpenOptions,
@@ -22,18 +24,19 @@ pub(crate) fn of(
     Ok(opened(journal, options)?.map(|device| device as Arc<dyn Device>))
 }
 
-/// What a reader does with the journal of the volume on `volume`. A clean volume is read without its journal.
+/// How a reader takes the journal of the volume on `volume`. A clean volume is read without
+/// its journal.
 pub(crate) fn for_reading(volume: &dyn Device) -> Result<Journal, Failure> {
     let journal = opened(ExternalJournal::needed_to_read(volume), &OpenOptions::new())?;
     Ok(journal.map_or(Journal::Replay, |device| Journal::ReplayExternal(device)))
 }
 
-/// The same before the process restricts itself, after which no device is found. Of an image in layers that have headers nothing
-/// is read then, so that its journal is not found.
+/// The same before the process restricts itself, after which no device is found. Of an image in
+/// layers that have headers nothing is read then, so that its journal is not found.
 pub(crate) fn for_reading_of(url: &DeviceUrl, files: &Files) -> Result<Journal, Failure> {
     match url.plain_device(files) {
         Some(Ok(device)) => for_reading(&*device),
-        // What is wrong with the image is told when it is opened.
+        // Opening the image tells why.
         Some(Err(_)) | None => Ok(Journal::Replay),
     }
 }

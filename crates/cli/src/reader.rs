@@ -9,7 +9,7 @@ use extant_device::Device;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_storage::{DeviceUrl, Files, Keys};
-use extant_volume::{Error, Follow, Journal, LoadedInode, OpenOptions, Volume};
+use extant_volume::{Error, Follow, Journal, LoadedInode, OpenOptions, Reader, VolumeRead};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ use crate::target::FileId;
 pub(crate) struct Image {
     /// As it was named.
     name: String,
-    pub(crate) volume: Volume,
+    pub(crate) volume: Reader,
     /// What the image lies in; known of an image that is opened without restrictions.
     holders: Vec<FileId>,
 }
@@ -36,7 +36,8 @@ impl Image {
         Ok(Self { holders, ..Self::on(inside, device, journal)? })
     }
 
-    /// Opens the image of an operand alone, and restricts the process before it reads more than the superblock.
+    /// Opens the image of an operand alone, and restricts the process before it reads more than the
+    /// superblock.
     pub(crate) fn open_restricted(inside: &Inside, no_sandbox: bool) -> Result<Self, Failure> {
         if no_sandbox {
             return Self::open(inside);
@@ -213,8 +214,8 @@ pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     [parent, separator, name].concat()
 }
 
-/// What was had of an image before the process restricted itself: its files, its key, and what to do with its journal; or why
-/// they were not had.
+/// What was had of an image before the process restricted itself: its files, its key, and what to
+/// do with its journal; or why they were not had.
 type HadBefore = Result<(Files, Keys, Journal), String>;
 
 /// The images of a command's operands, each opened once.
@@ -226,7 +227,8 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Opens the files of all operands, and restricts the process before it reads more of them than superblocks.
+    /// Opens the files of all operands, and restricts the process before it reads more of them than
+    /// superblocks.
     fn restricted(operands: &[Inside], no_sandbox: bool) -> Result<Self, Failure> {
         let mut images = Self::default();
         if no_sandbox {

@@ -1,4 +1,5 @@
-//! Volumes whose journal is on a device of its own: commands find it by what the superblock says, as e2fsck and the kernel do.
+//! Volumes whose journal is on a device of its own: commands find it by what the superblock says,
+//! as e2fsck and the kernel do.
 
 use std::fs;
 use std::io::Write;
@@ -15,10 +16,11 @@ use extant_testkit::{
 };
 use zerocopy::IntoBytes;
 
-/// Tests take turns: a device that one looks at for its journal is not detached for another at that moment.
+/// Tests take turns: a device that one looks at for its journal is not detached for another at that
+/// moment.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What a test writes.
+/// Content of a test.
 const TEXT: &str = "logged\n";
 /// A number that no device of the machine has.
 const NO_DEVICE: u32 = 0xff_f0_ff_fe;
@@ -45,7 +47,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 impl Pair {
-    /// A new volume of mke2fs; else why there is none.
+    /// A new volume of mke2fs; else why it was not made.
     fn new() -> Result<Self, String> {
         Self::of_size("32M")
     }
@@ -63,7 +65,8 @@ impl Pair {
         Ok(Self { scratch, image, journal, device: Some(device) })
     }
 
-    /// Both as power loss leaves them while the kernel has the volume mounted: `/kernel` is in the log.
+    /// Both as power loss leaves them while the kernel has the volume mounted: `/kernel` is in the
+    /// log.
     fn dirty() -> Result<Self, String> {
         Self::dirty_of_size("32M")
     }
@@ -106,9 +109,9 @@ impl Pair {
         self.device.as_ref().expect("attached").path()
     }
 
-    /// What both files hold.
+    /// The content of both files.
     fn bytes(&self) -> (Vec<u8>, Vec<u8>) {
-        // What was written to the device is in the file when it was flushed.
+        // A flush brings to the file all that was written to the device.
         if let Some(device) = &self.device {
             fs::File::open(device.path()).and_then(|device| device.sync_all()).expect("flushed");
         }
@@ -136,7 +139,8 @@ impl Pair {
         format!("{}:{path}", self.image.display())
     }
 
-    /// The kernel, which knows the journal by its number alone, reads these files as they were written, and e2fsck finds nothing.
+    /// The kernel, which knows the journal by its number alone, reads these files as they were
+    /// written, and e2fsck finds nothing.
     fn assert_well(&self, names: &[&str]) {
         let kernel = LoopMount::new(&self.image, "").expect("the kernel mounts it");
         for name in names {
@@ -420,7 +424,7 @@ fn another_volumes_journal_at_the_right_number_is_not_used() {
         let (code, said) = extant(&["mount", "-o", &options], &[&pair.image, &point]);
         assert!(code == 1 && said.contains("the device holds the journal"), "{code}: {said}");
     }
-    // Without the right one there is none.
+    // Only the right one will do.
     pair.device = None;
     let before = pair.bytes();
     let (code, said) = extant(&["fsck", "-fy"], &[&pair.image]);

@@ -252,7 +252,8 @@ fn a_copy_of_the_journals_map_is_no_correction() {
     }
 }
 
-/// The report says the code that the process ends with, also where preening finds no primary superblock.
+/// The report says the code that the process ends with, also where preening finds no primary
+/// superblock.
 #[test]
 fn a_report_has_the_exit_code() {
     if tool("mke2fs").is_none() {

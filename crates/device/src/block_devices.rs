@@ -1,5 +1,5 @@
-//! The machine's block devices, as the kernel lists them (`ABI/stable/sysfs-block` and `ABI/stable/sysfs-dev-block` of its
-//! documentation).
+//! The machine's block devices, as the kernel lists them (`ABI/stable/sysfs-block` and
+//! `ABI/stable/sysfs-dev-block` of its documentation).
 
 use std::fs::{self, File};
 use std::io;
@@ -15,8 +15,9 @@ const BY_NUMBER: &str = "/sys/dev/block";
 /// Where their nodes are.
 const NODES: &str = "/dev";
 
-/// The number of the block device at `path`, as ext4 stores it (`s_journal_dev`) and the kernel's mount option `journal_dev=`
-/// takes it: the minor number's low byte, the major number, the minor number's rest. `None` where `path` is no block device.
+/// The number of the block device at `path`, as ext4 stores it (`s_journal_dev`) and the kernel's
+/// mount option `journal_dev=` takes it: the minor number's low byte, the major number, the minor
+/// number's rest. `None` where `path` is no block device.
 pub fn number_of(path: &Path) -> Option<u32> {
     let found = fs::metadata(path).ok()?;
     let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
@@ -33,8 +34,8 @@ pub fn path_of(number: u32) -> io::Result<PathBuf> {
     node(&Path::new(BY_NUMBER).join(format!("{major}:{minor}")))
 }
 
-/// The paths of all block devices that hold something and that no other device is made of (device-mapper, md), in the order of
-/// their names. The list is empty where the kernel shows none.
+/// The paths of all block devices that hold something and that no other device is made of
+/// (device-mapper, md), in the order of their names. The list is empty where the kernel shows none.
 pub fn all() -> Vec<PathBuf> {
     listed(Path::new(BY_NAME))
 }

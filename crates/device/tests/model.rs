@@ -283,7 +283,7 @@ proptest! {
             end = run.end;
         }
         prop_assert!(end <= SIZE && bytes[end as usize..] == pattern()[end as usize..]);
-        // An overlay of it, and a fork beside it, see its bytes and keep their own.
+        // An overlay of it, and a fork, see its bytes and keep their own.
         let fork = overlay.fork();
         let second = OverlayDevice::new(Arc::new(overlay));
         agrees(&second, bytes.clone(), &more);

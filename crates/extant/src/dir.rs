@@ -7,6 +7,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::FileType;
 use extant_volume::DirEntry as Found;
+use extant_volume::VolumeRead;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

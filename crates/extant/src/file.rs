@@ -6,7 +6,9 @@ use crate::metadata::Metadata;
 use crate::path;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
-use extant_volume::{Creator, Error as Cause, ErrorSample, Follow, LoadedInode, Volume};
+use extant_volume::{
+    Creator, Error as Cause, ErrorSample, Follow, LoadedInode, OpenVolume, VolumeRead,
+};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -102,7 +104,7 @@ impl OpenOptions {
         let above = volume.resolve(dir.as_os_str().as_bytes(), Follow::Yes)?;
         let permissions = self.mode.unwrap_or(FILE_PERMISSIONS);
         // It is held from the start.
-        let made = volume.tmpfile(above.number, permissions, fs.creator())?;
+        let made = volume.engine()?.tmpfile(above.number, permissions, fs.creator())?;
         Ok(File {
             inner: fs.inner().clone(),
             inode: made.number,
@@ -140,7 +142,7 @@ impl OpenOptions {
             errors: Mutex::new(volume.error_sample(inode)),
         };
         if self.truncate && !self.create_new {
-            volume.truncate_by(inode, 0, &file.by)?;
+            volume.engine()?.truncate_by(inode, 0, &file.by)?;
         }
         Ok(file)
     }
@@ -172,7 +174,7 @@ impl OpenOptions {
 
     fn make(&self, fs: &FileSystem, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Cause> {
         let permissions = self.mode.unwrap_or(FILE_PERMISSIONS);
-        fs.volume().create(dir, name, permissions, fs.creator())
+        fs.volume().engine()?.create(dir, name, permissions, fs.creator())
     }
 }
 
@@ -236,7 +238,7 @@ impl File {
     /// # Errors
     /// The file was not opened for writing, or the change failed.
     pub fn set_len(&self, size: u64) -> Result<(), Error> {
-        let set = |()| self.inner.volume().truncate_by(self.inode, size, &self.by);
+        let set = |()| self.inner.volume().engine()?.truncate_by(self.inode, size, &self.by);
         self.named(self.may_write().and_then(set))
     }
 
@@ -248,7 +250,7 @@ impl File {
         let name = name.as_ref();
         let volume = self.inner.volume();
         let linked = path::place(volume, name)
-            .and_then(|place| volume.link(self.inode, place.dir, place.name));
+            .and_then(|place| volume.engine()?.link(self.inode, place.dir, place.name));
         linked.map(drop).map_err(|cause| Error::at(name, cause))
     }
 
@@ -258,7 +260,7 @@ impl File {
     /// # Errors
     /// The device failed, now or before.
     pub fn sync_all(&self) -> Result<(), Error> {
-        self.synced(Volume::fsync_open)
+        self.synced(OpenVolume::fsync_open)
     }
 
     /// Waits until the contents are on the device, and the metadata that are needed to read them.
@@ -266,12 +268,12 @@ impl File {
     /// # Errors
     /// The device failed, now or before.
     pub fn sync_data(&self) -> Result<(), Error> {
-        self.synced(Volume::fdatasync_open)
+        self.synced(OpenVolume::fdatasync_open)
     }
 
     fn synced(
         &self,
-        sync: impl FnOnce(&Volume, InodeNo, &mut ErrorSample) -> Result<(), Cause>,
+        sync: impl FnOnce(&OpenVolume, InodeNo, &mut ErrorSample) -> Result<(), Cause>,
     ) -> Result<(), Error> {
         let mut errors = *self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let synced = sync(self.inner.volume(), self.inode, &mut errors);
@@ -296,7 +298,7 @@ impl File {
 
     fn put(&self, bytes: &[u8], offset: u64) -> Result<usize, Cause> {
         self.may_write()?;
-        self.inner.volume().write_by(self.inode, offset, bytes, &self.by)
+        self.inner.volume().engine()?.write_by(self.inode, offset, bytes, &self.by)
     }
 
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Cause> {
@@ -362,7 +364,7 @@ impl Write for &File {
         self.at_position(|at| {
             if self.appends {
                 self.may_write()?;
-                return self.inner.volume().append_by(self.inode, bytes, &self.by);
+                return self.inner.volume().engine()?.append_by(self.inode, bytes, &self.by);
             }
             Ok((at, self.put(bytes, at)?))
         })

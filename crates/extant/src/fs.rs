@@ -12,7 +12,7 @@ use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_storage::{Access, DeviceUrl, UrlError, look};
 use extant_volume::{
     AclKind, Creator, Error as Cause, ExternalJournal, Follow, Journal, LiveOptions, LoadedInode,
-    RenameFlags, SetAttributes, StatFs, Volume, XattrInfo, XattrSet,
+    OpenVolume, RenameFlags, SetAttributes, StatFs, VolumeRead, XattrInfo, XattrSet,
 };
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -40,11 +40,11 @@ pub enum OpenError {
 #[derive(Debug)]
 pub(crate) struct Inner {
     /// There until the last user is gone.
-    volume: Option<Volume>,
+    volume: Option<OpenVolume>,
 }
 
 impl Inner {
-    pub(crate) fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &OpenVolume {
         self.volume.as_ref().expect("the volume is there until it is dropped")
     }
 
@@ -61,7 +61,7 @@ impl Inner {
 impl Drop for Inner {
     /// Ends the volume well where nobody did. Whoever wants to hear of failures calls [`FileSystem::close`].
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.volume.take().map(Volume::close) {
+        if let Some(Err(error)) = self.volume.take().map(OpenVolume::close) {
             tracing::warn!("the volume was not closed well: {error}");
         }
     }
@@ -101,9 +101,9 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Opens an image for reading and changing, and has it alone: a file is locked, a block device opened exclusively. `image`
-    /// is a path or a device URL. The default [`LiveOptions`] hold. A journal on a device of its own is found among the machine's
-    /// block devices.
+    /// Opens an image for reading and changing, and has it alone: a file is locked, a block device
+    /// opened exclusively. `image` is a path or a device URL. The default [`LiveOptions`] hold. A
+    /// journal on a device of its own is found among the machine's block devices.
     ///
     /// # Errors
     /// The image is not there or in use, or holds no volume that can be changed.
@@ -156,8 +156,8 @@ impl FileSystem {
     }
 
     /// The file system of a volume that was opened with options of its own.
-    pub fn of_volume(volume: Volume) -> Self {
-        Self { inner: Arc::new(Inner { volume: Some(volume) }), creator: Creator::ROOT }
+    pub fn of_volume(volume: impl Into<OpenVolume>) -> Self {
+        Self { inner: Arc::new(Inner { volume: Some(volume.into()) }), creator: Creator::ROOT }
     }
 
     /// The same file system, where new files belong to `creator`.
@@ -166,8 +166,9 @@ impl FileSystem {
         Self { inner: self.inner.clone(), creator }
     }
 
-    /// The volume, for calls by inode.
-    pub fn volume(&self) -> &Volume {
+    /// The volume, for calls by inode: those of [`VolumeRead`] read, those of
+    /// [`OpenVolume::engine`] change.
+    pub fn volume(&self) -> &OpenVolume {
         self.inner.volume()
     }
 
@@ -186,7 +187,7 @@ impl FileSystem {
     /// The device failed, now or before: the volume needs recovery then.
     pub fn close(self) -> Result<(), Cause> {
         match Arc::try_unwrap(self.inner) {
-            Ok(mut inner) => inner.volume.take().map_or(Ok(()), Volume::close),
+            Ok(mut inner) => inner.volume.take().map_or(Ok(()), OpenVolume::close),
             Err(shared) => shared.volume().sync(),
         }
     }
@@ -211,7 +212,7 @@ impl FileSystem {
     fn at<T>(
         &self,
         path: &Path,
-        call: impl FnOnce(&Volume) -> Result<T, Cause>,
+        call: impl FnOnce(&OpenVolume) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         call(self.volume()).map_err(|cause| Error::at(path, cause))
     }
@@ -354,7 +355,7 @@ impl FileSystem {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.at(path, |volume| {
-            volume.mkdir(place.dir, place.name, permissions, &self.creator).map(drop)
+            volume.engine()?.mkdir(place.dir, place.name, permissions, &self.creator).map(drop)
         })
     }
 
@@ -402,7 +403,7 @@ impl FileSystem {
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.at(path, |volume| volume.unlink(place.dir, place.name))
+        self.at(path, |volume| volume.engine()?.unlink(place.dir, place.name))
     }
 
     /// Takes an empty directory away.
@@ -412,7 +413,7 @@ impl FileSystem {
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.at(path, |volume| volume.rmdir(place.dir, place.name))
+        self.at(path, |volume| volume.engine()?.rmdir(place.dir, place.name))
     }
 
     /// Takes a directory and all below it away. Symbolic links are not followed: one that the path ends in goes itself.
@@ -425,7 +426,7 @@ impl FileSystem {
         let top = self.at(path, |volume| volume.lookup(place.dir, place.name))?;
         let top = self.at(path, |volume| volume.inode(top.inode))?;
         if top.file_type() == FileType::Symlink {
-            return self.at(path, |volume| volume.unlink(place.dir, place.name));
+            return self.at(path, |volume| volume.engine()?.unlink(place.dir, place.name));
         }
         self.at(path, |_| top.as_dir().map(drop))?;
         // Directories that are being emptied, and the path of the last.
@@ -447,7 +448,7 @@ impl FileSystem {
                         Some(parent) => (*parent, at.file_name().unwrap_or_default().as_bytes()),
                         None => (place.dir, place.name),
                     };
-                    self.at(&at, |volume| volume.rmdir(parent, name))?;
+                    self.at(&at, |volume| volume.engine()?.rmdir(parent, name))?;
                     at.pop();
                 }
             }
@@ -466,10 +467,10 @@ impl FileSystem {
             let path = entry.path();
             let (name, inode) = (entry.as_bytes(), entry.inode());
             if !self.at(&path, |volume| volume.inode(inode))?.is_dir() {
-                self.at(&path, |volume| volume.unlink(dir, name))?;
+                self.at(&path, |volume| volume.engine()?.unlink(dir, name))?;
                 continue;
             }
-            match self.volume().rmdir(dir, name) {
+            match self.volume().engine().and_then(|engine| engine.rmdir(dir, name)) {
                 Err(Cause::NotEmpty) => return Ok(Some((name.to_vec(), inode))),
                 outcome => self.at(&path, |_| outcome)?,
             }
@@ -497,7 +498,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (old, new) = (self.place(from)?, self.place(to)?);
-        self.at(from, |volume| volume.rename(old.dir, old.name, new.dir, new.name, flags))
+        self.at(from, |volume| volume.engine()?.rename(old.dir, old.name, new.dir, new.name, flags))
     }
 
     /// Gives a file another name. A symbolic link is not followed.
@@ -508,7 +509,7 @@ impl FileSystem {
         let name = name.as_ref();
         let file = self.found(file.as_ref(), Follow::No)?;
         let place = self.place(name)?;
-        self.at(name, |volume| volume.link(file.number, place.dir, place.name).map(drop))
+        self.at(name, |volume| volume.engine()?.link(file.number, place.dir, place.name).map(drop))
     }
 
     /// Makes a symbolic link.
@@ -519,7 +520,7 @@ impl FileSystem {
         let (target, name) = (target.as_ref().as_os_str().as_bytes(), name.as_ref());
         let place = self.place(name)?;
         self.at(name, |volume| {
-            volume.symlink(place.dir, place.name, target, &self.creator).map(drop)
+            volume.engine()?.symlink(place.dir, place.name, target, &self.creator).map(drop)
         })
     }
 
@@ -549,7 +550,7 @@ impl FileSystem {
         let place = self.place(path)?;
         self.at(path, |volume| {
             let mode = file_type.mode() | permissions;
-            volume.mknod(place.dir, place.name, mode, device, &self.creator).map(drop)
+            volume.engine()?.mknod(place.dir, place.name, mode, device, &self.creator).map(drop)
         })
     }
 
@@ -606,7 +607,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let path = path.as_ref();
         let file = self.found(path, follow)?;
-        self.at(path, |volume| volume.set_attributes(file.number, set).map(drop))
+        self.at(path, |volume| volume.engine()?.set_attributes(file.number, set).map(drop))
     }
 
     /// The extended attributes of a file, of a symbolic link its own.
@@ -642,7 +643,9 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let path = path.as_ref();
         let file = self.found(path, Follow::No)?;
-        self.at(path, |volume| volume.set_xattr(file.number, name.as_ref().as_bytes(), value, how))
+        self.at(path, |volume| {
+            volume.engine()?.set_xattr(file.number, name.as_ref().as_bytes(), value, how)
+        })
     }
 
     /// Removes an extended attribute, of a symbolic link its own.
@@ -656,7 +659,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let path = path.as_ref();
         let file = self.found(path, Follow::No)?;
-        self.at(path, |volume| volume.remove_xattr(file.number, name.as_ref().as_bytes()))
+        self.at(path, |volume| volume.engine()?.remove_xattr(file.number, name.as_ref().as_bytes()))
     }
 
     /// An access control list of a file.
@@ -681,7 +684,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         let path = path.as_ref();
         let file = self.found(path, Follow::Yes)?;
-        self.at(path, |volume| volume.set_acl(file.number, kind, list))
+        self.at(path, |volume| volume.engine()?.set_acl(file.number, kind, list))
     }
 }
 

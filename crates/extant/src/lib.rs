@@ -1,7 +1,9 @@
 //! ext4 in user space: a volume with an API like std::fs.
 //!
-//! [`FileSystem`] opens an image, or any [`Device`], and works with paths as [`std::fs`] does; [`FileSystem::volume`] is the engine
-//! below it, which works with inodes. [`format()`] makes new file systems. Nothing here needs root or the kernel's ext4.
+//! [`FileSystem`] opens an image, or any [`Device`], and works with paths as [`std::fs`] does;
+//! [`FileSystem::volume`] is the volume below it, with calls by inode: [`VolumeRead`] for reading,
+//! [`Engine`] for changes. [`format()`] makes new file systems. Nothing here needs root or the
+//! kernel's ext4.
 //!
 //! ```
 //! use extant::{FileSystem, MemoryDevice, OpenOptions};
@@ -53,8 +55,9 @@ pub use extant_ondisk::acl::{Acl, AclEntry, Subject};
 pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 pub use extant_ondisk::time::Timestamp;
 pub use extant_volume::{
-    AclKind, AllocatorKind, Creator, DataMode, Error as Cause, Follow, LiveOptions,
-    OpenOptions as VolumeOptions, RenameFlags, SetAttributes, StatFs, Volume, XattrInfo, XattrSet,
+    AclKind, AllocatorKind, Creator, DataMode, Engine, Error as Cause, Follow, LiveOptions,
+    OpenOptions as VolumeOptions, OpenVolume, Reader, RenameFlags, SetAttributes, StatFs, Volume,
+    VolumeRead, XattrInfo, XattrSet,
 };
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};

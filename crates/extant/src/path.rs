@@ -2,7 +2,7 @@
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
-use extant_volume::{Error as Cause, Follow, Volume};
+use extant_volume::{Error as Cause, Follow, OpenVolume, VolumeRead};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -24,11 +24,11 @@ pub(crate) struct OwnedPlace {
 }
 
 /// The directory of a path's last name.
-pub(crate) fn place<'p>(volume: &Volume, path: &'p Path) -> Result<Place<'p>, Cause> {
+pub(crate) fn place<'p>(volume: &OpenVolume, path: &'p Path) -> Result<Place<'p>, Cause> {
     place_from(volume, InodeNo::ROOT, path.as_os_str().as_bytes())
 }
 
-fn place_from<'p>(volume: &Volume, start: InodeNo, path: &'p [u8]) -> Result<Place<'p>, Cause> {
+fn place_from<'p>(volume: &OpenVolume, start: InodeNo, path: &'p [u8]) -> Result<Place<'p>, Cause> {
     let (above, name) = split(path)?;
     let dir = volume.resolve_from(start, above, Follow::Yes)?;
     Ok(Place { dir: dir.as_dir()?.number, name })
@@ -46,7 +46,7 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Cause> {
 }
 
 /// Where the file of a path belongs that is to be made: a symbolic link at its end is followed, though its target is missing.
-pub(crate) fn place_through_links(volume: &Volume, path: &Path) -> Result<OwnedPlace, Cause> {
+pub(crate) fn place_through_links(volume: &OpenVolume, path: &Path) -> Result<OwnedPlace, Cause> {
     let mut start = InodeNo::ROOT;
     let mut path = path.as_os_str().as_bytes().to_vec();
     for _ in 0..MAX_LINKS {

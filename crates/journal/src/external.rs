@@ -1,8 +1,9 @@
 //! Finding a journal that lies on a device of its own, by what the volume's superblock says of it.
 //!
-//! The UUID decides. The device with the number that the superblock stores is looked at first, since the kernel's mount takes that
-//! one; numbers change from boot to boot, so every other block device of the machine is looked at where it is not there or holds
-//! something else. e2fsck finds the journal by its UUID too. Of each device 1 KiB is read, and nothing is written.
+//! The UUID decides. The device with the number that the superblock stores is looked at first,
+//! since the kernel's mount takes that one; numbers change from boot to boot, so every other block
+//! device of the machine is looked at where it is not there or holds something else. e2fsck finds
+//! the journal by its UUID too. Of each device 1 KiB is read, and nothing is written.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +15,13 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{JournalError, JournalPlace, Log};
 
-/// What a volume's superblock says of a journal on a device of its own.
+/// A journal on a device of its own, as the volume's superblock names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ExternalJournal {
     /// The UUID of the journal's device.
     pub uuid: Uuid,
-    /// The number that the device had when it was last known; 0 for a file. As [`block_devices::number_of`] gives it.
+    /// The number that the device had when it was last known; 0 for a file. As
+    /// [`block_devices::number_of`] gives it.
     pub device_number: u32,
 }
 
@@ -36,26 +38,28 @@ impl ExternalJournal {
         })
     }
 
-    /// The same for the volume on a device, of which the superblock alone is read. `None` too where that is not a superblock:
-    /// opening the volume tells why. Its checksum does not matter here, since a superblock that was torn is mended by the log.
+    /// The same for the volume on a device, of which the superblock alone is read. `None` too where
+    /// that is not a superblock: opening the volume tells why. Its checksum does not matter here,
+    /// since a superblock that was torn is mended by the log.
     pub fn of_volume(volume: &dyn Device) -> Option<Self> {
         Self::of_superblock_at(volume, SUPERBLOCK_OFFSET)
     }
 
-    /// The same for the superblock at a byte of the device: a backup's, where the first one is lost.
+    /// The same for the superblock at a byte of the device: a backup's, where the first one is
+    /// lost.
     pub fn of_superblock_at(volume: &dyn Device, offset: u64) -> Option<Self> {
         Self::named_by(&superblock_at(volume, offset)?)
     }
 
-    /// The same where the volume cannot be read without its journal: the log must be replayed, or the superblock says nothing
-    /// that counts.
+    /// The same where the volume cannot be read without its journal: the log must be replayed, or
+    /// the superblock says nothing that counts.
     pub fn needed_to_read(volume: &dyn Device) -> Option<Self> {
         let raw = superblock_at(volume, SUPERBLOCK_OFFSET)?;
         let needs_recovery = raw.features().incompat.contains(IncompatFeatures::RECOVER);
         Self::named_by(&raw).filter(|_| needs_recovery || raw.verify(GroupNo(0)).is_err())
     }
 
-    /// The block device that holds the journal; `None` where there is none that can be read.
+    /// The block device that holds the journal; `None` where no such device can be read.
     pub fn find(&self) -> Option<PathBuf> {
         let by_number = block_devices::path_of(self.device_number).ok();
         let by_number = by_number.filter(|_| self.device_number != 0);
@@ -77,7 +81,8 @@ impl ExternalJournal {
         read.is_ok() && self.is_superblock_of(&raw)
     }
 
-    /// Whether a superblock is that of this journal's device. A wrong checksum is the checker's to mend.
+    /// Whether a superblock is that of this journal's device. A wrong checksum is the checker's to
+    /// mend.
     fn is_superblock_of(&self, raw: &RawSuperblock) -> bool {
         raw.s_magic.get() == SUPERBLOCK_MAGIC
             && raw.features().incompat.contains(IncompatFeatures::JOURNAL_DEV)
@@ -91,8 +96,8 @@ fn superblock_at(volume: &dyn Device, offset: u64) -> Option<RawSuperblock> {
     Some(raw).filter(|raw| raw.s_magic.get() == SUPERBLOCK_MAGIC)
 }
 
-/// Has the list of a journal device's users name the volume, whose superblock is given, by another UUID, or no longer. A list that
-/// does not name it stays as it is.
+/// Has the list of a journal device's users name the volume, whose superblock is given, by another
+/// UUID, or no longer. A list that does not name it stays as it is.
 ///
 /// # Errors
 /// The device is not the volume's journal, or it failed.

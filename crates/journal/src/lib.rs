@@ -3,8 +3,8 @@
 //! - [`recover_volume`] and [`recover`] replay what a journal holds: into the volume, or into an overlay by those who
 //!   only read.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed in transactions.
-//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own, which
-//!   [`ExternalJournal`] finds.
+//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own,
+//!   which [`ExternalJournal`] finds.
 #![forbid(unsafe_code)]
 
 mod built;
@@ -22,8 +22,8 @@ pub use error::JournalError;
 pub use external::{ExternalJournal, change_user};
 pub use home::Turn;
 pub use live::{
-    BatchTime, FlushOrdered, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoOrderedData,
-    Options, Phase, Seal, Snapshot,
+    BatchTime, CommitHooks, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoHooks, Options,
+    Phase, Seal, Snapshot,
 };
 pub use log::Log;
 pub use place::JournalPlace;

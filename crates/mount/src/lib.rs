@@ -3,8 +3,9 @@
 //! Three processes, of which two stay:
 //! - who calls [`supervise()`] starts the server, waits until the volume is mounted, and stays outside: when the server ends, however
 //!   it ends, it takes the mount away;
-//! - who calls [`serve()`] is the server: it opens the image, mounts, restricts itself ([`sandbox`]), and only then reads the image
-//!   (before it no more than the superblock, which may name a journal on another device), recovers the journal and answers requests;
+//! - who calls [`serve()`] is the server: it opens the image, mounts, restricts itself
+//!   ([`sandbox`]), and only then reads the image (before it no more than the superblock, which may
+//!   name a journal on another device), recovers the journal and answers requests;
 //! - in the background the first caller of all has gone by then.
 //!
 //! What a request means is in the server, in values of this crate; how it comes in and goes out is a

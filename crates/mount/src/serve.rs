@@ -14,7 +14,7 @@ use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions, bloc
 use extant_storage::crypt::KeySource;
 use extant_storage::{DeviceUrl, Files, look};
 use extant_volume::{
-    BrokenIndex, ExternalJournal, Journal, JournalError, LiveOptions, OpenOptions, Volume,
+    BrokenIndex, ExternalJournal, Journal, JournalError, LiveOptions, OpenOptions, OpenVolume,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -92,7 +92,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let journal = journal_path(options)?
         .or_else(|| match url.plain_device(&files) {
             Some(Ok(device)) => find_journal(&*device, options),
-            // What is wrong with the image is told when it is opened.
+            // Opening the image tells why.
             Some(Err(_)) | None => None,
         })
         .map(|path| open_files(&DeviceUrl::plain(&path), options, false))
@@ -168,7 +168,8 @@ fn journal_path(options: &MountOptions) -> Result<Option<PathBuf>, MountError> {
     found.map(Some).map_err(|source| MountError::JournalNumber { number, source })
 }
 
-/// The journal's own device where the volume has one and the options do not name it. The superblock is read for that.
+/// The journal's own device where the volume has one and the options do not name it. The superblock
+/// is read for that.
 fn find_journal(device: &dyn Device, options: &MountOptions) -> Option<PathBuf> {
     if options.read_only && options.norecovery {
         return None;
@@ -226,7 +227,7 @@ fn open_volume(
     journal: Option<Arc<FileDevice>>,
     options: &MountOptions,
     env: &Env,
-) -> Result<Volume, extant_volume::Error> {
+) -> Result<OpenVolume, extant_volume::Error> {
     let journal = journal.map(|journal| journal as Arc<dyn Device>);
     // As the kernel does: a broken index costs time, not files.
     let usual = OpenOptions::default();
@@ -243,7 +244,7 @@ fn open_volume(
             Some(journal) => Journal::ReplayExternal(journal),
             None => Journal::Replay,
         };
-        return OpenOptions { journal, ..open }.open(device);
+        return Ok(OpenOptions { journal, ..open }.open(device)?.into());
     }
     let live = LiveOptions {
         data: options.data,
@@ -272,7 +273,7 @@ fn open_volume(
         shares_xattrs: options.shares_xattrs,
         batch: options.batch_time(),
     };
-    open.open_live(device, env, &live)
+    Ok(open.open_live(device, env, &live)?.into())
 }
 
 /// Tells the process outside. When it has gone there is nobody to tell.

@@ -34,7 +34,7 @@ impl<D: Device> OfflineVolume<D> {
         }
     }
 
-    /// Counts anew what is free in the groups whose bitmaps were looked at, and has both bitmaps of
+    /// Counts again what is free in the groups whose bitmaps were looked at, and has both bitmaps of
     /// each stored by the next [`Self::commit`], be they implied so far or not. The superblock's
     /// counts become the sums of the groups' counts.
     ///

@@ -1,4 +1,4 @@
-//! A volume that nobody has open, changed without transactions: by checkers, tuners, and the replay
+//! A volume that is not open elsewhere, changed without transactions: by checkers, tuners, and the replay
 //! of fast commits.
 //!
 //! [`OfflineVolume`] keeps superblock, descriptors and the bitmaps it needed in memory;

@@ -168,7 +168,7 @@ impl OfflineVolume {
         self.change_mmp(|mmp| (mmp.sequence, mmp.time) = (MmpSequence::Clean, now))
     }
 
-    /// Seals the MMP block anew, after the volume's checksums changed.
+    /// Seals the MMP block again, after the volume's checksums changed.
     ///
     /// # Errors
     /// The device failed.

@@ -35,7 +35,7 @@ impl MappedFile {
     }
 }
 
-/// What a walk over a map meets. All blocks lie on the volume.
+/// A step of a walk over a map. All blocks lie on the volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MapPart {
     /// An extent node or an indirect block. It is read after this, if the walk goes on.
@@ -59,7 +59,7 @@ pub struct MapWalk<'a> {
     verifies: bool,
     /// The nodes from the root down to the one that is read now.
     open: Vec<OpenNode>,
-    /// What is to be read next.
+    /// The next to be read.
     next: Option<Unread>,
 }
 

@@ -95,7 +95,8 @@ fn a_truncated_map_is_written_anew() {
         inode.encode_into(&mut record, volume.geometry());
         volume.write_inode(number, &mut record).unwrap();
         assert!(!inode.flags.contains(InodeFlags::HUGE_FILE));
-        // Nothing but the journal's own length is wrong now; without the feature it would be an ordinary file.
+        // Nothing but the journal's own length is wrong now; without the feature it would be an
+        // ordinary file.
         let read = volume.read_map(number, &inode).unwrap();
         assert_eq!(read.blocks().count(), 3001);
         volume.commit().unwrap();

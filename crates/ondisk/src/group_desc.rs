@@ -220,7 +220,8 @@ impl GroupDesc {
         Ok(Self::unchecked(&RawGroupDesc::from_bytes(stored, group, geometry)?))
     }
 
-    /// Sets the known fields in the stored bytes and leaves all others as they were, the checksum too: [`seal`] comes next.
+    /// Sets the known fields in the stored bytes and leaves all others as they were, the checksum
+    /// too: [`seal`] comes next.
     ///
     /// # Errors
     /// [`Flaw::Truncated`] when there are fewer than `geometry.desc_size`.

@@ -13,7 +13,7 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_volume::edit::{AllocationRequest, Purpose};
 use extant_volume::testing::{Found, find};
-use extant_volume::{LiveOptions, OpenOptions, Volume};
+use extant_volume::{LiveOptions, OpenOptions, Reader, Volume, VolumeRead};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn writable(image: &str) -> Result<FileDevice, Box<dyn Error>> {
 }
 
 fn fill(image: &str) -> Result<(), Box<dyn Error>> {
-    let volume = Volume::open(Arc::new(FileDevice::open(image)?))?;
+    let volume = Reader::open(Arc::new(FileDevice::open(image)?))?;
     let geometry = volume.geometry().clone();
     let device = writable(image)?;
     let mut free = 0;

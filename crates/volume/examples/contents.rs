@@ -15,7 +15,9 @@ use extant_device::env::Env;
 use extant_device::sync::thread;
 use extant_device::{AlignedBuffer, Direct};
 use extant_ondisk::InodeNo;
-use extant_volume::{AllocatorKind, Creator, DataMode, LiveOptions, OpenOptions, Volume};
+use extant_volume::{
+    AllocatorKind, Creator, DataMode, LiveOptions, OpenOptions, Volume, VolumeRead,
+};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::error::Error;
 use std::io::Write;
@@ -119,7 +121,7 @@ fn write_directory(path: &str, threads: usize, bytes: u64) -> Result<(), Failure
     })
 }
 
-fn read_volume(volume: &Volume) -> Result<u64, Failure> {
+fn read_volume(volume: &impl VolumeRead) -> Result<u64, Failure> {
     let mut buffer = AlignedBuffer::new(READ, 4096);
     let mut all = 0;
     for entry in volume.read_dir(InodeNo::ROOT, 0)? {

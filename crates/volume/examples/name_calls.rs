@@ -13,7 +13,7 @@ use extant_device::env::{Env, WallTime};
 use extant_device::sync::thread;
 use extant_device::{Device, MemoryDevice, data_runs};
 use extant_ondisk::InodeNo;
-use extant_volume::{Creator, LiveOptions, OpenOptions, RenameFlags, Volume};
+use extant_volume::{Creator, Engine, LiveOptions, OpenOptions, RenameFlags, Volume, VolumeRead};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::error::Error;
 use std::os::fd::OwnedFd;
@@ -95,28 +95,28 @@ impl Target for Volume {
     }
 
     fn create(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
-        Volume::create(self, *dir, name.as_bytes(), 0o644, &Creator::ROOT)?;
+        Engine::create(self, *dir, name.as_bytes(), 0o644, &Creator::ROOT)?;
         Ok(())
     }
 
     fn link(&self, dir: &InodeNo, name: &str, to: &str) -> Result<(), Box<dyn Error>> {
         let file = self.lookup(*dir, name.as_bytes())?.inode;
-        Volume::link(self, file, *dir, to.as_bytes())?;
+        Engine::link(self, file, *dir, to.as_bytes())?;
         Ok(())
     }
 
     fn rename(&self, dir: &InodeNo, name: &str, to: &str) -> Result<(), Box<dyn Error>> {
-        Volume::rename(self, *dir, name.as_bytes(), *dir, to.as_bytes(), RenameFlags::empty())?;
+        Engine::rename(self, *dir, name.as_bytes(), *dir, to.as_bytes(), RenameFlags::empty())?;
         Ok(())
     }
 
     fn unlink(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
-        Ok(Volume::unlink(self, *dir, name.as_bytes())?)
+        Ok(Engine::unlink(self, *dir, name.as_bytes())?)
     }
 
     fn write(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
         let file = self.lookup(*dir, name.as_bytes())?.inode;
-        Volume::write(self, file, 0, &WRITTEN)?;
+        Engine::write(self, file, 0, &WRITTEN)?;
         Ok(())
     }
 
@@ -230,7 +230,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["open-volume", image] => {
             let volume = open_volume(image.as_ref())?;
             let name = format!("made-by-{}", std::process::id());
-            volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT)?;
+            Engine::create(&volume, InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT)?;
             volume.finish()
         }
         ["volume", image, call, count] => {

@@ -6,7 +6,7 @@ use extant_device::env::Env;
 use extant_device::sync::thread;
 use extant_device::{Device, OpenOptions as DeviceOptions};
 use extant_ondisk::InodeNo;
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume, VolumeRead};
 use std::sync::Arc;
 
 /// Runs `step` for each file, the files dealt out to threads by directory, and says how fast.

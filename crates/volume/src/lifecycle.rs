@@ -1,31 +1,31 @@
 //! A live volume opened and closed: what is refused, recovery, and what the superblock says meanwhile.
 
 use crate::alloc::{Allocator, AllocatorOptions};
-use crate::cache::BlockCache;
 use crate::edit::change_superblock;
+use crate::engine::delay::Delays;
+use crate::engine::faults::Faults;
+use crate::engine::inodes::InodeCache;
+use crate::engine::lazy_times::LazyTimes;
+use crate::engine::mmp::MmpMark;
+use crate::engine::names::NameCache;
+use crate::engine::operation::Operation;
+use crate::engine::shared::Shared;
+use crate::engine::status::Status;
+use crate::engine::written::CountedDevice;
+use crate::engine::{Engine, Hooks};
 use crate::error::Error;
-use crate::live::delay::{self, Delays};
-use crate::live::edit::LiveEdit;
-use crate::live::faults::Faults;
-use crate::live::inodes::InodeCache;
-use crate::live::lazy_times::LazyTimes;
-use crate::live::mmp::MmpMark;
-use crate::live::names::NameCache;
-use crate::live::shared::Shared;
-use crate::live::status::Status;
-use crate::live::written::CountedDevice;
-use crate::live::{Hooks, Live};
+use crate::info::VolumeInfo;
 use crate::open::{
     DataMode, LiveOptions, OpenOptions, SuperblockAt, check_journal_device, check_size,
 };
 use crate::read::ahead::ReadAhead;
+use crate::read::statfs::clusters_for_maps;
 use crate::read::{group, tables};
-use crate::source::Facts;
 use crate::torn;
-use crate::volume::{Source, Volume, clusters_for_maps};
+use crate::volume::{Volume, Workers};
 use crate::write::orphans::{Orphans, clear_present};
 use extant_device::Device;
-use extant_device::env::Env;
+use extant_device::env::{Env, Next, Worker};
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_journal::{Finish, JournalError, JournalPlace, LogOnDevice, recover_volume};
@@ -95,8 +95,7 @@ fn check_options(
     if data == DataMode::Ordered && options.journal_async_commit {
         return Err(Error::Options("journal_async_commit cannot go with data=ordered"));
     }
-    check_mapping(options, geometry, superblock.revision)?;
-    check_quotas(options, geometry, superblock)
+    check_mapping(options, geometry, superblock.revision)
 }
 
 /// Refuses a mapping of new files that the volume cannot have.
@@ -114,17 +113,12 @@ fn check_mapping(options: &LiveOptions, geometry: &Geometry, revision: u32) -> R
 }
 
 /// Refuses limits of a kind whose use the volume does not count.
-fn check_quotas(
-    options: &LiveOptions,
-    geometry: &Geometry,
-    superblock: &Superblock,
-) -> Result<(), Error> {
-    let facts = Facts::new(geometry.clone(), superblock)?;
+fn check_quotas(options: &LiveOptions, info: &VolumeInfo) -> Result<(), Error> {
     let asked = options.enforced_limits.unwrap_or_default();
     match QuotaKind::ALL
         .into_iter()
         .zip(asked)
-        .find(|(kind, is_asked)| *is_asked && facts.quota_file(*kind).is_none())
+        .find(|(kind, is_asked)| *is_asked && info.quota_file(*kind).is_none())
     {
         Some((kind, _)) => Err(Error::Options(match kind {
             QuotaKind::User => {
@@ -207,6 +201,7 @@ impl OpenOptions {
         check_writable(&geometry)?;
         let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
         check_options(options, &geometry, &superblock, data)?;
+        check_quotas(options, &VolumeInfo::new(geometry.clone(), raw)?)?;
         if !geometry.has_incompat(IncompatFeatures::MMP) {
             return self.open_taken(device, env, options, data, Arc::default());
         }
@@ -220,7 +215,7 @@ impl OpenOptions {
             }
         };
         let (kept, world) = (mark.clone(), env.clone());
-        volume.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
+        volume.workers.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
         Ok(volume)
     }
 
@@ -286,15 +281,25 @@ impl OpenOptions {
             add_extents(&mut raw);
         }
         let geometry = Geometry::new(&raw)?;
-        let superblock = Superblock::decode(&raw);
-        let mut facts = Facts::new(geometry, &superblock)?;
-        facts.follow(options);
+        let mut info = VolumeInfo::new(geometry, raw)?;
+        info.follow(options);
         let now = env.now();
         let first_generation = now.seconds.cast_unsigned() << 30 ^ u64::from(now.nanoseconds);
         let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
-        let live = Live {
-            journal,
+        // Frames have half of the memory at most.
+        let table_run = tables::longest_run(
+            self.inode_readahead_blks,
+            options.memory / 2,
+            info.geometry.block_size,
+        );
+        let engine = Engine {
+            device,
             written,
+            journal,
+            recovered,
+            on_broken_index: self.on_broken_index,
+            ahead: ReadAhead::default(),
+            table_run,
             env: env.clone(),
             options: options.clone(),
             data,
@@ -302,10 +307,10 @@ impl OpenOptions {
             allocator,
             inodes: InodeCache::new(inodes),
             names: NameCache::new(options.memory / 64),
-            delays: Delays::new(delays(options, &superblock, data), options.memory),
+            delays: Delays::new(delays(options, &info.superblock, data), options.memory),
             lazy_times: LazyTimes::new(options.lazytime, inodes),
-            geometry: Arc::new(facts.geometry.clone()),
-            tables: (0..facts.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
+            geometry: Arc::new(info.geometry.clone()),
+            tables: (0..info.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
             renames: Mutex::default(),
             orphans: Mutex::default(),
             shared: Shared::default(),
@@ -315,40 +320,48 @@ impl OpenOptions {
             freezing: Mutex::default(),
             faults: Faults::default(),
             generations: AtomicU64::new(first_generation),
+            info,
         };
-        // Frames have half of the memory at most.
-        let table_run = tables::longest_run(
-            self.inode_readahead_blks,
-            options.memory / 2,
-            facts.geometry.block_size,
-        );
-        let mut volume = Volume {
-            writer: None,
-            mmp: None,
-            device,
-            raw_superblock: raw,
-            superblock,
-            facts,
-            backup: None,
-            source: Source::Live(Arc::new(live)),
-            recovered,
-            on_broken_index: self.on_broken_index,
-            ahead: ReadAhead::default(),
-            table_run,
-        };
-        let orphans = Orphans::load(&volume, |error| drop(volume.noted(Err::<(), _>(error))))?;
-        *volume.live()?.orphans.lock() = orphans;
+        let orphans = Orphans::load(&engine, |error| drop(engine.noted(Err::<(), _>(error))))?;
+        *engine.orphans.lock() = orphans;
         if !counts_are_true {
-            let (clusters, inodes) = group::free_counts(&volume)?;
-            volume.live()?.allocator.set_counts(clusters, inodes);
+            let (clusters, inodes) = group::free_counts(&engine)?;
+            engine.allocator.set_counts(clusters, inodes);
         }
         if gains_extents {
-            change_superblock(&mut volume.edit(1)?, add_extents)?;
-            volume.commit_all()?;
+            change_superblock(&mut engine.edit(1)?, add_extents)?;
+            engine.commit_all()?;
         }
-        volume.finish_orphans()?;
-        volume.start_writer();
-        Ok(volume)
+        engine.finish_orphans()?;
+        let engine = Arc::new(engine);
+        let workers = Workers { writer: start_writer(&engine), mmp: None };
+        Ok(Volume { workers, engine })
+    }
+}
+
+/// Starts the background writer, where data or times wait in memory. It has the engine only while
+/// it works.
+fn start_writer(engine: &Arc<Engine>) -> Option<Worker> {
+    if !engine.delays.is_on && !engine.lazy_times.is_on {
+        return None;
+    }
+    let writer = engine.env.spawn("writeback", {
+        let engine = Arc::downgrade(engine);
+        move || engine.upgrade().map_or(Next::Done, |engine| engine.write_back_due())
+    });
+    engine.delays.set_writer(writer.waker());
+    Some(writer)
+}
+
+impl VolumeInfo {
+    /// The mount options.
+    pub(crate) fn follow(&mut self, options: &LiveOptions) {
+        self.maps_by_extents = options.extents.unwrap_or(self.maps_by_extents);
+        self.enforced_limits = options.enforced_limits.unwrap_or(self.enforced_limits);
+        self.most_directory_bytes = options
+            .max_dir_size_kb
+            .filter(|limit| *limit != 0)
+            .map_or(u64::MAX, |limit| u64::from(limit) << 10);
     }
 }
 
@@ -405,41 +418,23 @@ fn mark_mounted(device: &dyn Device, env: &Env, has_log: bool) -> Result<RawSupe
     Ok(raw)
 }
 
-impl Volume {
-    /// Commits everything that was changed so far and waits for it (syncfs). Nothing is to be done on a volume that is only
-    /// read.
+impl Engine {
+    /// Commits everything that was changed so far and waits for it (syncfs).
     ///
     /// # Errors
     /// The journal was stopped by an earlier failure, or now.
     pub fn sync(&self) -> Result<(), Error> {
-        match &self.source {
-            Source::Cached(_) => Ok(()),
-            Source::Live(live) => {
-                self.write_back_all(live);
-                self.write_all_times(live)?;
-                live.allocator.discard_windows(|inode| live.inodes.is_held(inode));
-                live.delays.take_lost()?;
-                self.commit_all()
-            }
-        }
+        self.write_back_all();
+        self.write_all_times()?;
+        self.allocator.discard_windows(|inode| self.inodes.is_held(inode));
+        self.delays.take_lost()?;
+        self.commit_all()
     }
 
     /// Commits everything that was changed so far and waits for it, but for delayed data.
     pub(crate) fn commit_all(&self) -> Result<(), Error> {
-        let Source::Live(live) = &self.source else { return Ok(()) };
-        self.record_errors(live)?;
-        Ok(live.journal.sync()?)
-    }
-
-    /// Starts the background writer, where data or times wait in memory.
-    fn start_writer(&mut self) {
-        let Source::Live(live) = &self.source else { return };
-        if live.delays.is_on || live.lazy_times.is_on {
-            let work = delay::writer(self.twin(), Arc::downgrade(live));
-            let writer = live.env.spawn("writeback", work);
-            live.delays.set_writer(writer.waker());
-            self.writer = Some(writer);
-        }
+        self.record_errors()?;
+        Ok(self.journal.sync()?)
     }
 
     /// Holds all changes back until [`Self::thaw`]: calls that change something wait, and no write reaches the device but the
@@ -450,30 +445,30 @@ impl Volume {
     /// [`Error::Invalid`] where it is frozen already; why delayed data were lost, once; the journal was stopped by an earlier
     /// failure, or now.
     pub fn freeze(&self) -> Result<(), Error> {
-        let live = self.writable()?;
-        let _one_at_a_time = live.freezing.lock();
-        if live.is_frozen.load(Ordering::Acquire) {
+        self.check_writable()?;
+        let _one_at_a_time = self.freezing.lock();
+        if self.is_frozen.load(Ordering::Acquire) {
             return Err(Error::Invalid("the volume is frozen already"));
         }
-        self.write_back_all(live);
-        live.delays.take_lost()?;
-        self.write_all_times(live)?;
-        live.is_frozen.store(true, Ordering::Release);
-        let frozen = self.store_counts(false).and_then(|()| self.hold_all_writes(live));
+        self.write_back_all();
+        self.delays.take_lost()?;
+        self.write_all_times()?;
+        self.is_frozen.store(true, Ordering::Release);
+        let frozen = self.store_counts(false).and_then(|()| self.hold_all_writes());
         if frozen.is_err() {
-            live.is_frozen.store(false, Ordering::Release);
+            self.is_frozen.store(false, Ordering::Release);
         }
         frozen
     }
 
     /// Holds operations back, then what goes past the journal: data that are written in place, and to blocks that no file has yet.
     /// An operation may write such data itself, so that it has to end first.
-    fn hold_all_writes(&self, live: &Live) -> Result<(), Error> {
-        live.journal.freeze()?;
-        live.written.hold_writes();
+    fn hold_all_writes(&self) -> Result<(), Error> {
+        self.journal.freeze()?;
+        self.written.hold_writes();
         self.device.flush().or_else(|error| {
-            live.written.let_writes_pass();
-            live.journal.thaw()?;
+            self.written.let_writes_pass();
+            self.journal.thaw()?;
             Err(error.into())
         })
     }
@@ -483,85 +478,85 @@ impl Volume {
     /// # Errors
     /// [`Error::Invalid`] where it is not frozen; the journal was stopped by an earlier failure, or now.
     pub fn thaw(&self) -> Result<(), Error> {
-        let live = self.live()?;
-        let _one_at_a_time = live.freezing.lock();
-        if !live.is_frozen.swap(false, Ordering::AcqRel) {
+        let _one_at_a_time = self.freezing.lock();
+        if !self.is_frozen.swap(false, Ordering::AcqRel) {
             return Err(Error::Invalid("the volume is not frozen"));
         }
-        live.written.let_writes_pass();
-        Ok(live.journal.thaw()?)
-    }
-
-    /// Ends a live volume well: everything is on the device, the journal is empty, the superblock has the counts and says clean
-    /// if it did before.
-    ///
-    /// # Errors
-    /// The journal was stopped by an earlier failure, or now: then the volume needs recovery.
-    pub fn close(mut self) -> Result<(), Error> {
-        if let Source::Live(live) = &self.source
-            && live.is_frozen.load(Ordering::Acquire)
-        {
-            self.thaw()?;
-        }
-        if !self.is_read_only() {
-            self.let_go_of_all()?;
-        }
-        if let Source::Live(live) = &self.source {
-            self.write_back_all(live);
-            self.write_all_times(live)?;
-        }
-        // It holds what is live no more once it has stopped.
-        self.writer = None;
-        if !self.geometry().has_compat(CompatFeatures::HAS_JOURNAL) {
-            // The word that it is clean comes when all before it is durable; a log sees to that by itself.
-            self.commit_all()?;
-        }
-        self.store_counts(true)?;
-        let mmp = self.mmp.take();
-        match std::mem::replace(&mut self.source, Source::Cached(BlockCache::new(0, 1))) {
-            Source::Cached(_) => Ok(()),
-            Source::Live(live) => {
-                let live = Arc::into_inner(live).expect("the background writer has stopped");
-                let lost = live.delays.take_lost();
-                let Live { journal, env, .. } = live;
-                let closed = journal.close();
-                if let Some((worker, mark)) = mmp {
-                    worker.stop();
-                    mark.give_back(&env)?;
-                }
-                closed?;
-                lost
-            }
-        }
+        self.written.let_writes_pass();
+        Ok(self.journal.thaw()?)
     }
 
     /// Puts the counts into the superblock.
     fn store_counts(&self, at_end: bool) -> Result<(), Error> {
-        let Source::Live(live) = &self.source else { return Ok(()) };
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
-        let now = live.seconds();
-        self.record_errors(live)?;
-        let mut edit = LiveEdit::start(self, live, 1)?;
-        let orphans = live.orphans.lock();
+        let now = self.seconds();
+        self.record_errors()?;
+        let mut edit = Operation::start(self, 1)?;
+        let orphans = self.orphans.lock();
         if at_end && orphans.is_empty() {
             clear_present(&mut edit, &orphans)?;
         }
         drop(orphans);
         change_superblock(&mut edit, |raw| {
             let mut superblock = Superblock::decode(raw);
-            let reserved = live.allocator.reserved_clusters();
-            superblock.free_blocks = (live.allocator.free_clusters() + reserved) * per_cluster;
+            let reserved = self.allocator.reserved_clusters();
+            superblock.free_blocks = (self.allocator.free_clusters() + reserved) * per_cluster;
             // At most the volume's inodes.
-            superblock.free_inodes = live.allocator.free_inodes() as u32;
+            superblock.free_inodes = self.allocator.free_inodes() as u32;
             superblock.write_time = now;
             superblock.kbytes_written =
-                superblock.kbytes_written.saturating_add(live.written.take_kib());
-            if at_end && live.closes_clean {
+                superblock.kbytes_written.saturating_add(self.written.take_kib());
+            if at_end && self.closes_clean {
                 superblock.state.insert(State::CLEAN);
             }
             superblock.encode_into(raw);
         })?;
         edit.finish();
         Ok(())
+    }
+}
+
+impl Volume {
+    /// Opens the volume on a device for reading and changing, with the default [`OpenOptions`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open_live`].
+    pub fn open(device: Arc<dyn Device>, env: &Env, options: &LiveOptions) -> Result<Self, Error> {
+        OpenOptions::default().open_live(device, env, options)
+    }
+
+    /// Ends the volume well: everything is on the device, the journal is empty, the superblock has
+    /// the counts and says clean if it did before.
+    ///
+    /// # Errors
+    /// The journal was stopped by an earlier failure, or now: then the volume needs recovery.
+    pub fn close(mut self) -> Result<(), Error> {
+        if self.is_frozen.load(Ordering::Acquire) {
+            self.thaw()?;
+        }
+        if !self.is_read_only() {
+            self.let_go_of_all()?;
+        }
+        self.write_back_all();
+        self.write_all_times()?;
+        // It has the engine no more once it has stopped.
+        self.workers.writer = None;
+        if !self.geometry().has_compat(CompatFeatures::HAS_JOURNAL) {
+            // The word that it is clean comes when all before it is durable; a log sees to that by
+            // itself.
+            self.commit_all()?;
+        }
+        self.store_counts(true)?;
+        let Self { workers, engine } = self;
+        let engine = Arc::into_inner(engine).expect("the background writer has stopped");
+        let lost = engine.delays.take_lost();
+        let Engine { journal, env, .. } = engine;
+        let closed = journal.close();
+        if let Some((worker, mark)) = workers.mmp {
+            worker.stop();
+            mark.give_back(&env)?;
+        }
+        closed?;
+        lost
     }
 }

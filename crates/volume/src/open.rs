@@ -1,12 +1,14 @@
 //! Opening a volume.
 
+use crate::alloc::AllocatorKind;
 use crate::cache::BlockCache;
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::read::ahead::ReadAhead;
+use crate::read::dir::BrokenIndex;
 use crate::read::tables;
-use crate::source::Facts;
+use crate::reader::Reader;
 use crate::torn;
-use crate::volume::{Source, Volume};
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{BatchTime, Finish, Recovered, recover_volume};
 use extant_offline::read_superblock;
@@ -64,16 +66,6 @@ pub enum Journal {
     Refuse,
 }
 
-/// What a lookup does when a directory's index is broken.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum BrokenIndex {
-    /// Says so: the error names the place.
-    #[default]
-    Report,
-    /// Searches all blocks of the directory, as the kernel does.
-    Scan,
-}
-
 /// How a volume is opened for reading.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -81,7 +73,7 @@ pub struct OpenOptions {
     pub superblock: SuperblockAt,
     /// What is done with a journal that must be replayed.
     pub journal: Journal,
-    /// What a lookup does when a directory's index is broken.
+    /// The way of a lookup when a directory's index is broken.
     pub on_broken_index: BrokenIndex,
     /// Bytes of metadata blocks kept in memory.
     pub cache_size: u64,
@@ -111,17 +103,6 @@ pub enum DataMode {
     Writeback,
     /// Data go through the journal too.
     Journal,
-}
-
-/// Who finds free blocks.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum AllocatorKind {
-    /// The multi-block allocator (`mballoc`): whole runs, near the goal or where they fit, and space kept in front of files
-    /// that grow.
-    #[default]
-    MultiBlock,
-    /// The plain one (`nomballoc`): a block (with bigalloc a cluster) at a time, the first that is free from the goal on.
-    Plain,
 }
 
 /// How a volume is opened for changes.
@@ -174,8 +155,9 @@ pub struct LiveOptions {
     pub max_dir_size_kb: Option<u32>,
     /// Whether files with equal attributes share the block or inode that holds them; `nombcache` says no.
     pub shares_xattrs: bool,
-    /// Changes of nothing but an inode's times wait in memory (`lazytime`), a day at most: until the inode is written for another
-    /// reason, or [`Volume::fsync`], [`Volume::sync`], freezing or closing asks for it.
+    /// Changes of nothing but an inode's times wait in memory (`lazytime`), a day at most: until
+    /// the inode is written for another reason, or [`Engine::fsync`](crate::Engine::fsync),
+    /// [`Engine::sync`](crate::Engine::sync), freezing or closing asks for it.
     pub lazytime: bool,
     /// Whether delayed data that cannot be written abort the journal (`data_err=abort`). Else they are lost, and `fsync` returns the
     /// error (`data_err=ignore`).
@@ -241,7 +223,7 @@ impl OpenOptions {
     /// # Errors
     /// No ext2, ext3 or ext4; a feature that this code does not know, by name; a broken superblock; a volume that is larger
     /// than its device; a journal that cannot be replayed; or the device failed.
-    pub fn open(&self, device: Arc<dyn Device>) -> Result<Volume, Error> {
+    pub fn open(&self, device: Arc<dyn Device>) -> Result<Reader, Error> {
         let device = self.with_whole_superblock(device)?;
         let (raw, backup) = self.find_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
@@ -258,23 +240,18 @@ impl OpenOptions {
             Journal::Replay => opened.replay(None)?,
             Journal::ReplayExternal(journal) => opened.replay(Some(&**journal))?,
         };
-        let superblock = Superblock::decode(&opened.raw);
-        let facts = Facts::new(opened.geometry, &superblock)?;
-        let cache = BlockCache::new(self.cache_size, facts.geometry.block_size);
+        let info = VolumeInfo::new(opened.geometry, opened.raw)?;
+        let cache = BlockCache::new(self.cache_size, info.geometry.block_size);
         let table_run = tables::longest_run(
             self.inode_readahead_blks,
             self.cache_size,
-            facts.geometry.block_size,
+            info.geometry.block_size,
         );
-        Ok(Volume {
-            writer: None,
-            mmp: None,
+        Ok(Reader {
+            info,
             device: opened.device,
-            raw_superblock: opened.raw,
-            superblock,
-            facts,
+            cache,
             backup,
-            source: Source::Cached(cache),
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
             ahead: ReadAhead::default(),
@@ -334,6 +311,17 @@ impl OpenOptions {
             return Err(rule.at(Place::Superblock(group)).into());
         }
         Ok((raw, Some(lies_in)))
+    }
+}
+
+impl Reader {
+    /// Opens a volume for reading with the default [`OpenOptions`]: a journal that must be replayed
+    /// is replayed into memory.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
+        OpenOptions::default().open(device)
     }
 }
 

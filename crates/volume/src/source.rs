@@ -2,111 +2,19 @@
 
 use crate::error::Error;
 use crate::hash::WordHasher;
-use crate::open::LiveOptions;
-use crate::read::group;
-use crate::read::inode::RecordPlace;
+use crate::info::VolumeInfo;
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::DirFormat;
-use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::orphan_file::OrphanFileFormat;
-use extant_ondisk::quota::QuotaKind;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
-    InodeNo, Place, RoCompatFeatures, indirect, xattr,
+    BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, InodeNo, Place,
+    indirect, xattr,
 };
 use std::hash::{Hash, Hasher};
-use std::ops::Deref;
-
-/// What is true of a volume as long as it is open.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// Sizes and counts.
-    pub geometry: Geometry,
-    /// Seed of directory hashes.
-    pub hash_seed: [u32; 4],
-    /// Whether directory hashes take characters as unsigned.
-    pub hash_is_unsigned: bool,
-    /// The hash function of directories that have no index yet; `None` when the superblock names one that nobody knows.
-    pub default_hasher: Option<DirHasher>,
-    /// How names are compared in directories with the casefold flag; `None` without the feature.
-    pub casefold: Option<Casefold>,
-    /// Whether new files and directories are extent-mapped; else by indirect blocks.
-    pub maps_by_extents: bool,
-    /// Bytes up to which directories may grow.
-    pub most_directory_bytes: u64,
-    /// Whether the limits of users, groups and projects are enforced.
-    pub enforced_limits: [bool; 3],
-    quota_files: [Option<InodeNo>; 3],
-}
-
-impl Facts {
-    /// Those of a superblock.
-    ///
-    /// # Errors
-    /// An encoding of names that nobody knows.
-    pub fn new(geometry: Geometry, superblock: &Superblock) -> Result<Self, FormatError> {
-        let casefold = if geometry.has_incompat(IncompatFeatures::CASEFOLD) {
-            let known = Casefold::of_volume(superblock).ok_or_else(|| {
-                let flaw = Flaw::bad_value("s_encoding", superblock.encoding);
-                flaw.at(Place::Superblock(GroupNo(0)))
-            })?;
-            Some(known)
-        } else {
-            None
-        };
-        let has_quota = geometry.has_ro_compat(RoCompatFeatures::QUOTA);
-        let has_projects = geometry.has_ro_compat(RoCompatFeatures::PROJECT);
-        Ok(Self {
-            quota_files: [
-                superblock.usr_quota_inode.filter(|_| has_quota),
-                superblock.grp_quota_inode.filter(|_| has_quota),
-                superblock.prj_quota_inode.filter(|_| has_quota && has_projects),
-            ],
-            hash_seed: superblock.hash_seed,
-            default_hasher: DirHasher::of_volume(superblock).ok(),
-            hash_is_unsigned: superblock.hash_is_unsigned(),
-            casefold,
-            maps_by_extents: geometry.has_incompat(IncompatFeatures::EXTENTS),
-            most_directory_bytes: u64::MAX,
-            enforced_limits: [true; 3],
-            geometry,
-        })
-    }
-
-    /// What a mount's options say of it.
-    pub(crate) fn follow(&mut self, options: &LiveOptions) {
-        self.maps_by_extents = options.extents.unwrap_or(self.maps_by_extents);
-        self.enforced_limits = options.enforced_limits.unwrap_or(self.enforced_limits);
-        self.most_directory_bytes = options
-            .max_dir_size_kb
-            .filter(|limit| *limit != 0)
-            .map_or(u64::MAX, |limit| u64::from(limit) << 10);
-    }
-
-    /// The hidden file that counts the use of users, groups or projects, where the volume keeps one.
-    pub fn quota_file(&self, kind: QuotaKind) -> Option<InodeNo> {
-        let [user, group, project] = self.quota_files;
-        match kind {
-            QuotaKind::User => user,
-            QuotaKind::Group => group,
-            QuotaKind::Project => project,
-        }
-    }
-
-    /// Whether the limits of users, groups or projects are enforced.
-    pub fn enforces(&self, kind: QuotaKind) -> bool {
-        let [user, group, project] = self.enforced_limits;
-        match kind {
-            QuotaKind::User => user,
-            QuotaKind::Group => group,
-            QuotaKind::Project => project,
-        }
-    }
-}
+use std::ops::{Deref, Range};
 
 /// What a metadata block is read as. A block is checked as that when it is first read, and again only when it is asked for as
 /// something else.
@@ -325,13 +233,38 @@ pub struct DataPiece<'a> {
     pub buffer: &'a mut [u8],
 }
 
+/// Where an inode's record lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RecordPlace {
+    /// The block of the table.
+    pub block: BlockNo,
+    /// The number of the record in the block.
+    pub index: u32,
+    /// The group whose table it is.
+    pub group: GroupNo,
+}
+
+impl RecordPlace {
+    /// What its block is read as.
+    pub fn kind(&self) -> BlockKind {
+        BlockKind::InodeTable { group: self.group }
+    }
+
+    /// The record's bytes in the block.
+    pub fn bytes(&self, geometry: &Geometry) -> Range<usize> {
+        let size = usize::from(geometry.inode_size);
+        let at = self.index as usize * size;
+        at..at + size
+    }
+}
+
 /// What the reading algorithms stand on: checked metadata blocks, and the bytes of file data.
 pub trait MetadataRead {
     /// A block's bytes, unchanging while held.
     type Block: Deref<Target = [u8]>;
 
     /// What is true of the volume.
-    fn facts(&self) -> &Facts;
+    fn info(&self) -> &VolumeInfo;
 
     /// The block, checked as `kind`. Its number is on the volume, or the call fails.
     ///
@@ -354,12 +287,7 @@ pub trait MetadataRead {
     ///
     /// # Errors
     /// A broken descriptor, or the device failed.
-    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error>
-    where
-        Self: Sized,
-    {
-        Ok(group::descriptor(self, group)?.inode_table)
-    }
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error>;
 
     /// The block of an inode table that a record lies in; whether that record has no checksum yet, since this program wrote it.
     ///
@@ -371,7 +299,7 @@ pub trait MetadataRead {
 
     /// Sizes and counts.
     fn geometry(&self) -> &Geometry {
-        &self.facts().geometry
+        &self.info().geometry
     }
 
     /// Whether directories may be indexed on this volume.

@@ -1,20 +1,24 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on. [`ScratchEdit::write_out`] gives an
 //! image that e2fsck judges.
 
+use crate::alloc::AllocatorKind;
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
 use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
+use crate::engine::Engine;
+use crate::engine::faults::Step;
+use crate::engine::shared::Shared;
 use crate::error::Error;
-use crate::live::shared::Shared;
-use crate::open::AllocatorKind;
+use crate::info::VolumeInfo;
+use crate::read::group;
 use crate::read::inode::LoadedInode;
-use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
-use crate::volume::Volume;
+use crate::reader::Reader;
+use crate::source::{BlockKind, DataPiece, MetadataRead};
 use crate::write::quota;
 use extant_device::Device;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, InodeNo, Tid};
+use extant_ondisk::{BlockNo, GroupNo, InodeNo, Tid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -22,7 +26,7 @@ use zerocopy::IntoBytes;
 /// Changes to a volume, kept in memory. Blocks are given out first fit from the goal on, so that tests see the same places
 /// every time; [`ScratchEdit::longest_run`] makes free space look fragmented.
 pub struct ScratchEdit {
-    volume: Volume,
+    volume: Reader,
     changed: BTreeMap<BlockNo, Arc<[u8]>>,
     allocator: Arc<Allocator>,
     /// No run longer than this many clusters is given out.
@@ -36,8 +40,8 @@ pub struct ScratchEdit {
 
 impl ScratchEdit {
     /// Changes to a volume that was opened for reading.
-    pub fn new(volume: Volume) -> Self {
-        let (geometry, superblock) = (volume.geometry(), volume.superblock());
+    pub fn new(volume: Reader) -> Self {
+        let (geometry, superblock) = (volume.geometry(), &volume.info.superblock);
         let free_clusters = superblock.free_blocks / u64::from(geometry.blocks_per_cluster);
         let free_inodes = u64::from(superblock.free_inodes);
         let allocator = Arc::new(Allocator::new(
@@ -105,8 +109,8 @@ impl ScratchEdit {
 impl MetadataRead for ScratchEdit {
     type Block = Arc<[u8]>;
 
-    fn facts(&self) -> &Facts {
-        self.volume.facts()
+    fn info(&self) -> &VolumeInfo {
+        self.volume.info()
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
@@ -121,6 +125,10 @@ impl MetadataRead for ScratchEdit {
 
     fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
         self.volume.data(pieces)
+    }
+
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
+        Ok(group::descriptor(self, group)?.inode_table)
     }
 
     fn descriptor_block(&self, index: u32) -> BlockNo {
@@ -227,19 +235,28 @@ impl Found {
     }
 }
 
-/// Bytes that a live volume's buddies take.
-///
-/// # Errors
-/// [`Error::ReadOnly`] for a volume that is only read.
-pub fn buddy_bytes(volume: &Volume) -> Result<u64, Error> {
-    Ok(volume.live()?.allocator.buddy_bytes())
+impl Engine {
+    /// Lets `passes` steps pass, of one kind or all, and the next `times` fail.
+    pub fn fail_steps(&self, only: Option<Step>, passes: u64, times: u64) {
+        self.faults.set(only, passes, times);
+    }
+
+    /// Lets all steps pass again. How many have failed.
+    pub fn steps_failed(&self) -> u64 {
+        self.faults.take()
+    }
 }
 
-/// Lets a live volume's allocator find blocks.
+/// Bytes that a volume's buddies take.
+pub fn buddy_bytes(engine: &Engine) -> u64 {
+    engine.allocator.buddy_bytes()
+}
+
+/// Lets a volume's allocator find blocks.
 ///
 /// # Errors
-/// [`Error::ReadOnly`] for a volume that is only read, [`Error::NoSpace`], or something broken on the way.
-pub fn find(volume: &Volume, request: AllocationRequest) -> Result<Found, Error> {
+/// [`Error::NoSpace`], or something broken on the way.
+pub fn find(engine: &Engine, request: AllocationRequest) -> Result<Found, Error> {
     let budget = Budget::Free { is_privileged: true };
-    volume.live()?.allocator.claim(volume, request, budget).map(Found)
+    engine.allocator.claim(engine, request, budget).map(Found)
 }

@@ -4,7 +4,7 @@ mod common;
 
 use extant_device::OverlayDevice;
 use extant_testkit::{TempImage, corpora, own_corpus, skip};
-use extant_volume::{Error, Volume};
+use extant_volume::{Error, Reader};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn walk_all(packed: impl IntoIterator<Item = PathBuf>) {
         if let Err(error) = common::worked::work(Arc::new(changed)) {
             assert!(!matches!(error, Error::Io(_)), "{}: {error}", packed.display());
         }
-        match Volume::open(common::device(&image.path())) {
+        match Reader::open(common::device(&image.path())) {
             Ok(volume) => {
                 opened += 1;
                 with_errors += usize::from(!common::walk(&volume).1.is_empty());

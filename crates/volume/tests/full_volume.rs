@@ -5,7 +5,7 @@ use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead};
 use std::sync::Arc;
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -74,7 +74,7 @@ fn preallocation_behind_the_end_can_be_written_on_a_full_volume() {
     }
     volume.close().unwrap();
     check(&device);
-    let volume = Volume::open(device).unwrap();
+    let volume = Reader::open(device).unwrap();
     let mut bytes = vec![9; 1 << 20];
     assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), (11 * 8 + 1) * 4096);
     for (index, block) in bytes[..(11 * 8 + 1) * 4096].chunks(4096).enumerate() {

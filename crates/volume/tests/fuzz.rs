@@ -4,7 +4,7 @@ mod common;
 
 use extant_device::{Device, OverlayDevice};
 use extant_testkit::{Scratch, TempImage, fuzz::FUZZ_TIME, mke2fs, skip, tool, tree};
-use extant_volume::{Error, Volume};
+use extant_volume::{Error, Reader};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -87,7 +87,7 @@ fn open_and_walk_of_a_damaged_image_ends() {
     }
     // The journal of the last overwrites what the rest has.
     for base in &bases()[..OPTION_SETS.len() - 1] {
-        let volume = Volume::open(base.device.clone()).unwrap();
+        let volume = Reader::open(base.device.clone()).unwrap();
         let (files, errors) = common::walk(&volume);
         assert!(files > 250 && errors.is_empty(), "{files} files, before any damage: {errors:?}");
     }
@@ -102,7 +102,7 @@ fn open_and_walk_of_a_damaged_image_ends() {
                 let place = base.places[*place as usize % base.places.len()];
                 device.write_at(place + u64::from(*within) % PLACE, &[*value]).unwrap();
             }
-            if let Ok(volume) = Volume::open(Arc::new(device)) {
+            if let Ok(volume) = Reader::open(Arc::new(device)) {
                 common::walk(&volume);
             }
         });
@@ -134,7 +134,7 @@ fn work_on_a_damaged_image_ends() {
                 device.write_at(place + u64::from(*within) % PLACE, &[*value]).unwrap();
             }
             if common::worked::work(device.clone()).is_ok()
-                && let Ok(volume) = Volume::open(device)
+                && let Ok(volume) = Reader::open(device)
             {
                 common::walk(&volume);
             }

@@ -5,7 +5,9 @@ use extant_device::sync::Mutex;
 use extant_device::{Device, DeviceError, Effect, Fault, FaultyDevice, Operation, Request};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
-use extant_volume::{Creator, LiveOptions, OpenOptions, SetAttributes, Volume};
+use extant_volume::{
+    Creator, LiveOptions, OpenOptions, OpenVolume, SetAttributes, Volume, VolumeRead,
+};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,7 +85,7 @@ fn live(device: Arc<dyn Device>, blocks: u32, memory: u64) -> Volume {
 }
 
 /// The first group's table.
-fn table(volume: &Volume) -> Range<u64> {
+fn table(volume: &impl VolumeRead) -> Range<u64> {
     let start = volume.group_desc(GroupNo(0)).unwrap().inode_table.0;
     start..start + u64::from(volume.geometry().itable_blocks())
 }
@@ -94,7 +96,7 @@ fn block_of(table: &Range<u64>, inode: u32) -> u64 {
 }
 
 /// Looks at every file of the root; the reads of the table that it took.
-fn walk(volume: &Volume, device: &Reads) -> Vec<Range<u64>> {
+fn walk(volume: &impl VolumeRead, device: &Reads) -> Vec<Range<u64>> {
     let table = table(volume);
     device.take(&table);
     let mut files = 0;
@@ -114,9 +116,9 @@ fn a_cold_walk_takes_few_reads_and_a_warm_one_none() {
     let check = |open: OpenOptions, memory: Option<u64>, longest: u64| {
         let what = format!("{open:?}, {memory:?}");
         let device = Reads::of(&image);
-        let volume = match memory {
-            Some(memory) => live(device.clone(), open.inode_readahead_blks, memory),
-            None => open.open(device.clone()).unwrap(),
+        let volume: OpenVolume = match memory {
+            Some(memory) => live(device.clone(), open.inode_readahead_blks, memory).into(),
+            None => open.open(device.clone()).unwrap().into(),
         };
         let table = table(&volume);
         let used = table.start..table.start + used;
@@ -145,7 +147,7 @@ fn a_cold_walk_takes_few_reads_and_a_warm_one_none() {
 }
 
 /// Reads a record of each block of both tables but one, so that all frames that may be given up are.
-fn push_out(volume: &Volume, all_but: u64) {
+fn push_out(volume: &impl VolumeRead, all_but: u64) {
     let geometry = volume.geometry();
     for _ in 0..2 {
         for number in (1..geometry.inodes_count).step_by(PER_BLOCK as usize) {
@@ -217,9 +219,9 @@ fn a_bad_block_of_a_table_harms_its_own_inodes_only() {
     let device = Arc::new(FaultyDevice::new(Reads::of(&image)));
     for is_live in [false, true] {
         device.heal();
-        let volume = match is_live {
-            true => live(device.clone(), 32, LiveOptions::default().memory),
-            false => OpenOptions::default().open(device.clone()).unwrap(),
+        let volume: OpenVolume = match is_live {
+            true => live(device.clone(), 32, LiveOptions::default().memory).into(),
+            false => OpenOptions::default().open(device.clone()).unwrap().into(),
         };
         let bad = block_of(&table(&volume), 900);
         let failing = Fault::new(Effect::Error(ErrorKind::Other)).on(Operation::Read);

@@ -5,7 +5,7 @@ mod common;
 use common::{assert_like_the_kernel, open};
 use extant_ondisk::inode::InodeFlags;
 use extant_testkit::{LoopMount, Scratch, TempImage, is_root, skip, tree};
-use extant_volume::Follow;
+use extant_volume::{Follow, VolumeRead};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -5,7 +5,10 @@ use extant_device::sync::thread;
 use extant_device::{Device, FileDevice};
 use extant_ondisk::InodeNo;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
-use extant_volume::{Creator, Error, Follow, LiveOptions, OpenOptions, RenameFlags, Volume};
+use extant_volume::{
+    Creator, Error, Follow, LiveOptions, OpenOptions, OpenVolume, Reader, RenameFlags, Volume,
+    VolumeRead,
+};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,7 +96,7 @@ fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
         let stat = volume.stat_fs().unwrap();
         volume.close().unwrap();
         e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{kind:?}: {said}"));
-        let reread = Volume::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
+        let reread = Reader::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
         assert_eq!(reread.stat_fs().unwrap(), stat, "{kind:?}");
         if !is_root() {
             continue;
@@ -165,7 +168,7 @@ fn a_frozen_volume_is_clean_and_goes_on_when_it_thaws() {
         let copy = TempImage::of_size(0).unwrap();
         std::fs::write(copy.path(), &before).unwrap();
         e2fsck_fn(&copy.path()).unwrap();
-        let reread = Volume::open(Arc::new(FileDevice::open(copy.path()).unwrap())).unwrap();
+        let reread = Reader::open(Arc::new(FileDevice::open(copy.path()).unwrap())).unwrap();
         assert!(reread.recovered().is_none());
         reread.lookup(InodeNo::ROOT, b"before").unwrap();
         assert_eq!(std::fs::read(image.path()).unwrap(), before, "written while frozen");
@@ -176,6 +179,41 @@ fn a_frozen_volume_is_clean_and_goes_on_when_it_thaws() {
     volume.lookup(InodeNo::ROOT, b"late").unwrap();
     // Frozen at its end, it thaws by itself.
     volume.freeze().unwrap();
+    volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// One that is open for changes and one that is only read are used alike by a mount and by the
+/// library.
+#[test]
+fn a_volume_that_is_only_read_refuses_changes_and_has_nothing_to_be_made_durable() {
+    let image = match TempImage::by_mke2fs(8 << 20, &["-t", "ext4"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let before = std::fs::read(image.path()).unwrap();
+    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let volume = OpenVolume::from(Reader::open(Arc::new(device)).unwrap());
+    assert!(matches!(volume.engine(), Err(Error::ReadOnly)));
+    assert!(volume.is_read_only());
+    let root = InodeNo::ROOT;
+    assert_eq!(volume.acquire(root).unwrap(), volume.inode(root).unwrap());
+    volume.closed(root);
+    volume.closed_by_all(root);
+    volume.release(root, 1).unwrap();
+    assert_eq!(volume.nameless_count(), 0);
+    volume.sync().unwrap();
+    volume.fsync(root).unwrap();
+    assert!(matches!(volume.fsync(InodeNo(500)), Err(Error::FreeInode(InodeNo(500)))));
+    volume.fdatasync_open(root, &mut volume.error_sample(root)).unwrap();
+    volume.close().unwrap();
+    assert!(std::fs::read(image.path()).unwrap() == before, "the image is as it was");
+
+    let volume = OpenVolume::from(open_live(&image.path()));
+    assert!(!volume.is_read_only());
+    volume.engine().unwrap().create(root, b"file", 0o644, &Creator::ROOT).unwrap();
+    let names = volume.read_dir(root, 0).unwrap().map(|entry| entry.unwrap().name);
+    assert!(names.into_iter().any(|name| name == b"file"));
     volume.close().unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }

@@ -7,7 +7,9 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{AllocatorKind, Creator, Error, LiveOptions, Mapping, OpenOptions, Volume};
+use extant_volume::{
+    AllocatorKind, Creator, Error, LiveOptions, Mapping, OpenOptions, Reader, Volume, VolumeRead,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -102,7 +104,7 @@ fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
     for features in [&features[..], &["-t", "ext4"]] {
         let image = TempImage::by_mke2fs(1 << 30, features).unwrap();
         let device = FileDevice::open(image.path()).unwrap();
-        let volume = Volume::open(Arc::new(device)).unwrap();
+        let volume = Reader::open(Arc::new(device)).unwrap();
         let geometry = volume.geometry().clone();
         let uninit: Vec<GroupNo> = (0..geometry.groups_count)
             .map(GroupNo)
@@ -132,7 +134,7 @@ fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
         assert!(used.len() >= 2, "{groups:?} of {uninit:?}");
         volume.close().unwrap();
         e2fsck_fn(&image.path()).unwrap();
-        let volume = Volume::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
+        let volume = Reader::open(Arc::new(FileDevice::open(image.path()).unwrap())).unwrap();
         let first = *used[0];
         assert!(!volume.group_desc(first).unwrap().flags.contains(GroupFlags::BLOCK_UNINIT));
         volume.bitmap(first, BitmapKind::Block).unwrap();

@@ -9,7 +9,9 @@ use extant_device::env::Env;
 use extant_ondisk::InodeNo;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{Creator, DataMode, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{
+    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead,
+};
 use proptest::test_runner::TestRng;
 use rand::RngExt;
 use std::path::PathBuf;
@@ -60,7 +62,7 @@ impl Model {
         self.bytes[offset..end].copy_from_slice(bytes);
     }
 
-    fn check(&self, volume: &Volume, what: &str) {
+    fn check(&self, volume: &impl VolumeRead, what: &str) {
         let mut found = vec![1; self.bytes.len() + 9];
         let count = volume.read(self.file, 0, &mut found).unwrap();
         assert_eq!(count, self.bytes.len(), "size after {what}");
@@ -209,7 +211,7 @@ fn history(options: &[&str], data: Option<DataMode>, seed: u8, steps: u32, size:
     volume.close().unwrap();
     let path = image.stored();
     e2fsck_fn(&path).unwrap_or_else(|said| panic!("{place}: {said}"));
-    let reread = Volume::open(image.device.clone()).unwrap();
+    let reread = Reader::open(image.device.clone()).unwrap();
     assert_eq!(reread.stat_fs().unwrap(), stat, "{place}");
     for model in &models {
         model.check(&reread, &place);
@@ -434,7 +436,7 @@ fn threads_change_contents_side_by_side() {
         }
         volume.close().unwrap();
         e2fsck_fn(&image.stored()).unwrap_or_else(|said| panic!("{options:?}: {said}"));
-        let reread = Volume::open(image.device.clone()).unwrap();
+        let reread = Reader::open(image.device.clone()).unwrap();
         for model in &models {
             model.check(&reread, "closing");
         }

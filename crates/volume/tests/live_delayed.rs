@@ -14,7 +14,8 @@ use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, RenameFlags, SetAttributes, Target, Volume,
+    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, RenameFlags, SetAttributes, Target,
+    Volume, VolumeRead,
 };
 use std::io;
 use std::ops::Range;
@@ -369,7 +370,7 @@ fn a_volume_that_runs_full_keeps_what_it_took() {
         let per_cluster = volume.geometry().blocks_per_cluster;
         assert!(left.available_blocks < 200 * u64::from(per_cluster), "{options:?}: {left:?}");
         volume.close().unwrap();
-        let volume = Volume::open(device.clone()).unwrap();
+        let volume = Reader::open(device.clone()).unwrap();
         for (index, file) in files.iter().enumerate() {
             for at in &written[index] {
                 let mut bytes = [0; 1024];
@@ -515,7 +516,7 @@ fn a_number_that_is_used_again_begins_anew() {
     assert_eq!(new, durable);
     volume.fdatasync(new).unwrap();
     // The power goes now.
-    let left = Volume::open(Arc::new(inner.fork())).unwrap();
+    let left = Reader::open(Arc::new(inner.fork())).unwrap();
     assert_eq!(left.lookup(ROOT, b"newer").unwrap().inode, new);
     volume.close().unwrap();
     check(&*inner);
@@ -549,7 +550,7 @@ fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
                 // The others have time to wait for what they know of.
                 pause(Duration::from_millis(2));
                 volume.fdatasync(file).unwrap();
-                let left = Volume::open(Arc::new(device.fork())).unwrap();
+                let left = Reader::open(Arc::new(device.fork())).unwrap();
                 let mut bytes = [0; 1024];
                 assert_eq!(left.read(file, at * 2048, &mut bytes).unwrap(), 1024, "write {at}");
                 assert_eq!(bytes, [(at % 255) as u8 + 1; 1024], "write {at}");

@@ -5,7 +5,9 @@ use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_ondisk::superblock::ErrorPolicy;
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place};
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, RenameFlags, Volume};
+use extant_volume::{
+    Creator, Error, LiveOptions, OpenOptions, Reader, RenameFlags, Volume, VolumeRead,
+};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -170,7 +172,7 @@ fn a_name_in_a_block_of_two_directories_is_told_when_it_moved_with_the_other() {
 
 /// The number of the mark in the MMP block, and a way to set it.
 fn mmp_sequence(device: &Arc<dyn Device>) -> (u64, u32) {
-    let volume = Volume::open(device.clone()).unwrap();
+    let volume = Reader::open(device.clone()).unwrap();
     let block = volume.superblock().mmp_block;
     let at = volume.geometry().byte_of(block) + 4;
     let mut stored = [0; 4];

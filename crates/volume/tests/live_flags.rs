@@ -7,8 +7,8 @@ use extant_ondisk::inode::InodeFlags;
 use extant_testkit::history::bytes_of;
 use extant_testkit::{TempImage, dumpe2fs_h, e2fsck_is_silent, skip};
 use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, RenameFlags, SetAttributes, Volume,
-    XattrSet,
+    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, RenameFlags, SetAttributes, Volume,
+    VolumeRead, XattrSet,
 };
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn create(volume: &Volume, name: &str) -> InodeNo {
     volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
 }
 
-fn content(volume: &Volume, file: InodeNo) -> Vec<u8> {
+fn content(volume: &impl VolumeRead, file: InodeNo) -> Vec<u8> {
     let mut found = vec![0; volume.inode(file).unwrap().size as usize];
     volume.read(file, 0, &mut found).unwrap();
     found
@@ -107,7 +107,7 @@ fn a_simple_map_is_changed_into_the_other_form_and_back() {
     volume.close().unwrap();
     let image = to_file(&*device);
     e2fsck_is_silent(&image.path()).unwrap();
-    let volume = Volume::open(device).unwrap();
+    let volume = Reader::open(device).unwrap();
     assert_eq!(content(&volume, short)[..bytes.len()], bytes);
 }
 
@@ -230,7 +230,7 @@ fn what_is_written_in_a_volumes_life_is_counted() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let written = || Volume::open(device.clone()).unwrap().superblock().kbytes_written;
+    let written = || Reader::open(device.clone()).unwrap().superblock().kbytes_written;
     let before = written();
     let volume = open(&device, &LiveOptions::default());
     let file = create(&volume, "file");

@@ -9,7 +9,7 @@ use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
-use extant_volume::{Creator, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, LiveOptions, OpenOptions, Volume, VolumeRead};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ fn volume_and_file() -> Result<(Arc<Gate>, Volume, InodeNo), String> {
     Ok((gate, volume, file))
 }
 
-fn contents(volume: &Volume, file: InodeNo) -> Vec<u8> {
+fn contents(volume: &impl VolumeRead, file: InodeNo) -> Vec<u8> {
     let mut bytes = vec![0; 8 * MIB];
     let count = volume.read(file, 0, &mut bytes).unwrap();
     bytes.truncate(count);

@@ -8,7 +8,9 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::time::Timestamp;
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 use extant_volume::ops::TimesOfUse;
-use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, SetAttributes, Volume};
+use extant_volume::{
+    Creator, DataMode, LiveOptions, OpenOptions, Reader, SetAttributes, Volume, VolumeRead,
+};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,7 +227,7 @@ fn times_survive_that_inodes_are_given_up() {
         }
         counted.volume.close().unwrap();
         e2fsck_fn(&written_out(&*counted.recorder).path()).unwrap();
-        let read = Volume::open(counted.recorder.clone()).unwrap();
+        let read = Reader::open(counted.recorder.clone()).unwrap();
         for (number, (file, seconds)) in files.iter().zip(2_000_000_000..).enumerate() {
             if number % 60 != 0 || number >= 6000 {
                 assert_eq!(read.inode(*file).unwrap().atime.seconds, seconds, "file {number}");
@@ -255,7 +257,7 @@ fn power_loss_takes_times_and_nothing_else() {
         assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
         e2fsck_fn(&image.path()).unwrap();
         let bytes = std::fs::read(image.path()).unwrap();
-        let read = Volume::open(Arc::new(MemoryDevice::from_bytes(&bytes))).unwrap();
+        let read = Reader::open(Arc::new(MemoryDevice::from_bytes(&bytes))).unwrap();
         let after = read.inode(file).unwrap();
         assert_eq!((after.atime, after.mtime), (before.atime, before.mtime), "{kind:?}");
         let mut contents = [0; 8192];

@@ -6,7 +6,7 @@ use extant_device::sync::thread;
 use extant_device::{Direct, FileDevice};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
-use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume, VolumeRead};
 use std::sync::Arc;
 
 /// What is enough, but for the groups.

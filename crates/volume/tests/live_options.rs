@@ -7,7 +7,9 @@ use extant_ondisk::quota::{QuotaKind, QuotaRecord};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::quota;
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume, XattrSet};
+use extant_volume::{
+    Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead, XattrSet,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ fn limits_bind_only_whose_option_was_given() {
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota"]).unwrap();
     let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
-    let mut edit = ScratchEdit::new(Volume::open(device.clone()).unwrap());
+    let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
     let limits = QuotaRecord { id: 55, inode_hard: 1, ..QuotaRecord::default() };
     quota::set_limits(&mut edit, QuotaKind::Group, &limits).unwrap();
     edit.write_out(device.as_ref()).unwrap();

@@ -9,7 +9,9 @@ use extant_ondisk::InodeNo;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::write::orphans::Orphans;
-use extant_volume::{Creator, DataMode, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{
+    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -129,7 +131,7 @@ fn a_long_truncation_and_a_long_deletion_go_on_after_every_power_cut() {
                 let place = format!("{options:?} {data:?} {power_cut}");
                 let image: Arc<dyn Device> =
                     Arc::new(OverlayDevice::new(Arc::new(power_cut.image.fork())));
-                let volume = Volume::open(image.clone()).unwrap();
+                let volume = Reader::open(image.clone()).unwrap();
                 let unfinished = Orphans::load(&volume, |error| panic!("{error}")).unwrap();
                 half_done += usize::from(!unfinished.is_empty());
                 let volume = open_live(image.clone(), Some(data))

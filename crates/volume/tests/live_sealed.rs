@@ -4,7 +4,7 @@ use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, skip, tool};
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn sealed_files_are_not_changed_and_others_are() {
     volume.unlink(InodeNo::ROOT, b"secret").unwrap();
     volume.write(number(b"plain"), 0, b"changed").unwrap();
     volume.close().unwrap();
-    let volume = Volume::open(device).unwrap();
+    let volume = Reader::open(device).unwrap();
     let found = volume.lookup(InodeNo::ROOT, b"second").unwrap();
     assert_eq!(found.inode, hashed);
     assert!(volume.lookup(InodeNo::ROOT, b"secret").is_err());

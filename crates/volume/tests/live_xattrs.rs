@@ -10,7 +10,8 @@ use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::quota;
 use extant_volume::{
-    AclKind, Creator, Error, LiveOptions, LoadedInode, OpenOptions, SetAttributes, Volume, XattrSet,
+    AclKind, Creator, Error, LiveOptions, LoadedInode, OpenOptions, Reader, SetAttributes, Volume,
+    VolumeRead, XattrSet,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -236,7 +237,7 @@ fn a_file_is_not_given_to_a_group_beyond_its_limits() {
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota"]).unwrap();
     let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
-    let mut edit = ScratchEdit::new(Volume::open(device.clone()).unwrap());
+    let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
     let limits = QuotaRecord { id: 55, inode_hard: 1, ..QuotaRecord::default() };
     quota::set_limits(&mut edit, QuotaKind::Group, &limits).unwrap();
     edit.write_out(device.as_ref()).unwrap();
@@ -266,7 +267,7 @@ fn room_is_judged_by_free_space_and_limits() {
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota", "-m", "25"]).unwrap();
     let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
-    let mut edit = ScratchEdit::new(Volume::open(device.clone()).unwrap());
+    let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
     let limits = QuotaRecord { id: 7, block_hard: 1024, ..QuotaRecord::default() };
     quota::set_limits(&mut edit, QuotaKind::User, &limits).unwrap();
     edit.write_out(device.as_ref()).unwrap();

@@ -7,7 +7,7 @@ use extant_testkit::{
     Kind, LoopMount, Scratch, TempImage, TreeSnapshot, corpora, differences, is_root, skip, tool,
     tree,
 };
-use extant_volume::{Error, Volume};
+use extant_volume::{Error, Reader};
 use std::path::Path;
 
 /// One row in this many is tried here. EXTANT_ALL_ROWS tries all.
@@ -183,7 +183,7 @@ fn a_volume_cut_off_is_refused_with_both_sizes() {
     };
     let file = std::fs::File::options().write(true).open(image.path()).unwrap();
     file.set_len(20 << 20).unwrap();
-    match Volume::open(common::device(&image.path())) {
+    match Reader::open(common::device(&image.path())) {
         Err(Error::DeviceTooSmall { volume, device }) => {
             assert_eq!((volume, device), (32 << 20, 20 << 20));
         }

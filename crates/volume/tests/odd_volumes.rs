@@ -8,7 +8,7 @@ use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
 use extant_ondisk::{FormatError, InodeNo};
 use extant_testkit::{LoopMount, Scratch, TempImage, debugfs, is_root, mke2fs, skip, tool, tree};
 use extant_volume::{
-    AclKind, BrokenIndex, Error, Follow, Journal, OpenOptions, SuperblockAt, Volume,
+    AclKind, BrokenIndex, Error, Follow, Journal, OpenOptions, Reader, SuperblockAt, VolumeRead,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ fn host_names(dir: &Path, prefix: &[u8], names: &mut BTreeMap<Vec<u8>, Option<Ve
 
 /// The same of a volume; every name is looked up too.
 fn our_names(
-    volume: &Volume,
+    volume: &impl VolumeRead,
     dir: InodeNo,
     prefix: &[u8],
     names: &mut BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -185,7 +185,7 @@ fn large_attributes_have_inodes_of_their_own_and_are_verified() {
     let first: u64 = digits.parse().unwrap();
     let device = OverlayDevice::new(common::device(&image.path()));
     device.write_at(first * 4096 + 100, &[0xff]).unwrap();
-    let volume = Volume::open(Arc::new(device)).unwrap();
+    let volume = Reader::open(Arc::new(device)).unwrap();
     let file = volume.resolve(b"/one", Follow::Yes).unwrap().number;
     let error = volume.xattr(file, b"user.large").unwrap_err();
     assert!(error.to_string().starts_with("extended attribute inode 13: checksum"), "{error}");
@@ -215,7 +215,7 @@ fn a_backup_superblock_and_its_descriptors_open_a_volume_without_the_first() {
         // Superblock and first descriptors are gone; the journal's place too, so nothing is replayed.
         device.write_at(SUPERBLOCK_OFFSET, &[0; 2048]).unwrap();
         let device: Arc<dyn Device> = Arc::new(device);
-        assert!(Volume::open(device.clone()).is_err());
+        assert!(Reader::open(device.clone()).is_err());
         let superblock = SuperblockAt::Backup { block: 8193, block_size: 1024 };
         let options = OpenOptions { superblock, ..OpenOptions::default() };
         let volume = options.open(device.clone()).unwrap();
@@ -297,7 +297,7 @@ fn a_feature_nobody_knows_is_refused_by_its_number() {
     device.read_at(at, &mut word).unwrap();
     word[3] |= 0x40;
     device.write_at(at, &word).unwrap();
-    match Volume::open(Arc::new(device)) {
+    match Reader::open(Arc::new(device)) {
         Err(Error::Format(error @ FormatError::Unsupported(_))) => {
             assert_eq!(error.to_string(), "feature not supported: FEATURE_I30");
         }
@@ -404,7 +404,7 @@ fn a_name_with_a_slash_is_not_shown() {
     // `lost+found` becomes `../t+found`.
     let at = root.0 * u64::from(volume.geometry().block_size) + 24 + 8;
     device.write_at(at, b"../").unwrap();
-    let volume = Volume::open(Arc::new(device)).unwrap();
+    let volume = Reader::open(Arc::new(device)).unwrap();
     let last = volume.read_dir(InodeNo::ROOT, 0).unwrap().last().unwrap();
     assert_eq!(
         last.unwrap_err().to_string(),

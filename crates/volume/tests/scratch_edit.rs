@@ -5,7 +5,7 @@ use extant_ondisk::{BlockNo, InodeNo};
 use extant_testkit::{Scratch, e2fsck_fn, mke2fs, skip, tool};
 use extant_volume::edit::{AllocationRequest, Edit, Purpose};
 use extant_volume::testing::ScratchEdit;
-use extant_volume::{Error, Volume};
+use extant_volume::{Error, Reader};
 use std::sync::Arc;
 
 const OPTION_SETS: [&[&str]; 3] =
@@ -25,7 +25,7 @@ fn all_space_is_given_out_and_taken_back_as_e2fsck_sees_it() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes.len() as u64));
         device.write_at(0, &bytes).unwrap();
 
-        let mut edit = ScratchEdit::new(Volume::open(device.clone()).unwrap());
+        let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
         let free_before = edit.free_clusters();
         let request = AllocationRequest {
             inode: InodeNo::ROOT,

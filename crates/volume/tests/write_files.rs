@@ -10,7 +10,7 @@ use extant_testkit::{debugfs, skip, tool};
 use extant_volume::edit::{AllocationRequest, Purpose, write_inode};
 use extant_volume::read::dir::{Found, lookup};
 use extant_volume::write::{dir, mapping};
-use extant_volume::{BrokenIndex, Error, MetadataRead, Volume};
+use extant_volume::{BrokenIndex, Error, MetadataRead, Reader, VolumeRead};
 use proptest::test_runner::TestRng;
 use rand::RngExt;
 use std::collections::BTreeMap;
@@ -218,7 +218,7 @@ fn a_file_ends_before_block_2_to_the_32_less_one() {
         file.inode.size = MAX_FILE_BLOCKS * u64::from(edit.geometry().block_size);
         write_inode(&mut edit, file.number, &file.inode).unwrap();
         image.judge(&edit);
-        let again = Volume::open(image.device.clone()).unwrap();
+        let again = Reader::open(image.device.clone()).unwrap();
         let runs = again.extents(file.number).unwrap().map(Result::unwrap);
         let runs: Vec<_> = runs.filter(|run| !run.is_hole()).collect();
         assert_eq!(runs.len(), 1);

@@ -49,7 +49,7 @@ fn owners(random: &mut TestRng, has_project: bool) -> Owners {
 fn history(options: &[&str], seed: u8) {
     let image = Image::new(options, "24M");
     let mut edit = image.edit();
-    let has_project = edit.facts().quota_file(QuotaKind::Project).is_some();
+    let has_project = edit.info().quota_file(QuotaKind::Project).is_some();
     let mut random = rng(seed);
     let mut files = ["file", "target"].map(|name| named(&edit, name));
     for round in 0..3 {

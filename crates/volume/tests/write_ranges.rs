@@ -12,7 +12,7 @@ use extant_volume::read::dir::{Found, lookup};
 use extant_volume::read::inode::load;
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::{dir, inline, mapping, shift};
-use extant_volume::{BrokenIndex, Error, LoadedInode, MetadataRead, Volume};
+use extant_volume::{BrokenIndex, Error, LoadedInode, MetadataRead, Reader, VolumeRead};
 use rand::RngExt;
 use std::collections::BTreeMap;
 
@@ -265,7 +265,7 @@ fn inline_directories_change_in_place_and_grow_out() {
         let listed = debugfs(&image.path, "ls -p /dir").unwrap();
         let used = listed.lines().filter(|line| !line.is_empty() && !line.starts_with("/0/"));
         assert_eq!(used.count(), model.len() + 2);
-        let again = Volume::open(image.device.clone()).unwrap();
+        let again = Reader::open(image.device.clone()).unwrap();
         assert_eq!(again.lookup(parent.number, b"..").unwrap().inode, InodeNo::ROOT);
     }
 }

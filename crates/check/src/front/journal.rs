@@ -76,8 +76,8 @@ impl Front<'_> {
         bad.is_empty() && self.verify_desc(group).is_ok() && self.place_of_inode(number).is_ok()
     }
 
-    /// Whether a log waits for its replay, and the superblock's copy of its map says that it lies where its inode has it. Then it can
-    /// be replayed whatever else is wrong with the descriptors.
+    /// Whether a log waits for its replay, and the superblock's copy of its map says that it lies
+    /// where its inode has it. Then it can be replayed whatever else is wrong with the descriptors.
     pub(super) fn is_log_known(&self) -> Result<bool, CheckError> {
         let raw = &self.volume.raw;
         if !self.may_repair() || self.facts.from_backup || !has(raw, IncompatFeatures::RECOVER) {
@@ -472,7 +472,8 @@ impl Front<'_> {
         Ok(self.check_journal_number()?)
     }
 
-    /// The kernel finds the journal's device by the number in the superblock alone. What was logged may bring back an old one.
+    /// The kernel finds the journal's device by the number in the superblock alone. What was logged
+    /// may bring back an old one.
     fn check_journal_number(&mut self) -> Result<(), CheckError> {
         let stored = self.volume.raw.s_journal_dev.get();
         let Some(number) = self.options.journal_number.filter(|number| *number != stored) else {

@@ -49,7 +49,8 @@ pub struct OpenOptions {
     pub superblock: Wanted,
     /// The device of an external journal (`-j`).
     pub journal: Option<Arc<dyn Device>>,
-    /// The number of that device, as the superblock stores it; `None` leaves the superblock's as it is.
+    /// The number of that device, as the superblock stores it; `None` leaves the superblock's as it
+    /// is.
     pub journal_number: Option<u32>,
     /// For a volume without a UUID.
     pub fresh_uuid: Uuid,
@@ -196,7 +197,7 @@ pub fn open(
 ) -> Result<Ready, OpenError> {
     let mut front = Front::find(device, options, judge)?;
     front.claim_mmp()?;
-    // What the log holds of the descriptors is newer than they are.
+    // The log holds newer descriptors.
     let is_log_first = front.is_log_known()?;
     if is_log_first {
         front.check_journal()?;

@@ -34,7 +34,8 @@ impl Front<'_> {
         let mut freed = FreedByOwner::default();
         let state = self.volume.raw.s_state.get();
         let has_to_hide = self.has_listed_orphans() && state & State::CLEAN.bits() != 0;
-        // Neither bitmaps nor quota files are right in between: a run that is cut off is followed by the passes.
+        // Neither bitmaps nor quota files are right in between: a run that is cut off is followed
+        // by the passes.
         if has_to_hide {
             self.set_state(state & !State::CLEAN.bits())?;
         }
@@ -58,7 +59,7 @@ impl Front<'_> {
                 && features.ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
     }
 
-    /// Writes the state of the volume, behind all that was written before.
+    /// Writes the state of the volume, after all that was written before.
     fn set_state(&mut self, state: u16) -> Result<(), CheckError> {
         self.volume.update_superblock(|raw| raw.s_state.set(state))?;
         Ok(self.volume.commit()?)

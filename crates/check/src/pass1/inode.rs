@@ -216,7 +216,8 @@ impl Check<'_> {
         offset.is_some_and(|offset| self.bad.contains(offset >> self.geometry.block_bits()))
     }
 
-    /// Whether several records lie in an inode's block of the table and all of them fail their checksums.
+    /// Whether several records lie in an inode's block of the table and all of them fail their
+    /// checksums.
     fn is_block_without_checksums(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let per_block = self.geometry.inodes_per_block();
         let first = ino.0 - (ino.0 - 1) % per_block;

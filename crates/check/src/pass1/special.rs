@@ -501,7 +501,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether an inode can be the list of bad blocks: nothing of it is a file's. As e2fsck does, only the low halves are judged.
+/// Whether an inode can be the list of bad blocks: nothing of it is a file's. As e2fsck does, only
+/// the low halves are judged.
 pub(super) fn is_bad_block_list(record: &[u8], inode: &Inode) -> bool {
     let has_owner = |raw: &RawInode| raw.i_uid.get() != 0 || raw.i_gid.get() != 0;
     let is_file = RawInode::ref_from_prefix(record)

@@ -142,7 +142,8 @@ fn a_journal_elsewhere_is_told_by_a_look_and_needed_by_a_repair() {
     assert_eq!(uuid.0, [7; 16]);
 }
 
-/// The number of the journal's device is put right where it is known, after the replay, which may bring back an old one.
+/// The number of the journal's device is put right where it is known, after the replay, which may
+/// bring back an old one.
 #[test]
 fn the_number_of_a_journals_device_is_stored_where_it_is_known() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {

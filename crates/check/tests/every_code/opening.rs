@@ -374,7 +374,8 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
     }
 }
 
-/// The log holds the descriptors as they were, so that nothing is left to decide: preening goes on, as with e2fsck.
+/// The log holds the descriptors as they were, so that nothing is left to decide: preening goes on,
+/// as with e2fsck.
 #[test]
 fn a_log_is_replayed_before_descriptors_are_judged() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| can_make() && tool("debugfs").is_some()) else {

@@ -85,8 +85,8 @@ fn an_orphan_that_is_cut_keeps_the_space_of_its_values() {
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
-/// A check that was cut off while it finished orphans is followed by one that finds all counts right, or puts them right: a volume
-/// that says that it is clean gets no passes.
+/// A check that was cut off while it finished orphans is followed by one that finds all counts
+/// right, or puts them right: a volume that says that it is clean gets no passes.
 #[test]
 fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
@@ -109,7 +109,8 @@ fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
     assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong.join("\n"));
 }
 
-/// What a machine does with its volumes when it starts: the passes run only where they are due. A yes is for torn superblocks.
+/// The check of a volume when a machine starts: the passes run only where they are due. A
+/// yes is for torn superblocks.
 fn at_boot(device: Arc<dyn Device>) {
     let judge = Answers::Yes;
     let ready = front::open(device, &OpenOptions::default(), &judge);

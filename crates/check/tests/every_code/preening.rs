@@ -1,4 +1,4 @@
-//! What preening stops at, beside e2fsck.
+//! Findings at which preening stops, compared with e2fsck.
 
 use extant_check::{Answers, Code};
 use extant_testkit::{Scratch, skip, tool};

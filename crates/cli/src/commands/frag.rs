@@ -7,7 +7,7 @@ use extant_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE};
 use extant_ondisk::{FileBlock, MAX_FILE_BLOCKS};
 use extant_volume::read::inode::place;
 use extant_volume::read::mapping::map;
-use extant_volume::{Error, Follow, LoadedInode, Mapping, Target};
+use extant_volume::{Error, Follow, LoadedInode, Mapping, Target, VolumeRead};
 use serde::Serialize;
 
 use super::Operands;

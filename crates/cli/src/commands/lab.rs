@@ -8,7 +8,7 @@ use crate::session::Session;
 
 pub(crate) use extant_lab::commands::Args;
 
-/// What a shell shows for a program that SIGINT ended: 128 + 2.
+/// The exit code of a program that SIGINT ended, as a shell shows it: 128 + 2.
 const INTERRUPTED: u8 = 130;
 
 /// Runs a command of the lab.

@@ -29,7 +29,8 @@ pub(super) const FS_TYPE: &str = "fuse.extant";
 
 /// Mount a volume over FUSE, without the kernel's ext4
 ///
-/// Ordinary users mount through fusermount3. The server reads no more than the superblock before it restricts itself.
+/// Ordinary users mount through fusermount3. The server reads no more than the superblock before it
+/// restricts itself.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Options of the kernel's ext4 and of mount(8), separated by commas

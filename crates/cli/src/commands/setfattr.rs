@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use extant_volume::{Follow, XattrSet};
+use extant_volume::{Follow, VolumeRead, XattrSet};
 
 use super::Operands;
 use crate::editor::{In, Opening, edit_each};

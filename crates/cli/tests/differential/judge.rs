@@ -127,7 +127,8 @@ impl Verdict {
         !self.is_worse() && self.sides[0].is_clean && self.second == Some(0)
     }
 
-    /// Whether a repair that ended well left something to a second run. What was refused is refused again.
+    /// Whether a repair that ended well left something to a second run. What was refused is refused
+    /// again.
     pub(crate) fn leaves_something(&self) -> bool {
         self.second != Some(0) && self.sides[0].codes[2].is_none_or(|code| code < OPERATIONAL)
     }

@@ -24,11 +24,12 @@ pub enum Size {
 pub struct BuildOptions {
     /// The image, a file or a block device.
     pub output: PathBuf,
-    /// What the file system is like. Its device and size are not looked at.
+    /// The file system. Its device and size are not looked at.
     pub format: Options,
     /// How large it is.
     pub size: Size,
-    /// What the output's name means, where that is a device that was opened already: it is written where it is and keeps its size.
+    /// What the output's name means, where that is a device that was opened already: it is written
+    /// where it is and keeps its size.
     pub device: Option<Arc<dyn Device>>,
     /// SOURCE_DATE_EPOCH: the volume's own times. Without it the newest time of the tree.
     pub epoch: Option<i64>,

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use extant_volume::{LoadedInode, Volume};
+use extant_volume::{LoadedInode, VolumeRead};
 
 use plan::{Chunk, Part, Planner};
 
@@ -54,8 +54,8 @@ pub struct Summary {
 ///
 /// # Errors
 /// `out` failed.
-pub fn export(
-    volume: &Volume,
+pub fn export<V: VolumeRead>(
+    volume: &V,
     start: LoadedInode,
     name: &[u8],
     out: &mut dyn Write,
@@ -122,7 +122,7 @@ fn write_all(
 }
 
 /// Reads the data of a chunk. What cannot be read is zeros.
-fn fill(volume: &Volume, chunk: Chunk) -> Ready {
+fn fill<V: VolumeRead>(volume: &V, chunk: Chunk) -> Ready {
     let mut bytes = vec![0; chunk.len];
     let mut problems = chunk.problems;
     let mut at = 0;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::FileType;
-use extant_volume::{AclKind, Error, LoadedInode, Volume};
+use extant_volume::{AclKind, Error, LoadedInode, VolumeRead};
 
 use super::header::{Kind, Member, RECORD, sparse_map};
 
@@ -47,8 +47,8 @@ pub(super) enum Part {
 }
 
 /// Walks the tree and sends chunks on.
-pub(super) struct Planner<'v, F> {
-    volume: &'v Volume,
+pub(super) struct Planner<'v, V, F> {
+    volume: &'v V,
     /// Takes a chunk; false when nobody wants more.
     send: F,
     chunk: Chunk,
@@ -66,8 +66,8 @@ struct Waiting {
     inode: InodeNo,
 }
 
-impl<'v, F: FnMut(Chunk) -> bool> Planner<'v, F> {
-    pub(super) fn new(volume: &'v Volume, send: F) -> Self {
+impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
+    pub(super) fn new(volume: &'v V, send: F) -> Self {
         Self {
             volume,
             send,
@@ -303,7 +303,7 @@ struct Data {
 }
 
 impl Data {
-    fn of(volume: &Volume, file: &LoadedInode, kind: Kind) -> Result<Self, Error> {
+    fn of<V: VolumeRead>(volume: &V, file: &LoadedInode, kind: Kind) -> Result<Self, Error> {
         if kind != Kind::Regular || file.size == 0 {
             return Ok(Self::default());
         }
@@ -351,7 +351,7 @@ struct Attributes {
 }
 
 impl Attributes {
-    fn of(volume: &Volume, file: &LoadedInode) -> Result<Self, Error> {
+    fn of<V: VolumeRead>(volume: &V, file: &LoadedInode) -> Result<Self, Error> {
         if file.xattr_space.is_empty() && file.file_acl.0 == 0 {
             return Ok(Self::default());
         }

@@ -13,7 +13,8 @@ use super::store::{HostName, HostTree, Store};
 use super::tree::Tree;
 
 impl Tree {
-    /// Opens a regular file's contents for reading by position; in a source directory this opens the file.
+    /// Opens a regular file's contents for reading by position; in a source directory this opens
+    /// the file.
     ///
     /// # Errors
     /// [`SourceError`] naming the file, if it cannot be opened or has changed its size.
@@ -22,7 +23,8 @@ impl Tree {
     }
 }
 
-/// An open regular file of a tree. Reading is by position and needs no `&mut`, so that threads may share it.
+/// An open regular file of a tree. Reading is by position and needs no `&mut`, so that threads may
+/// share it.
 #[derive(Debug)]
 pub struct Content<'t> {
     tree: &'t Tree,
@@ -69,7 +71,8 @@ impl<'t> Content<'t> {
         self.read_by(read, buffer, offset)
     }
 
-    /// As [`Self::read_exact_at`], for one that reads many files in their order: small reads of a spool become large ones.
+    /// As [`Self::read_exact_at`], for one that reads many files in their order: small reads of a
+    /// spool become large ones.
     ///
     /// # Errors
     /// As [`Self::read_exact_at`].
@@ -123,7 +126,8 @@ impl<'t> Content<'t> {
         Ok(())
     }
 
-    /// Says whether a file of the host still has the size that the tree says: call it after the last read.
+    /// Says whether a file of the host still has the size that the tree says: call it after the
+    /// last read.
     ///
     /// # Errors
     /// [`Flaw::Changed`] or [`Flaw::Replaced`], naming the file.

@@ -19,7 +19,7 @@ impl NodeId {
     }
 }
 
-/// What a node is.
+/// Kinds of nodes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum NodeKind {
     /// A file with contents.
@@ -38,7 +38,8 @@ pub enum NodeKind {
     Socket,
 }
 
-/// A modification time: seconds since 1970, before it negative, and the nanoseconds that follow them.
+/// A modification time: seconds since 1970, before it negative, and the nanoseconds that follow
+/// them.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Mtime {
     /// Whole seconds, rounded down.
@@ -81,8 +82,8 @@ pub struct Node {
     pub(super) mtime_seconds: i64,
     /// Regular: bytes; symlink: length of the target; device: its number, encoded; else 0.
     pub(super) size: u64,
-    /// Regular: position in an archive's store, or a packed `HostName`; symlink: the target's place among the
-    /// names; directory: first dirent and their count, packed when the tree is finished.
+    /// Regular: position in an archive's store, or a packed `HostName`; symlink: the target's place
+    /// among the names; directory: first dirent and their count, packed when the tree is finished.
     pub(super) data: u64,
     pub(super) mtime_nanoseconds: u32,
     pub(super) uid: u32,
@@ -140,7 +141,8 @@ impl Node {
         }
     }
 
-    /// Names of the node in the tree; for a directory 2 and its subdirectories, which may pass ext4's limit.
+    /// Names of the node in the tree; for a directory 2 and its subdirectories, which may pass
+    /// ext4's limit.
     pub const fn links(&self) -> u32 {
         self.links
     }
@@ -181,7 +183,8 @@ impl Node {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct NameRef(pub(super) u32);
 
-/// One name of one node in one directory. 12 bytes; [`Tree::name`](super::Tree::name) gives the name.
+/// One name of one node in one directory. 12 bytes; [`Tree::name`](super::Tree::name) gives the
+/// name.
 #[derive(Clone, Copy, Debug)]
 pub struct Dirent {
     pub(super) parent: NodeId,
@@ -212,7 +215,8 @@ pub struct Segment {
     pub position: u64,
 }
 
-/// All names, each a length byte and its bytes; symlink targets lie between them without the length.
+/// All names, each a length byte and its bytes; symlink targets lie between them without the
+/// length.
 #[derive(Debug, Default)]
 pub(super) struct Names(pub(super) Vec<u8>);
 
@@ -224,7 +228,8 @@ impl Names {
     }
 }
 
-/// As [`Tree::path_of`](super::Tree::path_of); a loop of parents, which only unreachable dirents can form, ends after `MAX_DEPTH`.
+/// As [`Tree::path_of`](super::Tree::path_of); a loop of parents, which only unreachable dirents
+/// can form, ends after `MAX_DEPTH`.
 pub(super) fn path_of(dirents: &[Dirent], names: &Names, id: NodeId) -> Vec<u8> {
     const MAX_DEPTH: usize = 1 << 16;
     let mut parts = Vec::new();

@@ -16,7 +16,8 @@ pub struct ReadOptions {
     pub latest: Option<i64>,
     /// The image to be written, so that it does not become part of itself.
     pub output: Option<PathBuf>,
-    /// Where archives that are not seekable are unpacked to, in an unlinked file: the directory of the image.
+    /// Where archives that are not seekable are unpacked to, in an unlinked file: the directory of
+    /// the image.
     pub spool: PathBuf,
     /// For which machine an OCI layout's image is to be, where it has several.
     pub platform: Option<Platform>,

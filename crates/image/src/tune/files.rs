@@ -94,8 +94,9 @@ impl Tune<'_> {
         })
     }
 
-    /// Has a journal on a device of its own know the volume by another UUID, or no longer: e2fsck refuses one that does not list the
-    /// volume. With `-f` a device that was not found stays as it is.
+    /// Has a journal on a device of its own know the volume by another UUID, or no longer: e2fsck
+    /// refuses one that does not list the volume. With `-f` a device that was not found stays as it
+    /// is.
     pub(super) fn change_journal_user(&self, new: Option<Uuid>) -> Result<(), TuneError> {
         let raw = &self.volume.raw;
         let Some(named) = ExternalJournal::named_by(raw) else { return Ok(()) };

@@ -6,8 +6,8 @@ use extant_ondisk::{Geometry, GroupNo, InodeNo};
 
 use super::error::TuneError;
 
-/// Calls `visit` for every record of the inode tables that is not zero, up to the high-water marks, and writes back what it
-/// changed.
+/// Calls `visit` for every record of the inode tables that is not zero, up to the high-water marks,
+/// and writes back what it changed.
 pub(super) fn each_record(
     volume: &mut OfflineVolume,
     marks: &Geometry,

@@ -56,7 +56,7 @@ impl Core {
         let is_next_open = self.open_next(needed);
 
         self.set_phase(Phase::Flush);
-        self.ordered.flush_ordered(tid)?;
+        self.hooks.before_commit(tid)?;
 
         self.set_phase(Phase::Commit);
         let (frames, turns, blocks) = self.take_versions(tid);
@@ -171,7 +171,7 @@ impl Core {
             self.keep_from_home(revoked);
         }
         // Before anybody who waits for this commit goes on: mostly for the space that it frees.
-        self.ordered.committed(tid);
+        self.hooks.committed(tid);
         let mut progress = self.progress.lock();
         if let Some(log) = &self.log {
             let start = progress.head;

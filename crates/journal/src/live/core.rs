@@ -18,7 +18,7 @@ use super::latch::Latch;
 use super::live_log::LiveLog;
 use super::ranks::{CheckpointLock, ProgressLock, WakersLock};
 use super::transaction::Transaction;
-use super::{FlushOrdered, Options, Phase};
+use super::{CommitHooks, Options, Phase};
 use crate::{JournalError, recovery};
 
 /// Errno that an aborted journal records: EIO.
@@ -29,7 +29,7 @@ pub(super) struct Core {
     pub(super) block_size: u32,
     pub(super) env: Env,
     pub(super) options: Options,
-    pub(super) ordered: Arc<dyn FlushOrdered>,
+    pub(super) hooks: Arc<dyn CommitHooks>,
     pub(super) cache: Cache,
     pub(super) log: Option<LiveLog>,
     pub(super) latch: Latch,
@@ -91,7 +91,7 @@ impl Core {
         block_size: u32,
         env: Env,
         options: Options,
-        ordered: Arc<dyn FlushOrdered>,
+        hooks: Arc<dyn CommitHooks>,
         cache: Cache,
         log: Option<(LiveLog, u32)>,
         first: Tid,
@@ -113,7 +113,7 @@ impl Core {
             block_size,
             env,
             options,
-            ordered,
+            hooks,
             cache,
             log: log.map(|(log, _)| log),
             latch: Latch::default(),
@@ -335,7 +335,7 @@ impl Core {
             return;
         }
         tracing::error!(%error, "the journal aborts: the volume is read-only now");
-        if self.ordered.may_write() {
+        if self.hooks.may_write() {
             self.record(&error);
         }
         drop(self.progress.lock());

@@ -140,11 +140,12 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// A block that was changed through frames is free from now on (if the transaction commits): its content is not
-    /// logged any more, and a revoke record keeps recovery from writing older versions over what may lie there later. The
-    /// block must not be allocated again before [`FlushOrdered::committed`](crate::FlushOrdered::committed) tells of this
-    /// transaction, unless by [`Handle::create`]. Costs no credit, but blocks of revoke records count with the transaction: who
-    /// forgets very many has asked for as many credits more.
+    /// A block that was changed through frames is free from now on (if the transaction commits):
+    /// its content is not logged any more, and a revoke record keeps recovery from writing older
+    /// versions over what may lie there later. The block must not be allocated again before
+    /// [`CommitHooks::committed`](crate::CommitHooks::committed) tells of this transaction, unless
+    /// by [`Handle::create`]. Costs no credit, but blocks of revoke records count with the
+    /// transaction: who forgets very many has asked for as many credits more.
     ///
     /// # Errors
     /// [`JournalError::Aborted`], or the block is not on the volume.

@@ -34,8 +34,8 @@ use cache::Cache;
 use core::{Core, Wakers};
 use live_log::LiveLog;
 
-/// How a journal works. The data modes are the volume's: ordered data is what [`FlushOrdered`] writes, journalled data
-/// goes through frames like metadata.
+/// How a journal works. The data modes are the volume's: journalled data goes through frames like
+/// metadata.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A transaction is committed at this age at the latest (`commit=N`).
@@ -88,14 +88,15 @@ impl BatchTime {
     }
 }
 
-/// What the journal asks of the volume above it.
-pub trait FlushOrdered: Send + Sync {
-    /// Writes the file data that must be on the device before `tid` is committed: of blocks that were allocated in that
-    /// transaction. It allocates nothing, starts no handle and waits for none. The journal flushes the device.
+/// What the journal calls in the volume above it when it commits.
+pub trait CommitHooks: Send + Sync {
+    /// Transaction `tid` takes no more handles and is about to be written to the log. File data
+    /// that must be on the device before it is committed are written by now, or here; the journal
+    /// flushes the device then. The call allocates nothing, starts no handle and waits for none.
     ///
     /// # Errors
     /// A failure aborts the journal; an error that only concerns a file is the volume's to keep.
-    fn flush_ordered(&self, tid: Tid) -> Result<(), DeviceError>;
+    fn before_commit(&self, tid: Tid) -> Result<(), DeviceError>;
 
     /// The transaction is committed: blocks that it freed may be used again.
     fn committed(&self, tid: Tid);
@@ -106,12 +107,12 @@ pub trait FlushOrdered: Send + Sync {
     }
 }
 
-/// Nothing to flush: for tools whose data never waits.
+/// Nothing to do: for programs that write no file data and reuse no freed blocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoOrderedData;
+pub struct NoHooks;
 
-impl FlushOrdered for NoOrderedData {
-    fn flush_ordered(&self, _: Tid) -> Result<(), DeviceError> {
+impl CommitHooks for NoHooks {
+    fn before_commit(&self, _: Tid) -> Result<(), DeviceError> {
         Ok(())
     }
     fn committed(&self, _: Tid) {}
@@ -124,7 +125,7 @@ pub enum Phase {
     Running,
     /// Takes no more handles, waits for those that it has.
     Locked,
-    /// Its ordered data is written.
+    /// [`CommitHooks::before_commit`] is called.
     Flush,
     /// Its blocks are written to the log.
     Commit,
@@ -151,7 +152,7 @@ impl Journal {
         log: Option<LogOnDevice>,
         env: &Env,
         options: Options,
-        ordered: Arc<dyn FlushOrdered>,
+        hooks: Arc<dyn CommitHooks>,
     ) -> Result<Self, JournalError> {
         let frames = usize::try_from(options.memory / u64::from(geometry.block_size));
         let cache = Cache::new(
@@ -175,7 +176,7 @@ impl Journal {
             geometry.block_size,
             env.clone(),
             options,
-            ordered,
+            hooks,
             cache,
             log,
             first,

@@ -89,7 +89,7 @@ fn threads_count(operations: u64) {
     let env = Env::threads();
     let options = Options { memory: 1, ..Options::default() };
     let journal = Arc::new(
-        Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoOrderedData))
+        Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoHooks))
             .unwrap(),
     );
     let workers: Vec<_> = (0..2_u64)
@@ -162,7 +162,7 @@ fn nobody_waits_for_ever_at_the_gate() {
                     Some(log),
                     &env,
                     Options::default(),
-                    Arc::new(NoOrderedData),
+                    Arc::new(NoHooks),
                 )
                 .unwrap(),
             );

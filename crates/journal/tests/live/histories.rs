@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use extant_device::env::Env;
 use extant_device::{Device, Event, Recorder};
-use extant_journal::{BatchTime, Journal, JournalError, NoOrderedData, Options, Phase};
+use extant_journal::{BatchTime, Journal, JournalError, NoHooks, Options, Phase};
 use extant_ondisk::Tid;
 use extant_testkit::skip;
 
@@ -146,8 +146,8 @@ fn memory_stays_near_its_limit() {
     };
     let device: Arc<dyn Device> = Arc::new(volume.base.fork());
     let log = volume.log(&device);
-    let ordered = Arc::new(NoOrderedData);
-    let journal = Journal::open(device, &volume.geometry, log, &env, options, ordered).unwrap();
+    let hooks = Arc::new(NoHooks);
+    let journal = Journal::open(device, &volume.geometry, log, &env, options, hooks).unwrap();
     assert_eq!(journal.max_credits(), 64);
     let mut random = Random(5);
     for round in 0..3000_u64 {

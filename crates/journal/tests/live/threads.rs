@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use extant_device::env::Env;
 use extant_device::sync::thread;
 use extant_device::{Device, Recorder, Sweep};
-use extant_journal::{Finish, Journal, NoOrderedData, Options, recover_volume};
+use extant_journal::{Finish, Journal, NoHooks, Options, recover_volume};
 use extant_ondisk::BlockNo;
 use extant_testkit::skip;
 
@@ -107,10 +107,10 @@ fn threads_keep_their_operations_apart_and_whole() {
         let device: Arc<dyn Device> = recorder.clone();
         let env = Env::threads();
         let on_device = volume.log(&device);
-        let ordered = Arc::new(NoOrderedData);
+        let hooks = Arc::new(NoHooks);
         let options = Options { memory: 1 << 18, ..Options::default() };
         let journal =
-            Journal::open(device, &volume.geometry, on_device, &env, options, ordered).unwrap();
+            Journal::open(device, &volume.geometry, on_device, &env, options, hooks).unwrap();
         let layout = Layout { first: volume.free };
         let opened = recorder.events().len();
         thread::scope(|scope| {
@@ -152,9 +152,9 @@ fn readers_see_whole_versions_while_writers_change_them() {
     let device: Arc<dyn Device> = Arc::new(volume.base.fork());
     let env = Env::threads();
     let on_device = volume.log(&device);
-    let ordered = Arc::new(NoOrderedData);
+    let hooks = Arc::new(NoHooks);
     let journal =
-        Journal::open(device, &volume.geometry, on_device, &env, Options::default(), ordered)
+        Journal::open(device, &volume.geometry, on_device, &env, Options::default(), hooks)
             .unwrap();
     let running = AtomicU64::new(2);
     thread::scope(|scope| {

@@ -11,7 +11,7 @@ use extant_device::env::Env;
 use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, MemoryDevice, Request};
 use extant_journal::{
-    FlushOrdered, Handle, Journal, JournalError, JournalPlace, LogOnDevice, Options,
+    CommitHooks, Handle, Journal, JournalError, JournalPlace, LogOnDevice, Options,
 };
 use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::superblock::RawSuperblock;
@@ -196,8 +196,8 @@ struct Ordered {
     waiting: Mutex<Waiting>,
 }
 
-impl FlushOrdered for Ordered {
-    fn flush_ordered(&self, tid: Tid) -> Result<(), DeviceError> {
+impl CommitHooks for Ordered {
+    fn before_commit(&self, tid: Tid) -> Result<(), DeviceError> {
         if self.env.is_stepped() && tid.0.is_multiple_of(2) {
             // The next transaction gets a chance to change what this one has not taken yet.
             let (nothing, never) = (Mutex::new(()), Condvar::new());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_journal::{
-    Finish, Journal, JournalPlace, Log, LogOnDevice, NoOrderedData, Options, recover_volume,
+    Finish, Journal, JournalPlace, Log, LogOnDevice, NoHooks, Options, recover_volume,
 };
 use extant_ondisk::jbd2::{BlockType, Header};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
@@ -34,7 +34,7 @@ fn work(device: &Arc<MemoryDevice>, transactions: u32, fill: u8) {
     let log = LogOnDevice { device: device.clone(), place: place(&**device), is_external: false };
     let (env, options) = (Env::stepped(1), Options::default());
     let journal =
-        Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoOrderedData))
+        Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoHooks))
             .unwrap();
     for at in 0..transactions {
         let handle = journal.start(1).unwrap();

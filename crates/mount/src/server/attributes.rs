@@ -3,7 +3,7 @@
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{InodeFlags, PERMISSION_MASK, SETGID, SETUID};
 use extant_ondisk::time::Timestamp;
-use extant_volume::{LoadedInode, SetAttributes, TimesOfUse, Volume};
+use extant_volume::{LoadedInode, OpenVolume, SetAttributes, TimesOfUse, VolumeRead};
 use rustix::io::Errno;
 
 use super::{Caller, Server, attributes_of};
@@ -67,16 +67,18 @@ impl Server {
     /// Changes what stat tells of a file.
     ///
     /// # Errors
-    /// As [`Volume::truncate`] and [`Volume::set_attributes`].
+    /// As [`Engine::truncate`](extant_volume::Engine::truncate) and
+    /// [`Engine::set_attributes`](extant_volume::Engine::set_attributes).
     pub fn change(&self, file: InodeNo, change: &Change, by: Caller) -> Result<Attributes, Errno> {
         self.with(|volume| {
             if change.is_of_cache {
                 let Change { atime, mtime, ctime, .. } = *change;
-                let inode = volume.set_times_of_use(file, &TimesOfUse { atime, mtime, ctime })?;
+                let inode =
+                    volume.engine()?.set_times_of_use(file, &TimesOfUse { atime, mtime, ctime })?;
                 return Ok(attributes_of(volume, &inode));
             }
             if let Some(size) = change.size {
-                volume.truncate_by(file, size, &self.writer(by, change.drops_set_ids))?;
+                volume.engine()?.truncate_by(file, size, &self.writer(by, change.drops_set_ids))?;
             }
             let gives_away = change.uid.is_some() || change.gid.is_some();
             let mut mode = change.mode.map(|mode| (mode & 0o7777) as u16);
@@ -101,7 +103,7 @@ impl Server {
                 volume.inode(file)?
             } else {
                 let set = SetAttributes { times_of_use: !change.sets_time, ..set };
-                volume.set_attributes(file, &set)?
+                volume.engine()?.set_attributes(file, &set)?
             };
             Ok(attributes_of(volume, &inode))
         })
@@ -110,7 +112,8 @@ impl Server {
     /// Opens a file, if it may be opened as asked: the kernel does not know that it is immutable or append only.
     ///
     /// # Errors
-    /// EPERM if not; ENOKEY for encrypted contents; as [`Volume::truncate`].
+    /// EPERM if not; ENOKEY for encrypted contents; as
+    /// [`Engine::truncate`](extant_volume::Engine::truncate).
     pub fn open(&self, file: InodeNo, flags: OpenFor, by: Caller) -> Result<Cached, Errno> {
         self.with(|volume| {
             let inode = volume.inode(file)?;
@@ -126,7 +129,7 @@ impl Server {
                 return Err(Errno::PERM.into());
             }
             if flags.truncates {
-                volume.truncate_by(file, 0, &self.writer(by, flags.drops_set_ids))?;
+                volume.engine()?.truncate_by(file, 0, &self.writer(by, flags.drops_set_ids))?;
             }
             Ok(self.cached(volume, &inode, flags))
         })
@@ -138,21 +141,23 @@ impl Server {
         cached.unwrap_or(Cached::Kept)
     }
 
-    fn cached(&self, volume: &Volume, file: &LoadedInode, flags: OpenFor) -> Cached {
+    fn cached(&self, volume: &OpenVolume, file: &LoadedInode, flags: OpenFor) -> Cached {
         let is_synced = || file.flags.contains(InodeFlags::SYNC);
         let is_scarce = || {
             let geometry = volume.geometry();
             let size = geometry.blocks_count * u64::from(geometry.block_size);
             let spare = SPARE.min(size / SPARE_SHARE);
             // Where that cannot be told, the write will tell.
-            !volume.has_room(file, spare, &self.cache_writer(file)).unwrap_or(true)
+            let engine = volume.engine();
+            let has_room = engine.and_then(|it| it.has_room(file, spare, &self.cache_writer(file)));
+            !has_room.unwrap_or(true)
         };
         let goes_around = flags.writes && (is_synced() || flags.hears_of_space && is_scarce());
         if goes_around { Cached::GoneAround } else { Cached::Kept }
     }
 
     /// A file was read: the time of that is kept as the mount's options say. What fails changes nothing for the reader.
-    pub(super) fn touch(&self, volume: &Volume, inode: &LoadedInode) {
+    pub(super) fn touch(&self, volume: &OpenVolume, inode: &LoadedInode) {
         let rules = &self.rules;
         if rules.read_only
             || rules.atime == Atime::Never
@@ -170,7 +175,7 @@ impl Server {
             || now.seconds.saturating_sub(inode.atime.seconds) >= DAY;
         if is_due {
             let read = TimesOfUse { atime: Some(now), ..TimesOfUse::default() };
-            let _ = volume.set_times_of_use(inode.number, &read);
+            let _ = volume.engine().and_then(|it| it.set_times_of_use(inode.number, &read));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Server {
     /// Holds all changes back until [`Self::thaw`]. What has reached the server is on the device then, with nothing to recover.
     ///
     /// # Errors
-    /// EBUSY where it is frozen already, and as [`Volume::freeze`](extant_volume::Volume::freeze).
+    /// EBUSY where it is frozen already, and as [`Engine::freeze`](extant_volume::Engine::freeze).
     pub fn freeze(&self) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         self.hold_changes_back()
@@ -71,20 +71,23 @@ impl Server {
         if self.rules.read_only {
             return Ok(());
         }
-        self.with(|volume| Ok(volume.freeze()?)).inspect_err(|_| self.let_changes_go_on())
+        self.with(|volume| Ok(volume.engine()?.freeze()?)).inspect_err(|_| self.let_changes_go_on())
     }
 
     /// Lets changes go on.
     ///
     /// # Errors
-    /// EINVAL where it is not frozen, and as [`Volume::thaw`](extant_volume::Volume::thaw).
+    /// EINVAL where it is not frozen, and as [`Engine::thaw`](extant_volume::Engine::thaw).
     pub fn thaw(&self) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_frozen.load(Ordering::Acquire) {
             return Err(Errno::INVAL);
         }
-        let thawed =
-            if self.rules.read_only { Ok(()) } else { self.with(|volume| Ok(volume.thaw()?)) };
+        let thawed = if self.rules.read_only {
+            Ok(())
+        } else {
+            self.with(|volume| Ok(volume.engine()?.thaw()?))
+        };
         self.let_changes_go_on();
         thawed
     }
@@ -112,7 +115,7 @@ impl Server {
     /// Ends all writing at once, after what `how` still asks for: every request fails with EIO from now on.
     ///
     /// # Errors
-    /// As [`Volume::shutdown`](extant_volume::Volume::shutdown); it is shut down all the same.
+    /// As [`Engine::shutdown`](extant_volume::Engine::shutdown); it is shut down all the same.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_shut_down.load(Ordering::Acquire) {

@@ -3,7 +3,7 @@
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{Creator, ErrorSample, Target, Volume};
+use extant_volume::{Creator, ErrorSample, OpenVolume, Target, VolumeRead};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -37,7 +37,7 @@ impl Server {
     /// Reads from a file: how many bytes, fewer than there is room for only at its end. `keeps_atime` is O_NOATIME.
     ///
     /// # Errors
-    /// As [`Volume::read`].
+    /// As [`VolumeRead::read`].
     pub fn read(
         &self,
         file: InodeNo,
@@ -57,7 +57,7 @@ impl Server {
     /// Writes into a file: how many bytes.
     ///
     /// # Errors
-    /// As [`Volume::write`].
+    /// As [`Engine::write`](extant_volume::Engine::write).
     pub fn write(
         &self,
         file: InodeNo,
@@ -70,7 +70,7 @@ impl Server {
                 WriteBy::Caller { caller, drops_set_ids } => self.writer(caller, drops_set_ids),
                 WriteBy::Cache => self.cache_writer(&*volume.inode(file)?),
             };
-            Ok(volume.write_by(file, offset, bytes, &creator)?)
+            Ok(volume.engine()?.write_by(file, offset, bytes, &creator)?)
         })
     }
 
@@ -114,7 +114,8 @@ impl Server {
     /// Changes how a range of a file is allocated; `mode` as `fallocate(2)` has it.
     ///
     /// # Errors
-    /// EOPNOTSUPP for modes that there are not, and as [`Volume::fallocate`].
+    /// EOPNOTSUPP for modes that there are not, and as
+    /// [`Engine::fallocate`](extant_volume::Engine::fallocate).
     pub fn fallocate(
         &self,
         file: InodeNo,
@@ -125,13 +126,13 @@ impl Server {
     ) -> Result<(), Errno> {
         let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let creator = self.creator(by, 0);
-        self.with(|volume| Ok(volume.fallocate_by(file, mode, offset, len, &creator)?))
+        self.with(|volume| Ok(volume.engine()?.fallocate_by(file, mode, offset, len, &creator)?))
     }
 
     /// Where data or a hole begins at or behind a place; at the file's end is a hole.
     ///
     /// # Errors
-    /// ENXIO where there is none, EINVAL for another question, and as [`Volume::seek_data`].
+    /// ENXIO where there is none, EINVAL for another question, and as [`VolumeRead::seek_data`].
     pub fn seek(&self, file: InodeNo, wanted: SeekFrom) -> Result<u64, Errno> {
         let found = self.with(|volume| match wanted {
             SeekFrom::Data(offset) => Ok(volume.seek_data(file, offset)?),
@@ -144,7 +145,8 @@ impl Server {
     /// The block of the device, in units of `unit` bytes, that holds a block of a file; 0 for a hole (FIBMAP).
     ///
     /// # Errors
-    /// EINVAL for units other than the volume's blocks and for contents that no block holds alone, and as [`Volume::extents`].
+    /// EINVAL for units other than the volume's blocks and for contents that no block holds alone,
+    /// and as [`VolumeRead::extents`].
     pub fn block_at(&self, file: InodeNo, block: u64, unit: u32) -> Result<u64, Errno> {
         self.with(|volume| {
             let inode = volume.inode(file)?;
@@ -166,7 +168,7 @@ impl Server {
     /// Copies from one file into another, or within one: how many bytes, fewer than asked for at the end of the source.
     ///
     /// # Errors
-    /// As [`Volume::read`] and [`Volume::write`].
+    /// As [`VolumeRead::read`] and [`Engine::write`](extant_volume::Engine::write).
     pub fn copy(
         &self,
         from: (InodeNo, u64),
@@ -183,7 +185,7 @@ impl Server {
                 let step = buffer.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
                 let (source, target) = (from.1.saturating_add(done), to.1.saturating_add(done));
                 let copied = copy_step(volume, (from.0, source), &mut buffer[..step], |bytes| {
-                    volume.write_by(to.0, target, bytes, &creator)
+                    volume.engine()?.write_by(to.0, target, bytes, &creator)
                 });
                 match copied {
                     Ok(0) => break,
@@ -198,7 +200,7 @@ impl Server {
 }
 
 fn copy_step(
-    volume: &Volume,
+    volume: &OpenVolume,
     (file, offset): (InodeNo, u64),
     buffer: &mut [u8],
     write: impl FnOnce(&[u8]) -> Result<usize, extant_volume::Error>,

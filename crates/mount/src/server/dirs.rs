@@ -2,7 +2,7 @@
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
-use extant_volume::{DirEntry, Volume};
+use extant_volume::{DirEntry, OpenVolume, VolumeRead};
 use rustix::io::Errno;
 
 use super::{Fail, Held, Server, attributes_of};
@@ -33,7 +33,7 @@ impl From<DirEntry> for Listed {
 #[derive(Debug)]
 pub struct Listing<'a> {
     server: &'a Server,
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
 }
 
 impl Listing<'_> {

@@ -3,7 +3,7 @@
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{Inode, InodeFlags};
-use extant_volume::Shutdown;
+use extant_volume::{Shutdown, VolumeRead};
 use rustix::io::Errno;
 
 use super::{Caller, Server};
@@ -76,7 +76,8 @@ impl Server {
     /// Answers an ioctl with the bytes that it gives back.
     ///
     /// # Errors
-    /// ENOTTY for one that is not known, EINVAL for too few bytes, and as the calls of [`Volume`](extant_volume::Volume).
+    /// ENOTTY for one that is not known, EINVAL for too few bytes, and as the calls of
+    /// [`Engine`](extant_volume::Engine).
     pub fn ioctl(
         &self,
         file: InodeNo,
@@ -93,7 +94,7 @@ impl Server {
                 let flags = InodeFlags::from_bits_retain(word(input, 0)?);
                 self.with(|volume| {
                     check_flags(&*volume.inode(file)?, flags, by)?;
-                    Ok(volume.set_flags(file, flags)?)
+                    Ok(volume.engine()?.set_flags(file, flags)?)
                 })?;
                 Ok(Vec::new())
             }
@@ -159,7 +160,7 @@ impl Server {
             if !is_possible {
                 return Err(Errno::INVAL.into());
             }
-            Ok(volume.trim(start..start.saturating_add(length), least)?)
+            Ok(volume.engine()?.trim(start..start.saturating_add(length), least)?)
         })?;
         let mut answer = input.to_vec();
         answer[TRIM_LENGTH_AT..TRIM_LEAST_AT].copy_from_slice(&told.to_le_bytes());
@@ -184,9 +185,9 @@ impl Server {
             }
             check_flags(&inode, flags, by)?;
             if inode.project.unwrap_or(0) != project {
-                volume.set_project(file, project, self.is_privileged(by))?;
+                volume.engine()?.set_project(file, project, self.is_privileged(by))?;
             }
-            volume.set_flags(file, flags)?;
+            volume.engine()?.set_flags(file, flags)?;
             Ok(())
         })
     }

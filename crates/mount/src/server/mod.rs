@@ -18,7 +18,7 @@ use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use extant_device::env::Env;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{Flaw, InodeNo, Place};
-use extant_volume::{Creator, Error, LoadedInode, StatFs, Volume};
+use extant_volume::{Creator, Error, LoadedInode, OpenVolume, StatFs, VolumeRead};
 use rustix::io::Errno;
 
 use crate::attr::Attributes;
@@ -88,7 +88,7 @@ struct Rules {
 #[derive(Debug)]
 pub struct Server {
     /// `None` once it was closed: then nothing is answered any more.
-    volume: RwLock<Option<Volume>>,
+    volume: RwLock<Option<OpenVolume>>,
     env: Env,
     rules: Rules,
     told: Mutex<HashSet<String>>,
@@ -108,7 +108,8 @@ pub struct Server {
 
 impl Server {
     /// A server of an open volume.
-    pub fn new(volume: Volume, env: Env, options: &MountOptions) -> Self {
+    pub fn new(volume: impl Into<OpenVolume>, env: Env, options: &MountOptions) -> Self {
+        let volume = volume.into();
         let superblock = volume.superblock();
         let rules = Rules {
             read_only: options.read_only,
@@ -141,10 +142,12 @@ impl Server {
     /// after that. A volume that is closed stays so; one that was shut down is let go of as it is.
     ///
     /// # Errors
-    /// As [`Volume::close`].
+    /// As [`OpenVolume::close`].
     pub fn close(&self) -> Result<(), Error> {
         let volume = self.volume.write().unwrap_or_else(PoisonError::into_inner).take();
-        volume.filter(|_| !self.is_shut_down.load(Ordering::Acquire)).map_or(Ok(()), Volume::close)
+        volume
+            .filter(|_| !self.is_shut_down.load(Ordering::Acquire))
+            .map_or(Ok(()), OpenVolume::close)
     }
 
     /// Closes the volume because the mount ends; nobody is there to be told what fails, so it is logged.
@@ -160,7 +163,7 @@ impl Server {
     }
 
     /// Does something with the volume. Within it the server is not asked again: who waits to close the volume would be waited for.
-    fn with<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
+    fn with<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
         self.of_volume(|volume| {
             if self.is_shut_down.load(Ordering::Acquire) {
                 return Err(Errno::IO.into());
@@ -170,7 +173,7 @@ impl Server {
     }
 
     /// As [`Self::with`], on a volume that is shut down too.
-    fn of_volume<T>(&self, work: impl FnOnce(&Volume) -> Result<T, Fail>) -> Result<T, Errno> {
+    fn of_volume<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
         let guard = self.volume.read().unwrap_or_else(PoisonError::into_inner);
         let volume = guard.as_ref().ok_or(Errno::NOTCONN)?;
         let done = work(volume);
@@ -196,7 +199,7 @@ impl Server {
     fn with_names<T>(
         &self,
         dirs: &[InodeNo],
-        work: impl FnOnce(&Volume) -> Result<T, Fail>,
+        work: impl FnOnce(&OpenVolume) -> Result<T, Fail>,
     ) -> Result<T, Errno> {
         self.with(|volume| {
             let done = work(volume)?;
@@ -258,7 +261,7 @@ impl Server {
     }
 
     /// Takes hold of an inode for the kernel.
-    fn hold(volume: &Volume, inode: InodeNo) -> Result<Held, Fail> {
+    fn hold(volume: &OpenVolume, inode: InodeNo) -> Result<Held, Fail> {
         if inode != InodeNo::ROOT && inode < volume.geometry().first_inode {
             // The journal and its like have no names.
             let flaw = Flaw::Rule("a name stands for a reserved inode");
@@ -306,6 +309,6 @@ impl Server {
     }
 }
 
-fn attributes_of(volume: &Volume, inode: &LoadedInode) -> Attributes {
+fn attributes_of(volume: &OpenVolume, inode: &LoadedInode) -> Attributes {
     Attributes::of(inode, volume.geometry())
 }

@@ -2,7 +2,7 @@
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{DeviceNumber, FileType, PERMISSION_MASK};
-use extant_volume::{Error, RenameFlags};
+use extant_volume::{Error, RenameFlags, VolumeRead};
 use rustix::io::Errno;
 
 use super::{Caller, Fail, Held, Server, attributes_of};
@@ -32,7 +32,7 @@ impl Server {
     /// Makes a file of any kind but a symbolic link, and takes hold of it. `mode` has the type too.
     ///
     /// # Errors
-    /// As the calls of [`Volume`](extant_volume::Volume).
+    /// As the calls of [`Engine`](extant_volume::Engine).
     pub fn make(
         &self,
         dir: InodeNo,
@@ -48,12 +48,12 @@ impl Server {
         self.with_names(&[dir], |volume| {
             let made = match FileType::of_mode(mode) {
                 Some(FileType::Regular) => {
-                    volume.create(dir, name, mode & PERMISSION_MASK, &creator)
+                    volume.engine()?.create(dir, name, mode & PERMISSION_MASK, &creator)
                 }
                 Some(FileType::Directory) => {
-                    volume.mkdir(dir, name, mode & PERMISSION_MASK, &creator)
+                    volume.engine()?.mkdir(dir, name, mode & PERMISSION_MASK, &creator)
                 }
-                _ => volume.mknod(dir, name, mode, device, &creator),
+                _ => volume.engine()?.mknod(dir, name, mode, device, &creator),
             }?;
             Self::hold(volume, made.number)
         })
@@ -62,7 +62,7 @@ impl Server {
     /// Makes a regular file without a name (O_TMPFILE), held once.
     ///
     /// # Errors
-    /// As [`Volume::tmpfile`](extant_volume::Volume::tmpfile).
+    /// As [`Engine::tmpfile`](extant_volume::Engine::tmpfile).
     pub fn make_nameless(
         &self,
         dir: InodeNo,
@@ -72,7 +72,7 @@ impl Server {
         let creator = self.creator(by, (umask & 0o777) as u16);
         let permissions = (mode & 0xffff) as u16 & PERMISSION_MASK;
         self.with(|volume| {
-            let made = volume.tmpfile(dir, permissions, &creator)?;
+            let made = volume.engine()?.tmpfile(dir, permissions, &creator)?;
             Ok(Held { attributes: attributes_of(volume, &made) })
         })
     }
@@ -80,7 +80,7 @@ impl Server {
     /// Makes a symbolic link and takes hold of it.
     ///
     /// # Errors
-    /// As [`Volume::symlink`](extant_volume::Volume::symlink).
+    /// As [`Engine::symlink`](extant_volume::Engine::symlink).
     pub fn symlink(
         &self,
         dir: InodeNo,
@@ -90,7 +90,7 @@ impl Server {
     ) -> Result<Held, Errno> {
         let creator = self.creator(by, 0);
         self.with_names(&[dir], |volume| {
-            let made = volume.symlink(dir, name, target, &creator)?;
+            let made = volume.engine()?.symlink(dir, name, target, &creator)?;
             Self::hold(volume, made.number)
         })
     }
@@ -98,10 +98,10 @@ impl Server {
     /// Gives a file another name, and takes hold of it once more.
     ///
     /// # Errors
-    /// As [`Volume::link`](extant_volume::Volume::link).
+    /// As [`Engine::link`](extant_volume::Engine::link).
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Held, Errno> {
         self.with_names(&[dir], |volume| {
-            let linked = volume.link(file, dir, name)?;
+            let linked = volume.engine()?.link(file, dir, name)?;
             Self::hold(volume, linked.number)
         })
     }
@@ -109,23 +109,24 @@ impl Server {
     /// Takes a name away that is no directory's.
     ///
     /// # Errors
-    /// As [`Volume::unlink`](extant_volume::Volume::unlink).
+    /// As [`Engine::unlink`](extant_volume::Engine::unlink).
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
-        self.with_names(&[dir], |volume| Ok(volume.unlink(dir, name)?))
+        self.with_names(&[dir], |volume| Ok(volume.engine()?.unlink(dir, name)?))
     }
 
     /// Takes an empty directory away.
     ///
     /// # Errors
-    /// As [`Volume::rmdir`](extant_volume::Volume::rmdir).
+    /// As [`Engine::rmdir`](extant_volume::Engine::rmdir).
     pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
-        self.with_names(&[dir], |volume| Ok(volume.rmdir(dir, name)?))
+        self.with_names(&[dir], |volume| Ok(volume.engine()?.rmdir(dir, name)?))
     }
 
     /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns what it leaves behind.
     ///
     /// # Errors
-    /// EINVAL for flags that are not known, and as [`Volume::rename`](extant_volume::Volume::rename).
+    /// EINVAL for flags that are not known, and as
+    /// [`Engine::rename`](extant_volume::Engine::rename).
     pub fn rename(
         &self,
         (dir, name): (InodeNo, &[u8]),
@@ -135,14 +136,14 @@ impl Server {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let creator = self.creator(by, 0);
         self.with_names(&[dir, to_dir], |volume| {
-            Ok(volume.rename_by((dir, name), (to_dir, to_name), flags, &creator)?)
+            Ok(volume.engine()?.rename_by((dir, name), (to_dir, to_name), flags, &creator)?)
         })
     }
 
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// As [`Volume::read_link`](extant_volume::Volume::read_link).
+    /// As [`VolumeRead::read_link`].
     pub fn read_link(&self, link: InodeNo) -> Result<Vec<u8>, Errno> {
         self.with(|volume| {
             let target = volume.read_link(link)?;

@@ -2,7 +2,7 @@
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{PERMISSION_MASK, SETGID};
-use extant_volume::{Error, SetAttributes, XattrSet};
+use extant_volume::{Error, SetAttributes, VolumeRead, XattrSet};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -21,7 +21,7 @@ impl Server {
     /// The value of an attribute.
     ///
     /// # Errors
-    /// As [`Volume::xattr`](extant_volume::Volume::xattr).
+    /// As [`VolumeRead::xattr`].
     pub fn xattr(&self, file: InodeNo, name: &[u8]) -> Result<Vec<u8>, Errno> {
         self.with(|volume| {
             self.check_name(name)?;
@@ -32,7 +32,7 @@ impl Server {
     /// The names of a file's attributes, each ended by a zero byte. Those of the name space `trusted.` are for root alone.
     ///
     /// # Errors
-    /// As [`Volume::xattrs`](extant_volume::Volume::xattrs).
+    /// As [`VolumeRead::xattrs`].
     pub fn xattr_names(&self, file: InodeNo, by: Caller) -> Result<Vec<u8>, Errno> {
         self.with(|volume| {
             let mut names = Vec::new();
@@ -51,7 +51,7 @@ impl Server {
     /// control list that a stranger to its group sets.
     ///
     /// # Errors
-    /// As [`Volume::set_xattr`](extant_volume::Volume::set_xattr).
+    /// As [`Engine::set_xattr`](extant_volume::Engine::set_xattr).
     pub fn set_xattr(
         &self,
         file: InodeNo,
@@ -70,11 +70,11 @@ impl Server {
         };
         self.with(|volume| {
             self.check_name(name)?;
-            volume.set_xattr(file, name, value, how)?;
+            volume.engine()?.set_xattr(file, name, value, how)?;
             let mode = volume.inode(file)?.mode & PERMISSION_MASK;
             if drops_setgid && mode & SETGID != 0 {
                 let set = SetAttributes { mode: Some(mode & !SETGID), ..SetAttributes::default() };
-                volume.set_attributes(file, &set)?;
+                volume.engine()?.set_attributes(file, &set)?;
             }
             Ok(())
         })
@@ -83,11 +83,11 @@ impl Server {
     /// Removes an attribute. An access control list that is not there is removed already.
     ///
     /// # Errors
-    /// As [`Volume::remove_xattr`](extant_volume::Volume::remove_xattr).
+    /// As [`Engine::remove_xattr`](extant_volume::Engine::remove_xattr).
     pub fn remove_xattr(&self, file: InodeNo, name: &[u8]) -> Result<(), Errno> {
         self.with(|volume| {
             self.check_name(name)?;
-            match volume.remove_xattr(file, name) {
+            match volume.engine()?.remove_xattr(file, name) {
                 // The mode alone says who may do what then, as it does already.
                 Err(Error::NoXattr) if ACL_NAMES.contains(&name) => Ok(()),
                 done => Ok(done?),

@@ -14,7 +14,8 @@ pub const FILE_TYPE_MASK: u16 = 0xf000;
 pub const PERMISSION_MASK: u16 = 0x0fff;
 /// Bit of `i_mode`: a program runs as the file's owner.
 pub const SETUID: u16 = 0o4000;
-/// Bit of `i_mode`: a program runs in the file's group, and a new file gets the group of its directory.
+/// Bit of `i_mode`: a program runs in the file's group, and a new file gets the group of its
+/// directory.
 pub const SETGID: u16 = 0o2000;
 
 pub(super) const BASE: usize = GOOD_OLD_INODE_SIZE as usize;

@@ -394,8 +394,9 @@ impl DeviceUrl {
         Ok(devices.swap_remove(0))
     }
 
-    /// The same where nothing of the files has to be read for it but partition tables: for a look before the process restricts
-    /// itself. `None` for layers that have headers, are deciphered or have a clock of their own.
+    /// The same where nothing of the files has to be read for it but partition tables: for a look
+    /// before the process restricts itself. `None` for layers that have headers, are deciphered or
+    /// have a clock of their own.
     ///
     /// # Errors
     /// As [`Self::device`].

@@ -3,7 +3,7 @@
 //! Files lie with their directory. Directories whose siblings have nothing to do with them are spread over flex groups that
 //! have room; others stay near their parent as long as its flex group is not crowded. (M. Orlov's way, for flex groups.)
 
-use crate::live::ranks::KnownLock;
+use crate::ranks::KnownLock;
 use extant_device::sync::Mutex;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::{Geometry, GroupNo};

@@ -1,6 +1,6 @@
 //! How much memory buddies take, and which of them go when it is too much.
 
-use crate::live::ranks::LoadedLock;
+use crate::ranks::LoadedLock;
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_ondisk::GroupNo;

@@ -24,6 +24,7 @@ mod windows;
 
 pub(crate) use allocator::{Allocator, AllocatorOptions, Budget, Claim, run_of};
 use extant_ondisk::InodeNo;
+pub use policy::AllocatorKind;
 
 /// A wish for an inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

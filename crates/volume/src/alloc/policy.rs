@@ -17,6 +17,18 @@ const SHARED_WINDOW: u64 = 2 << 20;
 /// Runs of a group that are compared for the best fit.
 const LOOKS: u32 = 16;
 
+/// The search for free blocks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AllocatorKind {
+    /// The multi-block allocator (`mballoc`): whole runs, near the goal or where they fit, and
+    /// space kept in front of files that grow.
+    #[default]
+    MultiBlock,
+    /// The plain one (`nomballoc`): a block (with bigalloc a cluster) at a time, the first that is
+    /// free from the goal on.
+    Plain,
+}
+
 /// What is looked for in a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Wish {

@@ -10,12 +10,11 @@
 
 use super::allocator::{Allocator, GroupState, ORDERS};
 use super::buddy::Buddy;
-use super::policy::{self, Stripe, Wish};
+use super::policy::{self, AllocatorKind, Stripe, Wish};
 use super::windows::Piece;
 use super::{group, inodes::from_group};
 use crate::edit::{AllocationRequest, FilePart, Purpose};
 use crate::error::Error;
-use crate::open::AllocatorKind;
 use crate::read::group as read_group;
 use crate::source::MetadataRead;
 use extant_device::sync::atomic::Ordering;

@@ -5,7 +5,7 @@
 //! flex group share one for each thread, so that they lie together and threads do not mix.
 
 use crate::hash::ByWord;
-use crate::live::ranks::{SharedWindowLock, WindowLock};
+use crate::ranks::{SharedWindowLock, WindowLock};
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::sync::{Mutex, thread};
 use extant_ondisk::{FileBlock, GroupNo, InodeNo};

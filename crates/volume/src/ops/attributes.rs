@@ -2,10 +2,10 @@
 
 use super::credits;
 use crate::edit::{Edit, write_inode, write_loaded};
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
 use crate::error::Error;
-use crate::live::inodes::LockAs;
 use crate::read::inode::LoadedInode;
-use crate::volume::Volume;
 use crate::write::acl;
 use crate::write::quota::Owners;
 use extant_ondisk::InodeNo;
@@ -65,7 +65,7 @@ impl TimesOfUse {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Sets times that the use of a file sets, and gives it as it is then. With `lazytime` they may wait in memory.
     ///
     /// # Errors
@@ -77,13 +77,13 @@ impl Volume {
         times: &TimesOfUse,
     ) -> Result<LoadedInode, Error> {
         self.with_space(|| {
-            let live = self.writable()?;
-            let shared = live.inodes.get(file);
+            self.check_writable()?;
+            let shared = self.inodes.get(file);
             let mut inode = shared.write(self, LockAs::File)?;
             if inode.flags.contains(InodeFlags::IMMUTABLE) {
                 return Err(Error::NotPermitted(inode.number));
             }
-            if self.keep_times(live, &shared, &mut inode) {
+            if self.keep_times(&shared, &mut inode) {
                 times.set(&mut inode);
             } else {
                 let mut edit = self.edit(credits::INODE)?;
@@ -106,8 +106,7 @@ impl Volume {
             return Err(Error::Invalid("4294967295 is nobody's number"));
         }
         self.with_space(|| {
-            let live = self.live()?;
-            let file = live.inodes.get(file);
+            let file = self.inodes.get(file);
             let mut inode = file.write(self, LockAs::File)?;
             let is_use =
                 set.times_of_use && set.mode.is_none() && set.uid.is_none() && set.gid.is_none();
@@ -120,7 +119,7 @@ impl Volume {
                 || set.gid.is_some_and(|gid| gid != inode.gid);
             if changes_owners && self.has_quotas() {
                 // Space is promised to owners.
-                self.write_back(live, &file, &mut inode);
+                self.write_back(&file, &mut inode);
             }
             if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
                 self.drop_capabilities(&file, &mut inode)?;

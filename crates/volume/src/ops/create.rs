@@ -4,13 +4,13 @@ use super::namespace::{check_name, check_takes_names, entry_type, one_more_subdi
 use super::{Creator, credits};
 use crate::alloc::InodeRequest;
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_loaded, write_new_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::LockAs;
 use crate::read::dir::Found;
 use crate::read::inode::LoadedInode;
 use crate::read::xattr::{self, AclKind};
-use crate::volume::Volume;
 use crate::write::acl::Inherited;
 use crate::write::dir::Vacancy;
 use crate::write::inline::{self, set_empty_map};
@@ -47,7 +47,7 @@ impl Content<'_> {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Makes an empty regular file. `permissions` are the mode's low twelve bits, less those of the umask.
     ///
     /// # Errors
@@ -139,8 +139,7 @@ impl Volume {
         by: &Creator,
     ) -> Result<LoadedInode, Error> {
         self.with_space(|| {
-            let live = self.live()?;
-            let parent = live.inodes.get(dir);
+            let parent = self.inodes.get(dir);
             let parent = parent.read(self, LockAs::Dir)?;
             check_takes_names(&parent)?;
             let default = xattr::acl(self, &parent, AclKind::Default)?;
@@ -151,7 +150,7 @@ impl Volume {
             let mut edit = self.edit(credits)?.privileged(by.is_privileged);
             let request = InodeRequest { parent: dir, is_dir: false, is_top: false };
             let number = edit.allocate_inode_for(request)?;
-            let file = live.inodes.get(number);
+            let file = self.inodes.get(number);
             // Before anybody can think that it is an orphan that nobody wants.
             file.hold_new();
             let kind = (FileType::Regular, permissions);
@@ -160,7 +159,7 @@ impl Volume {
                     new.inode.links = 0;
                     let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
                     put_nameless(&mut edit, &mut new, &inherited)?;
-                    live.orphans.lock().add(&mut edit, number)?;
+                    self.orphans.lock().add(&mut edit, number)?;
                     Ok(new)
                 });
             let made = made.inspect_err(|_| {
@@ -179,7 +178,7 @@ impl Volume {
     /// one link and no name yet.
     pub(super) fn make_whiteout(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         dir: &LoadedInode,
         by: &Creator,
     ) -> Result<Found, Error> {
@@ -202,7 +201,7 @@ impl Volume {
     ) -> Result<LoadedInode, Error> {
         let is_dir = kind.0 == FileType::Directory;
         self.with_space(|| {
-            let parent = self.live()?.inodes.get(dir);
+            let parent = self.inodes.get(dir);
             let mut parent = parent.write(self, LockAs::Dir)?;
             parent.as_dir()?;
             check_name(name)?;
@@ -232,7 +231,7 @@ impl Volume {
     /// Puts a new inode under its name, and writes both.
     fn put_new(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         parent: &mut LoadedInode,
         (name, vacancy): (&[u8], Vacancy),
         new: &mut LoadedInode,
@@ -256,7 +255,7 @@ impl Volume {
     /// Gives a new file what it inherits and what it starts with.
     fn fill_new(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         parent: InodeNo,
         new: &mut LoadedInode,
         inherited: &Inherited,
@@ -285,20 +284,20 @@ impl Volume {
     /// Writes a long target to a block of its own, before anything shows it.
     fn put_target(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         link: &mut LoadedInode,
         target: &[u8],
     ) -> Result<(), Error> {
         let geometry = self.geometry();
-        set_empty_map(&self.facts, link);
+        set_empty_map(&self.info, link);
         let (inode, purpose) = (link.number, Purpose::Data);
         let request = AllocationRequest { inode, purpose, goal: None, count: 1, part: None };
         let run = mapping::allocate(edit, link, FileBlock(0), request, State::Written)?;
         link.inode.size = target.len() as u64;
         let mut block = target.to_vec();
         block.resize(geometry.block_len(), 0);
-        self.device().write_at(geometry.byte_of(run.start), &block)?;
-        if self.live()?.options.journal_async_commit {
+        self.device.write_at(geometry.byte_of(run.start), &block)?;
+        if self.options.journal_async_commit {
             // Such a commit flushes nothing before itself, and a link whose target is not there is no link.
             self.flush_or_stop()?;
         }
@@ -308,7 +307,7 @@ impl Volume {
 
 /// Gives a new file what it inherits. Attributes are changed in a record that is there.
 fn give(
-    edit: &mut LiveEdit<'_>,
+    edit: &mut Operation<'_>,
     new: &mut LoadedInode,
     inherited: &Inherited,
 ) -> Result<(), Error> {
@@ -320,7 +319,7 @@ fn give(
 
 /// Writes a new file that has no name.
 fn put_nameless(
-    edit: &mut LiveEdit<'_>,
+    edit: &mut Operation<'_>,
     new: &mut LoadedInode,
     inherited: &Inherited,
 ) -> Result<(), Error> {

@@ -1,8 +1,8 @@
 //! How many blocks the parts of an operation may dirty at most.
 
 use crate::alloc::group::GROUP_CREDITS;
+use crate::engine::Engine;
 use crate::read::inode::LoadedInode;
-use crate::volume::Volume;
 use crate::write::dir::INSERT_CREDITS;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::{Geometry, IncompatFeatures};
@@ -18,8 +18,8 @@ pub(crate) const QUOTA: u32 = 3 * 6;
 /// The superblock.
 pub(crate) const SUPERBLOCK: u32 = 1;
 /// What an operation counts against the quotas of users, groups and projects.
-pub(crate) fn quotas(volume: &Volume) -> u32 {
-    if volume.has_quotas() { QUOTA } else { 0 }
+pub(crate) fn quotas(engine: &Engine) -> u32 {
+    if engine.has_quotas() { QUOTA } else { 0 }
 }
 
 /// Blocks that a directory may grow by when a name is added: leaf, node, level. More splits than that extend the handle.

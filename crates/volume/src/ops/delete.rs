@@ -2,26 +2,25 @@
 
 use super::credits;
 use crate::edit::{Edit, EditInodes, Limits, Usage, clear_inode, write_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::has_blocks;
-use crate::volume::{Source, Volume};
+use crate::volume_read::VolumeRead;
 use crate::write::{orphans, xattr};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
 
-impl Volume {
+impl Engine {
     /// Takes hold of an inode: it stays, even without links, until it is released as often. What a mount's lookups and open files
     /// need.
     ///
     /// # Errors
     /// [`Error::FreeInode`], a broken inode, or the device failed.
     pub fn acquire(&self, inode: InodeNo) -> Result<LoadedInode, Error> {
-        let Source::Live(live) = &self.source else { return self.inode(inode) };
-        let file = live.inodes.get(inode);
+        let file = self.inodes.get(inode);
         let locked = file.read(self, LockAs::File)?;
         file.hold(&locked);
         Ok(self.seen(&locked, locked.delayed()))
@@ -32,20 +31,19 @@ impl Volume {
     /// # Errors
     /// The file could not be deleted.
     pub fn release(&self, inode: InodeNo, count: u64) -> Result<(), Error> {
-        let Source::Live(live) = &self.source else { return Ok(()) };
-        if let Some(was_last) = live.inodes.let_go_of_absent(inode, count) {
+        if let Some(was_last) = self.inodes.let_go_of_absent(inode, count) {
             // It has links.
             if was_last {
-                live.allocator.discard_window(inode);
+                self.allocator.discard_window(inode);
             }
             return Ok(());
         }
-        let file = live.inodes.get(inode);
+        let file = self.inodes.get(inode);
         if !file.let_go(count) {
             return Ok(());
         }
         file.set_closed(true);
-        live.allocator.discard_window(inode);
+        self.allocator.discard_window(inode);
         let load = |_| inode::load_any(self, inode);
         let locked = match file.write_with(LockAs::File, load) {
             Err(Error::FreeInode(_)) => return Ok(()),
@@ -54,9 +52,9 @@ impl Volume {
         if locked.links > 0 {
             return Ok(());
         }
-        if !live.orphans.lock().contains(inode) {
+        if !self.orphans.lock().contains(inode) {
             // Another has deleted it meanwhile, and the number may become another file's.
-            live.lazy_times.forget(&locked);
+            self.lazy_times.forget(&locked);
             locked.set_freed();
             return Ok(());
         }
@@ -69,43 +67,39 @@ impl Volume {
 
     /// How many files without links are kept for who holds them: their space comes free when they are released.
     pub fn nameless_count(&self) -> usize {
-        match &self.source {
-            Source::Live(live) => live.orphans.lock().all().len(),
-            Source::Cached(_) => 0,
-        }
+        self.orphans.lock().all().len()
     }
 
     /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size. What is broken of them is
     /// noted, and the inode left as it is: that is a checker's work, and the volume says so.
     pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
-        let live = self.live()?;
-        let all = live.orphans.lock().all();
+        let all = self.orphans.lock().all();
         for number in all {
-            if live.status.is_read_only() {
+            if self.status.is_read_only() {
                 return Ok(());
             }
-            match self.noted(self.finish_orphan(live, number)) {
-                Err(error) if error.is_corruption() && !live.status.is_read_only() => {
+            match self.noted(self.finish_orphan(number)) {
+                Err(error) if error.is_corruption() && !self.status.is_read_only() => {
                     let mut edit = self.edit(orphans::CREDITS)?;
-                    live.orphans.lock().remove(&mut edit, number)?;
+                    self.orphans.lock().remove(&mut edit, number)?;
                     edit.finish();
                 }
                 Err(error) if error.is_corruption() => return Ok(()),
                 other => other?,
             }
         }
-        if live.status.is_read_only() || !live.orphans.lock().is_broken() {
+        if self.status.is_read_only() || !self.orphans.lock().is_broken() {
             return Ok(());
         }
         let mut edit = self.edit(orphans::CREDITS)?;
-        live.orphans.lock().mend(&mut edit)?;
+        self.orphans.lock().mend(&mut edit)?;
         edit.finish();
         Ok(())
     }
 
-    fn finish_orphan(&self, live: &Live, number: InodeNo) -> Result<(), Error> {
+    fn finish_orphan(&self, number: InodeNo) -> Result<(), Error> {
         self.check_in_use(number)?;
-        let file = live.inodes.get(number);
+        let file = self.inodes.get(number);
         let mut locked = file.write_with(LockAs::File, |_| inode::load_any(self, number))?;
         if locked.inode.file_type().is_none() {
             return Err(Flaw::bad_value("i_mode", locked.mode).at(Place::Inode(number)).into());
@@ -117,7 +111,7 @@ impl Volume {
         if has_blocks(self, &locked) {
             self.cut(&mut edit, &mut locked, || Ok(()))?;
         }
-        live.orphans.lock().remove(&mut edit, number)?;
+        self.orphans.lock().remove(&mut edit, number)?;
         write_inode(&mut edit, number, &locked.inode)?;
         edit.finish();
         Ok(())
@@ -137,14 +131,13 @@ impl Volume {
 
     /// Releases whatever is held.
     pub(crate) fn let_go_of_all(&self) -> Result<(), Error> {
-        let Source::Live(live) = &self.source else { return Ok(()) };
-        for inode in live.inodes.held() {
+        for inode in self.inodes.held() {
             self.release(inode, u64::MAX)?;
         }
         // Those whose deletion or truncation has failed half way. Who opens the volume next tries again what fails now.
-        let left = live.orphans.lock().all();
+        let left = self.orphans.lock().all();
         for number in left {
-            if let Err(error) = self.noted(self.finish_orphan(live, number)) {
+            if let Err(error) = self.noted(self.finish_orphan(number)) {
                 tracing::warn!(%error, inode = %number, "an orphan is left");
             }
         }
@@ -165,7 +158,7 @@ impl Volume {
     /// name are locked until that may not be undone any more.
     pub(super) fn drop_file<D>(
         &self,
-        edit: LiveEdit<'_>,
+        edit: Operation<'_>,
         file: &LiveInode,
         inode: InodeWrite<'_>,
         dirs: D,
@@ -173,7 +166,7 @@ impl Volume {
         if file.is_held() {
             // Gone before what is locked, however this ends.
             let mut edit = edit;
-            self.live()?.orphans.lock().add(&mut edit, inode.number)?;
+            self.orphans.lock().add(&mut edit, inode.number)?;
             write_inode(&mut edit, inode.number, &inode.inode)?;
             edit.finish();
             file.set_nameless();
@@ -187,18 +180,17 @@ impl Volume {
     /// Deletes a file: its blocks, its attributes, its inode.
     fn delete<D>(
         &self,
-        edit: LiveEdit<'_>,
+        edit: Operation<'_>,
         mut inode: InodeWrite<'_>,
         dirs: D,
     ) -> Result<(), Error> {
         let mut dirs = Some(dirs);
         // Gone before what is locked, however this ends.
         let mut edit = edit;
-        let live = self.live()?;
         // What is broken there is met before anything is given back.
         xattr::check(self, &inode)?;
         let (number, file_type) = (inode.number, inode.file_type());
-        live.allocator.discard_window(number);
+        self.allocator.discard_window(number);
         if has_blocks(self, &inode) {
             let rest = self.delete_credits(&inode);
             let settling = || {
@@ -209,14 +201,14 @@ impl Volume {
         }
         xattr::release_all(&mut edit, &mut inode)?;
         edit.charge(&inode, Usage { space: 0, inodes: -1 }, Limits::Ignored)?;
-        live.orphans.lock().remove(&mut edit, number)?;
+        self.orphans.lock().remove(&mut edit, number)?;
         clear_inode(&mut edit, number)?;
         edit.free_inode(number, file_type)?;
         edit.finish();
         drop(dirs);
         let (loaded, delayed) = inode.parts();
-        self.drop_delayed(live, loaded, delayed, 0);
-        live.lazy_times.forget(&inode);
+        self.drop_delayed(loaded, delayed, 0);
+        self.lazy_times.forget(&inode);
         inode.set_freed();
         Ok(())
     }

@@ -2,13 +2,12 @@
 
 use super::credits;
 use crate::edit::{Edit, write_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::inodes::LockAs;
 use crate::open::DataMode;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{extents, has_blocks};
-use crate::volume::Volume;
 use crate::write::convert;
 use crate::write::dir::is_empty as is_empty_dir;
 use extant_ondisk::inode::{FileType, InodeFlags};
@@ -33,7 +32,7 @@ const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 const FORGOTTEN_AT_ONCE: u64 = 512;
 const FORGET_CREDITS: u32 = 8;
 
-impl Volume {
+impl Engine {
     /// Sets the flags of a file that users may set, as chattr does; the others stay. The flags that it has then.
     ///
     /// # Errors
@@ -46,20 +45,19 @@ impl Volume {
     }
 
     fn change_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
-        let live = self.live()?;
-        self.wait_for_thaw(live)?;
-        let shared = live.inodes.get(file);
+        self.wait_for_thaw()?;
+        let shared = self.inodes.get(file);
         let mut inode = shared.write(self, LockAs::File)?;
         let new = self.flags_after(&inode, flags)?;
         let changes_map = (new ^ flags).contains(InodeFlags::EXTENTS);
         let changes_journalling = (new ^ inode.flags).contains(InodeFlags::JOURNAL_DATA);
         if changes_map || changes_journalling {
             // Delayed data are promised blocks for the map as it is, and go past the journal.
-            self.write_back(live, &shared, &mut inode);
+            self.write_back(&shared, &mut inode);
             shared.set_unsynced();
         }
         if changes_journalling && !new.contains(InodeFlags::JOURNAL_DATA) {
-            self.stop_journalling(live, &inode)?;
+            self.stop_journalling(&inode)?;
         }
         if new != inode.flags {
             let mut edit = self.edit(credits::INODE)?;
@@ -78,7 +76,7 @@ impl Volume {
     /// Changes how a file is mapped into the other form.
     fn change_map(&self, file: &mut LoadedInode) -> Result<InodeFlags, Error> {
         const REFUSED: Error = Error::NotSupported("another map for this file (flag e)");
-        let most = self.live()?.journal.max_credits();
+        let most = self.journal.max_credits();
         let is_mapped = matches!(file.file_type(), FileType::Regular | FileType::Directory);
         if !is_mapped || file.is_inline() || file.is_encrypted() {
             return Err(REFUSED);
@@ -100,9 +98,9 @@ impl Volume {
 
     /// Lets the data of a file go past the journal from now on: what the journal has of them goes home, and is forgotten, so that
     /// neither recovery nor a frame brings it back.
-    fn stop_journalling(&self, live: &Live, file: &LoadedInode) -> Result<(), Error> {
-        live.journal.checkpoint()?;
-        if live.data == DataMode::Journal || file.is_inline() || !has_blocks(self, file) {
+    fn stop_journalling(&self, file: &LoadedInode) -> Result<(), Error> {
+        self.journal.checkpoint()?;
+        if self.data == DataMode::Journal || file.is_inline() || !has_blocks(self, file) {
             return Ok(());
         }
         let runs = extents(self, file.clone(), FileBlock(0), FileBlock(MAX_FILE_BLOCKS));

@@ -2,13 +2,13 @@
 
 use super::credits;
 use crate::edit::{Edit, write_loaded};
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::LockAs;
-use crate::open::BrokenIndex;
+use crate::read::dir::BrokenIndex;
 use crate::read::dir::{Found, Located, locate};
 use crate::read::inode::{self, LoadedInode};
-use crate::volume::Volume;
 use crate::write::{dir, orphans};
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
 use extant_ondisk::inode::{FileType, InodeFlags, MANY_LINKS};
@@ -104,13 +104,13 @@ pub(super) fn entry_type(file_type: FileType) -> EntryType {
 }
 
 /// A name of the directory changed now.
-pub(super) fn touch(edit: &LiveEdit<'_>, dir: &mut LoadedInode) {
+pub(super) fn touch(edit: &Operation<'_>, dir: &mut LoadedInode) {
     let now = edit.now();
     (dir.inode.mtime, dir.inode.ctime) = (now, now);
     dir.inode.count_change();
 }
 
-impl Volume {
+impl Engine {
     /// Whether another subdirectory may be made in `dir`.
     pub(super) fn check_takes_subdir(&self, dir: &LoadedInode) -> Result<(), Error> {
         let may_lose_count = self.geometry().has_ro_compat(RoCompatFeatures::DIR_NLINK)
@@ -129,8 +129,7 @@ impl Volume {
     /// was taken away, and as [`Self::create`].
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Error> {
         self.with_space(|| {
-            let live = self.live()?;
-            let parent = live.inodes.get(dir);
+            let parent = self.inodes.get(dir);
             let mut parent = parent.write(self, LockAs::Dir)?;
             parent.as_dir()?;
             check_name(name)?;
@@ -143,7 +142,7 @@ impl Volume {
             if inode::load_any(self, file)?.is_dir() {
                 return Err(Error::LinksDirectory);
             }
-            let target = live.inodes.get(file);
+            let target = self.inodes.get(file);
             let mut inode = target.write(self, LockAs::File)?;
             if inode.is_dir() {
                 return Err(Error::LinksDirectory);
@@ -158,7 +157,7 @@ impl Volume {
             check_project(&parent, &inode)?;
             if inode.links == 0 {
                 // What gets its first name is whole then.
-                self.write_back(live, &target, &mut inode);
+                self.write_back(&target, &mut inode);
             }
             let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
             let mut edit = self.edit(credits)?;
@@ -167,7 +166,7 @@ impl Volume {
             touch(&edit, &mut parent);
             write_loaded(&mut edit, &parent)?;
             if inode.links == 0 {
-                live.orphans.lock().remove(&mut edit, file)?;
+                self.orphans.lock().remove(&mut edit, file)?;
             }
             inode.inode.links += 1;
             inode.inode.ctime = edit.now();
@@ -196,12 +195,11 @@ impl Volume {
     }
 
     fn unlink_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        let live = self.live()?;
-        self.wait_for_thaw(live)?;
-        let parent = live.inodes.get(dir);
+        self.wait_for_thaw()?;
+        let parent = self.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
-        let file = live.inodes.get(located.found.inode);
+        let file = self.inodes.get(located.found.inode);
         let mut inode = file.write(self, LockAs::File)?;
         if inode.is_dir() {
             return Err(Error::IsADirectory);
@@ -228,12 +226,11 @@ impl Volume {
     }
 
     fn rmdir_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        let live = self.live()?;
-        self.wait_for_thaw(live)?;
-        let parent = live.inodes.get(dir);
+        self.wait_for_thaw()?;
+        let parent = self.inodes.get(dir);
         let mut parent = parent.write(self, LockAs::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
-        let child = live.inodes.get(located.found.inode);
+        let child = self.inodes.get(located.found.inode);
         let mut inode = child.write(self, LockAs::Child)?;
         inode.as_dir()?;
         check_loses_name(&inode)?;
@@ -266,7 +263,7 @@ enum Named {
 
 /// Takes a name out of its directory.
 fn remove_name(
-    edit: &mut LiveEdit<'_>,
+    edit: &mut Operation<'_>,
     parent: &mut LoadedInode,
     located: Located,
     named: Named,

@@ -2,9 +2,9 @@
 
 use super::Creator;
 use crate::edit::Edit;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::read::inode::LoadedInode;
-use crate::volume::Volume;
 use extant_ondisk::extent::OwnedNode;
 use extant_ondisk::inode::{
     FileType, GOOD_OLD_INODE_SIZE, I_BLOCK_SIZE, Inode, InodeFlags, NEW_EXTRA_ISIZE, SETGID,
@@ -67,7 +67,7 @@ pub(super) fn mode_and_gid(
     (mode, dir.gid)
 }
 
-impl Volume {
+impl Engine {
     /// A new file of a directory, with one link (a directory two) and nothing in it.
     pub(super) fn new_inode<E: Edit>(
         &self,
@@ -78,15 +78,15 @@ impl Volume {
         by: &Creator,
     ) -> Result<LoadedInode, Error> {
         let geometry = self.geometry();
-        let default = self.superblock().default_mount_opts;
-        let passes_group = (self.live()?.options.passes_group)
+        let default = &self.info.superblock.default_mount_opts;
+        let passes_group = (self.options.passes_group)
             .unwrap_or(default.contains(DefaultMountOptions::BSD_GROUPS));
         let (mode, gid) = mode_and_gid(dir, file_type, permissions, by, passes_group);
         let extra_isize = self.extra_isize();
         let mut flags = inherited_flags(dir, file_type);
         let mut i_block = [0; I_BLOCK_SIZE];
         let has_map = matches!(file_type, FileType::Regular | FileType::Directory);
-        if has_map && self.facts.maps_by_extents {
+        if has_map && self.info.maps_by_extents {
             flags |= InodeFlags::EXTENTS;
             OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut i_block);
         }
@@ -102,7 +102,7 @@ impl Volume {
             flags,
             version: 1,
             i_block,
-            generation: self.live()?.generation(),
+            generation: self.generation(),
             extra_isize,
             project: (extra_isize >= EXTRA_SIZE_WITH_PROJECT)
                 .then_some(passed_project.unwrap_or(0)),
@@ -122,7 +122,7 @@ impl Volume {
         if !geometry.has_ro_compat(RoCompatFeatures::EXTRA_ISIZE) {
             return NEW_EXTRA_ISIZE;
         }
-        let superblock = self.superblock();
+        let superblock = &self.info.superblock;
         let wanted =
             NEW_EXTRA_ISIZE.max(superblock.want_extra_isize).max(superblock.min_extra_isize);
         if wanted > room || !wanted.is_multiple_of(4) { NEW_EXTRA_ISIZE } else { wanted }

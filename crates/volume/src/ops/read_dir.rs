@@ -4,15 +4,16 @@
 //! entries come in the order of their hashes and the cookie is the hash; in others records stay where they are, and it is their
 //! place. So an entry that is there all the time is read exactly once.
 
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
 use crate::error::Error;
 use crate::hash::WordHasher;
-use crate::live::inodes::LockAs;
-use crate::open::BrokenIndex;
+use crate::read::dir::BrokenIndex;
 use crate::read::dir::{self, DirEntry, ReadDir, is_indexed, lookup};
 use crate::read::htree::{self, Way};
 use crate::read::inode::{LoadedInode, dir_blocks};
 use crate::source::MetadataRead;
-use crate::volume::{Source, Volume};
+use crate::volume_read::VolumeRead;
 use extant_ondisk::dirent::FileType;
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
@@ -36,10 +37,10 @@ pub struct LiveReadDir<'v>(Form<'v>);
 
 #[derive(Debug)]
 enum Form<'v> {
-    /// Nothing changes there: a volume that is only read, or names that are shown without their key.
-    Still(Box<ReadDir<'v, Volume>>),
+    /// Names that are shown without their key: nothing changes there.
+    Still(Box<ReadDir<'v, Engine>>),
     Live {
-        volume: &'v Volume,
+        engine: &'v Engine,
         dir: InodeNo,
         /// The cookie of the last entry that was read.
         after: u64,
@@ -48,32 +49,31 @@ enum Form<'v> {
     },
 }
 
-impl Volume {
-    /// The entries of a directory from a cookie on, `.` and `..` too; 0 is the start.
-    ///
-    /// # Errors
-    /// [`Error::NotADirectory`], a broken inode, or the device failed.
-    pub fn read_dir(&self, dir: InodeNo, from: u64) -> Result<LiveReadDir<'_>, Error> {
-        let inode = self.inode(dir)?;
+impl<'v> LiveReadDir<'v> {
+    /// The entries from a cookie on; 0 is the start.
+    pub(crate) fn new(engine: &'v Engine, dir: InodeNo, from: u64) -> Result<Self, Error> {
+        let inode = engine.inode(dir)?;
         inode.as_dir()?;
-        let form = if matches!(self.source, Source::Cached(_)) || inode.is_encrypted() {
-            Form::Still(Box::new(dir::read_dir(self, inode, from)?))
+        let form = if inode.is_encrypted() {
+            Form::Still(Box::new(dir::read_dir(engine, inode, from)?))
         } else {
             let waiting = VecDeque::new();
-            Form::Live { volume: self, dir, after: from, waiting, is_done: false }
+            Form::Live { engine, dir, after: from, waiting, is_done: false }
         };
-        Ok(LiveReadDir(form))
+        Ok(Self(form))
     }
+}
 
+impl Engine {
     /// The next entries behind a cookie: at least one unless there are no more.
     fn entries_after(&self, dir: InodeNo, after: u64) -> Result<VecDeque<DirEntry>, Error> {
-        let live = self.live()?.inodes.get(dir);
-        let inode = live.read(self, LockAs::Dir)?;
+        let shared = self.inodes.get(dir);
+        let inode = shared.read(self, LockAs::Dir)?;
         if is_indexed(self, &inode) {
             return self.indexed_after(&inode, after);
         }
         let is_small = inode.is_inline() || dir_blocks(self, &inode)? <= FileBlock(1);
-        match self.facts().default_hasher.filter(|_| is_small && self.has_dir_index()) {
+        match self.info().default_hasher.filter(|_| is_small && self.has_dir_index()) {
             Some(hasher) => self.small_after(&inode, &hasher, after),
             None if inode.is_inline() => dir::read_dir(self, inode.clone(), after)?.collect(),
             None => self.linear_after(&inode, after),
@@ -165,7 +165,7 @@ impl Volume {
 
     /// The place of a name by its hash. The lower half tells names of one hash apart; it never changes.
     fn cookie(&self, hasher: &DirHasher, dir: &LoadedInode, name: &[u8]) -> u64 {
-        let hash = match self.facts().casefold.filter(|_| dir.is_casefolded()) {
+        let hash = match self.info().casefold.filter(|_| dir.is_casefolded()) {
             Some(casefold) => hasher.hash(&casefold.key(name)),
             None => hasher.hash(name),
         };
@@ -208,9 +208,9 @@ impl Iterator for LiveReadDir<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
             Form::Still(entries) => entries.next(),
-            Form::Live { volume, dir, after, waiting, is_done } => {
+            Form::Live { engine, dir, after, waiting, is_done } => {
                 if waiting.is_empty() && !*is_done {
-                    match volume.noted(volume.entries_after(*dir, *after)) {
+                    match engine.noted(engine.entries_after(*dir, *after)) {
                         Ok(entries) => *waiting = entries,
                         Err(error) => {
                             *is_done = true;

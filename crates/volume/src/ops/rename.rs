@@ -10,14 +10,13 @@ use super::namespace::{
 };
 use super::{Creator, credits};
 use crate::edit::{Edit, write_loaded};
+use crate::engine::Engine;
+use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
-use crate::open::BrokenIndex;
+use crate::read::dir::BrokenIndex;
 use crate::read::dir::{Found, Located, locate, lookup};
 use crate::read::inode::LoadedInode;
-use crate::volume::Volume;
 use crate::write::dir::{self, Vacancy};
 use extant_device::sync::Arc;
 use extant_ondisk::dirent::FileType as EntryType;
@@ -110,7 +109,7 @@ enum Kinship {
     None,
 }
 
-impl Volume {
+impl Engine {
     /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. What had that name is replaced, unless the flags say
     /// otherwise. Two names of one file stay as they are.
     ///
@@ -154,27 +153,25 @@ impl Volume {
         to: Name<'_>,
         flags: (RenameFlags, &Creator),
     ) -> Result<(), Error> {
-        let live = self.live()?;
-        let (from_dir, to_dir) = (live.inodes.get(from.dir), live.inodes.get(to.dir));
+        let (from_dir, to_dir) = (self.inodes.get(from.dir), self.inodes.get(to.dir));
         if from.dir == to.dir {
             let dirs = Dirs { from: from_dir.write(self, LockAs::Dir)?, to: None };
-            return self.rename_in(live, dirs, from, to, Some(&Kinship::None), flags).map(drop);
+            return self.rename_in(dirs, from, to, Some(&Kinship::None), flags).map(drop);
         }
         if let Some(dirs) = self.try_lock_dirs(&from_dir, &to_dir)?
-            && self.rename_in(live, dirs, from, to, None, flags)? == Renames::Done
+            && self.rename_in(dirs, from, to, None, flags)? == Renames::Done
         {
             return Ok(());
         }
-        let _renames = live.renames.lock();
+        let _renames = self.renames.lock();
         let kinship = self.kinship(from.dir, to.dir)?;
         let dirs = self.lock_dirs(&from_dir, &to_dir, from, to, &kinship)?;
-        self.rename_in(live, dirs, from, to, Some(&kinship), flags).map(drop)
+        self.rename_in(dirs, from, to, Some(&kinship), flags).map(drop)
     }
 
     /// Renames in locked directories. As long as it is not known how these are related, nothing is done that moves a directory.
     fn rename_in(
         &self,
-        live: &Live,
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
@@ -185,7 +182,7 @@ impl Volume {
         dirs.to().as_dir()?;
         check_own_name(from.name)?;
         check_own_name(to.name)?;
-        let (source, target, places) = self.find_both(live, &mut dirs, from, to)?;
+        let (source, target, places) = self.find_both(&mut dirs, from, to)?;
         match &target {
             None if flags.contains(RenameFlags::EXCHANGE) => return Err(Error::NotFound),
             Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Error::Exists),
@@ -324,16 +321,15 @@ impl Volume {
     /// What has the old name, and what has the new one.
     fn find_both(
         &self,
-        live: &Live,
         dirs: &mut Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
     ) -> Result<(Renamed, Option<Renamed>, Places), Error> {
         let old = locate(self, &dirs.from, from.name, BrokenIndex::Report)?;
-        let source = self.renamed(live, old.found)?;
+        let source = self.renamed(old.found)?;
         let is_same_but_case = dirs.to.is_none()
             && from.name != to.name
-            && self.facts.casefold.is_some_and(|casefold| {
+            && self.info.casefold.is_some_and(|casefold| {
                 dirs.from.is_casefolded() && casefold.is_same(from.name, to.name)
             });
         if is_same_but_case {
@@ -343,7 +339,7 @@ impl Volume {
             Ok(new) => Ok((source, None, Places { old, new })),
             Err(Error::Exists) => {
                 let found = lookup(self, dirs.to(), to.name, BrokenIndex::Report)?;
-                let target = self.renamed(live, found)?;
+                let target = self.renamed(found)?;
                 Ok((source, Some(target), Places { old, new: Vacancy::default() }))
             }
             Err(error) => Err(error),
@@ -351,8 +347,8 @@ impl Volume {
     }
 
     /// A file found in a locked directory: it does not go meanwhile, and its type never changes.
-    fn renamed(&self, live: &Live, found: Found) -> Result<Renamed, Error> {
-        let file = live.inodes.get(found.inode);
+    fn renamed(&self, found: Found) -> Result<Renamed, Error> {
+        let file = self.inodes.get(found.inode);
         // A broken volume may name a directory inside itself; it is locked already then.
         let is_dir = if found.file_type == EntryType::Unknown {
             crate::read::inode::load(self, found.inode)?.is_dir()
@@ -387,10 +383,9 @@ impl Volume {
         } else if moves_dir {
             self.check_takes_subdir(dirs.to())?;
         }
-        let live = self.live()?;
-        if replaced.is_some() && live.options.auto_da_alloc {
+        if replaced.is_some() && self.options.auto_da_alloc {
             // Whoever sees the new file under the name sees its data.
-            self.write_back(live, &source.file, &mut inode);
+            self.write_back(&source.file, &mut inode);
         }
         let credits = credits::insert_name(dirs.to())
             + 2 * credits::REMOVE_NAME
@@ -437,7 +432,7 @@ impl Volume {
     /// Puts the file under its new name and takes the old one away.
     fn change_names(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         dirs: &mut Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
@@ -451,7 +446,7 @@ impl Volume {
                 None => dir::remove(edit, &mut dirs.from, from.name).map(drop),
             };
         }
-        if self.facts.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
+        if self.info.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
             // The two may be one name for the directory.
             dir::remove(edit, &mut dirs.from, from.name)?;
             return dir::insert(edit, &mut dirs.from, to.name, source);
@@ -541,7 +536,7 @@ fn check_apart(
 }
 
 /// Both directories changed now.
-fn store_dirs(edit: &mut LiveEdit<'_>, dirs: &mut Dirs<'_>) -> Result<(), Error> {
+fn store_dirs(edit: &mut Operation<'_>, dirs: &mut Dirs<'_>) -> Result<(), Error> {
     touch(edit, &mut dirs.from);
     match &mut dirs.to {
         Some(to) => {
@@ -558,7 +553,7 @@ fn store_dirs(edit: &mut LiveEdit<'_>, dirs: &mut Dirs<'_>) -> Result<(), Error>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, LiveOptions, OpenOptions};
+    use crate::{Creator, LiveOptions, OpenOptions, VolumeRead};
     use extant_device::MemoryDevice;
     use extant_device::env::Env;
     use extant_testkit::{TempImage, skip};
@@ -578,7 +573,7 @@ mod tests {
         volume.create(root, b"file", 0o644, &Creator::ROOT).unwrap();
         volume.create(dir, b"other", 0o644, &Creator::ROOT).unwrap();
         {
-            let _renames = volume.live().unwrap().renames.lock();
+            let _renames = volume.renames.lock();
             volume.rename(root, b"file", dir, b"file", RenameFlags::empty()).unwrap();
             volume.rename(dir, b"other", root, b"other", RenameFlags::empty()).unwrap();
             volume.rename(root, b"other", dir, b"file", RenameFlags::EXCHANGE).unwrap();

@@ -1,23 +1,23 @@
 //! Free space that the device is told of.
 
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::volume::Volume;
 use extant_ondisk::{Geometry, GroupNo};
 use std::ops::Range;
 
 /// Bytes that are set aside at once while the device is told of them: others do not get these meanwhile.
 const BYTES_AT_ONCE: u64 = 64 << 20;
 
-impl Volume {
+impl Engine {
     /// Tells the device what is free in a range of the volume's bytes, as the ioctl FITRIM does: a sparse image takes no space for it any
     /// more. Free runs of fewer than `least` bytes are left as they are. What was freed is committed first, so that it is free. How
     /// many bytes the device was told of.
     ///
     /// # Errors
-    /// The volume is only read, a bitmap is broken, or the journal or device failed.
+    /// An error has made the volume read-only, a bitmap is broken, or the journal or device failed.
     pub fn trim(&self, range: Range<u64>, least: u64) -> Result<u64, Error> {
-        let live = self.writable()?;
-        if live.allocator.has_pending() {
+        self.check_writable()?;
+        if self.allocator.has_pending() {
             self.commit_all()?;
         }
         let geometry = self.geometry();
@@ -30,7 +30,7 @@ impl Volume {
         for group in (0..geometry.groups_count).map(GroupNo) {
             let mut clusters = clusters_within(geometry, group, &range);
             while !clusters.is_empty() {
-                let claimed = live.allocator.claim_in(self, group, clusters.clone(), least, most);
+                let claimed = self.allocator.claim_in(self, group, clusters.clone(), least, most);
                 let claim = match claimed {
                     Ok(Some(claim)) => claim,
                     // What is free is promised to others, who will write there.

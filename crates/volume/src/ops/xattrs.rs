@@ -2,12 +2,13 @@
 
 use super::credits;
 use crate::edit::{Edit, write_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::{LiveInode, LockAs};
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::{LiveInode, LockAs};
 use crate::read::inode::LoadedInode;
 use crate::read::xattr::{self as read_xattr, AclKind};
-use crate::volume::Volume;
+use crate::volume_read::VolumeRead;
 use crate::write::acl;
 use crate::write::quota::Owners;
 use crate::write::xattr::{self, XattrSet};
@@ -64,7 +65,7 @@ fn check_changeable(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-impl Volume {
+impl Engine {
     /// Sets an extended attribute by its full name, as `user.comment`; access control lists in the form of `setxattr`.
     ///
     /// # Errors
@@ -194,16 +195,15 @@ impl Volume {
         file: InodeNo,
         is_privileged: bool,
         credits: u32,
-        mut change: impl FnMut(&mut LiveEdit<'_>, &mut LoadedInode) -> Result<(), Error>,
+        mut change: impl FnMut(&mut Operation<'_>, &mut LoadedInode) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.with_space(|| {
-            let live = self.live()?;
-            let shared = live.inodes.get(file);
+            let shared = self.inodes.get(file);
             let mut inode = shared.write(self, LockAs::File)?;
             check_changeable(&inode)?;
             if self.has_quotas() {
                 // The owners may change, to whom space is promised.
-                self.write_back(live, &shared, &mut inode);
+                self.write_back(&shared, &mut inode);
             }
             shared.set_has_no_capabilities(false);
             let mut edit = self.edit(credits)?.privileged(is_privileged);

@@ -2,7 +2,8 @@
 
 use super::inode::LoadedInode;
 use super::mapping::{Target, map};
-use crate::volume::Volume;
+use crate::source::MetadataRead;
+use extant_device::Device;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_ondisk::{FileBlock, InodeNo};
 use std::ops::Range;
@@ -55,15 +56,20 @@ impl ReadAhead {
         slot.until.store(ahead.end, Ordering::Relaxed);
         Some(ahead)
     }
-}
 
-impl Volume {
     /// At most so many bytes of a file are about to be read from a byte on: what follows them is asked for where that makes a
     /// sequence.
-    pub(crate) fn read_ahead(&self, file: &LoadedInode, offset: u64, count: usize) {
+    pub(crate) fn note_read<S: MetadataRead>(
+        &self,
+        source: &S,
+        device: &dyn Device,
+        file: &LoadedInode,
+        offset: u64,
+        count: usize,
+    ) {
         let count = (count as u64).min(file.size.saturating_sub(offset));
-        let Some(ahead) = self.ahead.note(file.number, offset, count) else { return };
-        let geometry = self.geometry();
+        let Some(ahead) = self.note(file.number, offset, count) else { return };
+        let geometry = source.geometry();
         let bits = geometry.block_bits();
         let end = ahead.end.min(file.size).div_ceil(u64::from(geometry.block_size));
         let mut at = ahead.start >> bits;
@@ -72,11 +78,11 @@ impl Volume {
                 return;
             }
             // Whoever reads what is broken is told.
-            let Ok(run) = map(self, file, FileBlock(at)) else { return };
+            let Ok(run) = map(source, file, FileBlock(at)) else { return };
             let len = run.len.min(end - at);
             if let Target::Written(start) = run.target {
                 let from = geometry.byte_of(start);
-                self.device.will_need(from..from.saturating_add(len << bits));
+                device.will_need(from..from.saturating_add(len << bits));
             }
             at += len;
         }

@@ -6,7 +6,24 @@ use super::xattr;
 use crate::error::Error;
 use crate::source::{BlockKind, DataPiece, MetadataRead};
 use extant_ondisk::inline_data::file_parts;
+use extant_ondisk::inode::FileType;
 use extant_ondisk::{FileBlock, Flaw, Place};
+
+/// Whether a file's bytes can be read.
+///
+/// # Errors
+/// [`Error::IsADirectory`], [`Error::WrongFileType`], [`Error::Encrypted`].
+pub(crate) fn check_readable(file: &LoadedInode) -> Result<(), Error> {
+    match file.file_type() {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Error::IsADirectory),
+        _ => return Err(Error::WrongFileType),
+    }
+    if file.is_encrypted() {
+        return Err(Error::Encrypted(file.number));
+    }
+    Ok(())
+}
 
 /// Reads at most `buffer.len()` bytes from a byte of the file on and says how many there were: fewer only at its end. Holes
 /// and unwritten blocks are zeros. Runs that lie together are read together, all of them in one batch.

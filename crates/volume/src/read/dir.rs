@@ -6,7 +6,6 @@ use super::mapping::{Mapping, Target, map};
 use super::nokey::nokey_name;
 use super::xattr;
 use crate::error::Error;
-use crate::open::BrokenIndex;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::{self, DirFormat, FileType, MAX_NAME_LEN};
@@ -49,6 +48,16 @@ pub struct Located {
     /// Where the record before it starts in its block
     /// ([`extant_ondisk::dirent::DirEntry::before`]).
     pub before: usize,
+}
+
+/// The way of a lookup when a directory's index is broken.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum BrokenIndex {
+    /// Says so: the error names the place.
+    #[default]
+    Report,
+    /// Searches all blocks of the directory, as the kernel does.
+    Scan,
 }
 
 /// Whether the directory has an index that is to be believed.
@@ -130,7 +139,7 @@ impl<'a> Wanted<'a> {
         if dir.is_encrypted() {
             return Ok(Self::NoKey(name, shown_hasher(source, dir)?));
         }
-        Ok(match source.facts().casefold.filter(|_| dir.is_casefolded()) {
+        Ok(match source.info().casefold.filter(|_| dir.is_casefolded()) {
             Some(casefold) => Self::Folded(name, casefold),
             None => Self::Exact(name),
         })
@@ -308,7 +317,7 @@ fn shown_hasher<S: MetadataRead>(
         return htree::hasher(source, dir).map(Some);
     }
     let is_short = dir.is_inline() || dir.size == u64::from(source.geometry().block_size);
-    Ok(source.facts().default_hasher.filter(|_| is_short))
+    Ok(source.info().default_hasher.filter(|_| is_short))
 }
 
 fn shown_name(entry: &dirent::DirEntry<'_>, hasher: Option<&DirHasher>) -> Vec<u8> {

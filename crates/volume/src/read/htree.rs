@@ -21,8 +21,8 @@ pub fn hasher<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<DirHashe
 }
 
 fn hasher_of<S: MetadataRead>(source: &S, version: HashVersion) -> Result<DirHasher, Error> {
-    let facts = source.facts();
-    Ok(DirHasher::new(version.with_signedness(facts.hash_is_unsigned), facts.hash_seed)?)
+    let info = source.info();
+    Ok(DirHasher::new(version.with_signedness(info.hash_is_unsigned), info.hash_seed)?)
 }
 
 /// How the index blocks are read.

@@ -1,11 +1,11 @@
 //! Inodes by number.
 
 use crate::error::Error;
-use crate::source::{BlockKind, MetadataRead};
+use crate::source::{MetadataRead, RecordPlace};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::XATTR_MAGIC;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Place};
-use std::ops::{Deref, Range};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, InodeNo, Place};
+use std::ops::Deref;
 
 /// An inode with its number and its own space for extended attributes.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -49,31 +49,6 @@ impl LoadedInode {
     #[inline]
     pub fn as_dir(&self) -> Result<&Self, Error> {
         if self.is_dir() { Ok(self) } else { Err(Error::NotADirectory) }
-    }
-}
-
-/// Where an inode's record lies.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RecordPlace {
-    /// The block of the table.
-    pub block: BlockNo,
-    /// The number of the record in the block.
-    pub index: u32,
-    /// The group whose table it is.
-    pub group: GroupNo,
-}
-
-impl RecordPlace {
-    /// What its block is read as.
-    pub fn kind(&self) -> BlockKind {
-        BlockKind::InodeTable { group: self.group }
-    }
-
-    /// The record's bytes in the block.
-    pub fn bytes(&self, geometry: &Geometry) -> Range<usize> {
-        let size = usize::from(geometry.inode_size);
-        let at = self.index as usize * size;
-        at..at + size
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::group;
 use crate::cache::BlockCache;
-use crate::source::BlockKind;
-use crate::volume::Volume;
-use extant_ondisk::{BlockNo, GroupNo};
+use crate::source::{BlockKind, MetadataRead};
+use extant_device::Device;
+use extant_ondisk::{BlockNo, Geometry, GroupNo};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,52 +30,55 @@ fn run_around(block: u64, longest: u32, table: &Range<u64>) -> Range<u64> {
     start.max(table.start)..(start + longest).min(table.end)
 }
 
-impl Volume {
-    /// The blocks of a group's inode table that are read with one of it: as far as inodes were ever used. Where the descriptor is
-    /// broken, the block alone: whoever needs the descriptor is told.
-    pub(crate) fn run_of_table(&self, block: BlockNo, group: GroupNo) -> Range<u64> {
-        let alone = block.0..block.0 + 1;
-        if self.table_run <= 1 {
-            return alone;
-        }
-        let Ok(desc) = group::descriptor(self, group) else { return alone };
-        let geometry = self.geometry();
-        let used = desc.itable_used(geometry).div_ceil(geometry.inodes_per_block());
-        // The table lies on the volume, as the descriptor was checked for.
-        let table = desc.inode_table.0..desc.inode_table.0 + u64::from(used);
-        run_around(block.0, self.table_run, &table)
+/// The blocks of a group's inode table that are read with one of it, at most `longest`: as far as
+/// inodes were ever used. Where the descriptor is broken, the block alone: whoever needs the
+/// descriptor is told.
+pub(crate) fn run_of_table<S: MetadataRead>(
+    source: &S,
+    longest: u32,
+    block: BlockNo,
+    group: GroupNo,
+) -> Range<u64> {
+    let alone = block.0..block.0 + 1;
+    if longest <= 1 {
+        return alone;
     }
+    let Ok(desc) = group::descriptor(source, group) else { return alone };
+    let geometry = source.geometry();
+    let used = desc.itable_used(geometry).div_ceil(geometry.inodes_per_block());
+    // The table lies on the volume, as the descriptor was checked for.
+    let table = desc.inode_table.0..desc.inode_table.0 + u64::from(used);
+    run_around(block.0, longest, &table)
+}
 
-    /// A block of a table on a volume that is only read, with those beside it that are not in memory. `None` where there is nothing
-    /// to read with it, or that could not be read: then it is read alone.
-    pub(crate) fn read_table(
-        &self,
-        cache: &BlockCache,
-        block: BlockNo,
-        group: GroupNo,
-    ) -> Option<Arc<[u8]>> {
-        let run = self.run_of_table(block, group);
-        let is_missing = |at: &u64| !cache.holds(BlockNo(*at));
-        let before = (run.start..block.0).rev().take_while(is_missing).count() as u64;
-        let behind = (block.0 + 1..run.end).take_while(is_missing).count() as u64;
-        if before + behind == 0 {
-            return None;
-        }
-        let geometry = self.geometry();
-        let first = block.0 - before;
-        let count = usize::try_from(before + 1 + behind).ok()?;
-        let mut bytes = vec![0; count * geometry.block_len()];
-        self.device.read_at(geometry.byte_of(BlockNo(first)), &mut bytes).ok()?;
-        let mut found = None;
-        for (at, bytes) in (first..).map(BlockNo).zip(bytes.chunks_exact(geometry.block_len())) {
-            if at == block {
-                found = Some(bytes.into());
-            } else {
-                cache.keep(at, BlockKind::InodeTable { group }, bytes.into());
-            }
-        }
-        found
+/// A block of a table, with those of its run beside it that the cache does not have. `None` where
+/// there is nothing to read with it, or that could not be read: then it is read alone.
+pub(crate) fn read_run(
+    geometry: &Geometry,
+    (device, cache): (&dyn Device, &BlockCache),
+    block: BlockNo,
+    group: GroupNo,
+    run: &Range<u64>,
+) -> Option<Arc<[u8]>> {
+    let is_missing = |at: &u64| !cache.holds(BlockNo(*at));
+    let before = (run.start..block.0).rev().take_while(is_missing).count() as u64;
+    let behind = (block.0 + 1..run.end).take_while(is_missing).count() as u64;
+    if before + behind == 0 {
+        return None;
     }
+    let first = block.0 - before;
+    let count = usize::try_from(before + 1 + behind).ok()?;
+    let mut bytes = vec![0; count * geometry.block_len()];
+    device.read_at(geometry.byte_of(BlockNo(first)), &mut bytes).ok()?;
+    let mut found = None;
+    for (at, bytes) in (first..).map(BlockNo).zip(bytes.chunks_exact(geometry.block_len())) {
+        if at == block {
+            found = Some(bytes.into());
+        } else {
+            cache.keep(at, BlockKind::InodeTable { group }, bytes.into());
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::htree;
 use crate::edit::{AllocationRequest, Edit, Purpose};
 use crate::error::Error;
-use crate::open::BrokenIndex;
+use crate::read::dir::BrokenIndex;
 use crate::read::dir::{self, Found, Located, block_kind, format, is_indexed, locate};
 use crate::read::htree as read_htree;
 use crate::read::inode::{LoadedInode, dir_blocks};
@@ -173,7 +173,7 @@ pub fn insert<E: Edit>(
             return Ok(());
         }
     }
-    if blocks == FileBlock(1) && edit.has_dir_index() && edit.facts().default_hasher.is_some() {
+    if blocks == FileBlock(1) && edit.has_dir_index() && edit.info().default_hasher.is_some() {
         htree::build(edit, dir)?;
         return htree::insert(edit, dir, &new);
     }
@@ -363,7 +363,7 @@ fn append<E: Edit>(
     if at.0 >= MAX_FILE_BLOCKS || (!has_large_dir && size >= MAX_DIR_SIZE) {
         return Err(Error::DirectoryFull);
     }
-    if dir.size >= edit.facts().most_directory_bytes {
+    if dir.size >= edit.info().most_directory_bytes {
         return Err(Error::NoSpace);
     }
     let request = AllocationRequest {

@@ -28,7 +28,7 @@ fn hash_of<S: MetadataRead>(
     hasher: &DirHasher,
     name: &[u8],
 ) -> DirHash {
-    match source.facts().casefold.filter(|_| dir.is_casefolded()) {
+    match source.info().casefold.filter(|_| dir.is_casefolded()) {
         Some(casefold) => hasher.hash(&casefold.key(name)),
         None => hasher.hash(name),
     }
@@ -57,7 +57,7 @@ pub(super) fn build<E: Edit>(edit: &mut E, dir: &mut LoadedInode) -> Result<(), 
     let bytes = dir::block(edit, dir, FileBlock(0))?;
     let entries = records_of(edit, dir, FileBlock(0), &bytes)?;
     let parent = parent_of(edit, dir)?;
-    let Some(hasher) = edit.facts().default_hasher else {
+    let Some(hasher) = edit.info().default_hasher else {
         return Err(Error::NotSupported("an index with the volume's default hash"));
     };
     let (leaf, leaf_place) = append_leaf(edit, dir)?;

@@ -4,10 +4,11 @@
 //! [`write_loaded`](crate::edit::write_loaded) stores both.
 
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::read::dir::{Found, format};
 use crate::read::inode::LoadedInode;
 use crate::read::xattr::inline_data;
-use crate::source::{Facts, MetadataRead};
+use crate::source::MetadataRead;
 use extant_ondisk::dirent::{DirFormat, NewEntry};
 use extant_ondisk::extent::{OwnedNode, ROOT_SIZE};
 use extant_ondisk::inline_data::{IN_I_BLOCK, InlineDir, file_parts};
@@ -125,15 +126,15 @@ pub fn set_contents<S: MetadataRead>(
 pub fn leave<S: MetadataRead>(source: &S, file: &mut LoadedInode) -> Result<(), Error> {
     set_value(source, file, None)?;
     file.inode.flags.remove(InodeFlags::INLINE_DATA);
-    set_empty_map(source.facts(), file);
+    set_empty_map(source.info(), file);
     Ok(())
 }
 
 /// Gives a file a map of no blocks, as new files are mapped.
-pub fn set_empty_map(facts: &Facts, file: &mut LoadedInode) {
+pub fn set_empty_map(info: &VolumeInfo, file: &mut LoadedInode) {
     file.inode.i_block = [0; IN_I_BLOCK];
-    file.inode.flags.set(InodeFlags::EXTENTS, facts.maps_by_extents);
-    if facts.maps_by_extents {
+    file.inode.flags.set(InodeFlags::EXTENTS, info.maps_by_extents);
+    if info.maps_by_extents {
         OwnedNode::empty_leaf(ROOT_SIZE).encode_into(&mut file.inode.i_block);
     }
 }

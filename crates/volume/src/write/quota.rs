@@ -142,7 +142,7 @@ pub fn record<S: MetadataRead>(
     kind: QuotaKind,
     id: u32,
 ) -> Result<Option<QuotaRecord>, Error> {
-    let Some(number) = source.facts().quota_file(kind) else { return Ok(None) };
+    let Some(number) = source.info().quota_file(kind) else { return Ok(None) };
     let file = QuotaFile::open(source, kind, number)?;
     Ok(file.find(source, id)?.found.map(|found| found.record))
 }
@@ -157,7 +157,7 @@ pub fn set_limits<E: Edit>(
     limits: &QuotaRecord,
 ) -> Result<(), Error> {
     let number = edit
-        .facts()
+        .info()
         .quota_file(kind)
         .ok_or(Error::NotSupported("limits on a volume without quotas of this kind"))?;
     let mut file = QuotaFile::open(edit, kind, number)?;
@@ -217,7 +217,7 @@ impl Promised {
         now: i64,
     ) -> Result<(), Error> {
         let usage = Usage { space: i64::try_from(bytes).unwrap_or(i64::MAX), inodes: 0 };
-        for (kind, _) in files(source).filter(|(kind, _)| source.facts().enforces(*kind)) {
+        for (kind, _) in files(source).filter(|(kind, _)| source.info().enforces(*kind)) {
             let id = owners.id(kind);
             let Some(mut record) = record(source, kind, id)? else { continue };
             let beside = self.to(kind, id).saturating_add(bytes);
@@ -249,8 +249,8 @@ impl Promised {
 
 /// The quota files of the volume.
 fn files<S: MetadataRead>(source: &S) -> impl Iterator<Item = (QuotaKind, InodeNo)> + use<S> {
-    let facts = source.facts();
-    let files = QuotaKind::ALL.map(|kind| facts.quota_file(kind).map(|number| (kind, number)));
+    let info = source.info();
+    let files = QuotaKind::ALL.map(|kind| info.quota_file(kind).map(|number| (kind, number)));
     files.into_iter().flatten()
 }
 
@@ -290,7 +290,7 @@ fn apply<E: Edit>(
             space: record.space.saturating_add(promised.to(change.kind, change.id)),
             ..record
         };
-        let is_judged = limits == Limits::Judged && edit.facts().enforces(change.kind);
+        let is_judged = limits == Limits::Judged && edit.info().enforces(change.kind);
         if is_judged && is_exceeded(&used, change.usage, now) {
             return Err(Error::QuotaExceeded);
         }

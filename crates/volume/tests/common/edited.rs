@@ -7,7 +7,7 @@ use extant_volume::read::dir::lookup;
 use extant_volume::read::inode::load;
 use extant_volume::read::mapping::{Target, map};
 use extant_volume::testing::ScratchEdit;
-use extant_volume::{BrokenIndex, LoadedInode, Volume};
+use extant_volume::{BrokenIndex, LoadedInode, Reader};
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ impl Image {
     }
 
     pub(crate) fn edit(&self) -> ScratchEdit {
-        ScratchEdit::new(Volume::open(self.device.clone()).unwrap())
+        ScratchEdit::new(Reader::open(self.device.clone()).unwrap())
     }
 
     /// Writes the changes to the image; e2fsck finds nothing wrong with it.

@@ -11,7 +11,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::inode::FileType;
 use extant_testkit::{Entry, Kind, LoopMount, TreeSnapshot, content_digest};
-use extant_volume::{Error, LoadedInode, Volume};
+use extant_volume::{Error, LoadedInode, Reader, VolumeRead};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -30,8 +30,8 @@ pub(crate) fn device(image: &Path) -> Arc<dyn Device> {
 }
 
 /// The volume of an image file.
-pub(crate) fn open(image: &Path) -> Volume {
-    Volume::open(device(image)).unwrap_or_else(|error| panic!("{}: {error}", image.display()))
+pub(crate) fn open(image: &Path) -> Reader {
+    Reader::open(device(image)).unwrap_or_else(|error| panic!("{}: {error}", image.display()))
 }
 
 /// A device of these bytes.
@@ -42,7 +42,7 @@ pub(crate) fn memory(bytes: &[u8]) -> Arc<dyn Device> {
 }
 
 /// The tree that the volume shows, from its root; every name is also looked up.
-pub(crate) fn snapshot(volume: &Volume) -> Result<TreeSnapshot, Error> {
+pub(crate) fn snapshot(volume: &impl VolumeRead) -> Result<TreeSnapshot, Error> {
     let mut tree = TreeSnapshot::default();
     let mut by_inode = HashMap::<InodeNo, Vec<Vec<u8>>>::new();
     let mut waiting = vec![(Vec::new(), InodeNo::ROOT)];
@@ -68,7 +68,7 @@ pub(crate) fn snapshot(volume: &Volume) -> Result<TreeSnapshot, Error> {
     Ok(tree)
 }
 
-fn entry(volume: &Volume, inode: &LoadedInode) -> Result<Entry, Error> {
+fn entry(volume: &impl VolumeRead, inode: &LoadedInode) -> Result<Entry, Error> {
     let number = inode.number;
     let kind = match inode.file_type() {
         FileType::Regular => Kind::File,
@@ -133,7 +133,7 @@ const MAX_WALKED: usize = 50_000;
 
 /// Reads everything that can be reached on a volume that may be damaged, and says how many files there were and what was wrong.
 /// Directories are entered once, of each file a part is read.
-pub(crate) fn walk(volume: &Volume) -> (usize, Vec<String>) {
+pub(crate) fn walk(volume: &impl VolumeRead) -> (usize, Vec<String>) {
     let (mut seen, mut errors) = (std::collections::HashSet::new(), Vec::new());
     let mut waiting = vec![InodeNo::ROOT];
     let mut note = |what: &dyn std::fmt::Display, error: Option<Error>| {
@@ -192,7 +192,7 @@ pub(crate) fn walk(volume: &Volume) -> (usize, Vec<String>) {
 /// Runs of a file's map that a walk looks at.
 const MAX_RUNS: usize = 20_000;
 
-fn visit(volume: &Volume, inode: &LoadedInode) -> Result<(), Error> {
+fn visit(volume: &impl VolumeRead, inode: &LoadedInode) -> Result<(), Error> {
     for info in volume.xattrs(inode.number)? {
         volume.xattr(inode.number, &info.name)?;
     }

@@ -7,7 +7,8 @@ use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    Creator, Error, LiveOptions, OpenOptions, RenameFlags, SetAttributes, Volume, XattrSet,
+    Creator, Error, LiveOptions, OpenOptions, RenameFlags, SetAttributes, Volume, VolumeRead,
+    XattrSet,
 };
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use extant_device::{Device, Recorder, SliceDevice};
 use extant_ondisk::GroupNo;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_testkit::{LoopMount, TempImage, copied, e2fsck_is_silent_with, tool};
-use extant_volume::{Error, Journal, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Error, Journal, LiveOptions, OpenOptions, Reader};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Output;
@@ -49,7 +49,7 @@ impl Devices {
     }
 
     /// The volume, opened for reading.
-    pub(crate) fn open(&self) -> Result<Volume, Error> {
+    pub(crate) fn open(&self) -> Result<Reader, Error> {
         let journal = match &self.journal {
             Some(journal) => Journal::ReplayExternal(journal.clone()),
             None => Journal::Replay,

@@ -16,7 +16,7 @@ use extant_volume::ops::FallocateMode;
 use extant_volume::read::mapping::Target;
 use extant_volume::{
     AclKind, DataMode, Error, Follow, LiveOptions, LoadedInode, OpenOptions, RenameFlags,
-    SetAttributes, Volume, XattrSet,
+    SetAttributes, Volume, VolumeRead, XattrSet,
 };
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -351,7 +351,7 @@ fn flags_of(inode: &LoadedInode) -> u32 {
 
 /// Whether the files of a tree have the flags and projects that the model says.
 pub(crate) fn check_flags(
-    volume: &Volume,
+    volume: &impl VolumeRead,
     model: &Model,
     paths: &BTreeMap<Vec<u8>, FileId>,
 ) -> Result<(), String> {

@@ -13,7 +13,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::superblock::State;
 use extant_testkit::history::{Family, History, Profile, Rules, generate, shrink};
 use extant_testkit::skip;
-use extant_volume::{Creator, DataMode, Follow, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, DataMode, Follow, LiveOptions, OpenOptions, Volume, VolumeRead};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use extant_testkit::history::{
     Answer, Call, Family, History, Model, Profile, Rules, Step, generate, replay, shrink,
 };
 use extant_testkit::{TreeSnapshot, differences, is_root, skip};
-use extant_volume::{AllocatorKind, DataMode, LiveOptions, Volume};
+use extant_volume::{AllocatorKind, DataMode, LiveOptions, Reader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn options_of(has_journal: bool, number: u64) -> LiveOptions {
 
 /// Whether there is one: a small volume has none, whatever mke2fs was told.
 fn has_journal(base: &MemoryDevice) -> bool {
-    let volume = Volume::open(Arc::new(base.fork())).expect("a fresh volume is opened");
+    let volume = Reader::open(Arc::new(base.fork())).expect("a fresh volume is opened");
     volume.geometry().has_compat(CompatFeatures::HAS_JOURNAL)
 }
 

@@ -11,7 +11,9 @@ use extant_ondisk::InodeNo;
 use extant_testkit::history::{Family, Model, Profile, Rules, bytes_of, generate, replay};
 use extant_testkit::tree::Random;
 use extant_testkit::{TreeSnapshot, differences, skip};
-use extant_volume::{Creator, DataMode, Error, LiveOptions, OpenOptions, RenameFlags, Volume};
+use extant_volume::{
+    Creator, DataMode, Error, LiveOptions, OpenOptions, OpenVolume, RenameFlags, Volume, VolumeRead,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -62,7 +64,7 @@ fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
                 (0..THREADS).map(|number| scope.spawn(move || run(number))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let tree = common::snapshot(&volume).unwrap();
+        let tree = common::snapshot(&*volume).unwrap();
         for (number, model) in models.iter().enumerate() {
             let found = part(&tree, format!("t{number}").as_bytes());
             let lines = differences(&model.snapshot(&found), &found);
@@ -147,7 +149,7 @@ fn threads_that_fight_over_names_leave_a_whole_volume() {
                 });
             }
         });
-        common::snapshot(&volume).unwrap();
+        common::snapshot(&*volume).unwrap();
         volume.close().unwrap();
         devices.to_files().is_silent().unwrap();
     }
@@ -253,7 +255,7 @@ fn threads_in_the_same_directories_do_not_disturb_each_other() {
             let threads: Vec<_> = (0..THREADS).map(|me| scope.spawn(run(me))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let is_as_owned = |volume: &Volume| {
+        let is_as_owned = |volume: &OpenVolume| {
             let mut names = 0;
             for dir in &dirs {
                 names += volume.read_dir(*dir, 0).unwrap().count() - 2;
@@ -266,9 +268,10 @@ fn threads_in_the_same_directories_do_not_disturb_each_other() {
                 assert!(found[..count] == content[..], "{}", name.escape_ascii());
             }
         };
+        let volume = OpenVolume::from(volume);
         is_as_owned(&volume);
         volume.close().unwrap();
         devices.to_files().is_silent().unwrap();
-        is_as_owned(&devices.open().unwrap());
+        is_as_owned(&devices.open().unwrap().into());
     }
 }

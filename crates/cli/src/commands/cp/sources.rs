@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_ondisk::time::Timestamp;
-use extant_volume::{Error as Cause, Follow, Volume};
+use extant_volume::{Error as Cause, Follow, VolumeRead};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -245,25 +245,37 @@ pub(super) enum Within<'i> {
     Same(&'i Edited),
 }
 
-impl Within<'_> {
-    fn volume(&self) -> &Volume {
-        match self {
-            Self::Other(image) => &image.volume,
-            Self::Same(image) => image.fs.volume(),
+/// Makes a call with the volume of the image, which is open for reading only or for changes too.
+macro_rules! with_volume {
+    ($within:expr, $volume:ident => $call:expr) => {
+        match $within {
+            Within::Other(image) => {
+                let $volume = &image.volume;
+                $call
+            }
+            Within::Same(image) => {
+                let $volume = image.fs.volume();
+                $call
+            }
         }
-    }
+    };
+}
 
+impl Within<'_> {
     fn at<T>(&self, path: &Path, outcome: Result<T, Cause>) -> Result<T, Failure> {
         outcome.map_err(|error| match error {
             Cause::NotFound => self.failure(path, &"no such file or directory"),
             error => self.failure(path, &error),
         })
     }
-}
 
-impl Source for Within<'_> {
-    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure> {
-        let file = self.at(path, self.volume().resolve(path.as_os_str().as_bytes(), follow))?;
+    fn facts_in<V: VolumeRead>(
+        &self,
+        volume: &V,
+        path: &Path,
+        follow: Follow,
+    ) -> Result<Facts, Failure> {
+        let file = self.at(path, volume.resolve(path.as_os_str().as_bytes(), follow))?;
         Ok(Facts {
             kind: file.file_type(),
             permissions: file.permissions(),
@@ -277,8 +289,12 @@ impl Source for Within<'_> {
         })
     }
 
-    fn names(&self, path: &Path, session: &mut Session) -> Result<Vec<OsString>, Failure> {
-        let volume = self.volume();
+    fn names_in<V: VolumeRead>(
+        &self,
+        volume: &V,
+        path: &Path,
+        session: &mut Session,
+    ) -> Result<Vec<OsString>, Failure> {
         let dir = self.at(path, volume.resolve(path.as_os_str().as_bytes(), Follow::No))?;
         let mut names = Vec::new();
         for entry in self.at(path, volume.read_dir(dir.number, 0))? {
@@ -303,15 +319,19 @@ impl Source for Within<'_> {
         Ok(names)
     }
 
-    fn target(&self, path: &Path) -> Result<PathBuf, Failure> {
-        let volume = self.volume();
+    fn target_in<V: VolumeRead>(&self, volume: &V, path: &Path) -> Result<PathBuf, Failure> {
         let link = self.at(path, volume.resolve(path.as_os_str().as_bytes(), Follow::No))?;
         let target = self.at(path, volume.read_link(link.number))?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
-    fn contents(&self, path: &Path, buffer: &mut [u8], put: Put<'_>) -> Result<u64, Failure> {
-        let volume = self.volume();
+    fn contents_in<V: VolumeRead>(
+        &self,
+        volume: &V,
+        path: &Path,
+        buffer: &mut [u8],
+        put: Put<'_>,
+    ) -> Result<u64, Failure> {
         let file = self.at(path, volume.resolve(path.as_os_str().as_bytes(), Follow::Yes))?;
         if file.is_encrypted() {
             return Err(self.failure(path, &"encrypted: the contents cannot be read"));
@@ -333,8 +353,7 @@ impl Source for Within<'_> {
         Ok(file.size)
     }
 
-    fn xattrs(&self, path: &Path) -> Result<Vec<Attribute>, Failure> {
-        let volume = self.volume();
+    fn xattrs_in<V: VolumeRead>(&self, volume: &V, path: &Path) -> Result<Vec<Attribute>, Failure> {
         let file = self.at(path, volume.resolve(path.as_os_str().as_bytes(), Follow::No))?;
         let infos = self.at(path, volume.xattrs(file.number))?;
         let read = |name: Vec<u8>| {
@@ -342,6 +361,28 @@ impl Source for Within<'_> {
             Ok((name, value))
         };
         infos.into_iter().map(|info| read(info.name)).collect()
+    }
+}
+
+impl Source for Within<'_> {
+    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure> {
+        with_volume!(self, volume => self.facts_in(volume, path, follow))
+    }
+
+    fn names(&self, path: &Path, session: &mut Session) -> Result<Vec<OsString>, Failure> {
+        with_volume!(self, volume => self.names_in(volume, path, session))
+    }
+
+    fn target(&self, path: &Path) -> Result<PathBuf, Failure> {
+        with_volume!(self, volume => self.target_in(volume, path))
+    }
+
+    fn contents(&self, path: &Path, buffer: &mut [u8], put: Put<'_>) -> Result<u64, Failure> {
+        with_volume!(self, volume => self.contents_in(volume, path, buffer, put))
+    }
+
+    fn xattrs(&self, path: &Path) -> Result<Vec<Attribute>, Failure> {
+        with_volume!(self, volume => self.xattrs_in(volume, path))
     }
 
     fn shown(&self, path: &Path) -> String {

@@ -304,7 +304,8 @@ impl Run<'_> {
         let named = self.named_journal(answering)?;
         // Without `-n` a mounted image is refused.
         let is_mounted = extant_mount::is_mounted(Path::new(image));
-        // The last that opens files: of the image no more than its superblock was read, and no thread started.
+        // The last that opens files: of the image no more than its superblock was read, and no
+        // thread started.
         let (opened, journal) = self.open_device(image, answering, named)?;
         let mut open_options = self.open_options(journal)?;
         // Of a simulated drive: its clock tells the times.
@@ -455,7 +456,8 @@ impl Run<'_> {
         Ok(summary.code)
     }
 
-    /// The judge ended the run: preening met something that is not safe. Gives back the exit code `code`.
+    /// The judge ended the run: preening met something that is not safe. Gives back the exit code
+    /// `code`.
     fn stopped(&self, console: &Console, code: u8) -> u8 {
         err_line!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
         err_line!("\t(i.e., without -a or -p options)");
@@ -488,7 +490,8 @@ impl Run<'_> {
         Failure::at(&self.image, error).with_code(OPERATIONAL)
     }
 
-    /// Opens the image, and the journal's device unless it was `named`; then gives up what needs no more.
+    /// Opens the image, and the journal's device unless it was `named`; then gives up what needs no
+    /// more.
     fn open_device(
         &self,
         image: &OsString,
@@ -513,7 +516,7 @@ impl Run<'_> {
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
         let journal = match (named, url.plain_device(&files)) {
             (None, Some(Ok(device))) => self.found_journal(&*device, access)?,
-            // What is wrong with the image is told when it is opened.
+            // Opening the image tells why.
             (named, _) => named,
         };
         let keys = url.keys().map_err(|error| failed(&error))?;
@@ -567,14 +570,15 @@ impl Run<'_> {
         }))
     }
 
-    /// Bytes where a superblock may be that tells of the journal: the one that is asked for, the first one, and the first backup
-    /// where makers put it.
+    /// Bytes where a superblock may be that tells of the journal: the one that is asked for, the
+    /// first one, and the first backup where makers put it.
     fn superblock_places(&self) -> impl Iterator<Item = u64> {
         let wanted = self.args.superblock;
         let sizes = BLOCK_SIZES.into_iter();
         let sizes = sizes.filter(|size| self.args.block_size.is_none_or(|is| is == *size));
         let wanted = sizes.clone().filter_map(move |size| wanted?.checked_mul(u64::from(size)));
-        // A group has a bit for each block in one block; blocks of 1 KiB begin behind the boot block.
+        // A group has a bit for each block in one block; blocks of 1 KiB begin after the boot
+        // block.
         let backups = sizes.map(|size| {
             let (size, first) = (u64::from(size), u64::from(size == 1024));
             (8 * size + first) * size

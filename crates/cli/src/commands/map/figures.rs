@@ -5,7 +5,7 @@ use std::ops::Range;
 use extant_layout::groups::leading;
 use extant_ondisk::bitmap::{self, BitmapKind, clear_runs};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
-use extant_volume::{LoadedInode, Volume};
+use extant_volume::{LoadedInode, VolumeRead};
 use serde::Serialize;
 
 /// Cells that a picture has at most.
@@ -79,7 +79,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Reads descriptors, bitmaps, and the maps of all files.
-    pub(super) fn of(volume: &Volume) -> Self {
+    pub(super) fn of(volume: &impl VolumeRead) -> Self {
         let geometry = volume.geometry();
         let blocks_per_cell = geometry.blocks_count.div_ceil(MAX_CELLS).next_power_of_two();
         let count = geometry.blocks_count.div_ceil(blocks_per_cell);
@@ -121,7 +121,7 @@ impl Figures {
         }
     }
 
-    fn add_group(&mut self, volume: &Volume, geometry: &Geometry, group: GroupNo) {
+    fn add_group(&mut self, volume: &impl VolumeRead, geometry: &Geometry, group: GroupNo) {
         let leading = leading(geometry, group);
         if let Some(block) = leading.superblock {
             self.add(Kind::Super, block.0..block.0 + 1);
@@ -173,7 +173,7 @@ impl Figures {
         }
     }
 
-    fn add_file(&mut self, volume: &Volume, file: &LoadedInode) {
+    fn add_file(&mut self, volume: &impl VolumeRead, file: &LoadedInode) {
         // The blocks of this one are the room for descriptors.
         if file.number == InodeNo::RESIZE || file.inode.file_type().is_none() {
             return;

@@ -1,5 +1,5 @@
-//! The end of a program with all its processes. Programs that wait for each other end by a signal; a process that waits in the kernel
-//! for an answer of our server does not.
+//! The end of a program with all its processes. Programs that wait for each other end by a signal;
+//! a process that waits in the kernel for an answer of our server does not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,8 @@ pub(super) enum Outcome {
     Stuck(String),
 }
 
-/// A program that was started as the leader of a process group, and its descendants. All of them are killed when this is dropped.
+/// A program that was started as the leader of a process group, and its descendants. All of them
+/// are killed when this is dropped.
 pub(super) struct Family {
     child: Child,
     status: Option<ExitStatus>,
@@ -45,8 +46,8 @@ impl Family {
         family
     }
 
-    /// Waits until the program has ended, at most `limit`, then ends by signals what is left of its processes. `is_served`: whether
-    /// the mount has its server.
+    /// Waits until the program has ended, at most `limit`, then ends by signals what is left of its
+    /// processes. `is_served`: whether the mount has its server.
     pub(super) fn wait(&mut self, limit: Duration, is_served: bool) -> Outcome {
         let start = Instant::now();
         // Processes whose parents end are found while these run.

@@ -1,8 +1,8 @@
 //! Mixed load on a mount while its disk fails, its server is stopped and killed, and power is cut: what was acknowledged is there
 //! afterwards, nothing hangs, and the server's memory is bounded.
 //!
-//! `EXTANT_SEED=N` runs other rounds, `EXTANT_TRIAL=N` only one of them. A seed repeats volume, options, works and faults; which call a
-//! fault meets depends on the machine.
+//! `EXTANT_SEED=N` runs other rounds, `EXTANT_TRIAL=N` only one of them. A seed repeats volume,
+//! options, works and faults; which call a fault meets depends on the machine.
 
 mod disk;
 mod family;
@@ -37,7 +37,8 @@ const SIZE: &str = "384M";
 /// Rounds of a long run, by a seed from the environment or with EXTANT_SLOW, and of the plain test.
 const ROUNDS: u64 = 6;
 const FEW_ROUNDS: u64 = 3;
-/// The seed of the plain test: with all programs its rounds have failing reads, failing writes, two power cuts and a kill.
+/// The seed of the plain test: with all programs its rounds have failing reads, failing writes, two
+/// power cuts and a kill.
 const USUAL: u64 = 3;
 /// Time for a program to end after it was told to stop.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(60);

@@ -215,8 +215,8 @@ impl Running {
         File::create(self.paths.stop()).expect("the host has room");
     }
 
-    /// Waits for its end, at most `limit`, and ends it otherwise: how it went, and what must be there now. `is_served`: whether the
-    /// mount has its server.
+    /// Waits for its end, at most `limit`, and ends it otherwise: how it went, and what must be
+    /// there now. `is_served`: whether the mount has its server.
     pub(super) fn wait(
         mut self,
         limit: Duration,

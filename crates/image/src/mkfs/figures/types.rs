@@ -7,7 +7,7 @@ use extant_ondisk::{Features, IncompatFeatures};
 use super::super::error::MkfsError;
 use super::super::extended::Extended;
 
-/// What is known of the device before anything is read from it.
+/// Facts of the device that are known before anything is read from it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeviceFacts {
     /// Bytes; `None` for a file that does not exist yet.

@@ -10,7 +10,8 @@ pub(super) enum Whiteout {
     Opaque(NodeId),
 }
 
-/// Directories by their paths: most entries and link targets lie where others were. One place for each hash.
+/// Directories by their paths: most entries and link targets lie where others were. One place for
+/// each hash.
 #[derive(Debug, Default)]
 pub(super) struct DirectoryCache {
     places: Vec<CachedDirectory>,
@@ -58,8 +59,9 @@ impl DirectoryCache {
     }
 }
 
-/// Dirents that hard links lead to, by the hash of parent and name: small enough to stay near the processor, where the
-/// whole index of millions of names cannot. What it says must be looked at: hashes meet.
+/// Dirents that hard links lead to, by the hash of parent and name: small enough to stay near the
+/// processor, where the whole index of millions of names cannot. What it says must be looked at:
+/// hashes meet.
 #[derive(Debug, Default)]
 pub(super) struct TargetCache(
     /// The hash in the high half; one more than the dirent in the low half.

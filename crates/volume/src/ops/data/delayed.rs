@@ -6,15 +6,14 @@ use super::super::{Creator, credits};
 use super::range::touched;
 use super::{check_takes_writes, set_changed, touch};
 use crate::edit::write_inode;
+use crate::engine::Engine;
+use crate::engine::delay::memory::Admission;
+use crate::engine::delay::{Delayed, Part};
+use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::delay::memory::Admission;
-use crate::live::delay::{Delayed, Part};
-use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::read::data;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
-use crate::volume::Volume;
 use extant_device::Request;
 use extant_device::sync::Arc;
 use extant_ondisk::inode::InodeFlags;
@@ -36,22 +35,20 @@ fn beyond(geometry: &Geometry) -> u64 {
     4 * u64::from(geometry.block_size)
 }
 
-impl Volume {
+impl Engine {
     /// Waits until a write of so many bytes may be delayed; `None` where it is written at once.
-    pub(super) fn admit<'l>(&self, live: &'l Live, bytes: u64) -> Option<Admission<'l>> {
-        let memory = &live.delays.memory;
-        let is_delayed = live.delays.is_on && bytes > 0 && bytes <= memory.largest();
+    pub(super) fn admit(&self, bytes: u64) -> Option<Admission<'_>> {
+        let memory = &self.delays.memory;
+        let is_delayed = self.delays.is_on && bytes > 0 && bytes <= memory.largest();
         is_delayed.then(|| {
             let wanted = bytes + beyond(self.geometry());
-            memory.admit(&live.env, wanted, |waits| self.help_to_write(live, waits))
+            memory.admit(&self.env, wanted, |waits| self.help_to_write(waits))
         })
     }
 
     /// Delays the first bytes of a write where they fall on a hole or on delayed data.
-    #[expect(clippy::too_many_arguments, reason = "what a write is, and what it may use")]
     pub(super) fn delay_some(
         &self,
-        live: &Live,
         shared: &LiveInode,
         file: &mut InodeWrite<'_>,
         admission: Option<&mut Admission<'_>>,
@@ -75,8 +72,8 @@ impl Volume {
             return Ok(Delaying::Barred);
         }
         if next == Some(blocks.start) {
-            self.wait_for_thaw(live)?;
-            self.touch_delayed(live, file, by)?;
+            self.wait_for_thaw()?;
+            self.touch_delayed(file, by)?;
             shared.set_unsynced();
             let (_, delayed) = file.parts();
             return Ok(Delaying::Done(delayed.write(offset, bytes, geometry)));
@@ -90,7 +87,7 @@ impl Volume {
         if !run.is_hole() {
             return Ok(at_once(until(end)));
         }
-        self.wait_for_thaw(live)?;
+        self.wait_for_thaw()?;
         let (inode, delayed) = file.parts();
         if delayed.end() <= inode.size {
             // Once delayed data lie behind the stored end, what is between reads as zeros. Before anything is promised: this may
@@ -98,7 +95,7 @@ impl Volume {
             let gap = self.gap(inode, offset)?;
             self.zero_on_device(&gap)?;
         }
-        match self.reserve(live, inode, delayed, &(blocks.start..end), by) {
+        match self.reserve(inode, delayed, &(blocks.start..end), by) {
             Ok(()) => {}
             // What is written at once needs no more than it needs.
             Err(Error::NoSpace) => return Ok(at_once(until(end))),
@@ -107,25 +104,20 @@ impl Volume {
         let before = delayed.memory();
         let count = until(end);
         let written = offset..offset + count as u64;
-        delayed.insert(blocks.start..end, &written, geometry, &live.delays.spares);
+        delayed.insert(blocks.start..end, &written, geometry, &self.delays.spares);
         admission.spend(delayed.memory() - before);
         let mut done = 0;
         while done < count {
             done += delayed.write(offset + done as u64, &bytes[done..count], geometry);
         }
         shared.set_unsynced();
-        self.touch_delayed(live, file, by)?;
+        self.touch_delayed(file, by)?;
         Ok(Delaying::Done(count))
     }
 
     /// The file's data change now. The times are stored with the data; what a program may run as changes at once.
-    fn touch_delayed(
-        &self,
-        live: &Live,
-        file: &mut LoadedInode,
-        by: &Creator,
-    ) -> Result<(), Error> {
-        set_changed(file, live.now(self.geometry()), by);
+    fn touch_delayed(&self, file: &mut LoadedInode, by: &Creator) -> Result<(), Error> {
+        set_changed(file, self.now(), by);
         if by.mode_after_change(file) == file.mode {
             return Ok(());
         }
@@ -139,15 +131,13 @@ impl Volume {
     /// The file's data change now, and nothing else of it but its times: true where these wait in memory.
     pub(super) fn touch_lazily(
         &self,
-        live: &Live,
         shared: &Arc<LiveInode>,
         file: &mut InodeWrite<'_>,
         by: &Creator,
     ) -> bool {
-        let is_lazy =
-            by.mode_after_change(file) == file.mode && self.keep_times(live, shared, file);
+        let is_lazy = by.mode_after_change(file) == file.mode && self.keep_times(shared, file);
         if is_lazy {
-            set_changed(file, live.now(self.geometry()), by);
+            set_changed(file, self.now(), by);
         }
         is_lazy
     }
@@ -189,7 +179,6 @@ impl Volume {
     /// where it is another kind of write.
     pub(super) fn overwrite(
         &self,
-        live: &Live,
         shared: &Arc<LiveInode>,
         offset: u64,
         bytes: &[u8],
@@ -212,13 +201,13 @@ impl Volume {
             return Ok(false);
         }
         let Some(mut batch) = self.in_place(&file, offset..end, bytes)? else { return Ok(false) };
-        self.wait_for_thaw(live)?;
+        self.wait_for_thaw()?;
         self.device.submit(&mut batch)?;
         drop(file);
         // The file may be another by now: its times are all that is touched.
         match shared.write(self, LockAs::File) {
             Ok(mut file) => {
-                if !self.touch_lazily(live, shared, &mut file, by) {
+                if !self.touch_lazily(shared, &mut file, by) {
                     let mut edit = self.edit(credits::INODE)?;
                     touch(&edit, &mut file, by);
                     write_inode(&mut edit, file.number, &file.inode)?;

@@ -6,13 +6,12 @@ use super::round::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
 use crate::alloc::Claim;
 use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::LockAs;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
-use crate::volume::Volume;
 use crate::write::mapping::{self, State};
 use crate::write::{inline, shift};
 use extant_ondisk::inode::InodeFlags;
@@ -51,7 +50,7 @@ struct Filler {
     claim: Option<Claim>,
 }
 
-impl Volume {
+impl Engine {
     /// Changes how a range of a file is allocated, as `fallocate` does.
     ///
     /// Preallocation is all or nothing. Only files with extents know blocks that read as zeros: in others holes can be punched, and
@@ -88,8 +87,7 @@ impl Volume {
             return Err(Error::Invalid("an empty range"));
         }
         self.with_space(|| {
-            let live = self.live()?;
-            let file = live.inodes.get(file);
+            let file = self.inodes.get(file);
             let mut inode = file.write(self, LockAs::File)?;
             check_writable(&inode)?;
             let is_plain = matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize);
@@ -102,13 +100,13 @@ impl Volume {
                 return Err(Error::FileTooLarge);
             }
             file.set_unsynced();
-            self.write_back(live, &file, &mut inode);
+            self.write_back(&file, &mut inode);
             if inode.is_inline() {
                 if mode == FallocateMode::PunchHole {
                     self.drop_capabilities(&file, &mut inode)?;
                     return self.punch_inline(&mut inode, offset..end, by);
                 }
-                self.leave_inode(live, &mut inode, by)?;
+                self.leave_inode(&mut inode, by)?;
             }
             if mode != FallocateMode::PunchHole && !inode.is_extent_mapped() {
                 return Err(Error::NotSupported("preallocation in a file without extents"));
@@ -121,7 +119,7 @@ impl Volume {
             self.drop_capabilities(&file, &mut inode)?;
             match mode {
                 FallocateMode::Allocate | FallocateMode::KeepSize => {
-                    self.preallocate(live, &mut inode, offset..end, mode, by)
+                    self.preallocate(&mut inode, offset..end, mode, by)
                 }
                 FallocateMode::PunchHole => {
                     // Behind the last block that can be mapped there is nothing.
@@ -129,7 +127,7 @@ impl Volume {
                     self.punch(&mut inode, offset.min(end)..end, by)
                 }
                 FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
-                    self.zero_range(live, &mut inode, offset..end, mode, by)
+                    self.zero_range(&mut inode, offset..end, mode, by)
                 }
                 FallocateMode::CollapseRange => self.collapse(&mut inode, offset..end, by),
                 FallocateMode::InsertRange => self.insert_range(&mut inode, offset..end, by),
@@ -140,14 +138,13 @@ impl Volume {
     /// Gives the holes of a range blocks that read as zeros.
     fn preallocate(
         &self,
-        live: &Live,
         file: &mut LoadedInode,
         bytes: Range<u64>,
         mode: FallocateMode,
         by: &Creator,
     ) -> Result<(), Error> {
         let blocks = touched(self.geometry(), &bytes);
-        let fillers = self.fillers(live, file, &blocks, by)?;
+        let fillers = self.fillers(file, &blocks, by)?;
         let size = if mode.keeps_size() { file.size } else { file.size.max(bytes.end) };
         let gap = self.gap(file, size)?;
         let is_journalled = self.is_journalled(file);
@@ -163,9 +160,8 @@ impl Volume {
         for Filler { at, run, claim } in fillers {
             edit.continue_with(fixed + credits::map_block(file))?;
             let state = State::Unwritten;
-            let part = edit.attempt(file, |edit, file| {
-                take_and_place(live, edit, file, at, run, claim, state)
-            });
+            let part =
+                edit.attempt(file, |edit, file| take_and_place(edit, file, at, run, claim, state));
             match part {
                 Ok(()) => placed.push(at..FileBlock(at.0 + run.count)),
                 Err(error) => {
@@ -192,7 +188,6 @@ impl Volume {
     /// Sets space aside for all holes of a range.
     fn fillers(
         &self,
-        live: &Live,
         file: &LoadedInode,
         blocks: &Range<FileBlock>,
         by: &Creator,
@@ -218,7 +213,7 @@ impl Volume {
                 Some(run) => (run, None),
                 None => {
                     let plan = mapping::plan(self, file, at, request, State::Unwritten)?;
-                    let claim = claim_for(&plan, |request| self.claim(live, request, by))?;
+                    let claim = claim_for(&plan, |request| self.claim(request, by))?;
                     (plan.run(claim.as_ref().map(Claim::run)), claim)
                 }
             };
@@ -232,7 +227,7 @@ impl Volume {
     /// Gives back the blocks of a range; whoever opens the volume after power loss finds a part of it done.
     fn remove_range(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         blocks: Range<FileBlock>,
     ) -> Result<(), Error> {
@@ -290,14 +285,13 @@ impl Volume {
 
     fn zero_range(
         &self,
-        live: &Live,
         file: &mut LoadedInode,
         bytes: Range<u64>,
         mode: FallocateMode,
         by: &Creator,
     ) -> Result<(), Error> {
         // Space for the holes first: without it nothing changes.
-        self.preallocate(live, file, bytes.clone(), mode, by)?;
+        self.preallocate(file, bytes.clone(), mode, by)?;
         let edges = self.edges(file, &bytes)?;
         let is_journalled = self.is_journalled(file);
         if !is_journalled {
@@ -336,7 +330,7 @@ impl Volume {
     /// Overwrites the data of whole blocks with zeros.
     fn zero_blocks(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &LoadedInode,
         blocks: Range<FileBlock>,
         is_journalled: bool,

@@ -5,17 +5,17 @@ use super::range::{touched, zero_in_frames};
 use super::round::set_state;
 use super::{set_size, touch};
 use crate::edit::{AllocationRequest, Edit, Purpose, write_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::{InodeWrite, LiveInode};
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::{InodeWrite, LiveInode};
+use crate::info::VolumeInfo;
 use crate::read::data;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
-use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
-use crate::volume::{Source, Volume};
+use crate::source::{BlockKind, DataPiece, MetadataRead};
 use crate::write::mapping::{self, State};
-use extant_ondisk::{BlockNo, FileBlock};
+use extant_ondisk::{BlockNo, FileBlock, GroupNo};
 use std::sync::Arc;
 
 /// Blocks that one operation writes at most.
@@ -24,28 +24,31 @@ const BLOCKS_OF_ROUND: u64 = 64;
 const RUNS_OF_ROUND: u32 = 8;
 
 /// A volume whose journalled data are read as the last operation left them.
-struct Newest<'v>(&'v Volume);
+struct Newest<'v>(&'v Engine);
 
 impl MetadataRead for Newest<'_> {
     type Block = Arc<[u8]>;
 
-    fn facts(&self) -> &Facts {
-        self.0.facts()
+    fn info(&self) -> &VolumeInfo {
+        self.0.info()
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
         self.0.metadata(block, kind)
     }
 
+    fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
+        self.0.inode_table(group)
+    }
+
     /// Frames are looked at before the device: one that is gone by then was written home before.
     fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
-        let Source::Live(live) = &self.0.source else { return self.0.data(pieces) };
         let (bits, size) = (self.geometry().block_bits(), u64::from(self.geometry().block_size));
         let mut newer = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {
             let end = piece.offset + piece.buffer.len() as u64;
             for block in piece.offset >> bits..end.div_ceil(size) {
-                if let Some(frame) = live.journal.cached(BlockNo(block)) {
+                if let Some(frame) = self.0.journal.cached(BlockNo(block)) {
                     newer.push((index, block, frame.snapshot()));
                 }
             }
@@ -64,7 +67,7 @@ impl MetadataRead for Newest<'_> {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Reads a file's bytes, from frames where they are newer.
     pub(crate) fn read_newest(
         &self,
@@ -78,7 +81,6 @@ impl Volume {
     /// Writes some of the bytes, from the first on; how many.
     pub(super) fn write_journalled(
         &self,
-        live: &Live,
         shared: &Arc<LiveInode>,
         file: &mut InodeWrite<'_>,
         offset: u64,
@@ -88,7 +90,7 @@ impl Volume {
         let geometry = self.geometry();
         let bits = geometry.block_bits();
         let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));
-        let most = u64::from(live.journal.max_credits() / 4).clamp(1, BLOCKS_OF_ROUND);
+        let most = u64::from(self.journal.max_credits() / 4).clamp(1, BLOCKS_OF_ROUND);
         let last = blocks.end.0.min(blocks.start.0 + most);
         let end = (offset + bytes.len() as u64).min(last << bits);
         let gap = self.gap(file, offset)?;
@@ -124,7 +126,7 @@ impl Volume {
             return Err(error);
         }
         let is_overwriting = at <= file.size && file.inode == before;
-        if !(is_overwriting && self.touch_lazily(live, shared, file, by)) {
+        if !(is_overwriting && self.touch_lazily(shared, file, by)) {
             touch(&edit, file, by);
             let size = file.size.max(at);
             set_size(&mut edit, file, size)?;
@@ -138,7 +140,7 @@ impl Volume {
     /// Writes bytes to the run that `offset` lies in, which is made where there is a hole; how many.
     fn write_run(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         offset: u64,
         bytes: &[u8],
@@ -188,7 +190,7 @@ impl Volume {
     /// Gives a block to a hole and writes the bytes to its start.
     pub(super) fn create_journalled(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         at: FileBlock,
         bytes: &[u8],

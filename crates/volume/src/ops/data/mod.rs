@@ -1,10 +1,12 @@
 //! The contents of files: read, written, cut, preallocated, made durable.
 //!
-//! Data are on the device before the metadata that show them are changed. New blocks are set aside in memory ([`Claim`]), filled
-//! while nothing of the volume says that they are in use, and mapped in one operation then: what fails half way, or is cut off
-//! by power loss, leaves nothing mapped. With delayed allocation (the default) data written into holes wait in memory first
-//! (`live::delay`). Blocks that hold data are overwritten where they are. Where data are journalled
-//! (`data=journal`, or the file's flag) they go through frames in the same operation as the map, and are read from there.
+//! Data are on the device before the metadata that show them are changed. New blocks are set aside
+//! in memory ([`Claim`]), filled while nothing of the volume says that they are in use, and mapped
+//! in one operation then: what fails half way, or is cut off by power loss, leaves nothing mapped.
+//! With delayed allocation (the default) data written into holes wait in memory first
+//! (`engine::delay`). Blocks that hold data are overwritten where they are. Where data are
+//! journalled (`data=journal`, or the file's flag) they go through frames in the same operation as
+//! the map, and are read from there.
 //!
 //! [`Claim`]: crate::alloc::Claim
 
@@ -13,7 +15,6 @@ mod fallocate;
 mod journalled;
 mod range;
 mod round;
-mod seek;
 mod sync;
 mod truncate;
 mod write;
@@ -23,11 +24,11 @@ pub(crate) use round::Round;
 
 use super::Creator;
 use crate::edit::{Edit, change_superblock, superblock};
+use crate::engine::Engine;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::edit::LiveEdit;
 use crate::open::DataMode;
 use crate::read::inode::LoadedInode;
-use crate::volume::{Source, Volume};
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{CompatFeatures, RoCompatFeatures};
@@ -35,12 +36,11 @@ use extant_ondisk::{CompatFeatures, RoCompatFeatures};
 /// Files larger than this need the feature large_file.
 const LARGE: u64 = 0x7fff_ffff;
 
-impl Volume {
+impl Engine {
     /// Whether the file's data go through the journal.
     pub(crate) fn is_journalled(&self, file: &LoadedInode) -> bool {
-        let Source::Live(live) = &self.source else { return false };
         self.geometry().has_compat(CompatFeatures::HAS_JOURNAL)
-            && (live.data == DataMode::Journal || file.flags.contains(InodeFlags::JOURNAL_DATA))
+            && (self.data == DataMode::Journal || file.flags.contains(InodeFlags::JOURNAL_DATA))
     }
 }
 
@@ -83,13 +83,13 @@ fn set_changed(file: &mut LoadedInode, now: Timestamp, by: &Creator) {
 }
 
 /// The file's data change now: its times, and what makes a program run as its owner.
-fn touch(edit: &LiveEdit<'_>, file: &mut LoadedInode, by: &Creator) {
+fn touch(edit: &Operation<'_>, file: &mut LoadedInode, by: &Creator) {
     set_changed(file, edit.now(), by);
     file.inode.mode = by.mode_after_change(file);
 }
 
 /// Gives the file a size, and the volume the feature that a large one needs.
-fn set_size(edit: &mut LiveEdit<'_>, file: &mut LoadedInode, size: u64) -> Result<(), Error> {
+fn set_size(edit: &mut Operation<'_>, file: &mut LoadedInode, size: u64) -> Result<(), Error> {
     if size > LARGE {
         let mut features = superblock(edit)?.features();
         if !features.ro_compat.contains(RoCompatFeatures::LARGE_FILE) {

@@ -1,12 +1,12 @@
 //! Ranges of bytes on their way to blocks, and zeros written to parts of blocks.
 
 use crate::edit::Edit;
+use crate::engine::Engine;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::edit::LiveEdit;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
 use crate::source::BlockKind;
-use crate::volume::Volume;
 use crate::write::mapping::max_blocks;
 use extant_device::Request;
 use extant_ondisk::inode::SECTOR;
@@ -47,7 +47,7 @@ pub(super) fn whole(geometry: &Geometry, bytes: &Range<u64>) -> Range<FileBlock>
 /// Parts of blocks that hold data and are to be zeros: block and bytes in it.
 pub(super) type Edges = Vec<(BlockNo, Range<usize>)>;
 
-impl Volume {
+impl Engine {
     /// Where the bytes of a range in blocks that it does not fill hold data: at most two places.
     pub(super) fn edges(&self, file: &LoadedInode, bytes: &Range<u64>) -> Result<Edges, Error> {
         let geometry = self.geometry();
@@ -95,7 +95,7 @@ impl Volume {
 }
 
 /// Sets parts of blocks to zeros through the journal.
-pub(super) fn zero_in_frames(edit: &mut LiveEdit<'_>, edges: &Edges) -> Result<(), Error> {
+pub(super) fn zero_in_frames(edit: &mut Operation<'_>, edges: &Edges) -> Result<(), Error> {
     for (block, part) in edges {
         edit.modify(*block, BlockKind::Contents, |bytes| bytes[part.clone()].fill(0))?;
     }

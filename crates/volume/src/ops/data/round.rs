@@ -5,13 +5,12 @@ use super::range::ZEROS;
 use super::set_size;
 use crate::alloc::{Budget, Claim};
 use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
+use crate::engine::Engine;
+use crate::engine::faults::Step;
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::edit::LiveEdit;
-use crate::live::faults::Step;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
-use crate::volume::Volume;
 use crate::write::mapping::{self, Plan, State};
 use extant_ondisk::{BlockNo, FileBlock};
 use std::ops::Range;
@@ -52,8 +51,8 @@ pub(crate) struct Round {
 
 impl Round {
     /// A round without blocks.
-    pub(crate) fn new(volume: &Volume) -> Self {
-        let credits = credits::INODE + credits::SUPERBLOCK + credits::quotas(volume);
+    pub(crate) fn new(engine: &Engine) -> Self {
+        let credits = credits::INODE + credits::SUPERBLOCK + credits::quotas(engine);
         Self { segments: Vec::new(), credits }
     }
 
@@ -87,18 +86,17 @@ impl Round {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Finds the runs that a range of blocks lies in, and has `claim` set space aside for its holes. False when the round is full, or
     /// space has run out after something was found.
     pub(crate) fn plan_blocks(
         &self,
-        live: &Live,
         file: &LoadedInode,
         blocks: Range<u64>,
         round: &mut Round,
         mut claim: impl FnMut(AllocationRequest) -> Result<Claim, Error>,
     ) -> Result<bool, Error> {
-        let most_credits = live.journal.max_credits() / 2;
+        let most_credits = self.journal.max_credits() / 2;
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
         if round.ends_in_cluster_of(blocks.start, per_cluster) {
             return Ok(false);
@@ -171,22 +169,16 @@ impl Volume {
     }
 
     /// Sets free space aside.
-    pub(super) fn claim(
-        &self,
-        live: &Live,
-        request: AllocationRequest,
-        by: &Creator,
-    ) -> Result<Claim, Error> {
-        live.faults.meet(Step::Space)?;
+    pub(super) fn claim(&self, request: AllocationRequest, by: &Creator) -> Result<Claim, Error> {
+        self.faults.meet(Step::Space)?;
         let budget = Budget::Free { is_privileged: by.is_privileged };
-        live.allocator.claim(self, request, budget)
+        self.allocator.claim(self, request, budget)
     }
 
     /// Maps runs that were filled. The first byte that could not be mapped, and why; what lies behind it is not either.
     pub(super) fn place_segments(
         &self,
-        live: &Live,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         segments: Vec<Segment>,
     ) -> Result<(), (u64, Error)> {
@@ -200,7 +192,7 @@ impl Volume {
                 }
                 Was::Hole(claim) => edit
                     .attempt(file, |edit, file| {
-                        take_and_place(live, edit, file, at, run, claim, State::Written)
+                        take_and_place(edit, file, at, run, claim, State::Written)
                     })
                     .map_err(|error| (first, error))?,
             }
@@ -212,13 +204,12 @@ impl Volume {
     /// its places.
     pub(crate) fn map_round(
         &self,
-        live: &Live,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         round: Round,
         size: u64,
     ) -> Result<Option<Error>, Error> {
-        let placed = self.place_segments(live, edit, file, round.segments);
+        let placed = self.place_segments(edit, file, round.segments);
         let covered = placed.as_ref().err().map_or(size, |(covered, _)| size.min(*covered));
         let size = file.size.max(covered);
         set_size(edit, file, size)?;
@@ -229,7 +220,7 @@ impl Volume {
     /// Marks unwritten blocks that were filled as written. Where that failed, in bytes, and why: what lies before is marked.
     fn set_written(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         blocks: Range<FileBlock>,
     ) -> Result<(), (u64, Error)> {
@@ -255,7 +246,7 @@ impl Volume {
     /// Where the next step begins.
     fn set_extent_written(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         blocks: Range<FileBlock>,
     ) -> Result<Option<FileBlock>, Error> {
@@ -298,21 +289,21 @@ pub(super) fn claim_for(
 
 /// Takes what was set aside and maps a run of it.
 pub(super) fn take_and_place(
-    live: &Live,
-    edit: &mut LiveEdit<'_>,
+    edit: &mut Operation<'_>,
     file: &mut LoadedInode,
     at: FileBlock,
     run: Run,
     claim: Option<Claim>,
     state: State,
 ) -> Result<(), Error> {
-    let taken = claim.map(|claim| live.allocator.take(edit, claim)).transpose()?;
+    let engine = edit.engine();
+    let taken = claim.map(|claim| engine.allocator.take(edit, claim)).transpose()?;
     mapping::place(edit, file, at, run, taken, state)
 }
 
 /// Marks mapped blocks of a range in one operation.
 pub(super) fn set_state(
-    edit: &mut LiveEdit<'_>,
+    edit: &mut Operation<'_>,
     file: &mut LoadedInode,
     blocks: Range<FileBlock>,
     state: State,

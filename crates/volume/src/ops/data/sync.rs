@@ -1,13 +1,12 @@
 //! Making a file durable.
 
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
+use crate::engine::lost::ErrorSample;
 use crate::error::Error;
-use crate::live::inodes::LockAs;
-use crate::live::lost::ErrorSample;
-use crate::read::inode::LoadedInode;
-use crate::volume::{Source, Volume};
 use extant_ondisk::InodeNo;
 
-impl Volume {
+impl Engine {
     /// Waits until all changes of a file are durable: data, size, map, attributes and the name that it was created by. Returns the
     /// error of delayed data that could not be written, unless an open file got it ([`Self::fsync_open`]).
     ///
@@ -23,16 +22,13 @@ impl Volume {
     /// # Errors
     /// As [`Self::fsync`].
     pub fn fsync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
-        let Source::Live(live) = &self.source else {
-            return self.with_inode(file, |_: &LoadedInode| Ok(()));
-        };
-        let inode = live.inodes.get(file);
-        self.write_back_file(live, &inode);
+        let inode = self.inodes.get(file);
+        self.write_back_file(&inode);
         drop(inode.read(self, LockAs::File)?);
         inode.check_lost(sample)?;
-        self.write_times(live, &inode)?;
+        self.write_times(&inode)?;
         if !inode.is_held() {
-            live.allocator.discard_window(file);
+            self.allocator.discard_window(file);
         }
         // Data were on the device before the change of the inode, and every commit flushes it.
         self.commit_all()
@@ -41,28 +37,23 @@ impl Volume {
     /// The sample of a file that is opened now, for [`Self::fsync_open`]: it has not seen losses to come, nor a loss that was not yet
     /// reported to any caller.
     pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
-        match &self.source {
-            Source::Cached(_) => ErrorSample::default(),
-            Source::Live(live) => live.inodes.get(file).error_sample(),
-        }
+        self.inodes.get(file).error_sample()
     }
 
     /// Tells that somebody who may have written closes the file: delayed data of a file that was emptied before are written, so
     /// that soon after there is either its old or its new content (`auto_da_alloc`).
     pub fn closed(&self, file: InodeNo) {
-        let Source::Live(live) = &self.source else { return };
-        let inode = live.inodes.get(file);
+        let inode = self.inodes.get(file);
         if inode.is_replaced() {
-            self.write_back_file(live, &inode);
+            self.write_back_file(&inode);
         }
     }
 
     /// Tells that nobody has the file open for writing any more: what was set aside for it to grow into is given back, and its delayed
     /// data get just the space that they take. The last [`Self::release`] tells so too.
     pub fn closed_by_all(&self, file: InodeNo) {
-        let Source::Live(live) = &self.source else { return };
-        live.inodes.get(file).set_closed(true);
-        live.allocator.discard_window(file);
+        self.inodes.get(file).set_closed(true);
+        self.allocator.discard_window(file);
     }
 
     /// As [`Self::fsync`], but for times, which stay in memory where they wait there (`lazytime`): where only blocks that the file had
@@ -79,9 +70,8 @@ impl Volume {
     /// # Errors
     /// As [`Self::fsync`].
     pub fn fdatasync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
-        let Source::Live(live) = &self.source else { return Ok(()) };
-        let inode = live.inodes.get(file);
-        self.write_back_file(live, &inode);
+        let inode = self.inodes.get(file);
+        self.write_back_file(&inode);
         let locked = inode.read(self, LockAs::File)?;
         inode.check_lost(sample)?;
         let unsynced = inode.unsynced(&locked);
@@ -91,7 +81,7 @@ impl Volume {
             inode.set_synced(changes);
             return Ok(());
         }
-        if let Some(error) = live.journal.aborted() {
+        if let Some(error) = self.journal.aborted() {
             return Err(error.into());
         }
         self.flush_or_stop()
@@ -100,9 +90,7 @@ impl Volume {
     /// Flushes the device. Where that fails it is not sure either what metadata were written since the last flush: the journal stops.
     pub(in crate::ops) fn flush_or_stop(&self) -> Result<(), Error> {
         self.device.flush().map_err(|error| {
-            if let Source::Live(live) = &self.source {
-                live.journal.abort(error.clone().into());
-            }
+            self.journal.abort(error.clone().into());
             error.into()
         })
     }
@@ -111,7 +99,7 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, LiveOptions, OpenOptions};
+    use crate::{Creator, LiveOptions, OpenOptions, VolumeRead};
     use extant_device::MemoryDevice;
     use extant_device::env::Env;
     use extant_testkit::{TempImage, skip};
@@ -132,8 +120,8 @@ mod tests {
         let file = made.number;
         volume.fsync(file).unwrap();
         volume.write(file, 0, b"data").unwrap();
-        let inode = volume.live().unwrap().inodes.get(file);
-        let locked = inode.read(&volume, LockAs::File).unwrap();
+        let inode = volume.inodes.get(file);
+        let locked = inode.read(&*volume, LockAs::File).unwrap();
         let changes = inode.unsynced(&locked).expect("it was written");
         drop(locked);
         volume.commit_all().unwrap();

@@ -5,19 +5,18 @@ use super::super::{Creator, credits};
 use super::range::{Edges, max_size, zero_in_frames};
 use super::{check_writable, set_size, touch};
 use crate::edit::write_inode;
+use crate::engine::Engine;
+use crate::engine::inodes::{InodeWrite, LockAs};
+use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::edit::LiveEdit;
-use crate::live::inodes::{InodeWrite, LockAs};
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::map;
-use crate::volume::Volume;
 use crate::write::{inline, mapping, orphans};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, GroupNo, InodeNo, MAX_FILE_BLOCKS};
 use std::ops::Range;
 
-impl Volume {
+impl Engine {
     /// Cuts a file off at `size`, or lets it end in zeros there. Blocks behind the end are given back. The file loses setuid and
     /// setgid.
     ///
@@ -33,8 +32,7 @@ impl Volume {
     /// As [`Self::write`].
     pub fn truncate_by(&self, file: InodeNo, size: u64, by: &Creator) -> Result<(), Error> {
         self.with_space(|| {
-            let live = self.live()?;
-            let file = live.inodes.get(file);
+            let file = self.inodes.get(file);
             let mut inode = file.write(self, LockAs::File)?;
             check_writable(&inode)?;
             file.set_unsynced();
@@ -50,26 +48,26 @@ impl Volume {
                     assert!(is_stored, "the room was asked for");
                     return Ok(());
                 }
-                self.leave_inode(live, &mut inode, by)?;
+                self.leave_inode(&mut inode, by)?;
             }
             if size > max_size(self.geometry(), &inode) {
                 return Err(Error::FileTooLarge);
             }
             self.drop_capabilities(&file, &mut inode)?;
             if size == 0 && inode.delayed().size(inode.size) > 0 {
-                file.set_replaced(live.options.auto_da_alloc);
+                file.set_replaced(self.options.auto_da_alloc);
             }
-            self.cut_delayed(live, &mut inode, size);
+            self.cut_delayed(&mut inode, size);
             // The rest has its blocks before the size is set.
             let is_replaced = file.is_replaced();
-            self.write_back(live, &file, &mut inode);
+            self.write_back(&file, &mut inode);
             file.set_replaced(is_replaced);
             self.set_end(&mut inode, size, by)
         })
     }
 
     /// Drops delayed data behind a new end.
-    fn cut_delayed(&self, live: &Live, file: &mut InodeWrite<'_>, size: u64) {
+    fn cut_delayed(&self, file: &mut InodeWrite<'_>, size: u64) {
         let geometry = self.geometry();
         let block_size = u64::from(geometry.block_size);
         let (inode, delayed) = file.parts();
@@ -78,12 +76,12 @@ impl Volume {
         }
         delayed.zero(size..size.next_multiple_of(block_size), geometry);
         delayed.cut_size(size);
-        self.drop_delayed(live, inode, delayed, size.div_ceil(block_size));
+        self.drop_delayed(inode, delayed, size.div_ceil(block_size));
     }
 
     /// Moves the end of a file with blocks.
     fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Creator) -> Result<(), Error> {
-        self.live()?.allocator.discard_window(file.number);
+        self.allocator.discard_window(file.number);
         let edges = self.behind_end(file, size)?;
         let is_journalled = self.is_journalled(file);
         // At the same size too: there may be blocks behind the end that were preallocated.
@@ -125,7 +123,7 @@ impl Volume {
     /// [`Self::remove_to_end`].
     pub(crate) fn cut(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         settling: impl FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -133,7 +131,7 @@ impl Volume {
         let first = FileBlock(file.size.div_ceil(size));
         self.remove_to_end(edit, file, first, credits::INODE + orphans::CREDITS, settling)?;
         if file.links > 0 {
-            self.live()?.orphans.lock().remove(edit, file.number)?;
+            self.orphans.lock().remove(edit, file.number)?;
         }
         Ok(())
     }
@@ -142,7 +140,7 @@ impl Volume {
     /// for what follows. `settling` is called whenever what was done so far is about to stay, even if the rest fails.
     pub(crate) fn remove_to_end(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         first: FileBlock,
         rest: u32,
@@ -153,7 +151,7 @@ impl Volume {
             next = self.remove_step(edit, file, from..FileBlock(MAX_FILE_BLOCKS))?;
             let step = credits::remove_step(file) + credits::quotas(self);
             if next.is_some() && !edit.extends(step + rest)? {
-                self.live()?.orphans.lock().add(edit, file.number)?;
+                self.orphans.lock().add(edit, file.number)?;
                 write_inode(edit, file.number, &file.inode)?;
                 settling()?;
                 edit.continue_with(step + rest)?;
@@ -165,7 +163,7 @@ impl Volume {
     /// Gives back some blocks of a range, as many as [`credits::remove_step`] is enough for. Where the next step begins.
     pub(super) fn remove_step(
         &self,
-        edit: &mut LiveEdit<'_>,
+        edit: &mut Operation<'_>,
         file: &mut LoadedInode,
         range: Range<FileBlock>,
     ) -> Result<Option<FileBlock>, Error> {

@@ -7,12 +7,11 @@ use super::round::{Round, Was, claim_for, take_and_place};
 use super::{check_takes_writes, set_size, touch};
 use crate::alloc::Claim;
 use crate::edit::{AllocationRequest, Purpose, write_inode, write_loaded};
+use crate::engine::Engine;
+use crate::engine::delay::memory::Admission;
+use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::delay::memory::Admission;
-use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::read::inode::LoadedInode;
-use crate::volume::Volume;
 use crate::write::inline;
 use crate::write::mapping::{self, State};
 use extant_device::Request;
@@ -46,7 +45,7 @@ enum Ended {
     Barred,
 }
 
-impl Volume {
+impl Engine {
     /// Writes bytes into a file and says how many: fewer than given only where the volume or the format ends, then at least one.
     /// What lies between the file's end and `offset` reads as zeros. Blocks that are reserved are not used, and the file loses
     /// setuid and setgid: see [`Self::write_by`].
@@ -93,16 +92,16 @@ impl Volume {
         bytes: &[u8],
         by: &Creator,
     ) -> Result<(u64, usize), Error> {
-        let live = self.writable()?;
-        self.wait_for_thaw(live)?;
-        let shared = live.inodes.get(file);
+        self.check_writable()?;
+        self.wait_for_thaw()?;
+        let shared = self.inodes.get(file);
         if let Some(offset) = offset
-            && self.overwrite(live, &shared, offset, bytes, by)?
+            && self.overwrite(&shared, offset, bytes, by)?
         {
             return Ok((offset, bytes.len()));
         }
         let mut written = Written { offset, done: 0, is_sync: false };
-        let mut write = |flights| self.write_all(live, &shared, &mut written, bytes, by, flights);
+        let mut write = |flights| self.write_all(&shared, &mut written, bytes, by, flights);
         // A write at the end is done under one lock, so that no other comes between its parts.
         let flights = if offset.is_some() { Flights::Passed } else { Flights::Awaited };
         let outcome = match write(flights) {
@@ -111,8 +110,8 @@ impl Volume {
         };
         // What other files' data were promised beyond their need is there once these have their places.
         let outcome = match outcome {
-            Err(Error::NoSpace) if live.allocator.reserved_clusters() > 0 => {
-                self.write_back_all(live);
+            Err(Error::NoSpace) if self.allocator.reserved_clusters() > 0 => {
+                self.write_back_all();
                 write(Flights::Awaited)
             }
             other => other,
@@ -132,7 +131,6 @@ impl Volume {
     /// Writes what is left of the bytes. `written` says how far it came, however it ends.
     fn write_all(
         &self,
-        live: &Live,
         shared: &Arc<LiveInode>,
         written: &mut Written,
         bytes: &[u8],
@@ -140,7 +138,7 @@ impl Volume {
         flights: Flights,
     ) -> Result<Ended, Error> {
         // Before the lock: who waits for memory holds none.
-        let mut admission = self.admit(live, bytes.len() as u64);
+        let mut admission = self.admit(bytes.len() as u64);
         let mut file = match flights {
             Flights::Awaited => shared.write(self, LockAs::File)?,
             Flights::Passed => shared.write_beside(self, LockAs::File)?,
@@ -171,27 +169,25 @@ impl Volume {
         let mut outcome = Ok(Ended::Done);
         while written.done < bytes.len() && matches!(outcome, Ok(Ended::Done)) {
             let (at, rest) = (offset + written.done as u64, &bytes[written.done..]);
-            match self.write_some(live, shared, &mut file, admission.as_mut(), at, rest, by) {
+            match self.write_some(shared, &mut file, admission.as_mut(), at, rest, by) {
                 Ok(Some(count)) => written.done += count,
                 Ok(None) => outcome = Ok(Ended::Barred),
                 // Space that was freed may be used after a commit; no handle is held here.
-                Err(Error::NoSpace) if !has_waited && live.allocator.has_pending() => {
+                Err(Error::NoSpace) if !has_waited && self.allocator.has_pending() => {
                     has_waited = true;
-                    outcome = live.journal.sync().map(|()| Ended::Done).map_err(Error::from);
+                    outcome = self.journal.sync().map(|()| Ended::Done).map_err(Error::from);
                 }
                 Err(error) => outcome = Err(error),
             }
         }
         let (_, delayed) = file.parts();
-        self.note_delayed(live, shared, delayed);
+        self.note_delayed(shared, delayed);
         outcome
     }
 
     /// Writes some of the bytes, from the first on; how many. `None` where that waits for delayed data that are on their way.
-    #[expect(clippy::too_many_arguments, reason = "what a write is, and what it may use")]
     fn write_some(
         &self,
-        live: &Live,
         shared: &Arc<LiveInode>,
         file: &mut InodeWrite<'_>,
         admission: Option<&mut Admission<'_>>,
@@ -203,20 +199,20 @@ impl Volume {
             if self.write_inline(file, offset, bytes, by)? {
                 return Ok(Some(bytes.len()));
             }
-            self.leave_inode(live, file, by)?;
+            self.leave_inode(file, by)?;
         }
         if self.is_journalled(file) {
-            return self.write_journalled(live, shared, file, offset, bytes, by).map(Some);
+            return self.write_journalled(shared, file, offset, bytes, by).map(Some);
         }
-        let bytes = match self.delay_some(live, shared, file, admission, offset, bytes, by)? {
+        let bytes = match self.delay_some(shared, file, admission, offset, bytes, by)? {
             Delaying::Done(count) => return Ok(Some(count)),
             Delaying::Barred => return Ok(None),
             Delaying::AtOnce(count) => &bytes[..count],
         };
         let wanted = touched(self.geometry(), &(offset..offset + bytes.len() as u64));
         let mut round = Round::new(self);
-        self.plan_blocks(live, file, wanted.start.0..wanted.end.0, &mut round, |request| {
-            self.claim(live, request, by)
+        self.plan_blocks(file, wanted.start.0..wanted.end.0, &mut round, |request| {
+            self.claim(request, by)
         })?;
         if round.maps_something() {
             shared.set_unsynced();
@@ -227,10 +223,10 @@ impl Volume {
         let bytes = &bytes[..(end - offset) as usize];
         self.fill(file, &round, offset, bytes)?;
         let is_overwriting = !round.maps_something() && end <= file.size;
-        if is_overwriting && self.touch_lazily(live, shared, file, by) {
+        if is_overwriting && self.touch_lazily(shared, file, by) {
             return Ok(Some(bytes.len()));
         }
-        self.finish_round(live, file, round, offset..end, by).map(Some)
+        self.finish_round(file, round, offset..end, by).map(Some)
     }
 
     /// Writes the data of a round, and zeros around them in blocks that held none.
@@ -268,7 +264,6 @@ impl Volume {
     /// Maps what a round has filled, and stores that bytes `range` are the file's. How many of them are.
     fn finish_round(
         &self,
-        live: &Live,
         file: &mut LoadedInode,
         round: Round,
         range: Range<u64>,
@@ -276,7 +271,7 @@ impl Volume {
     ) -> Result<usize, Error> {
         let mut edit = self.edit(round.credits())?.privileged(by.is_privileged);
         let mut covered = range.end;
-        if let Err((from, error)) = self.place_segments(live, &mut edit, file, round.segments) {
+        if let Err((from, error)) = self.place_segments(&mut edit, file, round.segments) {
             covered = covered.min(from.max(range.start));
             if covered == range.start {
                 return Err(error);
@@ -332,12 +327,7 @@ impl Volume {
     }
 
     /// Moves the data of an inline file to a block.
-    pub(super) fn leave_inode(
-        &self,
-        live: &Live,
-        file: &mut LoadedInode,
-        by: &Creator,
-    ) -> Result<(), Error> {
+    pub(super) fn leave_inode(&self, file: &mut LoadedInode, by: &Creator) -> Result<(), Error> {
         let contents = inline::contents(self, file)?;
         let mut changed = file.clone();
         inline::leave(self, &mut changed)?;
@@ -360,14 +350,14 @@ impl Volume {
                 part: None,
             };
             let plan = mapping::plan(self, &changed, FileBlock(0), request, State::Written)?;
-            let claim = claim_for(&plan, |request| self.claim(live, request, by))?;
+            let claim = claim_for(&plan, |request| self.claim(request, by))?;
             let run = plan.run(claim.as_ref().map(Claim::run));
             let mut block = contents;
             block.resize(self.geometry().block_len(), 0);
             self.device.write_at(self.geometry().byte_of(run.start), &block)?;
             let mut edit = self.edit(credits)?.privileged(by.is_privileged);
             let at = FileBlock(0);
-            take_and_place(live, &mut edit, &mut changed, at, run, claim, State::Written)?;
+            take_and_place(&mut edit, &mut changed, at, run, claim, State::Written)?;
             write_loaded(&mut edit, &changed)?;
             edit.finish();
         }

@@ -8,7 +8,7 @@ use crate::volumes::{self, Kind};
 use extant_device::{Cut, Event, MemoryDevice, OverlayDevice, Survivors, Sweep};
 use extant_testkit::history::{Family, History, Profile, generate, shrink};
 use extant_testkit::{TempImage, is_root, skip, tool};
-use extant_volume::{DataMode, LiveOptions, Volume};
+use extant_volume::{DataMode, LiveOptions, Reader};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Output;
@@ -108,7 +108,7 @@ fn preened(recorded: &Recorded, cut: &Cut, options: &LiveOptions) -> Result<(), 
 
 fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
     let device = extant_device::OpenOptions::new().open(image.path());
-    let volume = Volume::open(Arc::new(device.map_err(|error| error.to_string())?));
+    let volume = Reader::open(Arc::new(device.map_err(|error| error.to_string())?));
     recorded.judge(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
 }
 

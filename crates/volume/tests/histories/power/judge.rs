@@ -14,7 +14,7 @@ use extant_testkit::history::{
     Call, Expected, Fallocate, File, FileId, History, Model, Step, advance,
 };
 use extant_testkit::{Entry, TreeSnapshot, differences};
-use extant_volume::{Error, LiveOptions, OpenOptions, SuperblockAt, Volume};
+use extant_volume::{Error, LiveOptions, OpenOptions, SuperblockAt, Volume, VolumeRead};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -338,7 +338,7 @@ impl Recorded {
     /// Judges a volume without a journal that was repaired after a failure: files that a sync made
     /// sure, and that nothing has touched since, are there; contents that were sure and that
     /// nothing has changed are somewhere.
-    pub(crate) fn judge_kept(&self, volume: &Volume) -> Result<(), String> {
+    pub(crate) fn judge_kept(&self, volume: &impl VolumeRead) -> Result<(), String> {
         let found = common::snapshot(volume).map_err(|error| format!("the tree: {error}"))?;
         let mut lost = BTreeSet::new();
         for sure in self.sure.values() {
@@ -396,7 +396,7 @@ impl Recorded {
     }
 
     /// Judges a volume that was recovered from a cut with these marks. The number of the state that it shows.
-    pub(crate) fn judge(&self, marks: &[u64], volume: &Volume) -> Verdict {
+    pub(crate) fn judge(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
         let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
         let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
         let (mut least, mut written, mut sure) = (0, 0, BTreeMap::new());
@@ -416,7 +416,7 @@ impl Recorded {
         &self,
         (least, written, last): (usize, usize, usize),
         sure: &BTreeMap<FileId, usize>,
-        volume: &Volume,
+        volume: &impl VolumeRead,
     ) -> Verdict {
         let tree = common::snapshot(volume).map_err(|error| format!("the tree: {error}"))?;
         let found = tree.without("lost+found").map(|entry| {
@@ -524,7 +524,7 @@ impl Recorded {
         state: usize,
         (written, last): (usize, usize),
         sure: &BTreeMap<FileId, usize>,
-        volume: &Volume,
+        volume: &impl VolumeRead,
     ) -> Result<(), String> {
         for (path, id) in &self.outlines[state].1 {
             if self.states[state]
@@ -559,7 +559,7 @@ impl Recorded {
         state: usize,
         first: usize,
         last: usize,
-        volume: &Volume,
+        volume: &impl VolumeRead,
         number: InodeNo,
     ) -> Result<(), String> {
         let text = |error: Error| error.to_string();

@@ -7,7 +7,7 @@ use crate::devices::Devices;
 use extant_device::Device;
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::{Geometry, InodeNo};
-use extant_volume::{Error, Volume};
+use extant_volume::{Error, VolumeRead};
 use std::collections::BTreeSet;
 
 /// What `e2fsck -p` may have left in use.
@@ -62,8 +62,8 @@ impl Left {
     }
 }
 
-/// An inode that has no name; `Volume::inode` gives those that have one.
-fn orphan(volume: &Volume, number: InodeNo) -> Result<Inode, Error> {
+/// An inode that has no name; `VolumeRead::inode` gives those that have one.
+fn orphan(volume: &impl VolumeRead, number: InodeNo) -> Result<Inode, Error> {
     let geometry = volume.geometry();
     let (group, index) = geometry.inode_place(number).ok_or(Error::NoSuchInode(number))?;
     let mut record = vec![0; usize::from(geometry.inode_size)];

@@ -7,8 +7,9 @@ extant_device::lock_ranks! {
     pub FreezeLock = 50;
     /// One rename of a directory to another directory at a time: who is whose ancestor stands still meanwhile.
     pub RenameLock = 100;
-    /// An inode: its fields, its map, and for directories its records. The key is [`LockAs`](super::inodes::LockAs) and the
-    /// number: parents, then directories in them, then other files.
+    /// An inode: its fields, its map, and for directories its records. The key is
+    /// [`LockAs`](crate::engine::inodes::LockAs) and the number: parents, then directories in them,
+    /// then other files.
     pub InodeLock = 200, keyed;
     /// The orphans of the volume.
     pub OrphanLock = 280;

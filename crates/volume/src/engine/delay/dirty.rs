@@ -1,6 +1,6 @@
 //! Data of one file that wait for their blocks.
 
-use crate::live::ranks::SpareLock;
+use crate::ranks::SpareLock;
 use extant_device::sync::atomic::{AtomicUsize, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_device::{AlignedBuffer, Request};

@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 
-/// Which write errors an open file has got: see [`Volume::error_sample`](crate::Volume::error_sample).
+/// Which write errors an open file has got: see
+/// [`Engine::error_sample`](crate::Engine::error_sample).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ErrorSample(u32);
 

@@ -1,11 +1,10 @@
 //! What delayed data are promised: clusters for themselves and for their map, and the quotas of their owners.
 
 use super::Delayed;
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::live::Live;
 use crate::ops::Creator;
 use crate::read::inode::LoadedInode;
-use crate::volume::Volume;
 use crate::write::mapping::has_blocks_in_cluster;
 use crate::write::quota::Owners;
 use extant_ondisk::indirect::IndirectMap;
@@ -43,14 +42,13 @@ pub(super) fn map_growth(geometry: &Geometry, file: &LoadedInode, runs: u64, blo
     growth
 }
 
-impl Volume {
+impl Engine {
     /// Promises what blocks of a hole need beyond what the file was promised before. A failed call has promised nothing.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::QuotaExceeded`], a broken map or quota file, or the device failed.
     pub(crate) fn reserve(
         &self,
-        live: &Live,
         file: &LoadedInode,
         delayed: &mut Delayed,
         blocks: &Range<u64>,
@@ -64,12 +62,12 @@ impl Volume {
         let map = map.saturating_sub(delayed.map_reserved);
         let quota = data * geometry.cluster_size();
         if !by.is_privileged {
-            self.promise_quota(live, file, quota)?;
+            self.promise_quota(file, quota)?;
             delayed.quota += quota;
         }
-        if let Err(error) = live.allocator.reserve(data + map, by.is_privileged) {
+        if let Err(error) = self.allocator.reserve(data + map, by.is_privileged) {
             if !by.is_privileged {
-                self.unpromise_quota(live, file, quota);
+                self.unpromise_quota(file, quota);
                 delayed.quota -= quota;
             }
             return Err(error);
@@ -86,18 +84,18 @@ impl Volume {
     /// faster.
     ///
     /// # Errors
-    /// The volume is only read, a broken quota file, or the device failed.
+    /// An error has made the volume read-only, a broken quota file, or the device failed.
     pub fn has_room(&self, file: &LoadedInode, bytes: u64, by: &Creator) -> Result<bool, Error> {
-        let live = self.writable()?;
+        self.check_writable()?;
         let clusters = bytes.div_ceil(self.geometry().cluster_size());
-        if !live.allocator.has_room(clusters, by.is_privileged) {
+        if !self.allocator.has_room(clusters, by.is_privileged) {
             return Ok(false);
         }
         if by.is_privileged || !self.has_quotas() {
             return Ok(true);
         }
-        let now = live.now(self.geometry()).seconds;
-        match live.quotas.lock().judge(self, Owners::of(&file.inode), bytes, now) {
+        let now = self.now().seconds;
+        match self.quotas.lock().judge(self, Owners::of(&file.inode), bytes, now) {
             Err(Error::QuotaExceeded) => Ok(false),
             judged => judged.map(|()| true),
         }
@@ -128,7 +126,6 @@ impl Volume {
     /// memory and promises back that are not needed any more. The file's lock is held.
     pub(super) fn forget(
         &self,
-        live: &Live,
         file: &LoadedInode,
         delayed: &mut Delayed,
         blocks: Range<u64>,
@@ -136,8 +133,8 @@ impl Volume {
     ) {
         let geometry = self.geometry();
         let (memory, reserved) = (delayed.memory(), delayed.data_reserved);
-        delayed.remove(blocks.clone(), geometry, &live.delays.spares);
-        live.delays.memory.changed(memory, delayed.memory());
+        delayed.remove(blocks.clone(), geometry, &self.delays.spares);
+        self.delays.memory.changed(memory, delayed.memory());
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         if per_cluster == 1 {
             delayed.data_reserved = delayed.blocks();
@@ -151,49 +148,43 @@ impl Volume {
             delayed.data_reserved = delayed.clusters_count();
         }
         let gone = reserved - delayed.data_reserved;
-        live.allocator.unreserve(gone - consumed.unwrap_or(0).min(gone));
+        self.allocator.unreserve(gone - consumed.unwrap_or(0).min(gone));
         let quota = (delayed.data_reserved * geometry.cluster_size()).min(delayed.quota);
-        self.unpromise_quota(live, file, delayed.quota - quota);
+        self.unpromise_quota(file, delayed.quota - quota);
         delayed.quota = quota;
         let map = map_growth(geometry, file, delayed.runs_count(), delayed.blocks());
         if map < delayed.map_reserved {
-            live.allocator.unreserve(delayed.map_reserved - map);
+            self.allocator.unreserve(delayed.map_reserved - map);
             delayed.map_reserved = map;
         }
         if delayed.is_empty()
             && let Some(due) = delayed.due.take()
         {
-            live.delays.remove(due, file.number);
+            self.delays.remove(due, file.number);
         }
     }
 
     /// Drops all delayed data of a file from a block on. The file's lock is held.
-    pub(crate) fn drop_delayed(
-        &self,
-        live: &Live,
-        file: &LoadedInode,
-        delayed: &mut Delayed,
-        from: u64,
-    ) {
+    pub(crate) fn drop_delayed(&self, file: &LoadedInode, delayed: &mut Delayed, from: u64) {
         if !delayed.is_empty() {
-            self.forget(live, file, delayed, from..u64::MAX >> 20, None);
+            self.forget(file, delayed, from..u64::MAX >> 20, None);
         }
     }
 
     /// Promises bytes to the owners of a file.
-    fn promise_quota(&self, live: &Live, file: &LoadedInode, bytes: u64) -> Result<(), Error> {
+    fn promise_quota(&self, file: &LoadedInode, bytes: u64) -> Result<(), Error> {
         if !self.has_quotas() || bytes == 0 {
             return Ok(());
         }
-        let mut promised = live.quotas.lock();
-        let now = live.now(self.geometry()).seconds;
+        let mut promised = self.quotas.lock();
+        let now = self.now().seconds;
         promised.promise(self, file, bytes, now)
     }
 
     /// Takes back a promise to the owners of a file.
-    fn unpromise_quota(&self, live: &Live, file: &LoadedInode, bytes: u64) {
+    fn unpromise_quota(&self, file: &LoadedInode, bytes: u64) {
         if self.has_quotas() && bytes > 0 {
-            live.quotas.lock().take_back(Owners::of(&file.inode), bytes);
+            self.quotas.lock().take_back(Owners::of(&file.inode), bytes);
         }
     }
 }

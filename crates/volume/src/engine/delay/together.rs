@@ -9,10 +9,9 @@
 
 use super::dirty::{PIECE, Slice};
 use super::writeback::DataFlight;
+use crate::engine::Engine;
+use crate::engine::inodes::{LiveInode, LockAs};
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::inodes::{LiveInode, LockAs};
-use crate::volume::Volume;
 use extant_device::sync::Arc;
 use extant_device::{Outcome, Request};
 
@@ -31,21 +30,17 @@ struct InFlight {
     is_whole: bool,
 }
 
-impl Volume {
+impl Engine {
     /// Writes delayed data of the first files, all of which nobody else was writing: together, as long as each has few, or else one
     /// alone. No lock is held. False where there was no file.
-    pub(super) fn write_back_next(
-        &self,
-        live: &Live,
-        files: &mut impl Iterator<Item = Arc<LiveInode>>,
-    ) -> bool {
-        let most = BYTES_OF_BATCH.min(live.delays.memory.limit() / 4);
+    pub(super) fn write_back_next(&self, files: &mut impl Iterator<Item = Arc<LiveInode>>) -> bool {
+        let most = BYTES_OF_BATCH.min(self.delays.memory.limit() / 4);
         let mut batch = Vec::new();
         let mut bytes = 0;
         let mut alone = None;
         while bytes < most && batch.len() < FILES_OF_BATCH && alone.is_none() {
             let Some(shared) = files.next() else { break };
-            match self.take_off_few(live, shared) {
+            match self.take_off_few(shared) {
                 Ok(taken) => {
                     bytes += taken.flight.bytes();
                     batch.push(taken);
@@ -54,9 +49,9 @@ impl Volume {
             }
         }
         let is_any = !batch.is_empty() || alone.is_some();
-        self.fly_together(live, batch);
+        self.fly_together(batch);
         if let Some(shared) = alone {
-            self.write_back_in_turns(live, &shared);
+            self.write_back_in_turns(&shared);
             shared.end_writing();
         }
         is_any
@@ -64,11 +59,7 @@ impl Volume {
 
     /// Gives places to the delayed data of a file that has few of them. The file is given back where it has more, or where its
     /// lock would have to be waited for.
-    fn take_off_few(
-        &self,
-        live: &Live,
-        shared: Arc<LiveInode>,
-    ) -> Result<InFlight, Arc<LiveInode>> {
+    fn take_off_few(&self, shared: Arc<LiveInode>) -> Result<InFlight, Arc<LiveInode>> {
         if shared.is_wanted() {
             return Err(shared);
         }
@@ -80,11 +71,11 @@ impl Volume {
             drop(file);
             return Err(shared);
         }
-        let flight = match self.plan_flight(live, &shared, inode, delayed) {
+        let flight = match self.plan_flight(&shared, inode, delayed) {
             Ok(flight) => flight,
             Err(error) => {
                 drop(file);
-                self.note_lost(live, &shared, Err(error));
+                self.note_lost(&shared, Err(error));
                 return Err(shared);
             }
         };
@@ -94,7 +85,7 @@ impl Volume {
     }
 
     /// Writes the data of files to their places, and maps them.
-    fn fly_together(&self, live: &Live, mut batch: Vec<InFlight>) {
+    fn fly_together(&self, mut batch: Vec<InFlight>) {
         let data: Vec<_> = batch.iter_mut().map(|file| file.flight.take_data()).collect();
         let outcomes = self.submit_together(&data);
         // Buffers are used again when nobody else has them.
@@ -104,10 +95,10 @@ impl Volume {
         while let Some((InFlight { shared, flight, is_whole }, written)) = landing.pop() {
             let mut file = shared.landing(self);
             let (inode, delayed) = file.parts();
-            let outcome = self.land(live, &shared, inode, delayed, flight, written);
-            self.note_lost(live, &shared, outcome);
+            let outcome = self.land(&shared, inode, delayed, flight, written);
+            self.note_lost(&shared, outcome);
             if is_whole {
-                self.note_written(live, &shared, &mut file);
+                self.note_written(&shared, &mut file);
             }
             drop(file);
             shared.end_writing();

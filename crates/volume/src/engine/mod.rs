@@ -1,38 +1,42 @@
 //! A volume that is being changed: the journal and its frames, the allocator, inodes in memory.
 
 pub(crate) mod delay;
-pub(crate) mod edit;
+mod errors;
 pub(crate) mod faults;
 pub(crate) mod inodes;
 pub(crate) mod lazy_times;
 pub(crate) mod lost;
 pub(crate) mod mmp;
 pub(crate) mod names;
-pub(crate) mod ranks;
+pub(crate) mod operation;
+mod reading;
 pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
 pub(crate) mod status;
+mod times;
 mod undo;
 pub(crate) mod written;
 
 use crate::alloc::{Allocator, run_of};
+use crate::engine::inodes::InodeCache;
+use crate::engine::names::NameCache;
 use crate::error::Error;
-use crate::live::inodes::InodeCache;
-use crate::live::names::NameCache;
-use crate::live::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
+use crate::info::VolumeInfo;
 use crate::open::{DataMode, LiveOptions};
+use crate::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
+use crate::read::ahead::ReadAhead;
+use crate::read::dir::BrokenIndex;
+use crate::read::tables::run_of_table;
 use crate::source::BlockKind;
-use crate::volume::Volume;
 use crate::write::orphans::Orphans;
 use crate::write::quota::Promised;
 use delay::Delays;
-use edit::LiveEdit;
 use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_device::sync::{Arc, Mutex};
 use extant_device::{Device, DeviceError};
-use extant_journal::{FlushOrdered, Frame, Journal};
+use extant_journal::{CommitHooks, Frame, Journal, Recovered};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
@@ -43,12 +47,24 @@ use shared::Shared;
 use status::Status;
 use written::CountedDevice;
 
-/// What a volume has beyond a reader's when it is being changed.
+/// A volume that is changed: its calls, and what they work with. Any number of threads may call at
+/// once. A [`Volume`](crate::Volume) owns it, opens it and ends it well; its calls that read are in
+/// [`VolumeRead`](crate::VolumeRead).
 #[derive(Debug)]
-pub(crate) struct Live {
-    pub(crate) journal: Journal,
-    /// What was written to the device.
+pub struct Engine {
+    pub(crate) info: VolumeInfo,
+    /// The device, by which all that is written is counted.
+    pub(crate) device: Arc<dyn Device>,
+    /// The same: what was written to it.
     pub(crate) written: Arc<CountedDevice>,
+    pub(crate) journal: Journal,
+    /// What the journal's replay did when the volume was opened.
+    pub(crate) recovered: Option<Recovered>,
+    pub(crate) on_broken_index: BrokenIndex,
+    /// Who reads in sequence.
+    pub(crate) ahead: ReadAhead,
+    /// Blocks of an inode table that are read at once.
+    pub(crate) table_run: u32,
     pub(crate) env: Env,
     pub(crate) options: LiveOptions,
     /// What happens to file data.
@@ -94,9 +110,9 @@ pub(crate) struct Hooks {
     pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
 
-impl FlushOrdered for Hooks {
+impl CommitHooks for Hooks {
     /// Data are on the device before the metadata that show them are changed: nothing is left to write.
-    fn flush_ordered(&self, _: Tid) -> Result<(), DeviceError> {
+    fn before_commit(&self, _: Tid) -> Result<(), DeviceError> {
         self.status.refusal().map_or(Ok(()), Err)
     }
 
@@ -117,24 +133,30 @@ impl FlushOrdered for Hooks {
     }
 }
 
-impl Live {
+impl Engine {
+    /// Sizes and counts.
+    pub fn geometry(&self) -> &Geometry {
+        &self.info.geometry
+    }
+
+    /// What the journal's replay did when the volume was opened; `None` when there was nothing to
+    /// replay.
+    pub fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
     /// A block's frame, checked as `kind`.
-    pub(crate) fn frame(
-        &self,
-        volume: &Volume,
-        block: BlockNo,
-        kind: BlockKind,
-    ) -> Result<Frame, Error> {
+    pub(crate) fn frame(&self, block: BlockNo, kind: BlockKind) -> Result<Frame, Error> {
         self.faults.meet(Step::Read)?;
-        let geometry = volume.geometry();
+        let geometry = self.geometry();
         if !geometry.contains(block, 1) {
             let flaw = Flaw::Rule("a block past the volume's end was asked for");
             return Err(flaw.at(Place::Block(block)).into());
         }
         let frame = match kind {
-            BlockKind::InodeTable { group } => {
-                self.journal.read_with(block, || volume.run_of_table(block, group))?
-            }
+            BlockKind::InodeTable { group } => self
+                .journal
+                .read_with(block, || run_of_table(self, self.table_run, block, group))?,
             _ => self.journal.read(block)?,
         };
         frame.verify_once(kind.number(), |bytes| kind.check(bytes, block, geometry))?;
@@ -148,9 +170,9 @@ impl Live {
 
     /// The time that changes are stamped with: in whole seconds where inodes have no room for more, so that a time does not
     /// change when its inode is read again.
-    pub(crate) fn now(&self, geometry: &Geometry) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let now = self.env.now();
-        let has_nanoseconds = geometry.inode_size > GOOD_OLD_INODE_SIZE;
+        let has_nanoseconds = self.geometry().inode_size > GOOD_OLD_INODE_SIZE;
         Timestamp::new(now.seconds, if has_nanoseconds { now.nanoseconds } else { 0 })
     }
 
@@ -161,42 +183,29 @@ impl Live {
         // The upper half, mixed well.
         ((mixed ^ mixed >> 27) >> 32) as u32
     }
-}
 
-impl Volume {
-    /// What a changing call needs.
-    pub(crate) fn live(&self) -> Result<&Live, Error> {
-        match &self.source {
-            crate::volume::Source::Live(live) => Ok(live),
-            crate::volume::Source::Cached(_) => Err(Error::ReadOnly),
-        }
-    }
-
-    /// What a changing call needs, unless an error has made the volume read-only.
-    pub(crate) fn writable(&self) -> Result<&Live, Error> {
-        let live = self.live()?;
-        if live.status.is_read_only() {
+    /// Refuses changes where an error has made the volume read-only.
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.status.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        live.journal.aborted().map_or(Ok(live), |error| Err(error.into()))
+        self.journal.aborted().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Whether nothing can be changed any more, since an error has made it so.
+    pub fn is_read_only(&self) -> bool {
+        self.status.is_read_only() || self.journal.aborted().is_some()
     }
 
     /// Whether use is counted against quotas.
     pub(crate) fn has_quotas(&self) -> bool {
-        QuotaKind::ALL.iter().any(|kind| self.facts.quota_file(*kind).is_some())
-    }
-
-    /// Starts an operation that may dirty `credits` blocks.
-    pub(crate) fn edit(&self, credits: u32) -> Result<LiveEdit<'_>, Error> {
-        let live = self.writable()?;
-        self.record_errors(live)?;
-        LiveEdit::start(self, live, credits)
+        QuotaKind::ALL.iter().any(|kind| self.info.quota_file(*kind).is_some())
     }
 
     /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are taken, so that who waits keeps nobody
     /// from reading.
-    pub(crate) fn wait_for_thaw(&self, live: &Live) -> Result<(), Error> {
-        Ok(live.journal.wait_for_thaw()?)
+    pub(crate) fn wait_for_thaw(&self) -> Result<(), Error> {
+        Ok(self.journal.wait_for_thaw()?)
     }
 
     /// Runs an operation, and once more after a commit if it finds no space while freed space waits for one. The operation has
@@ -205,14 +214,13 @@ impl Volume {
         &self,
         mut operation: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let live = self.live()?;
-        self.wait_for_thaw(live)?;
+        self.wait_for_thaw()?;
         let result = operation();
-        let is_promised = live.allocator.reserved_clusters() > 0;
-        if matches!(result, Err(Error::NoSpace)) && (is_promised || live.allocator.has_pending()) {
+        let is_promised = self.allocator.reserved_clusters() > 0;
+        if matches!(result, Err(Error::NoSpace)) && (is_promised || self.allocator.has_pending()) {
             // Delayed data need less than they were promised.
-            self.write_back_all(live);
-            live.journal.sync()?;
+            self.write_back_all();
+            self.journal.sync()?;
             return self.noted(operation());
         }
         self.noted(result)

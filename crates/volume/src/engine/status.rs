@@ -3,18 +3,13 @@
 //! A call that meets corruption returns it with its place, and it is noted here, in memory. The next operation that changes the
 //! volume, or its end, records it in the superblock first: no handle is open then.
 
-use super::Live;
-use super::edit::LiveEdit;
-use super::ranks::StatusLock;
-use crate::edit::change_superblock;
-use crate::error::Error;
-use crate::volume::{Source, Volume};
+use crate::ranks::StatusLock;
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicBool, Ordering};
 use extant_device::{DeviceError, Operation};
 use extant_ondisk::error_log::{ErrorLog, LoggedError};
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_ondisk::{Flaw, FormatError, Place};
+use extant_ondisk::{Flaw, Place};
 use std::io;
 
 /// What a live volume knows of its own errors.
@@ -75,38 +70,10 @@ impl Status {
     pub(crate) fn is_read_only(&self) -> bool {
         self.is_read_only.load(Ordering::Acquire)
     }
-}
 
-impl Volume {
-    /// Whether nothing can be changed: the volume was opened so, or an error has made it so.
-    pub fn is_read_only(&self) -> bool {
-        match &self.source {
-            Source::Cached(_) => true,
-            Source::Live(live) => live.status.is_read_only() || live.journal.aborted().is_some(),
-        }
-    }
-
-    /// Notes what a call met, and hands it on.
-    pub(crate) fn noted<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
-        if let Err(Error::Format(FormatError::Corrupt { place, flaw })) = &result
-            && let Source::Live(live) = &self.source
-        {
-            let policy = live.options.errors.unwrap_or(self.superblock.errors);
-            tracing::error!(%place, %flaw, ?policy, "the volume is broken");
-            live.status.note(*place, flaw, live.seconds(), policy);
-        }
-        result
-    }
-
-    /// Records noted errors in the superblock. No handle is open.
-    pub(crate) fn record_errors(&self, live: &Live) -> Result<(), Error> {
-        if !live.status.has_unrecorded.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let found = std::mem::take(&mut *live.status.unrecorded.lock());
-        let mut edit = LiveEdit::start(self, live, 1)?;
-        change_superblock(&mut edit, |raw| raw.add_errors(&found))?;
-        edit.finish();
-        Ok(())
+    /// The errors that were met since this was asked last; `None` without any.
+    pub(crate) fn take_unrecorded(&self) -> Option<ErrorLog> {
+        let has_any = self.has_unrecorded.swap(false, Ordering::AcqRel);
+        has_any.then(|| std::mem::take(&mut *self.unrecorded.lock()))
     }
 }

@@ -3,7 +3,7 @@
 use super::inodes::tests::loaded;
 use super::inodes::{InodeCache, LockAs};
 use crate::error::Error;
-use crate::{Creator, LiveOptions, OpenOptions, RenameFlags, Volume};
+use crate::{Creator, LiveOptions, OpenOptions, Reader, RenameFlags, Volume, VolumeRead};
 use extant_device::env::Env;
 use extant_device::sync::{Arc, Mutex, thread};
 use extant_device::{Device, MemoryDevice};
@@ -125,7 +125,7 @@ fn threads_allocate(base: &[u8], rounds: u8) {
     }
     let Some(volume) = Arc::into_inner(volume) else { panic!("everybody has ended") };
     volume.close().unwrap();
-    let volume = Volume::open(device).unwrap();
+    let volume = Reader::open(device).unwrap();
     let mut owned = BTreeSet::new();
     for me in 0..2 {
         for round in (1..rounds).step_by(2) {
@@ -207,7 +207,7 @@ fn threads_change_data_on_their_way(base: &[u8]) {
     assert_eq!(volume.reserved_space(), 0);
     let Some(volume) = Arc::into_inner(volume) else { panic!("everybody has ended") };
     volume.close().unwrap();
-    let volume = Volume::open(device).unwrap();
+    let volume = Reader::open(device).unwrap();
     let mut found = vec![0; 8 * PIECE];
     let count = volume.read(file, 0, &mut found).unwrap();
     assert_eq!(found[..count], [[3; PIECE], [1; PIECE]].concat());
@@ -261,7 +261,7 @@ fn threads_rename_files_on_their_way(base: &[u8]) {
     assert_eq!(volume.reserved_space(), 0);
     let Some(volume) = Arc::into_inner(volume) else { panic!("everybody has ended") };
     volume.close().unwrap();
-    let volume = Volume::open(device).unwrap();
+    let volume = Reader::open(device).unwrap();
     let six = volume.lookup(InodeNo::ROOT, b"six").unwrap().inode;
     let mut found = vec![0; 2 * PIECE];
     assert_eq!(volume.read(six, 0, &mut found).unwrap(), PIECE);

@@ -4,9 +4,9 @@
 //! number of its own, its edition, which no other state of any directory ever has. Names of files are not kept: a path has only one.
 
 use super::inodes::InodeRead;
-use super::ranks::NameCacheLock;
 use crate::error::Error;
 use crate::hash::WordHasher;
+use crate::ranks::NameCacheLock;
 use crate::read::dir::Found;
 use extant_device::sync::Mutex;
 use extant_device::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! What is written to a volume's devices: the superblock counts it over the volume's life (`s_kbytes_written`). While the volume is
 //! frozen nothing is; and nothing is any more once another host has taken it, or it was shut down.
 
-use super::ranks::WriteGateLock;
 use super::status::Status;
+use crate::ranks::WriteGateLock;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, Operation, Request};

@@ -7,9 +7,9 @@
 
 use super::delay::Delayed;
 use super::lost::{ErrorSample, LostData};
-use super::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
 use crate::error::Error;
 use crate::hash::ByWord;
+use crate::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
 use crate::read::inode::{self, LoadedInode};
 use crate::source::MetadataRead;
 use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +55,7 @@ pub(crate) struct LiveInode {
     number: InodeNo,
     /// `None` before it was loaded, and after it was freed.
     state: RwLock<Option<State>, InodeLock>,
-    /// Who has taken hold of it ([`Volume::acquire`](crate::Volume::acquire)).
+    /// Who has taken hold of it ([`Engine::acquire`](crate::Engine::acquire)).
     holds: AtomicU64,
     /// Changes of more than its times so far; one more than there were, since nobody knows what was before.
     changes: AtomicU64,

@@ -16,12 +16,10 @@ mod writeback;
 
 use dirty::Spares;
 pub(crate) use dirty::{Delayed, Part};
-pub(crate) use writeback::writer;
 
+use crate::engine::inodes::LiveInode;
 use crate::error::Error;
-use crate::live::inodes::LiveInode;
-use crate::live::ranks::{DelayListLock, LostLock};
-use crate::volume::{Source, Volume};
+use crate::ranks::{DelayListLock, LostLock};
 use extant_device::env::Waker;
 use extant_device::sync::atomic::{AtomicU32, Ordering};
 use extant_device::sync::{Arc, Mutex};
@@ -138,18 +136,5 @@ impl Delays {
     /// Tells once why data were lost.
     pub(crate) fn take_lost(&self) -> Result<(), Error> {
         self.lost.lock().take().map_or(Ok(()), Err)
-    }
-}
-
-impl Volume {
-    /// Bytes that are promised to delayed data and what their maps may grow by: not among the free ones. 0 after [`Self::sync`],
-    /// unless somebody goes on writing.
-    pub fn reserved_space(&self) -> u64 {
-        match &self.source {
-            Source::Cached(_) => 0,
-            Source::Live(live) => {
-                live.allocator.reserved_clusters() * self.geometry().cluster_size()
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! Only hints: what is not known here is stored once more. What is known is in use: it is taken out, under the lock of its
 //! shard, before it is rewritten or freed.
 
-use super::ranks::{SharedBlocksLock, SharedValuesLock};
+use crate::ranks::{SharedBlocksLock, SharedValuesLock};
 use extant_device::sync::Mutex;
 use extant_ondisk::{BlockNo, InodeNo};
 use std::collections::{HashMap, VecDeque};

@@ -81,34 +81,14 @@ impl Faults {
     }
 
     /// Lets `passes` steps pass and `times` fail.
-    fn set(&self, only: Option<Step>, passes: u64, times: u64) {
+    pub(crate) fn set(&self, only: Option<Step>, passes: u64, times: u64) {
         *self.state.lock() = State { only, passes, times, met: 0 };
         self.are_any.store(times > 0, Ordering::Release);
     }
 
     /// Lets all pass; how many have failed.
-    fn take(&self) -> u64 {
+    pub(crate) fn take(&self) -> u64 {
         self.are_any.store(false, Ordering::Release);
         std::mem::take(&mut *self.state.lock()).met
-    }
-}
-
-#[cfg(feature = "testing")]
-impl crate::volume::Volume {
-    /// Lets `passes` steps pass, of one kind or all, and the next `times` fail.
-    ///
-    /// # Errors
-    /// The volume was opened for reading.
-    pub fn fail_steps(&self, only: Option<Step>, passes: u64, times: u64) -> Result<(), Error> {
-        self.live()?.faults.set(only, passes, times);
-        Ok(())
-    }
-
-    /// Lets all steps pass again. How many have failed.
-    ///
-    /// # Errors
-    /// The volume was opened for reading.
-    pub fn steps_failed(&self) -> Result<u64, Error> {
-        Ok(self.live()?.faults.take())
     }
 }

@@ -4,7 +4,7 @@
 //! it, inodes an eighth, and buddies an eighth; delayed data take what is left by those, between an eighth and half. Whoever would
 //! delay more gives buddies up first, and waits, with no lock held, until data were written; nobody fails.
 
-use crate::live::ranks::DelayedMemoryLock;
+use crate::ranks::DelayedMemoryLock;
 use extant_device::env::Env;
 use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_device::sync::{Condvar, Mutex};

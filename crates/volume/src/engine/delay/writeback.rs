@@ -9,19 +9,17 @@ use super::Delayed;
 use super::dirty::Slice;
 use super::memory::Waits;
 use crate::alloc::Budget;
-use crate::cache::BlockCache;
 use crate::edit::{AllocationRequest, FilePart};
+use crate::engine::Engine;
+use crate::engine::faults::Step;
+use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::error::Error;
-use crate::live::Live;
-use crate::live::faults::Step;
-use crate::live::inodes::{InodeWrite, LiveInode, LockAs};
 use crate::ops::data::Round;
 use crate::read::inode::LoadedInode;
-use crate::volume::{Source, Volume};
 use extant_device::Request;
 use extant_device::env::Next;
+use extant_device::sync::Arc;
 use extant_device::sync::atomic::Ordering;
-use extant_device::sync::{Arc, Weak};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -68,56 +66,55 @@ impl DataFlight {
     }
 }
 
-impl Volume {
+impl Engine {
     /// Data of a file were delayed: it is written when they are old. The file's lock is held.
-    pub(crate) fn note_delayed(&self, live: &Live, shared: &Arc<LiveInode>, delayed: &mut Delayed) {
+    pub(crate) fn note_delayed(&self, shared: &Arc<LiveInode>, delayed: &mut Delayed) {
         if delayed.due.is_none() && !delayed.is_empty() {
             let age = if shared.is_replaced() {
-                live.options.commit_interval.min(live.options.dirty_expire)
+                self.options.commit_interval.min(self.options.dirty_expire)
             } else {
-                live.options.dirty_expire
+                self.options.dirty_expire
             };
-            let due = live.env.elapsed().saturating_add(age);
+            let due = self.env.elapsed().saturating_add(age);
             delayed.due = Some(due);
-            live.delays.add(due, shared);
+            self.delays.add(due, shared);
         }
-        if live.delays.memory.is_short() {
-            live.delays.wake_writer();
+        if self.delays.memory.is_short() {
+            self.delays.wake_writer();
         }
     }
 
     /// Writes all delayed data of a file. What cannot be written is lost: whoever waits for the file's data, or for all, is told.
-    pub(crate) fn write_back(&self, live: &Live, shared: &LiveInode, file: &mut InodeWrite<'_>) {
+    pub(crate) fn write_back(&self, shared: &LiveInode, file: &mut InodeWrite<'_>) {
         while !file.delayed().is_empty() {
-            self.write_back_round(live, shared, file);
+            self.write_back_round(shared, file);
         }
         shared.set_replaced(false);
     }
 
     /// Writes the first delayed data of a file.
-    fn write_back_round(&self, live: &Live, shared: &LiveInode, file: &mut InodeWrite<'_>) {
+    fn write_back_round(&self, shared: &LiveInode, file: &mut InodeWrite<'_>) {
         let (inode, delayed) = file.parts();
-        let outcome = self.plan_flight(live, shared, inode, delayed).and_then(|mut flight| {
+        let outcome = self.plan_flight(shared, inode, delayed).and_then(|mut flight| {
             let written = self.submit(flight.take_data());
-            self.land(live, shared, inode, delayed, flight, written)
+            self.land(shared, inode, delayed, flight, written)
         });
-        self.note_lost(live, shared, outcome);
+        self.note_lost(shared, outcome);
     }
 
     /// As [`Self::write_back_round`], with the lock given up while the data are on their way. How many blocks are not delayed any more.
     fn write_back_beside<'a>(
         &self,
-        live: &Live,
         shared: &'a LiveInode,
         mut file: InodeWrite<'a>,
     ) -> (InodeWrite<'a>, u64) {
         let (inode, delayed) = file.parts();
         let before = delayed.blocks();
-        let mut flight = match self.plan_flight(live, shared, inode, delayed) {
+        let mut flight = match self.plan_flight(shared, inode, delayed) {
             Ok(flight) => flight,
             Err(error) => {
                 let gone = before - delayed.blocks();
-                self.note_lost(live, shared, Err(error));
+                self.note_lost(shared, Err(error));
                 return (file, gone);
             }
         };
@@ -126,30 +123,30 @@ impl Volume {
         let (mut file, written) = shared.fly(self, file, blocks, geometry, || self.submit(data));
         let (inode, delayed) = file.parts();
         let before = delayed.blocks();
-        let outcome = self.land(live, shared, inode, delayed, flight, written);
+        let outcome = self.land(shared, inode, delayed, flight, written);
         let gone = before - delayed.blocks();
-        self.note_lost(live, shared, outcome);
+        self.note_lost(shared, outcome);
         (file, gone)
     }
 
     /// Records that delayed data could not be written, for `fsync` of the file and `sync` of the volume. With `data_err=abort` the
     /// journal stops.
-    pub(super) fn note_lost(&self, live: &Live, shared: &LiveInode, outcome: Result<(), Error>) {
+    pub(super) fn note_lost(&self, shared: &LiveInode, outcome: Result<(), Error>) {
         if let Err(error) = self.noted(outcome) {
             tracing::error!(inode = %shared.number(), %error, "delayed data are lost");
-            if live.options.aborts_on_lost_data
+            if self.options.aborts_on_lost_data
                 && let Error::Io(error) = &error
             {
-                live.journal.abort(error.clone().into());
+                self.journal.abort(error.clone().into());
             }
             shared.set_lost(error.clone());
-            live.delays.set_lost(error);
+            self.delays.set_lost(error);
         }
     }
 
     /// Writes as many delayed data as a file has now, round by round; others get the file meanwhile. No lock is held. What the file has
     /// then came meanwhile, unless somebody wrote before the place that the rounds had reached.
-    pub(super) fn write_back_in_turns(&self, live: &Live, shared: &Arc<LiveInode>) {
+    pub(super) fn write_back_in_turns(&self, shared: &Arc<LiveInode>) {
         let mut left = u64::MAX;
         while left > 0 {
             shared.let_pass();
@@ -157,36 +154,30 @@ impl Volume {
             left = left.min(file.delayed().blocks());
             if left > 0 {
                 let gone;
-                (file, gone) = self.write_back_beside(live, shared, file);
+                (file, gone) = self.write_back_beside(shared, file);
                 left = left.saturating_sub(gone);
             }
             if left == 0 || file.delayed().is_empty() {
-                self.note_written(live, shared, &mut file);
+                self.note_written(shared, &mut file);
                 return;
             }
         }
     }
 
     /// All delayed data that a file had were written: what it has now came meanwhile, and is as old as that.
-    pub(super) fn note_written(
-        &self,
-        live: &Live,
-        shared: &Arc<LiveInode>,
-        file: &mut InodeWrite<'_>,
-    ) {
+    pub(super) fn note_written(&self, shared: &Arc<LiveInode>, file: &mut InodeWrite<'_>) {
         let (inode, delayed) = file.parts();
         if delayed.is_empty() {
             shared.set_replaced(false);
         } else if let Some(due) = delayed.due.take() {
-            live.delays.remove(due, inode.number);
-            self.note_delayed(live, shared, delayed);
+            self.delays.remove(due, inode.number);
+            self.note_delayed(shared, delayed);
         }
     }
 
     /// Gives places to as many of a file's first delayed data as one operation maps.
     pub(super) fn plan_flight(
         &self,
-        live: &Live,
         shared: &LiveInode,
         file: &LoadedInode,
         delayed: &mut Delayed,
@@ -194,18 +185,18 @@ impl Volume {
         let mut budget = delayed.data_reserved();
         let mut round = Round::new(self);
         let grows = !shared.is_closed();
-        let planned = self.plan_delayed(live, file, delayed, grows, &mut round, &mut budget);
+        let planned = self.plan_delayed(file, delayed, grows, &mut round, &mut budget);
         let consumed = delayed.data_reserved() - budget;
         if shared.is_closed() {
             // Perhaps it was closed just now, and has got more set aside since that was given back.
-            live.allocator.discard_window(file.number);
+            self.allocator.discard_window(file.number);
         }
         if let Err(error) = planned
             && round.range().is_empty()
         {
             // Nothing of the first run could be given a place: all of it goes.
             let first = delayed.runs(self.geometry()).into_iter().next().unwrap_or_default();
-            self.forget(live, file, delayed, first, Some(consumed));
+            self.forget(file, delayed, first, Some(consumed));
             return Err(error);
         }
         // What was planned is written; the rest fails in its turn.
@@ -222,7 +213,6 @@ impl Volume {
     /// durable when they were only delayed says nothing of their map.
     pub(super) fn land(
         &self,
-        live: &Live,
         shared: &LiveInode,
         file: &mut LoadedInode,
         delayed: &mut Delayed,
@@ -236,20 +226,19 @@ impl Volume {
         let outcome = written.and_then(|()| {
             let edit = self.edit(round.credits())?.privileged(true);
             let mut edit = edit.with_reserved(delayed.map_reserved);
-            let placed = self.map_round(live, &mut edit, file, round, size);
+            let placed = self.map_round(&mut edit, file, round, size);
             delayed.map_reserved = edit.reserved();
             let failed = placed?;
             edit.finish();
             failed.map_or(Ok(()), Err)
         });
-        self.forget(live, file, delayed, range, Some(consumed));
+        self.forget(file, delayed, range, Some(consumed));
         outcome
     }
 
     /// Sets space aside for the first runs.
     fn plan_delayed(
         &self,
-        live: &Live,
         file: &LoadedInode,
         delayed: &Delayed,
         grows: bool,
@@ -260,16 +249,16 @@ impl Volume {
         for run in delayed.runs(self.geometry()) {
             let wanted = run.start..run.end.min(run.start + left);
             left -= wanted.end - wanted.start;
-            let is_done = self.plan_blocks(live, file, wanted, round, |request| {
+            let is_done = self.plan_blocks(file, wanted, round, |request| {
                 let part = request.part.map(|part| FilePart { grows, ..part });
                 let request = AllocationRequest { part, ..request };
-                live.faults.meet(Step::Space)?;
+                self.faults.meet(Step::Space)?;
                 let clusters = *budget;
                 if clusters == 0 {
-                    return live.allocator.claim(self, request, Budget::All);
+                    return self.allocator.claim(self, request, Budget::All);
                 }
                 let paid = Budget::Reserved { clusters };
-                let claim = live.allocator.claim(self, request, paid)?;
+                let claim = self.allocator.claim(self, request, paid)?;
                 *budget -= claim.clusters();
                 Ok(claim)
             })?;
@@ -287,75 +276,75 @@ impl Volume {
     }
 
     /// Writes all delayed data of the volume, as far as there are any now. No lock is held.
-    pub(crate) fn write_back_all(&self, live: &Live) {
-        let all = live.delays.all();
+    pub(crate) fn write_back_all(&self) {
+        let all = self.delays.all();
         let mut left = all.iter().filter(|shared| shared.start_writing()).cloned();
-        while self.write_back_next(live, &mut left) {}
+        while self.write_back_next(&mut left) {}
         // Those that others were writing, and what came meanwhile.
         for shared in all {
-            self.write_back_file(live, &shared);
+            self.write_back_file(&shared);
         }
     }
 
     /// Writes the delayed data of a file, if there are any. No lock is held.
-    pub(crate) fn write_back_file(&self, live: &Live, shared: &Arc<LiveInode>) {
-        self.write_back_in_turns(live, shared);
+    pub(crate) fn write_back_file(&self, shared: &Arc<LiveInode>) {
+        self.write_back_in_turns(shared);
         // As few as came meanwhile.
         if let Some(mut file) = shared.write_if_loaded(self, LockAs::File) {
-            self.write_back(live, shared, &mut file);
+            self.write_back(shared, &mut file);
         }
     }
 
     /// Who waits for memory with others writes the oldest data that nobody else writes, so that the device has several requests at
     /// once. False where enough others do.
-    pub(crate) fn help_to_write(&self, live: &Live, waits: Waits) -> bool {
-        live.delays.wake_writer();
-        live.allocator.trim_buddies(live.delays.memory.least_buddies());
+    pub(crate) fn help_to_write(&self, waits: Waits) -> bool {
+        self.delays.wake_writer();
+        self.allocator.trim_buddies(self.delays.memory.least_buddies());
         if waits == Waits::Alone {
             return false;
         }
-        let Some(shared) = live.delays.take_part() else { return false };
-        self.write_back_in_turns(live, &shared);
-        live.delays.end_part(&shared);
+        let Some(shared) = self.delays.take_part() else { return false };
+        self.write_back_in_turns(&shared);
+        self.delays.end_part(&shared);
         true
     }
 
-    /// One turn of the background writer: what is old, and while memory is short what is oldest.
-    fn write_back_old(&self, live: &Live) -> Next {
-        if live.is_frozen.load(Ordering::Acquire) {
+    /// Bytes that are promised to delayed data and what their maps may grow by: not among the free
+    /// ones. 0 after [`Self::sync`], unless somebody goes on writing.
+    pub fn reserved_space(&self) -> u64 {
+        self.allocator.reserved_clusters() * self.geometry().cluster_size()
+    }
+
+    /// One turn of the background writer: data and times that are old.
+    pub(crate) fn write_back_due(&self) -> Next {
+        self.write_back_old().sooner(self.write_old_times())
+    }
+
+    /// The data that are old, and while memory is short what is oldest.
+    fn write_back_old(&self) -> Next {
+        if self.is_frozen.load(Ordering::Acquire) {
             return Next::After(FROZEN_PAUSE);
         }
-        let frames = live.journal.frames_count() as u64 * u64::from(self.geometry().block_size);
-        live.delays.memory.set_others(frames + live.allocator.buddy_bytes());
-        live.delays.spares.keep_at_most(live.delays.memory.limit());
-        while let Some(due) = live.delays.first_due() {
-            let now = live.env.elapsed();
-            let is_short = live.delays.memory.is_short();
+        let frames = self.journal.frames_count() as u64 * u64::from(self.geometry().block_size);
+        self.delays.memory.set_others(frames + self.allocator.buddy_bytes());
+        self.delays.spares.keep_at_most(self.delays.memory.limit());
+        while let Some(due) = self.delays.first_due() {
+            let now = self.env.elapsed();
+            let is_short = self.delays.memory.is_short();
             if due > now && !is_short {
                 return Next::After(due - now);
             }
             let until = if is_short { Duration::MAX } else { now.saturating_add(ALMOST_DUE) };
             // What others write already would be a few bytes that came behind it.
-            let mut oldest = std::iter::from_fn(|| live.delays.start_first(until));
-            if !self.write_back_next(live, &mut oldest) {
+            let mut oldest = std::iter::from_fn(|| self.delays.start_first(until));
+            if !self.write_back_next(&mut oldest) {
                 break;
             }
         }
-        let Some(due) = live.delays.first_due() else {
-            live.delays.spares.clear();
+        let Some(due) = self.delays.first_due() else {
+            self.delays.spares.clear();
             return Next::WhenWoken;
         };
-        Next::After(due.saturating_sub(live.env.elapsed()).max(BUSY_PAUSE))
-    }
-}
-
-/// The work of the background writer. `twin` is the volume but for what it has live, which is held only while it works.
-pub(crate) fn writer(mut twin: Volume, live: Weak<Live>) -> impl FnMut() -> Next + Send + 'static {
-    move || {
-        let Some(live) = live.upgrade() else { return Next::Done };
-        twin.source = Source::Live(live.clone());
-        let next = twin.write_back_old(&live).sooner(twin.write_old_times(&live));
-        twin.source = Source::Cached(BlockCache::new(0, 1));
-        next
+        Next::After(due.saturating_sub(self.env.elapsed()).max(BUSY_PAUSE))
     }
 }

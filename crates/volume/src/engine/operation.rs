@@ -1,6 +1,5 @@
 //! One operation that changes the volume: a journal handle, the allocator, and the frames.
 
-use super::Live;
 use super::faults::Step;
 use super::inodes::note_undone;
 use super::undo::{Entry, Mark, UndoLog};
@@ -8,11 +7,12 @@ use crate::alloc::{Budget, InodeRequest};
 use crate::edit::{
     AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Undo, Usage, offer, set_dtime,
 };
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::info::VolumeInfo;
 use crate::open::DataMode;
-use crate::read::inode::{self, LoadedInode, RecordPlace};
-use crate::source::{BlockKind, DataPiece, Facts, MetadataRead};
-use crate::volume::Volume;
+use crate::read::inode::{self, LoadedInode};
+use crate::source::{BlockKind, DataPiece, MetadataRead, RecordPlace};
 use crate::write::quota::{self, Owners, Promised};
 use crate::write::{value, xattr};
 use extant_journal::{Frame, FrameWrite, Handle, JournalError, Turn};
@@ -34,11 +34,10 @@ const WHOLE: u64 = 1;
 ///
 /// An operation that ends well says so ([`Self::finish`]). One that is dropped before is taken back ([`super::undo`]); where that fails
 /// too the journal stops, so that nothing of the transaction is committed.
-pub(crate) struct LiveEdit<'v> {
-    volume: &'v Volume,
-    live: &'v Live,
+pub(crate) struct Operation<'e> {
+    engine: &'e Engine,
     /// `None` after a restart that failed.
-    handle: Option<Handle<'v>>,
+    handle: Option<Handle<'e>>,
     now: Timestamp,
     is_privileged: bool,
     /// Clusters that were promised to the operation: it takes these before others.
@@ -55,16 +54,15 @@ pub(crate) struct LiveEdit<'v> {
     is_finished: bool,
 }
 
-impl<'v> LiveEdit<'v> {
+impl<'e> Operation<'e> {
     /// Starts an operation that may dirty `credits` blocks.
-    pub(crate) fn start(volume: &'v Volume, live: &'v Live, credits: u32) -> Result<Self, Error> {
-        let credits = credits.min(live.journal.max_credits());
-        let handle = Some(live.journal.start(credits)?);
+    pub(crate) fn start(engine: &'e Engine, credits: u32) -> Result<Self, Error> {
+        let credits = credits.min(engine.journal.max_credits());
+        let handle = Some(engine.journal.start(credits)?);
         Ok(Self {
-            volume,
-            live,
+            engine,
             handle,
-            now: live.now(volume.geometry()),
+            now: engine.now(),
             is_privileged: false,
             reserved: 0,
             is_charging: false,
@@ -73,6 +71,11 @@ impl<'v> LiveEdit<'v> {
             is_undoing: false,
             is_finished: false,
         })
+    }
+
+    /// The volume that is changed.
+    pub(crate) fn engine(&self) -> &'e Engine {
+        self.engine
     }
 
     /// The operation has ended well.
@@ -172,12 +175,12 @@ impl<'v> LiveEdit<'v> {
             Error::Format(error) => error.into(),
             _ => JournalError::HalfDone,
         };
-        self.live.status.set_read_only();
-        self.live.journal.abort(error);
+        self.engine.status.set_read_only();
+        self.engine.journal.abort(error);
     }
 
     fn revert(&mut self, entry: Entry) -> Result<(), Error> {
-        let live = self.live;
+        let engine = self.engine;
         match entry {
             Entry::Part { block, kind, start, len, at } => self.with_copies(|edit, log| {
                 let (start, len) = (start as usize, len as usize);
@@ -187,7 +190,7 @@ impl<'v> LiveEdit<'v> {
             }),
             Entry::Unread { block } => Ok(self.handle()?.uncreate(block)?),
             Entry::Record { number, at } => self.with_copies(|edit, log| {
-                let before = log.copied(at, usize::from(live.geometry.inode_size));
+                let before = log.copied(at, usize::from(engine.geometry.inode_size));
                 edit.modify_record(number, |record, _| {
                     let dtime = dtime_of(record);
                     record.copy_from_slice(before);
@@ -198,13 +201,13 @@ impl<'v> LiveEdit<'v> {
             Entry::Inode { number, is_dir, is_taken: true } => {
                 // As it was when it was taken.
                 self.modify_record(number, |record, _| record.fill(0))?;
-                live.allocator.free_inode(self, number, is_dir)
+                engine.allocator.free_inode(self, number, is_dir)
             }
             Entry::Inode { number, is_dir, is_taken: false } => {
-                live.allocator.retake_inode(self, number, is_dir)
+                engine.allocator.retake_inode(self, number, is_dir)
             }
             Entry::Charged { owners, usage } => {
-                let promised = live.quotas.lock();
+                let promised = engine.quotas.lock();
                 let usage = usage.reversed();
                 quota::charge_owners(self, &promised, owners, usage, Limits::Ignored)
             }
@@ -213,21 +216,21 @@ impl<'v> LiveEdit<'v> {
     }
 
     fn revert_noted(&mut self, undo: Undo) -> Result<(), Error> {
-        let live = self.live;
+        let engine = self.engine;
         let tid = self.tid()?;
         match undo {
             Undo::Took(run) => {
-                live.allocator.free(self, tid, [run])?;
+                engine.allocator.free(self, tid, [run])?;
                 for block in (run.start.0..run.start.0 + run.count).map(BlockNo) {
-                    if live.journal.cached(block).is_some() {
+                    if engine.journal.cached(block).is_some() {
                         self.handle()?.forget(block)?;
                     }
                 }
                 Ok(())
             }
-            Undo::Gave(run) => live.allocator.retake(self, tid, run),
-            Undo::Orphan { number, is_one: true } => live.orphans.lock().remove(self, number),
-            Undo::Orphan { number, is_one: false } => live.orphans.lock().add(self, number),
+            Undo::Gave(run) => engine.allocator.retake(self, tid, run),
+            Undo::Orphan { number, is_one: true } => engine.orphans.lock().remove(self, number),
+            Undo::Orphan { number, is_one: false } => engine.orphans.lock().add(self, number),
             Undo::Users { block, by, left } => xattr::count_users_back(self, block, by, left),
             Undo::References { number, by, left } => {
                 value::count_references_back(self, number, by, left)
@@ -253,18 +256,18 @@ impl<'v> LiveEdit<'v> {
         self.reserved
     }
 
-    fn handle(&self) -> Result<&Handle<'v>, Error> {
+    fn handle(&self) -> Result<&Handle<'e>, Error> {
         match &self.handle {
             Some(handle) => Ok(handle),
-            None => Err(self.live.journal.aborted().map_or(Error::ReadOnly, Error::from)),
+            None => Err(self.engine.journal.aborted().map_or(Error::ReadOnly, Error::from)),
         }
     }
 
     /// Takes a free inode.
     #[inline]
     pub(crate) fn allocate_inode_for(&mut self, request: InodeRequest) -> Result<InodeNo, Error> {
-        self.live.faults.meet(Step::Space)?;
-        let number = self.live.allocator.allocate_inode(self, request)?;
+        self.engine.faults.meet(Step::Space)?;
+        let number = self.engine.allocator.allocate_inode(self, request)?;
         self.log().push(Entry::Inode { number, is_dir: request.is_dir, is_taken: true });
         Ok(number)
     }
@@ -294,7 +297,7 @@ impl<'v> LiveEdit<'v> {
             return Ok(false);
         }
         self.settle();
-        let credits = credits.min(self.live.journal.max_credits());
+        let credits = credits.min(self.engine.journal.max_credits());
         if let Some(handle) = self.handle.take() {
             self.handle = Some(handle.restart(credits)?);
         }
@@ -318,10 +321,10 @@ impl<'v> LiveEdit<'v> {
         change: impl FnOnce(&mut Self, &Promised) -> Result<[(Owners, Usage); N], Error>,
     ) -> Result<(), Error> {
         // A quota file that grows is itself charged to nobody.
-        if !self.volume.has_quotas() || self.is_charging {
+        if !self.engine.has_quotas() || self.is_charging {
             return Ok(());
         }
-        let promised = self.live.quotas.lock();
+        let promised = self.engine.quotas.lock();
         self.is_charging = true;
         let mark = self.log().mark();
         let changed = change(self, &promised);
@@ -348,7 +351,7 @@ impl<'v> LiveEdit<'v> {
     fn seal(&self, bytes: &mut FrameWrite<'_>, block: BlockNo, kind: BlockKind) {
         if matches!(kind, BlockKind::DirBlock { .. }) {
             bytes.seal_later(kind.number(), WHOLE, || {
-                let geometry = self.live.geometry.clone();
+                let geometry = self.engine.geometry.clone();
                 Box::new(move |bytes, _| kind.seal(bytes, block, &geometry))
             });
         } else if !matches!(kind, BlockKind::InodeTable { .. }) {
@@ -359,8 +362,8 @@ impl<'v> LiveEdit<'v> {
 
     /// One block more will be dirtied, unless the transaction has its frame.
     #[inline]
-    fn spend(&self, frame: Option<&Frame>) -> Result<&Handle<'v>, Error> {
-        self.live.faults.meet(Step::Credit)?;
+    fn spend(&self, frame: Option<&Frame>) -> Result<&Handle<'e>, Error> {
+        self.engine.faults.meet(Step::Credit)?;
         match &self.handle {
             Some(handle) if handle.credits() > 0 => Ok(handle),
             _ => self.spend_more(frame),
@@ -369,7 +372,7 @@ impl<'v> LiveEdit<'v> {
 
     /// As [`Self::spend`], where no credit is left.
     #[cold]
-    fn spend_more(&self, frame: Option<&Frame>) -> Result<&Handle<'v>, Error> {
+    fn spend_more(&self, frame: Option<&Frame>) -> Result<&Handle<'e>, Error> {
         let handle = self.handle()?;
         if frame.is_some_and(|frame| handle.has(frame)) {
             return Ok(handle);
@@ -377,19 +380,30 @@ impl<'v> LiveEdit<'v> {
         if self.is_undoing {
             handle.overdraw();
         } else if !handle.extend(MORE_CREDITS) && !handle.extend(1) {
-            let (asked, limit) = (MORE_CREDITS, self.live.journal.max_credits());
+            let (asked, limit) = (MORE_CREDITS, self.engine.journal.max_credits());
             return Err(JournalError::TooManyCredits { asked, limit }.into());
         }
         Ok(handle)
     }
 }
 
-impl Drop for LiveEdit<'_> {
+impl Engine {
+    /// Starts an operation that may dirty `credits` blocks.
+    pub(crate) fn edit(&self, credits: u32) -> Result<Operation<'_>, Error> {
+        self.check_writable()?;
+        self.record_errors()?;
+        Operation::start(self, credits)
+    }
+}
+
+impl Drop for Operation<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
             // What those who have the inodes locked know of them may not be true any more.
             note_undone();
-            if self.log.is_some() && self.handle.is_some() && self.live.journal.aborted().is_none()
+            if self.log.is_some()
+                && self.handle.is_some()
+                && self.engine.journal.aborted().is_none()
             {
                 self.roll_back(UndoLog::START);
             }
@@ -431,31 +445,31 @@ fn put_dtime(record: &mut [u8], dtime: u32) {
     }
 }
 
-impl MetadataRead for LiveEdit<'_> {
+impl MetadataRead for Operation<'_> {
     type Block = Arc<[u8]>;
 
-    fn facts(&self) -> &Facts {
-        self.volume.facts()
+    fn info(&self) -> &VolumeInfo {
+        self.engine.info()
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
-        self.volume.metadata(block, kind)
+        self.engine.metadata(block, kind)
     }
 
     fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
-        self.volume.data(pieces)
+        self.engine.data(pieces)
     }
 
     fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error> {
-        self.volume.inode_table(group)
+        self.engine.inode_table(group)
     }
 
     fn inode_block(&self, place: &RecordPlace) -> Result<(Arc<[u8]>, bool), Error> {
-        self.volume.inode_block(place)
+        self.engine.inode_block(place)
     }
 }
 
-impl Edit for LiveEdit<'_> {
+impl Edit for Operation<'_> {
     fn modify<R>(
         &mut self,
         block: BlockNo,
@@ -474,7 +488,7 @@ impl Edit for LiveEdit<'_> {
         find: impl FnOnce(&[u8]) -> Result<Option<Range<usize>>, FormatError>,
         change: impl FnOnce(&mut [u8], usize) -> R,
     ) -> Result<Option<R>, Error> {
-        let frame = self.live.frame(self.volume, block, kind)?;
+        let frame = self.engine.frame(block, kind)?;
         let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
         let Some(part) = find(&bytes)? else { return Ok(None) };
         let start = part.start;
@@ -494,9 +508,9 @@ impl Edit for LiveEdit<'_> {
         change: impl FnOnce(&mut [u8], &Geometry) -> R,
     ) -> Result<R, Error> {
         let place = inode::place(self, number)?;
-        let live = self.live;
-        let geometry = &live.geometry;
-        let frame = live.frame(self.volume, place.block, place.kind())?;
+        let engine = self.engine;
+        let geometry = &engine.geometry;
+        let frame = engine.frame(place.block, place.kind())?;
         let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
         let record = &mut bytes[place.bytes(geometry)];
         let dtime = dtime_of(record);
@@ -528,7 +542,7 @@ impl Edit for LiveEdit<'_> {
         self.spend(None)?;
         if !self.is_unlogged && is_own(kind) && !self.log().took(block) {
             // It is filled again.
-            match self.live.journal.cached(block) {
+            match self.engine.journal.cached(block) {
                 Some(frame) => {
                     self.log().copy_part(block, BlockKind::Contents, 0, &frame.sealed());
                 }
@@ -546,8 +560,8 @@ impl Edit for LiveEdit<'_> {
     }
 
     fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
-        self.live.faults.meet(Step::Space)?;
-        let allocator = &self.live.allocator;
+        self.engine.faults.meet(Step::Space)?;
+        let allocator = &self.engine.allocator;
         if self.reserved == 0 {
             // A quota file must count whatever is done, as a map must have room for it.
             let is_kept = request.purpose == Purpose::Map || self.is_charging;
@@ -566,10 +580,10 @@ impl Edit for LiveEdit<'_> {
 
     fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error> {
         let tid = self.tid()?;
-        self.live.allocator.free(self, tid, runs.iter().map(|(run, _)| *run))?;
+        self.engine.allocator.free(self, tid, runs.iter().map(|(run, _)| *run))?;
         // Data that went through the journal are revoked as metadata are.
         let is_revoked =
-            |purpose: &Purpose| *purpose != Purpose::Data || self.live.data == DataMode::Journal;
+            |purpose: &Purpose| *purpose != Purpose::Data || self.engine.data == DataMode::Journal;
         for (run, _) in runs.iter().filter(|(_, purpose)| is_revoked(purpose)) {
             // What is forgotten cannot be had back.
             self.note(Undo::Forgets(*run));
@@ -586,9 +600,9 @@ impl Edit for LiveEdit<'_> {
         hash: u32,
         act: impl FnOnce(&mut Self, &mut Vec<BlockNo>) -> R,
     ) -> R {
-        let live = self.live;
-        match live.options.shares_xattrs {
-            true => live.shared.with_blocks(hash, |blocks| act(self, blocks)),
+        let engine = self.engine;
+        match engine.options.shares_xattrs {
+            true => engine.shared.with_blocks(hash, |blocks| act(self, blocks)),
             false => act(self, &mut Vec::new()),
         }
     }
@@ -598,9 +612,9 @@ impl Edit for LiveEdit<'_> {
         hash: u32,
         act: impl FnOnce(&mut Self, &mut Vec<InodeNo>) -> R,
     ) -> R {
-        let live = self.live;
-        match live.options.shares_xattrs {
-            true => live.shared.with_values(hash, |values| act(self, values)),
+        let engine = self.engine;
+        match engine.options.shares_xattrs {
+            true => engine.shared.with_values(hash, |values| act(self, values)),
             false => act(self, &mut Vec::new()),
         }
     }
@@ -632,7 +646,7 @@ impl Edit for LiveEdit<'_> {
     }
 }
 
-impl EditInodes for LiveEdit<'_> {
+impl EditInodes for Operation<'_> {
     fn allocate_inode(&mut self, near: InodeNo, file_type: FileType) -> Result<InodeNo, Error> {
         let is_dir = file_type == FileType::Directory;
         self.allocate_inode_for(InodeRequest { parent: near, is_dir, is_top: false })
@@ -640,7 +654,7 @@ impl EditInodes for LiveEdit<'_> {
 
     fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error> {
         let is_dir = file_type == FileType::Directory;
-        self.live.allocator.free_inode(self, number, is_dir)?;
+        self.engine.allocator.free_inode(self, number, is_dir)?;
         self.log().push(Entry::Inode { number, is_dir, is_taken: false });
         Ok(())
     }
