@@ -123,9 +123,13 @@ impl Pair {
     }
 
     fn set_number(&self, number: u32) {
+        self.change_superblock(|raw| raw.s_journal_dev.set(number));
+    }
+
+    fn change_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
         let device = OpenOptions::new().write(true).open(&self.image).expect("the image");
         let mut raw = superblock(&device);
-        raw.s_journal_dev.set(number);
+        change(&mut raw);
         raw.seal();
         device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes()).expect("written");
     }
@@ -437,6 +441,34 @@ fn another_volumes_journal_at_the_right_number_is_not_used() {
     assert_eq!(number_of(pair.device()), Some(pair.number()));
     pair.assert_well(&["kernel"]);
     assert!(fs::read(other.path()).expect("read") == untouched, "another's journal was written");
+}
+
+#[test]
+fn a_journal_that_lists_other_volumes_is_not_used() {
+    let _turn = turn();
+    let (victim, thief) = match (Pair::dirty(), Pair::new()) {
+        (Ok(victim), Ok(thief)) => (victim, thief),
+        (Err(why), _) | (_, Err(why)) => skip!("{why}"),
+    };
+    let image = thief.image.display().to_string();
+    let named = superblock(&FileDevice::open(&victim.image).expect("the image"));
+    thief.change_superblock(|raw| raw.s_journal_uuid = named.s_journal_uuid);
+    let (before, own) = (victim.bytes(), fs::read(&image).expect("read"));
+    let file = thief.scratch.join("file");
+    fs::write(&file, TEXT).expect("written");
+    for words in [
+        vec!["cp".to_owned(), file.display().to_string(), thief.inside("/file")],
+        vec!["fsck".to_owned(), "-fy".to_owned(), image.clone()],
+    ] {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (code, said) = extant(&words, &[]);
+        assert!(code != 0 && said.contains("was not found"), "{words:?}: {code}: {said}");
+        assert!(victim.bytes() == before, "{words:?}: another's journal was written");
+        assert!(fs::read(&image).expect("read") == own, "{words:?}: the image was written");
+    }
+    let (code, said) = extant(&["fsck", "-p"], &[&victim.image]);
+    assert!(code | 1 == 1, "{code}: {said}");
+    victim.assert_well(&["kernel"]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_device::{Device, FileDevice, FileError, OpenOptions, block_devices};
+use extant_ondisk::jbd2::{JOURNAL_MAGIC, RawJournalSuperblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, Geometry, GroupNo, IncompatFeatures, Uuid};
 use zerocopy::{FromZeros, IntoBytes};
@@ -20,6 +21,8 @@ use crate::{JournalError, JournalPlace, Log};
 pub struct ExternalJournal {
     /// The UUID of the journal's device.
     pub uuid: Uuid,
+    /// The UUID of the volume, which the journal lists among its users.
+    pub volume: Uuid,
     /// The number that the device had when it was last known; 0 for a file. As
     /// [`block_devices::number_of`] gives it.
     pub device_number: u32,
@@ -34,6 +37,7 @@ impl ExternalJournal {
             && superblock.s_journal_uuid != [0; 16];
         is_external.then(|| Self {
             uuid: Uuid(superblock.s_journal_uuid),
+            volume: Uuid(superblock.s_uuid),
             device_number: superblock.s_journal_dev.get(),
         })
     }
@@ -74,11 +78,26 @@ impl ExternalJournal {
         self.find().map(|path| options.open(path).map(Arc::new)).transpose()
     }
 
-    /// Whether a block device is this journal. One that cannot be read is not.
+    /// Whether a block device is this journal. One that cannot be read is not, and neither is one
+    /// that is for other volumes: an image may name any journal.
     fn is_on(&self, path: &Path) -> bool {
         let mut raw = RawSuperblock::new_zeroed();
         let read = block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes());
-        read.is_ok() && self.is_superblock_of(&raw)
+        if read.is_err() || !self.is_superblock_of(&raw) {
+            return false;
+        }
+        let mut journal = RawJournalSuperblock::new_zeroed();
+        let at = journal_superblock_at(&raw);
+        let read = block_devices::peek(path, at, journal.as_mut_bytes());
+        read.is_ok() && self.is_listed_in(&journal)
+    }
+
+    /// Whether the volume is among the users of a journal. A superblock that is not one names none:
+    /// the checker makes it again.
+    fn is_listed_in(&self, journal: &RawJournalSuperblock) -> bool {
+        let count = journal.s_nr_users.get() as usize;
+        journal.s_header.h_magic.get() != JOURNAL_MAGIC
+            || journal.s_users.iter().take(count).any(|user| *user == self.volume.0)
     }
 
     /// Whether a superblock is that of this journal's device. A wrong checksum is the checker's to
@@ -88,6 +107,12 @@ impl ExternalJournal {
             && raw.features().incompat.contains(IncompatFeatures::JOURNAL_DEV)
             && raw.s_uuid == self.uuid.0
     }
+}
+
+/// Where the journal's own superblock lies on its device: in the block after that of the superblock.
+fn journal_superblock_at(raw: &RawSuperblock) -> u64 {
+    let block_size = 1024_u64.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
+    block_size.max(2 * SUPERBLOCK_OFFSET)
 }
 
 fn superblock_at(volume: &dyn Device, offset: u64) -> Option<RawSuperblock> {
@@ -127,7 +152,8 @@ mod tests {
     use super::*;
     use extant_ondisk::Features;
 
-    const JOURNAL: ExternalJournal = ExternalJournal { uuid: Uuid([7; 16]), device_number: 0x701 };
+    const JOURNAL: ExternalJournal =
+        ExternalJournal { uuid: Uuid([7; 16]), volume: Uuid([9; 16]), device_number: 0x701 };
 
     fn volume() -> RawSuperblock {
         let mut raw = RawSuperblock::new_zeroed();
@@ -135,6 +161,7 @@ mod tests {
         raw.s_rev_level.set(1);
         let compat = CompatFeatures::HAS_JOURNAL;
         raw.set_features(Features { compat, ..raw.features() });
+        raw.s_uuid = [9; 16];
         raw.s_journal_uuid = [7; 16];
         raw.s_journal_dev.set(0x701);
         raw
@@ -162,5 +189,16 @@ mod tests {
         assert!(!JOURNAL.is_superblock_of(&raw), "another's journal");
         (raw.s_uuid[15], raw.s_magic) = (7, 0.into());
         assert!(!JOURNAL.is_superblock_of(&raw), "no superblock");
+    }
+    #[test]
+    fn a_journal_is_for_the_volumes_that_it_lists() {
+        let mut journal = RawJournalSuperblock::new_zeroed();
+        assert!(JOURNAL.is_listed_in(&journal), "it is not a journal's superblock");
+        journal.s_header.h_magic.set(JOURNAL_MAGIC);
+        assert!(!JOURNAL.is_listed_in(&journal));
+        journal.set_users(&[Uuid([8; 16]), JOURNAL.volume]);
+        assert!(JOURNAL.is_listed_in(&journal));
+        journal.s_nr_users.set(1);
+        assert!(!JOURNAL.is_listed_in(&journal), "beyond the last");
     }
 }

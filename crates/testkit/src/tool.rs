@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// Where administrators' tools lie when PATH is an ordinary user's.
 const ADMIN_PATHS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -67,17 +68,22 @@ impl Tool {
         }
     }
 
-    /// The same of a program that now and then fails with `complaint` for no fault of its arguments: it is asked again.
+    /// The same of a program that now and then fails with `complaint` for no fault of its arguments:
+    /// it is called again, for a minute at most.
     pub fn text_despite<A: AsRef<OsStr>>(
         &self,
         complaint: &str,
         args: &[A],
     ) -> Result<String, String> {
-        const ASKED_AGAIN: u32 = 20;
-        let ask = || self.text(args.iter().map(AsRef::as_ref));
-        let passes =
-            |text: &Result<_, String>| text.as_ref().is_err_and(|said| said.contains(complaint));
-        (0..ASKED_AGAIN).fold(ask(), |text, _| if passes(&text) { ask() } else { text })
+        let started = Instant::now();
+        loop {
+            let text = self.text(args.iter().map(AsRef::as_ref));
+            let is_by_chance = text.as_ref().is_err_and(|said| said.contains(complaint));
+            if !is_by_chance || started.elapsed() > Duration::from_secs(60) {
+                return text;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
