@@ -14,8 +14,11 @@ const ROOMS: [(&str, &[&str]); 16] = [
     ("extant-runtime", &[]),
     ("extant-device", &["extant-runtime"]),
     ("extant-storage", &["extant-runtime", "extant-device"]),
-    ("extant-offline", &["extant-ondisk", "extant-layout", "extant-device"]),
-    ("extant-journal", &["extant-ondisk", "extant-layout", "extant-device", "extant-offline"]),
+    ("extant-offline", &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device"]),
+    (
+        "extant-journal",
+        &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device", "extant-offline"],
+    ),
     ("extant-volume", BELOW_VOLUME),
     ("extant-check", BELOW_VOLUME),
     // `volume` for export only: see `image_uses_volume_for_export_only`.
@@ -31,12 +34,16 @@ const ROOMS: [(&str, &[&str]); 16] = [
             "extant-volume",
         ],
     ),
-    ("extant-mount", &["extant-ondisk", "extant-device", "extant-storage", "extant-volume"]),
+    (
+        "extant-mount",
+        &["extant-ondisk", "extant-runtime", "extant-device", "extant-storage", "extant-volume"],
+    ),
     (
         "extant",
         &[
             "extant-ondisk",
             "extant-layout",
+            "extant-runtime",
             "extant-device",
             "extant-storage",
             "extant-volume",
@@ -49,11 +56,18 @@ const ROOMS: [(&str, &[&str]); 16] = [
     ("xtask", &["extant-testkit"]),
 ];
 
-const BELOW_VOLUME: &[&str] =
-    &["extant-ondisk", "extant-layout", "extant-device", "extant-offline", "extant-journal"];
+const BELOW_VOLUME: &[&str] = &[
+    "extant-ondisk",
+    "extant-layout",
+    "extant-runtime",
+    "extant-device",
+    "extant-offline",
+    "extant-journal",
+];
 const ALL_ROOMS: &[&str] = &[
     "extant-ondisk",
     "extant-layout",
+    "extant-runtime",
     "extant-device",
     "extant-storage",
     "extant-offline",

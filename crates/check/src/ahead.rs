@@ -4,9 +4,9 @@
 //! time as a fast disk takes, so that threads of their own read it into memory of our own while others are checked. What the
 //! cache holds is left there, and small pieces are left to the system, which has many of them under way at once.
 
-use extant_device::sync::thread::{JoinHandle, spawn};
-use extant_device::sync::{Condvar, Mutex};
 use extant_device::{AlignedBuffer, Device};
+use extant_runtime::sync::thread::{JoinHandle, spawn};
+use extant_runtime::sync::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;

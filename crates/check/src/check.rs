@@ -11,10 +11,10 @@ use crate::tables::{
     Stored, Window, Windows, XattrBlocks,
 };
 use extant_device::model::costs;
-use extant_device::sync::Mutex;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{State, Superblock};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
+use extant_runtime::sync::Mutex;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -223,7 +223,7 @@ impl<'a> Check<'a> {
             return Ok(vec![work()?]);
         }
         let work = &work;
-        extant_device::sync::thread::scope(|scope| {
+        extant_runtime::sync::thread::scope(|scope| {
             let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let mut results = vec![work()];
             for worker in workers {

@@ -1,7 +1,7 @@
 //! Who decides what is done about a finding.
 
 use crate::finding::{Code, Finding, Severity};
-use extant_device::sync::Mutex;
+use extant_runtime::sync::Mutex;
 
 /// What is to be done about a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

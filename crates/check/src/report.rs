@@ -2,9 +2,9 @@
 
 use crate::finding::{Finding, Pass};
 use crate::store::Traffic;
-use extant_device::env::Env;
 use extant_ondisk::dirent::FileType;
 use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+use extant_runtime::env::Env;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

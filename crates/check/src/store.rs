@@ -4,12 +4,12 @@
 //! thread, writes.
 
 use crate::ahead::{ReadAhead, Taken};
-use extant_device::sync::Mutex;
 use extant_device::{Device, DeviceError};
 use extant_layout::DescriptorTable;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
+use extant_runtime::sync::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,9 +4,9 @@ mod common;
 
 use common::{findings, open};
 use extant_check::{Answers, Options, Report, Store};
-use extant_device::sync::Mutex;
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_runtime::sync::Mutex;
 use extant_testkit::{Scratch, TempImage, e2fsck_fn, skip, tool};
 use std::fs::File;
 use std::ops::Range;

@@ -2,8 +2,8 @@
 
 use extant_check::Answers;
 use extant_check::front::{OpenError, OpenOptions, open};
-use extant_device::env::Env;
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
 use std::ops::Range;
 use std::sync::Arc;

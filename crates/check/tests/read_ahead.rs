@@ -4,9 +4,9 @@ mod common;
 
 use common::{findings, open};
 use extant_check::{Options, Report, Store};
-use extant_device::sync::Mutex;
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{GroupNo, InodeNo};
+use extant_runtime::sync::Mutex;
 use extant_testkit::{Scratch, TempImage, skip, tool};
 use std::ops::Range;
 use std::path::Path;

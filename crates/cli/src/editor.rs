@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
-use extant_device::env::{Env, WallTime};
 use extant_device::{ByteSize, Device, Direct, OpenOptions, env_of};
+use extant_runtime::env::{Env, WallTime};
 use extant_storage::{Access, DeviceUrl};
 use extant_volume::{Error as Cause, LiveOptions, Volume};
 

@@ -25,8 +25,6 @@ mod sparse;
 
 pub mod undo;
 
-pub use extant_runtime::{env, lock_ranks, sync};
-
 pub use device::{
     Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
     data_runs, env_of, run_batch,

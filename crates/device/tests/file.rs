@@ -219,7 +219,7 @@ fn scattered_direct_writes_agree_with_the_page_cache() {
             assert!(batch.iter().all(|request| request.outcome.is_done()));
         }
     };
-    extant_device::sync::thread::scope(|scope| {
+    extant_runtime::sync::thread::scope(|scope| {
         scope.spawn(|| write(0));
         scope.spawn(|| write(BLOCKS));
     });

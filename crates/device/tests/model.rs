@@ -339,7 +339,7 @@ fn threads_that_write_parts_of_one_sector_do_not_lose_each_others_bytes() {
     let Some((_directory, device)) = file(Direct::Required, 1 << 20) else { return };
     let overlay = OverlayDevice::new(Arc::new(MemoryDevice::new(1 << 20)));
     for device in [&device as &dyn Device, &overlay] {
-        extant_device::sync::thread::scope(|scope| {
+        extant_runtime::sync::thread::scope(|scope| {
             for thread in 0..4_u8 {
                 scope.spawn(move || {
                     for round in 0..64 {

@@ -3,12 +3,12 @@
 use std::ops::{Deref, Range};
 
 use extant_device::Request;
-use extant_device::env::WallTime;
 use extant_ondisk::checksum::crc32_be;
 use extant_ondisk::jbd2::{
     CommitBlock, DescriptorWriter, JournalChecksum, LogFormat, RevokeWriter, escape, needs_escape,
 };
 use extant_ondisk::{BlockNo, FormatError, Tid};
+use extant_runtime::env::WallTime;
 
 use crate::{JournalError, Log};
 

@@ -1,9 +1,9 @@
 //! Inodes as the kernel's FUSE sees them.
 
-use extant_device::env::WallTime;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{Geometry, InodeNo};
+use extant_runtime::env::WallTime;
 use extant_volume::LoadedInode;
 
 /// The root's number in FUSE.

@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
-use extant_device::env::Env;
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions, block_devices};
+use extant_runtime::env::Env;
 use extant_storage::crypt::KeySource;
 use extant_storage::{DeviceUrl, Files, look};
 use extant_volume::{

@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use extant_device::Device;
-use extant_device::env::Env;
-use extant_device::sync::{Condvar, Mutex};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Geometry, IncompatFeatures};
+use extant_runtime::env::Env;
+use extant_runtime::sync::{Condvar, Mutex};
 use zerocopy::IntoBytes;
 
 use crate::{OfflineError, OfflineVolume};

@@ -1,7 +1,7 @@
 //! How fast sectors are deciphered and enciphered in memory, on one thread: `cargo run --release -p extant-device --example
 //! crypt_speed`. Beside it: `openssl speed -evp aes-256-xts -bytes 4096`.
 
-use extant_device::env::Env;
+use extant_runtime::env::Env;
 use extant_storage::crypt::{CipherSpec, SectorCipher};
 
 const BYTES: usize = 4 << 20;

@@ -5,12 +5,12 @@
 //! the allocator find COUNT times CLUSTERS clusters from places all over the volume, and prints the median, the 99th percentile and
 //! the longest time of one search in microseconds, with nothing known of the volume at first, and again.
 
-use extant_device::env::Env;
 use extant_device::{Device, FileDevice};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_runtime::env::Env;
 use extant_volume::edit::{AllocationRequest, Purpose};
 use extant_volume::testing::{Found, find};
 use extant_volume::{LiveOptions, OpenOptions, Reader, Volume, VolumeRead};

@@ -11,10 +11,10 @@
 //! OPTIONS are words separated by commas: `memory=N` (MiB; the image is opened around the page cache then), `delalloc`,
 //! `nodelalloc`, `mballoc`, `nomballoc`, `data=ordered`, `data=writeback`, `defaults`.
 
-use extant_device::env::Env;
-use extant_device::sync::thread;
 use extant_device::{AlignedBuffer, Direct};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
+use extant_runtime::sync::thread;
 use extant_volume::{
     AllocatorKind, Creator, DataMode, LiveOptions, OpenOptions, Volume, VolumeRead,
 };

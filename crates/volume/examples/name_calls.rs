@@ -9,10 +9,10 @@
 //! With `prepare-` before it, what the calls need is made. `name_calls open-volume IMAGE` opens a
 //! volume, makes a file of a new name and closes it.
 
-use extant_device::env::{Env, WallTime};
-use extant_device::sync::thread;
 use extant_device::{Device, MemoryDevice, data_runs};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::{Env, WallTime};
+use extant_runtime::sync::thread;
 use extant_volume::{Creator, Engine, LiveOptions, OpenOptions, RenameFlags, Volume, VolumeRead};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::error::Error;

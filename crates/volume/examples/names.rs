@@ -2,10 +2,10 @@
 //! `cargo run --release -p extant-volume --example names -- IMAGE [FILES] [DIRECTORIES] [THREADS]`.
 //! The image is changed.
 
-use extant_device::env::Env;
-use extant_device::sync::thread;
 use extant_device::{Device, OpenOptions as DeviceOptions};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
+use extant_runtime::sync::thread;
 use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume, VolumeRead};
 use std::sync::Arc;
 

@@ -25,9 +25,6 @@ use crate::torn;
 use crate::volume::{Volume, Workers};
 use crate::write::orphans::{Orphans, clear_present};
 use extant_device::Device;
-use extant_device::env::{Env, Next, Worker};
-use extant_device::sync::Mutex;
-use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_journal::{Finish, JournalError, JournalPlace, LogOnDevice, recover_volume};
 use extant_offline::read_primary_superblock;
 use extant_ondisk::quota::QuotaKind;
@@ -37,6 +34,9 @@ use extant_ondisk::superblock::{
 use extant_ondisk::{
     CompatFeatures, FormatError, Geometry, IncompatFeatures, RoCompatFeatures, Uuid,
 };
+use extant_runtime::env::{Env, Next, Worker};
+use extant_runtime::sync::Mutex;
+use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 

@@ -2,7 +2,7 @@
 //!
 //! A handle is started with the inode locks held. Inside a handle no lock below [`OrphanLock`] is taken.
 
-extant_device::lock_ranks! {
+extant_runtime::lock_ranks! {
     /// Held by who freezes or thaws the volume: one after the other.
     pub FreezeLock = 50;
     /// One rename of a directory to another directory at a time: who is whose ancestor stands still meanwhile.

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use extant_device::sync::atomic::Ordering;
+use extant_runtime::sync::atomic::Ordering;
 
 /// What is still written when a volume is shut down: the modes of `FS_IOC_SHUTDOWN`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -14,9 +14,9 @@ use crate::read::xattr::{AclKind, XattrInfo};
 use crate::source::{BlockKind, DataPiece, RecordPlace};
 use crate::volume_read::forward_volume_read;
 use extant_device::Device;
-use extant_device::env::Worker;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_runtime::env::Worker;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// that is dropped is left as by power loss.
 ///
 /// ```no_run
-/// use extant_device::env::Env;
+/// use extant_runtime::env::Env;
 /// use extant_ondisk::InodeNo;
 /// use extant_volume::{Creator, LiveOptions, Volume};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

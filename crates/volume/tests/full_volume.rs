@@ -1,8 +1,8 @@
 //! Full volumes: what needs no new data block goes on while the clusters that are kept for maps last.
 
-use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead};

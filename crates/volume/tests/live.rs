@@ -1,9 +1,9 @@
 //! A live volume: names made and taken away, closed, judged by e2fsck and by the kernel.
 
-use extant_device::env::Env;
-use extant_device::sync::thread;
 use extant_device::{Device, FileDevice};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
+use extant_runtime::sync::thread;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::{
     Creator, Error, Follow, LiveOptions, OpenOptions, OpenVolume, Reader, RenameFlags, Volume,

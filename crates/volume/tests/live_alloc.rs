@@ -1,10 +1,10 @@
 //! Where a live volume puts files: by the multi-block allocator and by the plain one, judged by extents and by e2fsck.
 
-use extant_device::env::Env;
 use extant_device::{Device, FileDevice, MemoryDevice};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{GroupNo, InodeNo};
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{

@@ -1,8 +1,8 @@
 //! Buddies under the memory limit.
 
-use extant_device::env::Env;
 use extant_device::{Direct, FileDevice};
 use extant_ondisk::{GroupNo, InodeNo};
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::edit::{AllocationRequest, Purpose};
 use extant_volume::{Creator, LiveOptions, OpenOptions, testing};

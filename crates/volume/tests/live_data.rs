@@ -5,8 +5,8 @@ mod common;
 use common::edited::rng;
 use common::memory;
 use extant_device::Device;
-use extant_device::env::Env;
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
@@ -411,7 +411,7 @@ fn threads_change_contents_side_by_side() {
                 Model { file: make(&name), name, bytes: Vec::new() }
             })
             .collect();
-        extant_device::sync::thread::scope(|scope| {
+        extant_runtime::sync::thread::scope(|scope| {
             for (index, model) in (1..).zip(&mut models) {
                 let volume = &volume;
                 scope.spawn(move || {

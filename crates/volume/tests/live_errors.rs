@@ -1,9 +1,9 @@
 //! Corruption met on a live volume: told with its place, recorded in the superblock, answered as `errors=` says.
 
-use extant_device::env::Env;
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_ondisk::superblock::ErrorPolicy;
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place};
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
 use extant_volume::{
     Creator, Error, LiveOptions, OpenOptions, Reader, RenameFlags, Volume, VolumeRead,

@@ -1,9 +1,9 @@
 //! Flags that change how a file is mapped or where its data go, and what is counted of changes.
 
-use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::InodeFlags;
+use extant_runtime::env::Env;
 use extant_testkit::history::bytes_of;
 use extant_testkit::{TempImage, dumpe2fs_h, e2fsck_is_silent, skip};
 use extant_volume::{

@@ -3,11 +3,11 @@
 mod common;
 
 use common::pause;
-use extant_device::env::Env;
-use extant_device::sync::thread::scope;
-use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
+use extant_runtime::sync::thread::scope;
+use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::{Creator, LiveOptions, OpenOptions, Volume, VolumeRead};
 use std::ops::Range;

@@ -3,11 +3,11 @@
 mod common;
 
 use common::pause;
-use extant_device::env::Env;
-use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use extant_device::sync::thread::scope;
 use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
+use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extant_runtime::sync::thread::scope;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume};

@@ -2,10 +2,10 @@
 
 mod common;
 
-use extant_device::env::Env;
 use extant_device::{Device, Event, MemoryDevice, Recorder};
 use extant_ondisk::InodeNo;
 use extant_ondisk::time::Timestamp;
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 use extant_volume::ops::TimesOfUse;
 use extant_volume::{

@@ -1,10 +1,10 @@
 //! The memory limit: a volume of many groups works with the least there may be, and takes no more. Alone in its process, whose memory is
 //! what is looked at.
 
-use extant_device::env::Env;
-use extant_device::sync::thread;
 use extant_device::{Direct, FileDevice};
 use extant_ondisk::{GroupNo, InodeNo};
+use extant_runtime::env::Env;
+use extant_runtime::sync::thread;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume, VolumeRead};
 use std::sync::Arc;

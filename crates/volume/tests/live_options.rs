@@ -1,9 +1,9 @@
 //! Options of a live volume, each by what it changes; judged by debugfs, e2fsck and the kernel.
 
 use extant_device::Device;
-use extant_device::env::Env;
 use extant_ondisk::InodeNo;
 use extant_ondisk::quota::{QuotaKind, QuotaRecord};
+use extant_runtime::env::Env;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::quota;

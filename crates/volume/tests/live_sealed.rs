@@ -1,8 +1,8 @@
 //! Verity and encrypted files on a live volume: what would change them is refused by name, the rest goes on.
 
-use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, skip, tool};
 use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead};
 use std::process::Command;

@@ -3,12 +3,12 @@
 mod common;
 
 use common::snapshot;
-use extant_device::env::Env;
-use extant_device::sync::thread::scope;
-use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_ondisk::superblock::{ErrorPolicy, State};
 use extant_ondisk::{BlockNo, InodeNo};
+use extant_runtime::env::Env;
+use extant_runtime::sync::thread::scope;
+use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::{TempImage, TreeSnapshot, differences, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{

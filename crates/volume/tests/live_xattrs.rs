@@ -1,11 +1,11 @@
 //! Attributes, lists, flags and projects of files on a live volume: held to a map in memory, to e2fsck, and to the kernel.
 
 use extant_device::Device;
-use extant_device::env::Env;
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::{Acl, AclEntry, Subject};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::quota::{QuotaKind, QuotaRecord};
+use extant_runtime::env::Env;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::quota;

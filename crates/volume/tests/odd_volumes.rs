@@ -429,7 +429,7 @@ fn many_threads_read_one_volume() {
     let volume = options.open(common::device(&image.path())).unwrap();
     is_shared(&volume);
     let expected = common::snapshot(&common::open(&image.path())).unwrap();
-    extant_device::sync::thread::scope(|scope| {
+    extant_runtime::sync::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 let found = common::snapshot(&volume).unwrap();

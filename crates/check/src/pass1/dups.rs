@@ -5,13 +5,13 @@ use crate::finding::{Code, Finding};
 use crate::front::{forget_journal, forget_orphan_file};
 use crate::map::FileMap;
 use crate::store::CheckError;
-use extant_device::sync::Mutex;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::Inode;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::{
     BlockNo, ClusterNo, CompatFeatures, FileBlock, GroupNo, InodeNo, RoCompatFeatures, xattr,
 };
+use extant_runtime::sync::Mutex;
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 

@@ -5,13 +5,13 @@ use crate::check::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{Mark, XattrBlocks};
-use extant_device::sync::Mutex;
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::{
     self, EaValue, NameIndex, RawXattrHeader, Value, ValueRef, XATTR_MAGIC, Xattr, XattrRef,
     value_hash,
 };
 use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
+use extant_runtime::sync::Mutex;
 use std::collections::BTreeMap;
 
 /// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.

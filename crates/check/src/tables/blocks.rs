@@ -2,9 +2,9 @@
 
 use super::{Budget, Window};
 use crate::store::CheckError;
-use extant_device::sync::Mutex;
 use extant_layout::RunSet;
 use extant_ondisk::{BlockNo, ClusterNo, Geometry, GroupNo};
+use extant_runtime::sync::Mutex;
 use roaring::RoaringTreemap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -2,8 +2,8 @@
 
 use super::Budget;
 use crate::finding::Finding;
-use extant_device::sync::Mutex;
 use extant_ondisk::{BlockNo, InodeNo};
+use extant_runtime::sync::Mutex;
 use std::collections::BTreeMap;
 
 /// What is known of a shared block.

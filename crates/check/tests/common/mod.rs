@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use extant_check::{Answers, Options, Report, Store, front};
-use extant_device::env::Env;
 use extant_device::{Device, FileDevice, OpenOptions};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
@@ -11,6 +10,7 @@ use extant_ondisk::inline_data::InlineDir;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags, xattr_area};
 use extant_ondisk::xattr::{self, ValueRef};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo};
+use extant_runtime::env::Env;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

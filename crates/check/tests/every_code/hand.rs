@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::damages::Wish;
 use extant_check::front::{Closing, OpenOptions, open};
 use extant_check::{Answers, Code, Judge, Options, Outcome};
-use extant_device::env::Env;
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
@@ -15,6 +14,7 @@ use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::inode::Inode;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
+use extant_runtime::env::Env;
 use extant_testkit::{Scratch, TempImage, tool};
 
 pub(crate) fn device(path: &Path) -> Arc<dyn Device> {

@@ -5,9 +5,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io::IoSliceMut;
 use std::ops::Range;
 
-use extant_device::sync::{Arc, Mutex, MutexGuard};
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{BlockNo, Flaw, Place};
+use extant_runtime::sync::{Arc, Mutex, MutexGuard};
 
 use super::frame::{Content, Frame};
 use super::ranks::{CacheLock, FrameLock};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use extant_device::env::Next;
 use extant_ondisk::{BlockNo, Tid};
+use extant_runtime::env::Next;
 
 use super::core::Core;
 use super::frame::{Frame, Snapshot};

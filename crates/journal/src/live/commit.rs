@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use extant_device::env::Next;
-use extant_device::sync::atomic::Ordering;
 use extant_ondisk::{BlockNo, Tid};
+use extant_runtime::env::Next;
+use extant_runtime::sync::atomic::Ordering;
 
 use super::Phase;
 use super::core::{Core, Finished};

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use extant_device::Device;
-use extant_device::env::{Env, Waker};
-use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use extant_device::sync::{Arc, Condvar, Mutex};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{BlockNo, Tid};
+use extant_runtime::env::{Env, Waker};
+use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use extant_runtime::sync::{Arc, Condvar, Mutex};
 use zerocopy::FromBytes;
 
 use super::cache::Cache;

@@ -5,9 +5,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use extant_device::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use extant_device::sync::{Arc, Mutex, MutexGuard};
 use extant_ondisk::{BlockNo, Tid};
+use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extant_runtime::sync::{Arc, Mutex, MutexGuard};
 
 use super::ranks::FrameLock;
 use crate::home::Turn;

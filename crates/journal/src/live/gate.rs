@@ -1,7 +1,7 @@
 //! The gate of the running transaction: a handle enters by one atomic addition, and takes its credits by another beside it.
 
-use extant_device::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use extant_ondisk::Tid;
+use extant_runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const CLOSED: u64 = 1 << 31;
 const HANDLES: u64 = CLOSED - 1;

@@ -1,7 +1,7 @@
 //! The first failure, kept: after it nothing is written and nothing is acknowledged.
 
-use extant_device::sync::atomic::{AtomicBool, Ordering};
-use extant_device::sync::{Arc, Mutex};
+use extant_runtime::sync::atomic::{AtomicBool, Ordering};
+use extant_runtime::sync::{Arc, Mutex};
 
 use super::ranks::LatchLock;
 use crate::JournalError;

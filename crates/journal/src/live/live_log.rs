@@ -3,18 +3,18 @@
 use std::ops::Range;
 
 use extant_device::Device;
-use extant_device::sync::{Arc, Mutex};
 use extant_ondisk::jbd2::{
     JournalCompat, JournalIncompat, JournalSuperblock, LogFormat, RawJournalSuperblock,
 };
 use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, Tid};
+use extant_runtime::sync::{Arc, Mutex};
 
 use super::Options;
 use super::frame::Snapshot;
 use super::ranks::SuperblockLock;
 use crate::built::{Built, Flushes, around, needed, revokes_per_block};
 use crate::{JournalError, JournalPlace, Log};
-use extant_device::env::WallTime;
+use extant_runtime::env::WallTime;
 
 /// Fewest blocks that a log must have; the kernel wants 1,024 for the journal.
 const MIN_LOG: u32 = 64;

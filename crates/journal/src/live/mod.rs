@@ -20,10 +20,10 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use extant_device::env::{Env, Next, Worker};
-use extant_device::sync::Arc;
 use extant_device::{Device, DeviceError};
 use extant_ondisk::{BlockNo, Geometry, Tid};
+use extant_runtime::env::{Env, Next, Worker};
+use extant_runtime::sync::Arc;
 
 pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;

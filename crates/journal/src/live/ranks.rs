@@ -1,6 +1,6 @@
 //! The lock order of the journal. The volume's locks have lower levels: they are taken before.
 
-extant_device::lock_ranks! {
+extant_runtime::lock_ranks! {
     /// One checkpoint batch at a time goes home.
     pub CheckpointLock = 500;
     /// Where the log stands and what was asked of the workers. Held for moments, never while waiting for a device.

@@ -1,11 +1,11 @@
 //! The journal under shuttle's scheduler: threads, the commit and the checkpoint interleaved in many ways.
 
-use extant_device::env::Env;
-use extant_device::sync::{Arc, thread};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::jbd2::{JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
 use extant_ondisk::{BlockNo, CompatFeatures, Geometry, Tid, Uuid};
+use extant_runtime::env::Env;
+use extant_runtime::sync::{Arc, thread};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 use zerocopy::{FromZeros, IntoBytes};

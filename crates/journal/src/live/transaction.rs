@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use extant_device::sync::Mutex;
-use extant_device::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use extant_ondisk::BlockNo;
+use extant_runtime::sync::Mutex;
+use extant_runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::cache::ByBlock;
 use super::frame::Frame;

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use extant_device::env::WallTime;
 use extant_ondisk::checksum::crc32_be;
 use extant_ondisk::jbd2::{
     BlockType, CommitBlock, Header, JournalChecksum, JournalSuperblock, LogFormat, TagFlags, Tags,
     revoke_records, tags,
 };
 use extant_ondisk::{BlockNo, Flaw, FormatError, Place, Tid};
+use extant_runtime::env::WallTime;
 
 use super::{Damage, Recovered};
 use crate::log::LogReader;

@@ -1,13 +1,13 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use extant_device::env::Env;
 use extant_device::{
     Device, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
 };
 use extant_journal::{Finish, JournalError, Options, recover_volume};
 use extant_ondisk::BlockNo;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
+use extant_runtime::env::Env;
 use extant_testkit::skip;
 
 use crate::toy::{Random, Toy, Volume};

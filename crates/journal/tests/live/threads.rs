@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_device::env::Env;
-use extant_device::sync::thread;
 use extant_device::{Device, Recorder, Sweep};
 use extant_journal::{Finish, Journal, NoHooks, Options, recover_volume};
 use extant_ondisk::BlockNo;
+use extant_runtime::env::Env;
+use extant_runtime::sync::thread;
 use extant_testkit::skip;
 
 use crate::toy::{Random, Volume};

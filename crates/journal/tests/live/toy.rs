@@ -7,8 +7,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use extant_device::env::Env;
-use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, MemoryDevice, Request};
 use extant_journal::{
     CommitHooks, Handle, Journal, JournalError, JournalPlace, LogOnDevice, Options,
@@ -16,6 +14,8 @@ use extant_journal::{
 use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, CompatFeatures, Geometry, Tid};
+use extant_runtime::env::Env;
+use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::TempImage;
 use zerocopy::IntoBytes;
 

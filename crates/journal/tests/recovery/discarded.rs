@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_journal::{
     Finish, Journal, JournalPlace, Log, LogOnDevice, NoHooks, Options, recover_volume,
@@ -10,6 +9,7 @@ use extant_journal::{
 use extant_ondisk::jbd2::{BlockType, Header};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, Tid};
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, skip, tool};
 use zerocopy::{FromZeros, IntoBytes};
 

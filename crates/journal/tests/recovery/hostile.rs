@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
 use extant_journal::{Finish, JournalError, recover_volume};
 use extant_ondisk::{Flaw, FormatError, InodeNo, Place};
+use extant_runtime::env::Env;
 use extant_testkit::{TempImage, debugfs, skip, tool};
 
 const BLOCK: u64 = 1024;

@@ -15,9 +15,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
-use extant_device::env::Env;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_runtime::env::Env;
 use extant_volume::{Creator, Error, LoadedInode, OpenVolume, StatFs, VolumeRead};
 use rustix::io::Errno;
 

@@ -12,9 +12,9 @@ use crate::edit::{AllocationRequest, Edit, Run, Undo};
 use crate::error::Error;
 use crate::ranks::{FreedLock, GroupLock};
 use crate::source::MetadataRead;
-use extant_device::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use extant_device::sync::{Arc, Mutex, MutexGuard};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place, Tid};
+use extant_runtime::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use extant_runtime::sync::{Arc, Mutex, MutexGuard};
 use std::ops::Range;
 
 /// Shards of the lists of freed clusters.

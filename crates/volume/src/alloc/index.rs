@@ -3,8 +3,8 @@
 //! What is not known yet is taken for empty: the first look at a group's descriptor or bitmap corrects it. So nothing of the
 //! groups is read when the volume is opened, and each group disappoints once at most.
 
-use extant_device::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use extant_ondisk::GroupNo;
+use extant_runtime::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::ops::Range;
 
 /// Bits of a word.

@@ -6,9 +6,9 @@ use super::{InodeRequest, group};
 use crate::edit::Edit;
 use crate::error::Error;
 use crate::source::MetadataRead;
-use extant_device::sync::atomic::Ordering;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
+use extant_runtime::sync::atomic::Ordering;
 
 impl Allocator {
     /// Takes a free inode for an operation.

@@ -4,9 +4,9 @@
 //! have room; others stay near their parent as long as its flex group is not crowded. (M. Orlov's way, for flex groups.)
 
 use crate::ranks::KnownLock;
-use extant_device::sync::Mutex;
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::{Geometry, GroupNo};
+use extant_runtime::sync::Mutex;
 
 /// Flex groups that are looked at for a directory before any with a free inode will do.
 pub(crate) const LOOKS: u32 = 8;

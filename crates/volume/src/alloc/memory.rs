@@ -1,9 +1,9 @@
 //! How much memory buddies take, and which of them go when it is too much.
 
 use crate::ranks::LoadedLock;
-use extant_device::sync::Mutex;
-use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_ondisk::GroupNo;
+use extant_runtime::sync::Mutex;
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 
 /// Groups that are thought of when memory is short.

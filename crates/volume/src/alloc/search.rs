@@ -17,9 +17,9 @@ use crate::edit::{AllocationRequest, FilePart, Purpose};
 use crate::error::Error;
 use crate::read::group as read_group;
 use crate::source::MetadataRead;
-use extant_device::sync::atomic::Ordering;
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo};
+use extant_runtime::sync::atomic::Ordering;
 use std::ops::Range;
 
 /// Groups that a search tries for one order as long as that does well; half as many after each time that it does not.

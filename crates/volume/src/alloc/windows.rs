@@ -6,9 +6,9 @@
 
 use crate::hash::ByWord;
 use crate::ranks::{SharedWindowLock, WindowLock};
-use extant_device::sync::atomic::{AtomicU64, Ordering};
-use extant_device::sync::{Mutex, thread};
 use extant_ondisk::{FileBlock, GroupNo, InodeNo};
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
+use extant_runtime::sync::{Mutex, thread};
 use std::collections::HashMap;
 use std::ops::Range;
 

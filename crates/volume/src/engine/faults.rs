@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 #[cfg(feature = "testing")]
-use extant_device::sync::atomic::{AtomicBool, Ordering};
+use extant_runtime::sync::atomic::{AtomicBool, Ordering};
 
 /// A step of an operation that may fail.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,7 +21,7 @@ pub enum Step {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     #[cfg(feature = "testing")]
-    state: extant_device::sync::Mutex<State>,
+    state: extant_runtime::sync::Mutex<State>,
     /// Some are: most of the time none is, and nothing is locked.
     #[cfg(feature = "testing")]
     are_any: AtomicBool,

@@ -9,8 +9,8 @@
 
 use super::inodes::{InodeWrite, LiveInode};
 use crate::ranks::TimesListLock;
-use extant_device::sync::{Arc, Mutex};
 use extant_ondisk::InodeNo;
+use extant_runtime::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

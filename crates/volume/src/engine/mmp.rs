@@ -6,13 +6,13 @@
 use super::status::Status;
 use crate::error::Error;
 use extant_device::Device;
-use extant_device::env::{Env, Next};
-use extant_device::sync::Arc;
-use extant_device::sync::atomic::{AtomicU32, Ordering};
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place};
+use extant_runtime::env::{Env, Next};
+use extant_runtime::sync::Arc;
+use extant_runtime::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The mark that the volume is ours.

@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::hash::WordHasher;
 use crate::ranks::NameCacheLock;
 use crate::read::dir::Found;
-use extant_device::sync::Mutex;
-use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType;
+use extant_runtime::sync::Mutex;
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::hash::Hasher;
 
 /// Longer names are looked up each time.

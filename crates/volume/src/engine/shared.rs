@@ -4,8 +4,8 @@
 //! shard, before it is rewritten or freed.
 
 use crate::ranks::{SharedBlocksLock, SharedValuesLock};
-use extant_device::sync::Mutex;
 use extant_ondisk::{BlockNo, InodeNo};
+use extant_runtime::sync::Mutex;
 use std::collections::{HashMap, VecDeque};
 
 /// Shards of each list.

@@ -4,12 +4,12 @@
 //! volume, or its end, records it in the superblock first: no handle is open then.
 
 use crate::ranks::StatusLock;
-use extant_device::sync::Mutex;
-use extant_device::sync::atomic::{AtomicBool, Ordering};
 use extant_device::{DeviceError, Operation};
 use extant_ondisk::error_log::{ErrorLog, LoggedError};
 use extant_ondisk::superblock::ErrorPolicy;
 use extant_ondisk::{Flaw, Place};
+use extant_runtime::sync::Mutex;
+use extant_runtime::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 
 /// What a live volume knows of its own errors.

@@ -6,8 +6,8 @@ use crate::edit::write_inode;
 use crate::error::Error;
 use crate::ops::credits;
 use crate::read::inode;
-use extant_device::env::Next;
-use extant_device::sync::Arc;
+use extant_runtime::env::Next;
+use extant_runtime::sync::Arc;
 use std::time::Duration;
 
 /// Times are stored at this age (mount(8)).

@@ -3,9 +3,9 @@
 
 use super::status::Status;
 use crate::ranks::WriteGateLock;
-use extant_device::sync::atomic::{AtomicU64, Ordering};
-use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, DeviceError, Operation, Request};
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
+use extant_runtime::sync::{Condvar, Mutex};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -18,9 +18,9 @@ use crate::read::dir::BrokenIndex;
 use crate::read::dir::{Found, Located, locate, lookup};
 use crate::read::inode::LoadedInode;
 use crate::write::dir::{self, Vacancy};
-use extant_device::sync::Arc;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_runtime::sync::Arc;
 use std::collections::HashSet;
 
 bitflags::bitflags! {
@@ -555,7 +555,7 @@ mod tests {
     use super::*;
     use crate::{Creator, LiveOptions, OpenOptions, VolumeRead};
     use extant_device::MemoryDevice;
-    use extant_device::env::Env;
+    use extant_runtime::env::Env;
     use extant_testkit::{TempImage, skip};
 
     /// Debug builds panic where a lock is taken twice.

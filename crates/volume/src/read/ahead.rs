@@ -4,8 +4,8 @@ use super::inode::LoadedInode;
 use super::mapping::{Target, map};
 use crate::source::MetadataRead;
 use extant_device::Device;
-use extant_device::sync::atomic::{AtomicU64, Ordering};
 use extant_ondisk::{FileBlock, InodeNo};
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
 /// Bytes that the device is told of at a time, about: several requests of the largest size that disks take.

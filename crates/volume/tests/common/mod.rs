@@ -4,12 +4,12 @@
 pub(crate) mod edited;
 pub(crate) mod worked;
 
-use extant_device::env::Env;
-use extant_device::sync::{Condvar, Mutex};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::inode::FileType;
+use extant_runtime::env::Env;
+use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::{Entry, Kind, LoopMount, TreeSnapshot, content_digest};
 use extant_volume::{Error, LoadedInode, Reader, VolumeRead};
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
 //! A live volume that may be damaged, worked on: calls of every family, whatever they end in.
 
 use extant_device::Device;
-use extant_device::env::Env;
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::{FileType, InodeFlags};
+use extant_runtime::env::Env;
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
     Creator, Error, LiveOptions, OpenOptions, RenameFlags, SetAttributes, Volume, VolumeRead,

@@ -2,11 +2,11 @@
 
 use crate::common;
 use crate::devices::Devices;
-use extant_device::env::Env;
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;
+use extant_runtime::env::Env;
 use extant_testkit::history::{
     Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
     Subject, XattrHow, acl_to_xattr, bytes_of, flags, value_of,

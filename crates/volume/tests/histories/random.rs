@@ -5,8 +5,8 @@ use crate::devices::Devices;
 use crate::engine::{Engine, check_flags};
 use crate::volumes::{self, Kind};
 use extant_device::MemoryDevice;
-use extant_device::env::Env;
 use extant_ondisk::CompatFeatures;
+use extant_runtime::env::Env;
 use extant_testkit::history::{
     Answer, Call, Family, History, Model, Profile, Rules, Step, generate, replay, shrink,
 };

@@ -6,8 +6,8 @@ use crate::engine::Engine;
 use crate::power::recover;
 use crate::random::{SIZE, closed, fresh, model_of};
 use crate::volumes::{self, Kind};
-use extant_device::env::Env;
 use extant_device::{Device, MemoryDevice};
+use extant_runtime::env::Env;
 use extant_testkit::history::{
     Answer, Call, Expected, Family, History, Model, Profile, Step, Subject, generate,
 };

@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use extant_check::finding::Pass;
 use extant_check::judge::{answered_yes, preened};
 use extant_check::{Code, Finding, Judge, Judgement, Jump, Severity};
-use extant_device::sync::Mutex;
+use extant_runtime::sync::Mutex;
 use serde::Serialize;
 
 use crate::output::JsonName;

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use extant_check::Progress;
-use extant_device::sync::Mutex;
+use extant_runtime::sync::Mutex;
 
 use crate::progress as bars;
 

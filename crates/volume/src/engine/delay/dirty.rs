@@ -1,10 +1,10 @@
 //! Data of one file that wait for their blocks.
 
 use crate::ranks::SpareLock;
-use extant_device::sync::atomic::{AtomicUsize, Ordering};
-use extant_device::sync::{Arc, Mutex};
 use extant_device::{AlignedBuffer, Request};
 use extant_ondisk::Geometry;
+use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
+use extant_runtime::sync::{Arc, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::ops::Range;

@@ -5,9 +5,9 @@
 //! delay more gives buddies up first, and waits, with no lock held, until data were written; nobody fails.
 
 use crate::ranks::DelayedMemoryLock;
-use extant_device::env::Env;
-use extant_device::sync::atomic::{AtomicU64, Ordering};
-use extant_device::sync::{Condvar, Mutex};
+use extant_runtime::env::Env;
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
+use extant_runtime::sync::{Condvar, Mutex};
 
 /// Bytes that delayed data take and may take.
 #[derive(Debug)]

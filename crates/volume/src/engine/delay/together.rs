@@ -12,8 +12,8 @@ use super::writeback::DataFlight;
 use crate::engine::Engine;
 use crate::engine::inodes::{LiveInode, LockAs};
 use crate::error::Error;
-use extant_device::sync::Arc;
 use extant_device::{Outcome, Request};
+use extant_runtime::sync::Arc;
 
 /// Bytes that a file of a batch has at most. One with more is written alone, round by round.
 const FEW_BYTES: u64 = PIECE as u64;

@@ -17,9 +17,9 @@ use crate::error::Error;
 use crate::ops::data::Round;
 use crate::read::inode::LoadedInode;
 use extant_device::Request;
-use extant_device::env::Next;
-use extant_device::sync::Arc;
-use extant_device::sync::atomic::Ordering;
+use extant_runtime::env::Next;
+use extant_runtime::sync::Arc;
+use extant_runtime::sync::atomic::Ordering;
 use std::ops::Range;
 use std::time::Duration;
 

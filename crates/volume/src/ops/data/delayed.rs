@@ -15,9 +15,9 @@ use crate::read::data;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{Target, map};
 use extant_device::Request;
-use extant_device::sync::Arc;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, Geometry};
+use extant_runtime::sync::Arc;
 use std::ops::Range;
 
 /// What became of the first bytes of a write.

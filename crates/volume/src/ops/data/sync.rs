@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::{Creator, LiveOptions, OpenOptions, VolumeRead};
     use extant_device::MemoryDevice;
-    use extant_device::env::Env;
+    use extant_runtime::env::Env;
     use extant_testkit::{TempImage, skip};
     use std::sync::Arc;
 

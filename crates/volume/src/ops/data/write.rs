@@ -15,9 +15,9 @@ use crate::read::inode::LoadedInode;
 use crate::write::inline;
 use crate::write::mapping::{self, State};
 use extant_device::Request;
-use extant_device::sync::Arc;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, InodeNo};
+use extant_runtime::sync::Arc;
 use std::io::IoSlice;
 use std::ops::Range;
 
