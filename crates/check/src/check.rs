@@ -10,11 +10,11 @@ use crate::tables::{
     BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, SharedClusters,
     Stored, Window, Windows, XattrBlocks,
 };
-use extant_device::model::costs;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{State, Superblock};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
+use extant_sim::model::costs;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};

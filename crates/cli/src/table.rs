@@ -176,7 +176,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         None => run_by_table(arguments),
     };
     // A simulated drive brings what it holds to its image when the command has let go of it.
-    ExitCode::from(match extant_device::model::take_lost() {
+    ExitCode::from(match extant_sim::model::take_lost() {
         Some(why) => {
             err_line!("extant: {why}");
             code | if is_check { fsck::OPERATIONAL } else { 1 }

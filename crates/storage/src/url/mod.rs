@@ -28,11 +28,11 @@ use crate::lvm::{self, LvmError};
 use crate::partition::{self, PartitionError};
 use extant_device::ByteSize;
 use extant_device::Device;
-use extant_device::model::{ModelDevice, Words, WordsError};
 use extant_device::{Direct, FileDevice, FileError, OpenOptions};
 use extant_device::{LinearDevice, LinearPart};
 use extant_device::{SliceDevice, SliceError};
 use extant_runtime::sync::Mutex;
+use extant_sim::model::{ModelDevice, Words, WordsError};
 
 pub use layers::Layer;
 

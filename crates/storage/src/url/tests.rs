@@ -1,6 +1,6 @@
 use super::*;
 use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Limits, Mode, Plain};
-use extant_device::model::{ModelOptions, Preset};
+use extant_sim::model::{ModelOptions, Preset};
 use std::os::unix::fs::symlink;
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {

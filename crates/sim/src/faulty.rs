@@ -4,8 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
-use crate::error::{DeviceError, Operation};
+use extant_device::{Device, Request, RequestKind, check_batch, run_batch};
+use extant_device::{DeviceError, Operation};
 use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
 

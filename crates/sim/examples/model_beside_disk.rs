@@ -1,17 +1,15 @@
 //! The same requests on a file of this machine's disk, around its page cache, and on simulated drives: times of both.
 //!
-//! `cargo run --release -p extant-device --example model_beside_disk -- FILE` makes FILE, 256 MiB, and removes it.
+//! `cargo run --release -p extant-sim --example model_beside_disk -- FILE` makes FILE, 256 MiB, and removes it.
 
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::model::Preset;
-use extant_device::{
-    AlignedBuffer, Device, Direct, FileDevice, ModelDevice, ModelOptions, OpenOptions, Request,
-    env_of,
-};
+use extant_device::{AlignedBuffer, Device, Direct, FileDevice, OpenOptions, Request, env_of};
+use extant_sim::model::Preset;
+use extant_sim::{ModelDevice, ModelOptions};
 
 const SIZE: u64 = 256 << 20;
 const BLOCK: usize = 4096;

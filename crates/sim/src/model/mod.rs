@@ -24,9 +24,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
-use crate::error::DeviceError;
-use crate::file::FileDevice;
+use extant_device::DeviceError;
+use extant_device::FileDevice;
+use extant_device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
 use extant_runtime::env::{Env, WallTime};
 use extant_runtime::sync::Mutex;
 

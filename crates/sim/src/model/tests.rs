@@ -25,7 +25,7 @@ fn reopened(
         FileDevice::create_new(&path, size).expect("an image");
     }
     let words = ModelDevice::words_of(&path, true).expect("words");
-    let file = crate::OpenOptions::new().write(true).open(&path);
+    let file = extant_device::OpenOptions::new().write(true).open(&path);
     let preset = Preset::named(name).expect("a preset");
     ModelDevice::new(preset, Arc::new(file.expect("an image")), words, options).expect("a drive")
 }

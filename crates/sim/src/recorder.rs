@@ -23,10 +23,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
-use crate::error::DeviceError;
-use crate::overlay::OverlayDevice;
-use crate::slice::{SliceDevice, SliceError};
+use extant_device::DeviceError;
+use extant_device::OverlayDevice;
+use extant_device::{Device, Request, RequestKind, check_batch, run_batch};
+use extant_device::{SliceDevice, SliceError};
 use extant_runtime::Random;
 use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
