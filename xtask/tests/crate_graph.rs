@@ -21,24 +21,14 @@ const ROOMS: [(&str, &[&str]); 17] = [
         &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device", "extant-offline"],
     ),
     ("extant-volume", BELOW_VOLUME),
-    (
-        "extant-check",
-        &[
-            "extant-ondisk",
-            "extant-layout",
-            "extant-runtime",
-            "extant-device",
-            "extant-sim",
-            "extant-offline",
-            "extant-journal",
-        ],
-    ),
+    ("extant-check", BELOW_VOLUME),
     // `volume` for export only: see `image_uses_volume_for_export_only`.
     (
         "extant-image",
         &[
             "extant-ondisk",
             "extant-layout",
+            "extant-runtime",
             "extant-device",
             "extant-storage",
             "extant-offline",
@@ -82,7 +72,6 @@ const ALL_ROOMS: &[&str] = &[
     "extant-layout",
     "extant-runtime",
     "extant-device",
-    "extant-sim",
     "extant-storage",
     "extant-offline",
     "extant-journal",

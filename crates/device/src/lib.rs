@@ -22,7 +22,7 @@ pub mod undo;
 
 pub use device::{
     Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
-    data_runs, env_of, run_batch,
+    data_runs, run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use file::{AlignedBuffer, Direct, FileDevice, FileError, Holder, LoopBacking, OpenOptions};
