@@ -13,7 +13,7 @@ use std::time::Duration;
 /// groups). Called from several threads.
 pub type Progress = dyn Fn(Pass, u64, u64) + Send + Sync;
 
-/// Told of work that was done: the pass, and the number of its units.
+/// Called with work that was done: the pass, and the number of its units.
 pub type OnWork = dyn Fn(Pass, u64) + Send + Sync;
 
 /// What a check is told besides the volume.
