@@ -3,14 +3,12 @@
 mod common;
 
 use common::pause;
-use extant_device::{
-    Device, DeviceError, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
-    Request, RequestKind,
-};
+use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request, RequestKind};
 use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
 use extant_runtime::sync::thread::scope;
+use extant_sim::{Effect, Event, Fault, FaultyDevice, Recorder};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{

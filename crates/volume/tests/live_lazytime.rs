@@ -2,10 +2,11 @@
 
 mod common;
 
-use extant_device::{Device, Event, MemoryDevice, Recorder};
+use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_ondisk::time::Timestamp;
 use extant_runtime::env::Env;
+use extant_sim::{Event, Recorder};
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 use extant_volume::ops::TimesOfUse;
 use extant_volume::{

@@ -3,9 +3,10 @@
 mod common;
 
 use common::memory;
-use extant_device::{Device, MemoryDevice, OverlayDevice, Recorder, Sweep};
+use extant_device::{Device, MemoryDevice, OverlayDevice};
 use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
+use extant_sim::{Recorder, Sweep};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::write::orphans::Orphans;

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use extant::{
-    AllocatorKind, DataMode, Direct, Env, FileSystem, LiveOptions, VolumeOptions, env_of,
-    open_device,
+    AllocatorKind, DataMode, Direct, Env, FileSystem, LiveOptions, VolumeOptions, open_device,
 };
 
 use super::error::{CellError, Trying};
@@ -19,10 +18,10 @@ pub(super) fn open(
     memory: u64,
 ) -> Result<(FileSystem, Option<Env>), CellError> {
     let (open, live) = volume_options(options, memory)?;
-    let device = open_device(image, true, Direct::WherePossible).trying("engine")?;
-    let world = device.env();
-    let volume = open.open_live(device.clone(), &env_of(&device), &live);
-    Ok((FileSystem::of_volume(volume.trying("engine: open")?), world))
+    let opened = open_device(image, true, Direct::WherePossible).trying("engine")?;
+    let world = opened.is_simulated().then(|| opened.env.clone());
+    let volume = open.open_live(opened.device.clone(), &opened.env, &live);
+    Ok((FileSystem::of_volume_on(volume.trying("engine: open")?, opened), world))
 }
 
 /// The options of experiments, as `extant mount` names them. Others are refused.

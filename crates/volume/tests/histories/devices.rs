@@ -1,9 +1,10 @@
 //! Where a volume lies: on one device, or with its journal on another.
 
 use crate::volumes::Kind;
-use extant_device::{Device, Recorder, SliceDevice};
+use extant_device::{Device, SliceDevice};
 use extant_ondisk::GroupNo;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
+use extant_sim::Recorder;
 use extant_testkit::{LoopMount, TempImage, copied, e2fsck_is_silent_with, tool};
 use extant_volume::{Error, Journal, LiveOptions, OpenOptions, Reader};
 use std::ffi::OsString;
