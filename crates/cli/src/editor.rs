@@ -9,7 +9,7 @@ use extant::{Creator, Error, FileSystem};
 use extant_device::{ByteSize, Device, Direct, OpenOptions, env_of};
 use extant_runtime::env::{Env, WallTime};
 use extant_storage::{Access, DeviceUrl};
-use extant_volume::{Error as Cause, LiveOptions, Volume};
+use extant_volume::{Error as Cause, Volume, VolumeOptions};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -139,16 +139,16 @@ fn live(
     opening: Opening,
     name: &str,
 ) -> Result<Volume, Failure> {
-    let default = LiveOptions::default();
+    let default = VolumeOptions::default();
     let memory = opening.memory.unwrap_or(default.memory);
-    let live = LiveOptions { memory, external_journal, ..default };
+    let live = VolumeOptions { memory, external_journal, ..default };
     let env = match time::epoch()? {
         Some(seconds) if device.env().is_none() => {
             Env::threads_at(WallTime { seconds, nanoseconds: 0 })
         }
         _ => env_of(&device),
     };
-    let opened = extant_volume::OpenOptions::default().open_live(device, &env, &live);
+    let opened = Volume::open(device, &env, &live);
     opened.map_err(|error| journal_device::not_opened(name, &error))
 }
 

@@ -55,9 +55,9 @@ pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 pub use extant_ondisk::time::Timestamp;
 pub use extant_runtime::env::Env;
 pub use extant_volume::{
-    AclKind, AllocatorKind, Creator, DataMode, Engine, Error as Cause, Follow, LiveOptions,
-    OpenOptions as VolumeOptions, OpenVolume, Reader, RenameFlags, SetAttributes, StatFs, Volume,
-    VolumeRead, XattrInfo, XattrSet,
+    AclKind, AllocatorKind, Creator, DataMode, Engine, Error as Cause, Follow, OpenVolume, Reader,
+    ReaderOptions, RenameFlags, SetAttributes, StatFs, Volume, VolumeOptions, VolumeRead,
+    XattrInfo, XattrSet,
 };
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};

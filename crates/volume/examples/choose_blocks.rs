@@ -13,7 +13,7 @@ use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_runtime::env::Env;
 use extant_volume::edit::{AllocationRequest, Purpose};
 use extant_volume::testing::{Found, find};
-use extant_volume::{LiveOptions, OpenOptions, Reader, Volume, VolumeRead};
+use extant_volume::{Reader, Volume, VolumeOptions, VolumeRead};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -109,10 +109,10 @@ fn search(
 }
 
 fn time(image: &str, count: u64, clusters: u64) -> Result<(), Box<dyn Error>> {
-    let options = LiveOptions { memory: 1 << 30, ..LiveOptions::default() };
+    let options = VolumeOptions { memory: 1 << 30, ..VolumeOptions::default() };
     let device: Arc<dyn Device> = Arc::new(writable(image)?);
     let env = Env::threads();
-    let volume = OpenOptions::default().open_live(device, &env, &options)?;
+    let volume = Volume::open(device, &env, &options)?;
     let mut kept = Vec::new();
     // The same places twice: the second time their groups are known.
     for what in ["at first", "again"] {

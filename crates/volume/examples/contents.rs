@@ -15,9 +15,7 @@ use extant_device::{AlignedBuffer, Direct};
 use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
 use extant_runtime::sync::thread;
-use extant_volume::{
-    AllocatorKind, Creator, DataMode, LiveOptions, OpenOptions, Volume, VolumeRead,
-};
+use extant_volume::{AllocatorKind, Creator, DataMode, Volume, VolumeOptions, VolumeRead};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::error::Error;
 use std::io::Write;
@@ -35,7 +33,7 @@ const MOST_EXTENTS: u64 = 4;
 const EXTENT: u64 = 128 << 20;
 
 fn open(image: &str, words: &str) -> Result<Volume, Failure> {
-    let mut options = LiveOptions::default();
+    let mut options = VolumeOptions::default();
     let mut direct = Direct::Off;
     for word in words.split(',') {
         match word {
@@ -57,7 +55,7 @@ fn open(image: &str, words: &str) -> Result<Volume, Failure> {
     }
     let device = extant_device::OpenOptions::new().write(true).direct(direct);
     let device = Arc::new(device.open(Path::new(image))?);
-    Ok(OpenOptions::default().open_live(device, &Env::threads(), &options)?)
+    Ok(Volume::open(device, &Env::threads(), &options)?)
 }
 
 /// Runs `work` for so many numbers, each on a thread of its own.

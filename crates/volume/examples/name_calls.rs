@@ -13,7 +13,7 @@ use extant_device::{Device, MemoryDevice, data_runs};
 use extant_ondisk::InodeNo;
 use extant_runtime::env::{Env, WallTime};
 use extant_runtime::sync::thread;
-use extant_volume::{Creator, Engine, LiveOptions, OpenOptions, RenameFlags, Volume, VolumeRead};
+use extant_volume::{Creator, Engine, RenameFlags, Volume, VolumeOptions, VolumeRead};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::error::Error;
 use std::os::fd::OwnedFd;
@@ -127,8 +127,8 @@ impl Target for Volume {
 
 fn open_volume(image: &Path) -> Result<Volume, Box<dyn Error>> {
     let device = extant_device::OpenOptions::new().write(true).open(image)?;
-    let options = LiveOptions::default();
-    Ok(OpenOptions::default().open_live(Arc::new(device), &Env::threads(), &options)?)
+    let options = VolumeOptions::default();
+    Ok(Volume::open(Arc::new(device), &Env::threads(), &options)?)
 }
 
 fn open_directory(path: &Path) -> Result<Directory, Box<dyn Error>> {
@@ -208,7 +208,7 @@ fn part<T: Target>(
 }
 
 /// The volume of an image that was copied into memory.
-fn copied(image: &Path, env: &Env, options: &LiveOptions) -> Result<Volume, Box<dyn Error>> {
+fn copied(image: &Path, env: &Env, options: &VolumeOptions) -> Result<Volume, Box<dyn Error>> {
     let file = extant_device::FileDevice::open(image)?;
     let device = MemoryDevice::new(file.size());
     let mut bytes = vec![0; 1 << 20];
@@ -220,7 +220,7 @@ fn copied(image: &Path, env: &Env, options: &LiveOptions) -> Result<Volume, Box<
             device.write_at(at, piece)?;
         }
     }
-    Ok(OpenOptions::default().open_live(Arc::new(device), env, options)?)
+    Ok(Volume::open(Arc::new(device), env, options)?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -240,13 +240,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             run(open_volume(image.as_ref())?, call, count.parse()?, callers.parse()?)
         }
         ["memory", image, call, count, callers] => {
-            let volume = copied(image.as_ref(), &Env::threads(), &LiveOptions::default())?;
+            let volume = copied(image.as_ref(), &Env::threads(), &VolumeOptions::default())?;
             run(volume, call, count.parse()?, callers.parse()?)
         }
         ["counted", image, call, count] => {
             let env = Env::threads_at(WallTime { seconds: 1_800_000_000, nanoseconds: 0 });
             let commit_interval = Duration::from_secs(1 << 20);
-            let options = LiveOptions { commit_interval, ..LiveOptions::default() };
+            let options = VolumeOptions { commit_interval, ..VolumeOptions::default() };
             run(copied(image.as_ref(), &env, &options)?, call, count.parse()?, 1)
         }
         ["prepare-volume", image, call, count] => {

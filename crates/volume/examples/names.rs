@@ -6,7 +6,7 @@ use extant_device::{Device, OpenOptions as DeviceOptions};
 use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
 use extant_runtime::sync::thread;
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Volume, VolumeRead};
+use extant_volume::{Creator, Error, Volume, VolumeOptions, VolumeRead};
 use std::sync::Arc;
 
 /// Runs `step` for each file, the files dealt out to threads by directory, and says how fast.
@@ -45,8 +45,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (files, dirs, threads) = (number(100_000)?, number(1000)?, number(1)?);
     let device: Arc<dyn Device> = Arc::new(DeviceOptions::new().write(true).open(&image)?);
     let env = Env::threads();
-    let options = LiveOptions { memory: 256 << 20, ..LiveOptions::default() };
-    let volume = OpenOptions::default().open_live(device, &env, &options)?;
+    let options = VolumeOptions { memory: 256 << 20, ..VolumeOptions::default() };
+    let volume = Volume::open(device, &env, &options)?;
     let by = Creator::ROOT;
     let made: Vec<InodeNo> = (0..dirs)
         .map(|dir| volume.mkdir(InodeNo::ROOT, format!("dir{dir}").as_bytes(), 0o755, &by))

@@ -1,6 +1,6 @@
 //! The live ext4 file system.
 //!
-//! Opened by [`OpenOptions::open`] a file system on a device is a [`Reader`]: it is only read.
+//! Opened by [`ReaderOptions::open`] a file system on a device is a [`Reader`]: it is only read.
 //! Opened by [`Volume::open`] it is a [`Volume`], which owns an [`Engine`]: it is changed too,
 //! through a journal where it has one. What both offer is in [`VolumeRead`]; an [`OpenVolume`] is
 //! one or the other. All are `Send + Sync`, and every call takes `&self`. Files are named by inode;
@@ -21,6 +21,7 @@ mod lifecycle;
 mod open;
 mod open_volume;
 pub mod ops;
+mod options;
 mod ranks;
 pub mod read;
 mod reader;
@@ -41,9 +42,10 @@ pub use engine::lost::ErrorSample;
 pub use error::Error;
 pub use extant_journal::{BatchTime, ExternalJournal, JournalError};
 pub use info::VolumeInfo;
-pub use open::{DataMode, Journal, LiveOptions, OpenOptions, SuperblockAt};
+pub use open::{Journal, ReaderOptions, SuperblockAt};
 pub use open_volume::{OpenReadDir, OpenVolume};
-pub use ops::{Creator, LiveReadDir, RenameFlags, SetAttributes, TimesOfUse};
+pub use ops::{Creator, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};
+pub use options::{DataMode, VolumeOptions};
 pub use read::dir::{BrokenIndex, DirEntry, Found, ReadDir};
 pub use read::inode::LoadedInode;
 pub use read::mapping::{Extents, Mapping, Target};

@@ -1,4 +1,4 @@
-//! A live volume opened and closed: what is refused, recovery, and what the superblock says meanwhile.
+//! A volume opened for changes and closed: what is refused, recovery, and what the superblock says meanwhile.
 
 use crate::alloc::{Allocator, AllocatorOptions};
 use crate::edit::change_superblock;
@@ -15,9 +15,8 @@ use crate::engine::written::CountedDevice;
 use crate::engine::{Engine, Hooks};
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::open::{
-    DataMode, LiveOptions, OpenOptions, SuperblockAt, check_journal_device, check_size,
-};
+use crate::open::{check_journal_device, check_size};
+use crate::options::{DataMode, VolumeOptions};
 use crate::read::ahead::ReadAhead;
 use crate::read::statfs::clusters_for_maps;
 use crate::read::{group, tables};
@@ -73,7 +72,7 @@ fn check_writable(geometry: &Geometry) -> Result<(), Error> {
 
 /// Refuses options that do not go together.
 fn check_options(
-    options: &LiveOptions,
+    options: &VolumeOptions,
     geometry: &Geometry,
     superblock: &Superblock,
     data: DataMode,
@@ -99,7 +98,7 @@ fn check_options(
 }
 
 /// Refuses a mapping of new files that the volume cannot have.
-fn check_mapping(options: &LiveOptions, geometry: &Geometry, revision: u32) -> Result<(), Error> {
+fn check_mapping(options: &VolumeOptions, geometry: &Geometry, revision: u32) -> Result<(), Error> {
     if options.extents == Some(false) && geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) {
         return Err(Error::Options("noextents: with bigalloc all files are extent-mapped"));
     }
@@ -113,7 +112,7 @@ fn check_mapping(options: &LiveOptions, geometry: &Geometry, revision: u32) -> R
 }
 
 /// Refuses limits of a kind whose use the volume does not count.
-fn check_quotas(options: &LiveOptions, info: &VolumeInfo) -> Result<(), Error> {
+fn check_quotas(options: &VolumeOptions, info: &VolumeInfo) -> Result<(), Error> {
     let asked = options.enforced_limits.unwrap_or_default();
     match QuotaKind::ALL
         .into_iter()
@@ -136,7 +135,7 @@ fn check_quotas(options: &LiveOptions, info: &VolumeInfo) -> Result<(), Error> {
 }
 
 /// Whether data are delayed.
-fn delays(options: &LiveOptions, superblock: &Superblock, data: DataMode) -> bool {
+fn delays(options: &VolumeOptions, superblock: &Superblock, data: DataMode) -> bool {
     let default = !superblock.default_mount_opts.contains(DefaultMountOptions::NO_DELALLOC);
     data != DataMode::Journal && options.delalloc.unwrap_or(default)
 }
@@ -155,7 +154,7 @@ fn default_data_mode(superblock: &Superblock) -> DataMode {
 fn allocator_options(
     superblock: &Superblock,
     geometry: &Geometry,
-    options: &LiveOptions,
+    options: &VolumeOptions,
 ) -> AllocatorOptions {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
     let stripe = u64::from(options.stripe.unwrap_or(superblock.raid_stripe_width)) / per_cluster;
@@ -167,175 +166,6 @@ fn allocator_options(
         kept_clusters: superblock.reserved_blocks / per_cluster,
         map_clusters: options.reserved_clusters.unwrap_or_else(|| clusters_for_maps(geometry)),
         memory: options.memory / BUDDY_SHARE,
-    }
-}
-
-impl OpenOptions {
-    /// Opens the volume on a device for reading and changing. A journal that must be replayed is replayed into the volume.
-    /// [`Volume::close`] ends it well; a volume that is dropped is left as by power loss. The cache's size is that of the
-    /// live options.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; a feature that this code does not write, options that do not go together, or a superblock that is a
-    /// backup: then nothing was written. Or the journal could not be recovered or started.
-    pub fn open_live(
-        &self,
-        device: Arc<dyn Device>,
-        env: &Env,
-        options: &LiveOptions,
-    ) -> Result<Volume, Error> {
-        if self.superblock != SuperblockAt::Primary {
-            return Err(Error::Options("a volume is changed through its first superblock only"));
-        }
-        if device.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
-        if let Some(superblock) = torn::mended(&device, options.external_journal.as_deref())? {
-            device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
-            device.flush()?;
-        }
-        let (raw, _) = self.find_superblock(&*device)?;
-        let geometry = Geometry::new(&raw)?;
-        check_size(&geometry, &*device)?;
-        let superblock = Superblock::decode(&raw);
-        check_writable(&geometry)?;
-        let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
-        check_options(options, &geometry, &superblock, data)?;
-        check_quotas(options, &VolumeInfo::new(geometry.clone(), raw)?)?;
-        if !geometry.has_incompat(IncompatFeatures::MMP) {
-            return self.open_taken(device, env, options, data, Arc::default());
-        }
-        let mark = Arc::new(MmpMark::take(&device, &raw, &geometry, env)?);
-        let status = Arc::<Status>::default();
-        let mut volume = match self.open_taken(device, env, options, data, status.clone()) {
-            Ok(volume) => volume,
-            Err(error) => {
-                mark.give_back(env)?;
-                return Err(error);
-            }
-        };
-        let (kept, world) = (mark.clone(), env.clone());
-        volume.workers.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
-        Ok(volume)
-    }
-
-    /// Opens a volume that is ours: recovers it, starts the journal, and finishes what was cut off.
-    fn open_taken(
-        &self,
-        device: Arc<dyn Device>,
-        env: &Env,
-        options: &LiveOptions,
-        data: DataMode,
-        status: Arc<Status>,
-    ) -> Result<Volume, Error> {
-        let written = Arc::new(CountedDevice::new(device, status.clone()));
-        let device: Arc<dyn Device> = written.clone();
-        let raw = read_primary_superblock(&*device)?;
-        let geometry = Geometry::new(&raw)?;
-        let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER);
-        let recovered =
-            recover_volume(&*device, options.external_journal.as_deref(), Finish::Reset)?
-                .filter(|_| needs_recovery);
-        let raw = read_primary_superblock(&*device)?;
-        let geometry = Geometry::new(&raw)?;
-        check_size(&geometry, &*device)?;
-        check_writable(&geometry)?;
-        let state = State::from_bits_retain(raw.s_state.get());
-        let counts_are_true =
-            !needs_recovery && state.contains(State::CLEAN) && !state.contains(State::ERRORS);
-
-        let guarded = |log| Arc::new(CountedDevice::new(log, status.clone())) as Arc<dyn Device>;
-        let external = options.external_journal.clone().map(guarded);
-        let log = find_log(&device, &raw, &geometry, external)?;
-        let has_log = log.is_some();
-        let superblock = Superblock::decode(&raw);
-        let allocator = Arc::new(Allocator::new(
-            &geometry,
-            superblock.free_blocks / u64::from(geometry.blocks_per_cluster),
-            u64::from(superblock.free_inodes),
-            allocator_options(&superblock, &geometry, options),
-        ));
-        let journal = extant_journal::Journal::open(
-            device.clone(),
-            &geometry,
-            log,
-            env,
-            extant_journal::Options {
-                commit_interval: options.commit_interval,
-                barriers: options.barriers,
-                checksum: options.journal_checksum,
-                async_commit: options.journal_async_commit,
-                batch: options.batch,
-                io_priority: options.journal_io_priority,
-                memory: options.memory,
-            },
-            Arc::new(Hooks {
-                allocator: allocator.clone(),
-                status: status.clone(),
-                discards: options.discard.then(|| (device.clone(), geometry.clone())),
-            }),
-        )?;
-        let mut raw = mark_mounted(&*device, env, has_log)?;
-        let gains_extents = gains_extents(options, &geometry);
-        if gains_extents {
-            add_extents(&mut raw);
-        }
-        let geometry = Geometry::new(&raw)?;
-        let mut info = VolumeInfo::new(geometry, raw)?;
-        info.follow(options);
-        let now = env.now();
-        let first_generation = now.seconds.cast_unsigned() << 30 ^ u64::from(now.nanoseconds);
-        let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
-        // Frames have half of the memory at most.
-        let table_run = tables::longest_run(
-            self.inode_readahead_blks,
-            options.memory / 2,
-            info.geometry.block_size,
-        );
-        let engine = Engine {
-            device,
-            written,
-            journal,
-            recovered,
-            on_broken_index: self.on_broken_index,
-            ahead: ReadAhead::default(),
-            table_run,
-            env: env.clone(),
-            options: options.clone(),
-            data,
-            closes_clean: state.contains(State::CLEAN),
-            allocator,
-            inodes: InodeCache::new(inodes),
-            names: NameCache::new(options.memory / 64),
-            delays: Delays::new(delays(options, &info.superblock, data), options.memory),
-            lazy_times: LazyTimes::new(options.lazytime, inodes),
-            geometry: Arc::new(info.geometry.clone()),
-            tables: (0..info.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
-            renames: Mutex::default(),
-            orphans: Mutex::default(),
-            shared: Shared::default(),
-            quotas: Mutex::default(),
-            status,
-            is_frozen: AtomicBool::new(false),
-            freezing: Mutex::default(),
-            faults: Faults::default(),
-            generations: AtomicU64::new(first_generation),
-            info,
-        };
-        let orphans = Orphans::load(&engine, |error| drop(engine.noted(Err::<(), _>(error))))?;
-        *engine.orphans.lock() = orphans;
-        if !counts_are_true {
-            let (clusters, inodes) = group::free_counts(&engine)?;
-            engine.allocator.set_counts(clusters, inodes);
-        }
-        if gains_extents {
-            change_superblock(&mut engine.edit(1)?, add_extents)?;
-            engine.commit_all()?;
-        }
-        engine.finish_orphans()?;
-        let engine = Arc::new(engine);
-        let workers = Workers { writer: start_writer(&engine), mmp: None };
-        Ok(Volume { workers, engine })
     }
 }
 
@@ -353,20 +183,18 @@ fn start_writer(engine: &Arc<Engine>) -> Option<Worker> {
     Some(writer)
 }
 
-impl VolumeInfo {
-    /// The mount options.
-    pub(crate) fn follow(&mut self, options: &LiveOptions) {
-        self.maps_by_extents = options.extents.unwrap_or(self.maps_by_extents);
-        self.enforced_limits = options.enforced_limits.unwrap_or(self.enforced_limits);
-        self.most_directory_bytes = options
-            .max_dir_size_kb
-            .filter(|limit| *limit != 0)
-            .map_or(u64::MAX, |limit| u64::from(limit) << 10);
-    }
+/// Takes over what the options say of the volume.
+pub(crate) fn follow(info: &mut VolumeInfo, options: &VolumeOptions) {
+    info.maps_by_extents = options.extents.unwrap_or(info.maps_by_extents);
+    info.enforced_limits = options.enforced_limits.unwrap_or(info.enforced_limits);
+    info.most_directory_bytes = options
+        .max_dir_size_kb
+        .filter(|limit| *limit != 0)
+        .map_or(u64::MAX, |limit| u64::from(limit) << 10);
 }
 
 /// Whether the volume gets the feature `extent` now.
-fn gains_extents(options: &LiveOptions, geometry: &Geometry) -> bool {
+fn gains_extents(options: &VolumeOptions, geometry: &Geometry) -> bool {
     options.extents == Some(true) && !geometry.has_incompat(IncompatFeatures::EXTENTS)
 }
 
@@ -517,12 +345,167 @@ impl Engine {
 }
 
 impl Volume {
-    /// Opens the volume on a device for reading and changing, with the default [`OpenOptions`].
+    /// Opens the volume on a device for reading and changing, by its first superblock. A journal
+    /// that must be replayed is replayed into the volume. [`Self::close`] ends it well; a volume
+    /// that is dropped is left as by power loss.
     ///
     /// # Errors
-    /// As [`OpenOptions::open_live`].
-    pub fn open(device: Arc<dyn Device>, env: &Env, options: &LiveOptions) -> Result<Self, Error> {
-        OpenOptions::default().open_live(device, env, options)
+    /// As [`Reader::open`](crate::Reader::open); a feature that this code does not write, or
+    /// options that do not go together: then nothing was written. Or the journal could not be
+    /// recovered or started.
+    pub fn open(
+        device: Arc<dyn Device>,
+        env: &Env,
+        options: &VolumeOptions,
+    ) -> Result<Self, Error> {
+        if device.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        if let Some(superblock) = torn::mended(&device, options.external_journal.as_deref())? {
+            device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
+            device.flush()?;
+        }
+        let raw = read_primary_superblock(&*device)?;
+        let geometry = Geometry::new(&raw)?;
+        check_size(&geometry, &*device)?;
+        let superblock = Superblock::decode(&raw);
+        check_writable(&geometry)?;
+        let data = options.data.unwrap_or_else(|| default_data_mode(&superblock));
+        check_options(options, &geometry, &superblock, data)?;
+        check_quotas(options, &VolumeInfo::new(geometry.clone(), raw)?)?;
+        if !geometry.has_incompat(IncompatFeatures::MMP) {
+            return Self::open_taken(device, env, options, data, Arc::default());
+        }
+        let mark = Arc::new(MmpMark::take(&device, &raw, &geometry, env)?);
+        let status = Arc::<Status>::default();
+        let mut volume = match Self::open_taken(device, env, options, data, status.clone()) {
+            Ok(volume) => volume,
+            Err(error) => {
+                mark.give_back(env)?;
+                return Err(error);
+            }
+        };
+        let (kept, world) = (mark.clone(), env.clone());
+        volume.workers.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
+        Ok(volume)
+    }
+
+    /// Opens a volume that is ours: recovers it, starts the journal, and finishes what was cut off.
+    fn open_taken(
+        device: Arc<dyn Device>,
+        env: &Env,
+        options: &VolumeOptions,
+        data: DataMode,
+        status: Arc<Status>,
+    ) -> Result<Self, Error> {
+        let written = Arc::new(CountedDevice::new(device, status.clone()));
+        let device: Arc<dyn Device> = written.clone();
+        let raw = read_primary_superblock(&*device)?;
+        let geometry = Geometry::new(&raw)?;
+        let needs_recovery = geometry.has_incompat(IncompatFeatures::RECOVER);
+        let recovered =
+            recover_volume(&*device, options.external_journal.as_deref(), Finish::Reset)?
+                .filter(|_| needs_recovery);
+        let raw = read_primary_superblock(&*device)?;
+        let geometry = Geometry::new(&raw)?;
+        check_size(&geometry, &*device)?;
+        check_writable(&geometry)?;
+        let state = State::from_bits_retain(raw.s_state.get());
+        let counts_are_true =
+            !needs_recovery && state.contains(State::CLEAN) && !state.contains(State::ERRORS);
+
+        let guarded = |log| Arc::new(CountedDevice::new(log, status.clone())) as Arc<dyn Device>;
+        let external = options.external_journal.clone().map(guarded);
+        let log = find_log(&device, &raw, &geometry, external)?;
+        let has_log = log.is_some();
+        let superblock = Superblock::decode(&raw);
+        let allocator = Arc::new(Allocator::new(
+            &geometry,
+            superblock.free_blocks / u64::from(geometry.blocks_per_cluster),
+            u64::from(superblock.free_inodes),
+            allocator_options(&superblock, &geometry, options),
+        ));
+        let journal = extant_journal::Journal::open(
+            device.clone(),
+            &geometry,
+            log,
+            env,
+            extant_journal::Options {
+                commit_interval: options.commit_interval,
+                barriers: options.barriers,
+                checksum: options.journal_checksum,
+                async_commit: options.journal_async_commit,
+                batch: options.batch,
+                io_priority: options.journal_io_priority,
+                memory: options.memory,
+            },
+            Arc::new(Hooks {
+                allocator: allocator.clone(),
+                status: status.clone(),
+                discards: options.discard.then(|| (device.clone(), geometry.clone())),
+            }),
+        )?;
+        let mut raw = mark_mounted(&*device, env, has_log)?;
+        let gains_extents = gains_extents(options, &geometry);
+        if gains_extents {
+            add_extents(&mut raw);
+        }
+        let geometry = Geometry::new(&raw)?;
+        let mut info = VolumeInfo::new(geometry, raw)?;
+        follow(&mut info, options);
+        let now = env.now();
+        let first_generation = now.seconds.cast_unsigned() << 30 ^ u64::from(now.nanoseconds);
+        let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
+        // Frames have half of the memory at most.
+        let table_run = tables::longest_run(
+            options.inode_readahead_blks,
+            options.memory / 2,
+            info.geometry.block_size,
+        );
+        let engine = Engine {
+            device,
+            written,
+            journal,
+            recovered,
+            on_broken_index: options.on_broken_index,
+            ahead: ReadAhead::default(),
+            table_run,
+            env: env.clone(),
+            options: options.clone(),
+            data,
+            closes_clean: state.contains(State::CLEAN),
+            allocator,
+            inodes: InodeCache::new(inodes),
+            names: NameCache::new(options.memory / 64),
+            delays: Delays::new(delays(options, &info.superblock, data), options.memory),
+            lazy_times: LazyTimes::new(options.lazytime, inodes),
+            geometry: Arc::new(info.geometry.clone()),
+            tables: (0..info.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
+            renames: Mutex::default(),
+            orphans: Mutex::default(),
+            shared: Shared::default(),
+            quotas: Mutex::default(),
+            status,
+            is_frozen: AtomicBool::new(false),
+            freezing: Mutex::default(),
+            faults: Faults::default(),
+            generations: AtomicU64::new(first_generation),
+            info,
+        };
+        let orphans = Orphans::load(&engine, |error| drop(engine.noted(Err::<(), _>(error))))?;
+        *engine.orphans.lock() = orphans;
+        if !counts_are_true {
+            let (clusters, inodes) = group::free_counts(&engine)?;
+            engine.allocator.set_counts(clusters, inodes);
+        }
+        if gains_extents {
+            change_superblock(&mut engine.edit(1)?, add_extents)?;
+            engine.commit_all()?;
+        }
+        engine.finish_orphans()?;
+        let engine = Arc::new(engine);
+        let workers = Workers { writer: start_writer(&engine), mmp: None };
+        Ok(Self { workers, engine })
     }
 
     /// Ends the volume well: everything is on the device, the journal is empty, the superblock has

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::lost::ErrorSample;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::ops::LiveReadDir;
+use crate::ops::EngineReadDir;
 use crate::read::dir::{DirEntry, Found, ReadDir};
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::Mapping;
@@ -178,7 +178,7 @@ pub enum OpenReadDir<'v> {
     /// Of a volume that is only read.
     ReadOnly(Box<ReadDir<'v, Reader>>),
     /// Of one that is changed meanwhile.
-    ReadWrite(LiveReadDir<'v>),
+    ReadWrite(EngineReadDir<'v>),
 }
 
 impl<'v> From<ReadDir<'v, Reader>> for OpenReadDir<'v> {
@@ -187,8 +187,8 @@ impl<'v> From<ReadDir<'v, Reader>> for OpenReadDir<'v> {
     }
 }
 
-impl<'v> From<LiveReadDir<'v>> for OpenReadDir<'v> {
-    fn from(entries: LiveReadDir<'v>) -> Self {
+impl<'v> From<EngineReadDir<'v>> for OpenReadDir<'v> {
+    fn from(entries: EngineReadDir<'v>) -> Self {
         Self::ReadWrite(entries)
     }
 }

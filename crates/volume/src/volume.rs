@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::mmp::MmpMark;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::ops::LiveReadDir;
+use crate::ops::EngineReadDir;
 use crate::read::dir::Found;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::Mapping;
@@ -27,11 +27,11 @@ use std::sync::Arc;
 /// ```no_run
 /// use extant_runtime::env::Env;
 /// use extant_ondisk::InodeNo;
-/// use extant_volume::{Creator, LiveOptions, Volume};
+/// use extant_volume::{Creator, VolumeOptions, Volume};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = extant_device::OpenOptions::new().write(true).open(std::path::Path::new("disk.img"))?;
 /// let device = std::sync::Arc::new(device);
-/// let volume = Volume::open(device, &Env::threads(), &LiveOptions::default())?;
+/// let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
 /// let file = volume.create(InodeNo::ROOT, b"hosts", 0o644, &Creator::ROOT)?;
 /// volume.write(file.number, 0, b"127.0.0.1 localhost\n")?;
 /// volume.close()?;
@@ -70,4 +70,4 @@ macro_rules! with_engine {
     }};
 }
 
-forward_volume_read!(Volume, LiveReadDir, with_engine);
+forward_volume_read!(Volume, EngineReadDir, with_engine);

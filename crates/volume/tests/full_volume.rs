@@ -5,7 +5,7 @@ use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead};
+use extant_volume::{Creator, Error, Reader, Volume, VolumeOptions, VolumeRead};
 use std::sync::Arc;
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -17,7 +17,7 @@ fn volume(size: u64, args: &[&str]) -> Result<(Arc<MemoryDevice>, Volume), Strin
     let image = TempImage::by_mke2fs(size, args)?;
     let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
     let env = Env::stepped(1);
-    let volume = OpenOptions::default().open_live(device.clone(), &env, &LiveOptions::default());
+    let volume = Volume::open(device.clone(), &env, &VolumeOptions::default());
     Ok((device, volume.unwrap()))
 }
 

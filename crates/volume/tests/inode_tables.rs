@@ -6,7 +6,7 @@ use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::{
-    Creator, LiveOptions, OpenOptions, OpenVolume, SetAttributes, Volume, VolumeRead,
+    Creator, OpenVolume, ReaderOptions, SetAttributes, Volume, VolumeOptions, VolumeRead,
 };
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -68,7 +68,7 @@ fn filled() -> Option<TempImage> {
     tool("mke2fs")?;
     let words = ["-t", "ext4", "-b", "4096", "-I", "256", "-N", "65536"];
     let image = TempImage::by_mke2fs(256 << 20, &words).unwrap();
-    let volume = live(Reads::of(&image), 32, LiveOptions::default().memory);
+    let volume = live(Reads::of(&image), 32, VolumeOptions::default().memory);
     for file in 0..FILES {
         let name = format!("file-{file:04}");
         let made = volume.create(InodeNo::ROOT, name.as_bytes(), 0o600, &Creator::ROOT).unwrap();
@@ -79,9 +79,9 @@ fn filled() -> Option<TempImage> {
 }
 
 fn live(device: Arc<dyn Device>, blocks: u32, memory: u64) -> Volume {
-    let open = OpenOptions { inode_readahead_blks: blocks, ..OpenOptions::default() };
-    let options = LiveOptions { memory, ..LiveOptions::default() };
-    open.open_live(device, &Env::stepped(1), &options).unwrap()
+    let options =
+        VolumeOptions { inode_readahead_blks: blocks, memory, ..VolumeOptions::default() };
+    Volume::open(device, &Env::stepped(1), &options).unwrap()
 }
 
 /// The first group's table.
@@ -113,7 +113,7 @@ fn a_cold_walk_takes_few_reads_and_a_warm_one_none() {
     let Some(image) = filled() else { skip!("mke2fs is not installed") };
     // Blocks in which inodes were ever used; the first may have been read when the volume was opened.
     let used = u64::from((FIRST + FILES - 1).div_ceil(PER_BLOCK));
-    let check = |open: OpenOptions, memory: Option<u64>, longest: u64| {
+    let check = |open: ReaderOptions, memory: Option<u64>, longest: u64| {
         let what = format!("{open:?}, {memory:?}");
         let device = Reads::of(&image);
         let volume: OpenVolume = match memory {
@@ -135,15 +135,15 @@ fn a_cold_walk_takes_few_reads_and_a_warm_one_none() {
         assert_eq!(walk(&volume, &device), [], "{what}: all is in memory");
         volume.close().unwrap();
     };
-    let usual = LiveOptions::default().memory;
+    let usual = VolumeOptions::default().memory;
     for (blocks, longest) in [(32, 32), (0, 1), (1, 1), (8, 8)] {
-        let open = OpenOptions { inode_readahead_blks: blocks, ..OpenOptions::default() };
+        let open = ReaderOptions { inode_readahead_blks: blocks, ..ReaderOptions::default() };
         check(open.clone(), None, longest);
         check(open, Some(usual), longest);
     }
     // No more than a 256th of the memory, of which frames have half.
-    check(OpenOptions::default(), Some(16 << 20), 8);
-    check(OpenOptions { cache_size: (2 << 20) - 1, ..OpenOptions::default() }, None, 1);
+    check(ReaderOptions::default(), Some(16 << 20), 8);
+    check(ReaderOptions { cache_size: (2 << 20) - 1, ..ReaderOptions::default() }, None, 1);
 }
 
 /// Reads a record of each block of both tables but one, so that all frames that may be given up are.
@@ -220,8 +220,8 @@ fn a_bad_block_of_a_table_harms_its_own_inodes_only() {
     for is_live in [false, true] {
         device.heal();
         let volume: OpenVolume = match is_live {
-            true => live(device.clone(), 32, LiveOptions::default().memory).into(),
-            false => OpenOptions::default().open(device.clone()).unwrap().into(),
+            true => live(device.clone(), 32, VolumeOptions::default().memory).into(),
+            false => ReaderOptions::default().open(device.clone()).unwrap().into(),
         };
         let bad = block_of(&table(&volume), 900);
         let failing = Fault::new(Effect::Error(ErrorKind::Other)).on(Operation::Read);

@@ -6,8 +6,7 @@ use extant_runtime::env::Env;
 use extant_runtime::sync::thread;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::{
-    Creator, Error, Follow, LiveOptions, OpenOptions, OpenVolume, Reader, RenameFlags, Volume,
-    VolumeRead,
+    Creator, Error, Follow, OpenVolume, Reader, RenameFlags, Volume, VolumeOptions, VolumeRead,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,8 +40,8 @@ const KINDS: [&[&str]; 14] = [
 fn open_live(path: &Path) -> Volume {
     let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
-    let options = LiveOptions::default();
-    OpenOptions::default().open_live(device, &Env::threads(), &options).unwrap()
+    let options = VolumeOptions::default();
+    Volume::open(device, &Env::threads(), &options).unwrap()
 }
 
 /// Names of a directory of the mounted image.

@@ -8,7 +8,7 @@ use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    AllocatorKind, Creator, Error, LiveOptions, Mapping, OpenOptions, Reader, Volume, VolumeRead,
+    AllocatorKind, Creator, Error, Mapping, Reader, Volume, VolumeOptions, VolumeRead,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 /// Bytes of a write of document 003.
 const WRITE: usize = 64 << 10;
 
-fn open(device: Arc<dyn Device>, options: &LiveOptions) -> Volume {
-    OpenOptions::default().open_live(device, &Env::threads(), options).unwrap()
+fn open(device: Arc<dyn Device>, options: &VolumeOptions) -> Volume {
+    Volume::open(device, &Env::threads(), options).unwrap()
 }
 
-fn open_file(path: &Path, options: &LiveOptions) -> Volume {
+fn open_file(path: &Path, options: &VolumeOptions) -> Volume {
     open(Arc::new(extant_device::OpenOptions::new().write(true).open(path).unwrap()), options)
 }
 
 /// Blocks are chosen at each write.
-fn with(allocator: AllocatorKind) -> LiveOptions {
-    LiveOptions { allocator, delalloc: Some(false), ..LiveOptions::default() }
+fn with(allocator: AllocatorKind) -> VolumeOptions {
+    VolumeOptions { allocator, delalloc: Some(false), ..VolumeOptions::default() }
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
@@ -76,9 +76,8 @@ fn many_files_on_a_volume_that_runs_full_have_few_extents() {
     }
     let image = TempImage::by_mke2fs(512 << 20, &["-t", "ext4", "-m", "0"]).unwrap();
     let writer = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
-    let options = LiveOptions { memory: 64 << 20, ..LiveOptions::default() };
-    let volume = OpenOptions::default();
-    let volume = volume.open_live(Arc::new(writer), &Env::stepped(1), &options).unwrap();
+    let options = VolumeOptions { memory: 64 << 20, ..VolumeOptions::default() };
+    let volume = Volume::open(Arc::new(writer), &Env::stepped(1), &options).unwrap();
     written_together(&volume, FILES, 4 << 20);
     volume.sync().unwrap();
     let counts: Vec<usize> = (0..FILES)
@@ -121,7 +120,7 @@ fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
         }
         drop((volume, writer));
 
-        let volume = open_file(&image.path(), &LiveOptions::default());
+        let volume = open_file(&image.path(), &VolumeOptions::default());
         let file = create(&volume, "large");
         volume.fallocate(file, FallocateMode::Allocate, 0, 700 << 20).unwrap();
         let extents = extents(&volume, file);
@@ -176,7 +175,7 @@ fn large_runs_are_aligned_to_the_stripe() {
     let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-E", "stride=16,stripe_width=48"])
         .unwrap();
     for (stripe, blocks) in [(None, 48), (Some(80), 80)] {
-        let options = LiveOptions { stripe, ..LiveOptions::default() };
+        let options = VolumeOptions { stripe, ..VolumeOptions::default() };
         let volume = open_file(&image.path(), &options);
         for at in 0..4 {
             let file = create(&volume, &format!("striped-{blocks}-{at}"));
@@ -203,7 +202,7 @@ fn freed_blocks_are_discarded_after_their_commit_where_that_is_asked_for() {
     let image = TempImage::by_mke2fs(64 << 20, &["-t", "ext4"]).unwrap();
     for discard in [true, false] {
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
-        let options = LiveOptions { discard, ..LiveOptions::default() };
+        let options = VolumeOptions { discard, ..VolumeOptions::default() };
         let volume = open(device.clone(), &options);
         let file = create(&volume, "file");
         volume.write(file, 0, &[0x77; WRITE]).unwrap();
@@ -231,7 +230,7 @@ fn free_space_is_trimmed_and_what_is_in_use_stays() {
     for args in kinds {
         let image = TempImage::by_mke2fs(96 << 20, args).unwrap();
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
-        let volume = open(device.clone(), &LiveOptions::default());
+        let volume = open(device.clone(), &VolumeOptions::default());
         let geometry = volume.geometry();
         let [kept, gone] = ["kept", "gone"].map(|name| create(&volume, name));
         for at in 0..24 {
@@ -308,7 +307,7 @@ fn files_that_are_closed_leave_the_space_behind_them_to_the_next_ones() {
     let ways = [false, true].into_iter().flat_map(|delalloc| CLOSES.map(|close| (delalloc, close)));
     for (delalloc, close) in ways {
         let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-b", "4096"]).unwrap();
-        let options = LiveOptions { delalloc: Some(delalloc), ..LiveOptions::default() };
+        let options = VolumeOptions { delalloc: Some(delalloc), ..VolumeOptions::default() };
         let volume = open_file(&image.path(), &options);
         let close_at = |at| written_and_closed(&volume, &format!("file-{at}"), close);
         let files: Vec<InodeNo> = (0..8).map(close_at).collect();
@@ -330,7 +329,7 @@ fn a_file_that_is_written_again_keeps_the_space_behind_it() {
     }
     for close in CLOSES {
         let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-b", "4096"]).unwrap();
-        let volume = open_file(&image.path(), &LiveOptions::default());
+        let volume = open_file(&image.path(), &VolumeOptions::default());
         let file = written_and_closed(&volume, "again", close);
         volume.acquire(file).unwrap();
         write_two(&volume, file, 2 * WRITE);
@@ -388,7 +387,7 @@ fn a_hole_that_cannot_be_punched_changes_nothing() {
     for args in [&["-b", "4096"][..], &["-b", "1024"], &["-b", "4096", "-O", "bigalloc"]] {
         let args = [&["-t", "ext4"], args].concat();
         let image = TempImage::by_mke2fs(32 << 20, &args).unwrap();
-        let options = LiveOptions { reserved_clusters: Some(0), ..LiveOptions::default() };
+        let options = VolumeOptions { reserved_clusters: Some(0), ..VolumeOptions::default() };
         let volume = open_file(&image.path(), &options);
         let block = u64::from(volume.geometry().block_size);
         let file = in_four_places(&volume, 64);
@@ -416,7 +415,7 @@ fn a_write_that_finds_no_space_changes_nothing_behind_it() {
         skip!("no e2fsprogs here");
     }
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "4096"]).unwrap();
-    let options = LiveOptions { reserved_clusters: Some(0), ..LiveOptions::default() };
+    let options = VolumeOptions { reserved_clusters: Some(0), ..VolumeOptions::default() };
     let volume = open_file(&image.path(), &options);
     let block = u64::from(volume.geometry().block_size);
     let file = in_four_places(&volume, 1);

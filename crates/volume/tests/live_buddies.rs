@@ -5,7 +5,7 @@ use extant_ondisk::{GroupNo, InodeNo};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::edit::{AllocationRequest, Purpose};
-use extant_volume::{Creator, LiveOptions, OpenOptions, testing};
+use extant_volume::{Creator, Volume, VolumeOptions, testing};
 use std::sync::Arc;
 
 /// The least memory for a volume of 4,096 groups.
@@ -22,10 +22,10 @@ fn buddies_go_when_memory_is_short() {
     let options = ["-t", "ext4", "-b", "1024", "-N", "65536", "-E", "lazy_itable_init=1"];
     let image = TempImage::by_mke2fs(32 << 30, &options).unwrap();
     let memory = MEMORY;
-    let live = LiveOptions { memory, ..LiveOptions::default() };
+    let live = VolumeOptions { memory, ..VolumeOptions::default() };
     let device = extant_device::OpenOptions::new().write(true).direct(Direct::WherePossible);
     let device: Arc<FileDevice> = Arc::new(device.open(image.path()).unwrap());
-    let volume = OpenOptions::default().open_live(device, &Env::stepped(1), &live).unwrap();
+    let volume = Volume::open(device, &Env::stepped(1), &live).unwrap();
     let geometry = volume.geometry().clone();
     let look_at_all = || {
         for group in (0..geometry.groups_count).map(GroupNo) {

@@ -9,9 +9,7 @@ use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead,
-};
+use extant_volume::{Creator, DataMode, Error, Reader, Volume, VolumeOptions, VolumeRead};
 use proptest::test_runner::TestRng;
 use rand::RngExt;
 use std::path::PathBuf;
@@ -31,12 +29,11 @@ impl Image {
     }
 
     fn open_live(&self, data: Option<DataMode>) -> Volume {
-        self.open_with(&LiveOptions { data, ..LiveOptions::default() })
+        self.open_with(&VolumeOptions { data, ..VolumeOptions::default() })
     }
 
-    fn open_with(&self, options: &LiveOptions) -> Volume {
-        let open = OpenOptions::default();
-        open.open_live(self.device.clone(), &Env::threads(), options).unwrap()
+    fn open_with(&self, options: &VolumeOptions) -> Volume {
+        Volume::open(self.device.clone(), &Env::threads(), options).unwrap()
     }
 
     /// The image as a file again.
@@ -452,7 +449,8 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
     let image = Image::new(8 << 20, &["-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=1"]);
     // Delayed data leave some blocks that were promised to their map.
     let delalloc = Some(false);
-    let options = LiveOptions { delalloc, reserved_clusters: Some(0), ..LiveOptions::default() };
+    let options =
+        VolumeOptions { delalloc, reserved_clusters: Some(0), ..VolumeOptions::default() };
     let volume = image.open_with(&options);
     let make = |name: &str| {
         volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number

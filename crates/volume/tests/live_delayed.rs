@@ -14,8 +14,8 @@ use extant_runtime::sync::thread::scope;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, RenameFlags, SetAttributes, Target,
-    Volume, VolumeRead,
+    Creator, DataMode, Error, Reader, RenameFlags, SetAttributes, Target, Volume, VolumeOptions,
+    VolumeRead,
 };
 use std::io;
 use std::ops::Range;
@@ -30,8 +30,8 @@ fn image(size: u64, options: &[&str]) -> Result<Arc<MemoryDevice>, String> {
     Ok(Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap())))
 }
 
-fn open(device: Arc<dyn Device>, env: &Env, options: &LiveOptions) -> Volume {
-    OpenOptions::default().open_live(device, env, options).unwrap()
+fn open(device: Arc<dyn Device>, env: &Env, options: &VolumeOptions) -> Volume {
+    Volume::open(device, env, options).unwrap()
 }
 
 /// A volume on a device that will fail.
@@ -44,10 +44,10 @@ struct Faulty {
 
 impl Faulty {
     fn new() -> Result<Self, String> {
-        Self::with(&LiveOptions::default())
+        Self::with(&VolumeOptions::default())
     }
 
-    fn with(options: &LiveOptions) -> Result<Self, String> {
+    fn with(options: &VolumeOptions) -> Result<Self, String> {
         let inner = image(16 << 20, &["-t", "ext4", "-b", "1024"])?;
         let faulty = Arc::new(FaultyDevice::new(inner.clone()));
         let env = Env::stepped(1);
@@ -73,7 +73,7 @@ fn check_after_repair(device: &dyn Device) {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
     let replayed = Arc::new(MemoryDevice::from_bytes(&bytes));
-    open(replayed.clone(), &Env::stepped(1), &LiveOptions::default()).close().unwrap();
+    open(replayed.clone(), &Env::stepped(1), &VolumeOptions::default()).close().unwrap();
     check(&*replayed);
 }
 
@@ -94,7 +94,7 @@ fn data_are_seen_at_once_and_written_when_they_are_old() {
     };
     let recorder = Arc::new(Recorder::new(device));
     let env = Env::stepped(1);
-    let volume = open(recorder.clone(), &env, &LiveOptions::default());
+    let volume = open(recorder.clone(), &env, &VolumeOptions::default());
     let file = create(&volume, "file");
     volume.sync().unwrap();
     let free = volume.stat_fs().unwrap().free_blocks;
@@ -124,7 +124,7 @@ fn long_data_are_written_in_rounds() {
         Err(why) => skip!("{why}"),
     };
     let recorder = Arc::new(Recorder::new(device.clone()));
-    let options = LiveOptions { memory: 256 << 20, ..LiveOptions::default() };
+    let options = VolumeOptions { memory: 256 << 20, ..VolumeOptions::default() };
     let volume = open(recorder.clone(), &Env::stepped(1), &options);
     let file = create(&volume, "file");
     let piece = vec![7; 1 << 20];
@@ -155,7 +155,7 @@ fn data_of_a_file_that_is_given_away_stay_delayed_without_quotas() {
             Err(why) => skip!("{why}"),
         };
         let recorder = Arc::new(Recorder::new(device.clone()));
-        let volume = open(recorder.clone(), &Env::stepped(1), &LiveOptions::default());
+        let volume = open(recorder.clone(), &Env::stepped(1), &VolumeOptions::default());
         let file = create(&volume, "file");
         volume.write(file, 0, &[7; 3000]).unwrap();
         let owner = |uid| SetAttributes { uid: Some(uid), gid: Some(uid), ..Default::default() };
@@ -216,7 +216,7 @@ fn data_of_small_files_are_written_together() {
     };
     let largest = Arc::new(Largest { inner: device.clone(), files: AtomicUsize::new(0) });
     let env = Env::stepped(1);
-    let volume = open(largest.clone(), &env, &LiveOptions::default());
+    let volume = open(largest.clone(), &env, &VolumeOptions::default());
     let fill = |at: usize| {
         let file = create(&volume, &format!("file{at}"));
         volume.write(file, 0, &[SMALL; 3000]).unwrap();
@@ -276,7 +276,7 @@ fn data_of_a_removed_file_are_never_written() {
         Err(why) => skip!("{why}"),
     };
     let recorder = Arc::new(Recorder::new(device.clone()));
-    let volume = open(recorder.clone(), &Env::stepped(1), &LiveOptions::default());
+    let volume = open(recorder.clone(), &Env::stepped(1), &VolumeOptions::default());
     let (gone, cut) = (create(&volume, "gone"), create(&volume, "cut"));
     volume.write(gone, 0, &[5; 20_000]).unwrap();
     volume.write(cut, 0, &[6; 20_000]).unwrap();
@@ -297,7 +297,7 @@ fn replacing_a_file_writes_its_data_early() {
     };
     for (auto_da_alloc, expected) in [(true, 1), (false, 0)] {
         let recorder = Arc::new(Recorder::new(Arc::new(device.fork())));
-        let options = LiveOptions { auto_da_alloc, ..LiveOptions::default() };
+        let options = VolumeOptions { auto_da_alloc, ..VolumeOptions::default() };
         let volume = open(recorder.clone(), &Env::stepped(1), &options);
         let (old, new) = (create(&volume, "old"), create(&volume, "new"));
         volume.write(old, 0, &[3; 9000]).unwrap();
@@ -320,15 +320,15 @@ fn options_of_data_that_do_not_go_together_are_refused() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let options = LiveOptions {
+    let options = VolumeOptions {
         data: Some(DataMode::Journal),
         delalloc: Some(true),
-        ..LiveOptions::default()
+        ..VolumeOptions::default()
     };
-    let refused = OpenOptions::default().open_live(device.clone(), &Env::stepped(1), &options);
+    let refused = Volume::open(device.clone(), &Env::stepped(1), &options);
     assert!(matches!(refused, Err(Error::Options(_))), "{refused:?}");
     // Journalled data wait for nothing.
-    let options = LiveOptions { data: Some(DataMode::Journal), ..LiveOptions::default() };
+    let options = VolumeOptions { data: Some(DataMode::Journal), ..VolumeOptions::default() };
     let volume = open(device, &Env::stepped(1), &options);
     volume.write(create(&volume, "file"), 0, &[1; 9000]).unwrap();
     assert_eq!(volume.reserved_space(), 0);
@@ -347,7 +347,7 @@ fn a_volume_that_runs_full_keeps_what_it_took() {
             Ok(device) => device,
             Err(why) => skip!("{why}"),
         };
-        let volume = open(device.clone(), &Env::threads(), &LiveOptions::default());
+        let volume = open(device.clone(), &Env::threads(), &VolumeOptions::default());
         let files: Vec<InodeNo> =
             (0..8).map(|index| create(&volume, &format!("file{index}"))).collect();
         // Every second block of each file in turn, so that the maps grow.
@@ -457,10 +457,10 @@ fn every_open_file_gets_the_error_of_lost_data_once() {
 /// After a failed flush it is not sure what is on the device: a link whose target may be missing is not committed.
 #[test]
 fn a_target_that_cannot_be_flushed_stops_the_journal() {
-    let options = LiveOptions {
+    let options = VolumeOptions {
         data: Some(DataMode::Writeback),
         journal_async_commit: true,
-        ..LiveOptions::default()
+        ..VolumeOptions::default()
     };
     let Faulty { inner, faulty, env, volume } = match Faulty::with(&options) {
         Ok(opened) => opened,
@@ -479,7 +479,7 @@ fn a_target_that_cannot_be_flushed_stops_the_journal() {
     assert!(volume.sync().is_err());
     env.advance(Duration::from_secs(31));
     drop(volume);
-    let left = open(inner.clone(), &env, &LiveOptions::default());
+    let left = open(inner.clone(), &env, &VolumeOptions::default());
     assert!(left.lookup(ROOT, b"before").is_ok());
     assert!(matches!(left.lookup(ROOT, b"link"), Err(Error::NotFound)));
     left.close().unwrap();
@@ -532,7 +532,7 @@ fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
     let env = Env::threads();
     // No other thread commits.
     let interval = Duration::from_secs(3600);
-    let options = LiveOptions { commit_interval: interval, ..LiveOptions::default() };
+    let options = VolumeOptions { commit_interval: interval, ..VolumeOptions::default() };
     let volume = open(device.clone(), &env, &options);
     let file = create(&volume, "file");
     let is_over = AtomicUsize::new(0);
@@ -572,7 +572,7 @@ fn what_cannot_be_written_ends_all_changes_with_data_err_abort() {
     };
     let faulty = Arc::new(FaultyDevice::new(inner.clone()));
     let env = Env::stepped(1);
-    let options = LiveOptions { aborts_on_lost_data: true, ..LiveOptions::default() };
+    let options = VolumeOptions { aborts_on_lost_data: true, ..VolumeOptions::default() };
     let volume = open(faulty.clone(), &env, &options);
     let (lost, kept) = (create(&volume, "lost"), create(&volume, "kept"));
     volume.sync().unwrap();
@@ -586,7 +586,7 @@ fn what_cannot_be_written_ends_all_changes_with_data_err_abort() {
     drop(volume);
     check_after_repair(&*inner);
     let none = image(16 << 20, &["-t", "ext4", "-O", "^has_journal"]).unwrap();
-    let refused = OpenOptions::default().open_live(none, &env, &options);
+    let refused = Volume::open(none, &env, &options);
     assert!(matches!(refused, Err(Error::Options(why)) if why.contains("data_err=abort")));
 }
 
@@ -596,7 +596,7 @@ fn calls_on_ranges_see_delayed_data() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let volume = open(device.clone(), &Env::stepped(1), &LiveOptions::default());
+    let volume = open(device.clone(), &Env::stepped(1), &VolumeOptions::default());
     let file = create(&volume, "file");
     volume.write(file, 0, &[1; 8192]).unwrap();
     volume.write(file, 20_480, &[2; 4096]).unwrap();

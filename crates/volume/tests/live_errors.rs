@@ -5,16 +5,14 @@ use extant_ondisk::superblock::ErrorPolicy;
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
-use extant_volume::{
-    Creator, Error, LiveOptions, OpenOptions, Reader, RenameFlags, Volume, VolumeRead,
-};
+use extant_volume::{Creator, Error, Reader, RenameFlags, Volume, VolumeOptions, VolumeRead};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn open(device: &Arc<dyn Device>, errors: Option<ErrorPolicy>) -> Volume {
-    let options = LiveOptions { errors, ..LiveOptions::default() };
-    OpenOptions::default().open_live(device.clone(), &Env::stepped(1), &options).unwrap()
+    let options = VolumeOptions { errors, ..VolumeOptions::default() };
+    Volume::open(device.clone(), &Env::stepped(1), &options).unwrap()
 }
 
 /// A volume with a directory whose only block has a wrong byte, and the directory's number.
@@ -193,8 +191,8 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     let bytes = std::fs::read(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
     let env = Env::stepped(7);
-    let options = LiveOptions::default();
-    let open = || OpenOptions::default().open_live(device.clone(), &env, &options);
+    let options = VolumeOptions::default();
+    let open = || Volume::open(device.clone(), &env, &options);
     assert_eq!(mmp_sequence(&device).1, NOBODY);
     let volume = open().unwrap();
     let (_, first) = mmp_sequence(&device);
@@ -271,8 +269,8 @@ fn of_two_who_take_a_volume_at_once_one_gives_way() {
     let inner = MemoryDevice::from_bytes(&before);
     let (at, _) = mmp_sequence(&(Arc::new(inner.fork()) as Arc<dyn Device>));
     let rival = Arc::new(Rival { inner, at, has_come: AtomicBool::new(false) });
-    let options = LiveOptions::default();
-    let opened = OpenOptions::default().open_live(rival.clone(), &Env::stepped(7), &options);
+    let options = VolumeOptions::default();
+    let opened = Volume::open(rival.clone(), &Env::stepped(7), &options);
     let refused = opened.unwrap_err();
     assert!(matches!(refused, Error::InUse(_)), "{refused}");
     let mut after = rival.inner.to_vec();
@@ -290,8 +288,7 @@ fn nothing_is_written_once_the_mark_is_lost() {
     let memory = Arc::new(MemoryDevice::from_bytes(&bytes));
     let device: Arc<dyn Device> = memory.clone();
     let env = Env::stepped(7);
-    let volume =
-        OpenOptions::default().open_live(device.clone(), &env, &LiveOptions::default()).unwrap();
+    let volume = Volume::open(device.clone(), &env, &VolumeOptions::default()).unwrap();
     let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
     volume.sync().unwrap();
     volume.write(file, 0, &[7; 100_000]).unwrap();

@@ -7,7 +7,7 @@ use extant_runtime::env::Env;
 use extant_testkit::history::bytes_of;
 use extant_testkit::{TempImage, dumpe2fs_h, e2fsck_is_silent, skip};
 use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, RenameFlags, SetAttributes, Volume,
+    Creator, DataMode, Error, Reader, RenameFlags, SetAttributes, Volume, VolumeOptions,
     VolumeRead, XattrSet,
 };
 use std::sync::Arc;
@@ -18,8 +18,8 @@ fn device_of(args: &[&str]) -> Result<Arc<dyn Device>, String> {
     Ok(Arc::new(MemoryDevice::from_bytes(&bytes)))
 }
 
-fn open(device: &Arc<dyn Device>, options: &LiveOptions) -> Volume {
-    OpenOptions::default().open_live(device.clone(), &Env::stepped(5), options).unwrap()
+fn open(device: &Arc<dyn Device>, options: &VolumeOptions) -> Volume {
+    Volume::open(device.clone(), &Env::stepped(5), options).unwrap()
 }
 
 fn to_file(device: &dyn Device) -> TempImage {
@@ -54,7 +54,7 @@ fn flags_that_ext4_has_not_are_refused_where_they_are_new() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let volume = open(&device, &LiveOptions::default());
+    let volume = open(&device, &VolumeOptions::default());
     let file = create(&volume, "file");
     // chattr's C and x (linux/fs.h): no copy on write, direct access.
     for bit in [0x0080_0000, 0x0200_0000] {
@@ -72,7 +72,7 @@ fn a_simple_map_is_changed_into_the_other_form_and_back() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let volume = open(&device, &LiveOptions::default());
+    let volume = open(&device, &VolumeOptions::default());
     let (short, long, holes) =
         (create(&volume, "short"), create(&volume, "long"), create(&volume, "holes"));
     let bytes = bytes_of(1, 12 << 10);
@@ -118,7 +118,7 @@ fn files_of_an_ext3_volume_get_extents_when_the_volume_may_have_them() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let volume = open(&device, &LiveOptions::default());
+    let volume = open(&device, &VolumeOptions::default());
     let file = create(&volume, "file");
     turn(&volume, file, InodeFlags::EXTENTS, false).unwrap();
     let bytes = bytes_of(3, 700 << 10);
@@ -141,7 +141,7 @@ fn data_of_one_file_go_through_the_journal_and_past_it_again() {
         Err(why) => skip!("{why}"),
     };
     for data in [DataMode::Ordered, DataMode::Journal] {
-        let options = LiveOptions { data: Some(data), ..LiveOptions::default() };
+        let options = VolumeOptions { data: Some(data), ..VolumeOptions::default() };
         let volume = open(&device, &options);
         let file = create(&volume, &format!("{data:?}"));
         let mut expected = vec![0; 50 << 10];
@@ -175,7 +175,7 @@ fn a_volume_without_a_journal_journals_no_data() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let volume = open(&device, &LiveOptions::default());
+    let volume = open(&device, &VolumeOptions::default());
     let file = create(&volume, "file");
     let refused = turn(&volume, file, InodeFlags::JOURNAL_DATA, true);
     assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}");
@@ -189,7 +189,7 @@ fn changes_are_counted_as_the_kernel_does() {
         Ok(device) => device,
         Err(why) => skip!("{why}"),
     };
-    let at_once = LiveOptions { delalloc: Some(false), ..LiveOptions::default() };
+    let at_once = VolumeOptions { delalloc: Some(false), ..VolumeOptions::default() };
     let volume = open(&device, &at_once);
     let root = InodeNo::ROOT;
     let counts = |files: &[InodeNo]| -> Vec<u64> {
@@ -232,13 +232,13 @@ fn what_is_written_in_a_volumes_life_is_counted() {
     };
     let written = || Reader::open(device.clone()).unwrap().superblock().kbytes_written;
     let before = written();
-    let volume = open(&device, &LiveOptions::default());
+    let volume = open(&device, &VolumeOptions::default());
     let file = create(&volume, "file");
     volume.write(file, 0, &bytes_of(1, 3 << 20)).unwrap();
     volume.close().unwrap();
     let first = written() - before;
     assert!((3072..6144).contains(&first), "{first} KiB");
-    open(&device, &LiveOptions::default()).close().unwrap();
+    open(&device, &VolumeOptions::default()).close().unwrap();
     assert!(written() - before - first < 100);
     let header = dumpe2fs_h(&to_file(&*device).path()).unwrap();
     assert!(header.contains_key("Lifetime writes"), "{header:?}");

@@ -9,7 +9,7 @@ use extant_runtime::env::Env;
 use extant_runtime::sync::thread::scope;
 use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
-use extant_volume::{Creator, LiveOptions, OpenOptions, Volume, VolumeRead};
+use extant_volume::{Creator, ReaderOptions, Volume, VolumeOptions, VolumeRead};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,10 +87,9 @@ fn volume_and_file() -> Result<(Arc<Gate>, Volume, InodeNo), String> {
     let inner =
         MemoryDevice::from_bytes(&std::fs::read(image.path()).map_err(|it| it.to_string())?);
     let gate = Arc::new(Gate { inner, state: Mutex::default(), changed: Condvar::new() });
-    let options = LiveOptions { memory: 256 << 20, ..LiveOptions::default() };
-    let volume = OpenOptions::default()
-        .open_live(gate.clone(), &Env::threads(), &options)
-        .map_err(|error| error.to_string())?;
+    let options = VolumeOptions { memory: 256 << 20, ..VolumeOptions::default() };
+    let volume =
+        Volume::open(gate.clone(), &Env::threads(), &options).map_err(|error| error.to_string())?;
     let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
     assert_eq!(volume.write(file, 0, &vec![7; 2 * MIB]).unwrap(), 2 * MIB);
     gate.close();
@@ -112,7 +111,7 @@ fn stored(gate: &Gate, file: InodeNo) -> Vec<u8> {
     std::fs::write(image.path(), &bytes).unwrap();
     e2fsck_fn(&image.path()).unwrap();
     let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-    contents(&OpenOptions::default().open(device).unwrap(), file)
+    contents(&ReaderOptions::default().open(device).unwrap(), file)
 }
 
 #[test]

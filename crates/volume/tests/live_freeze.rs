@@ -10,7 +10,7 @@ use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_runtime::sync::thread::scope;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use extant_volume::ops::FallocateMode;
-use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume};
+use extant_volume::{Creator, DataMode, Volume, VolumeOptions};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,14 +89,13 @@ const WORK: [(&str, Work); 5] = [
 ];
 
 /// Freezes and thaws a volume on which threads write.
-fn no_write_passes(options: &LiveOptions, what: &str) -> Result<(), String> {
+fn no_write_passes(options: &VolumeOptions, what: &str) -> Result<(), String> {
     tool("mke2fs").ok_or("mke2fs is not installed")?;
     let image = TempImage::by_mke2fs(16 * MIB, &["-t", "ext4"])?;
     let inner = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
     let (is_quiet, broken) = (AtomicBool::new(false), AtomicU64::new(0));
     let device = Arc::new(Quiet { inner, is_quiet, broken });
-    let volume =
-        OpenOptions::default().open_live(device.clone(), &Env::threads(), options).unwrap();
+    let volume = Volume::open(device.clone(), &Env::threads(), options).unwrap();
     let files = WORK.map(|(name, _)| create(&volume, name));
     for file in files {
         volume.write(file, 0, &vec![1; MIB as usize]).unwrap();
@@ -140,9 +139,9 @@ fn no_write_reaches_a_frozen_volume() {
     // Delayed data become old at once, so that the background writer has work.
     let old = Duration::from_millis(1);
     let ways = [
-        ("delayed", LiveOptions { dirty_expire: old, ..LiveOptions::default() }),
-        ("at once", LiveOptions { delalloc: Some(false), ..LiveOptions::default() }),
-        ("journalled", LiveOptions { data: Some(DataMode::Journal), ..LiveOptions::default() }),
+        ("delayed", VolumeOptions { dirty_expire: old, ..VolumeOptions::default() }),
+        ("at once", VolumeOptions { delalloc: Some(false), ..VolumeOptions::default() }),
+        ("journalled", VolumeOptions { data: Some(DataMode::Journal), ..VolumeOptions::default() }),
     ];
     for (what, options) in ways {
         if let Err(why) = no_write_passes(&options, what) {
@@ -162,8 +161,7 @@ fn old_data_wait_until_the_volume_is_thawed() {
     let (is_quiet, broken) = (AtomicBool::new(false), AtomicU64::new(0));
     let device = Arc::new(Quiet { inner, is_quiet, broken });
     let env = Env::stepped(1);
-    let volume =
-        OpenOptions::default().open_live(device.clone(), &env, &LiveOptions::default()).unwrap();
+    let volume = Volume::open(device.clone(), &env, &VolumeOptions::default()).unwrap();
     let file = create(&volume, "file");
     volume.freeze().unwrap();
     device.is_quiet.store(true, Ordering::SeqCst);

@@ -8,9 +8,7 @@ use extant_ondisk::time::Timestamp;
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 use extant_volume::ops::TimesOfUse;
-use extant_volume::{
-    Creator, DataMode, LiveOptions, OpenOptions, Reader, SetAttributes, Volume, VolumeRead,
-};
+use extant_volume::{Creator, DataMode, Reader, SetAttributes, Volume, VolumeOptions, VolumeRead};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +18,8 @@ const ROOT: InodeNo = InodeNo::ROOT;
 const KINDS: [&[&str]; 2] = [&["-t", "ext4"], &["-t", "ext4", "-O", "^has_journal"]];
 const SECOND: Duration = Duration::from_secs(1);
 
-fn lazy() -> LiveOptions {
-    LiveOptions { lazytime: true, commit_interval: SECOND, ..LiveOptions::default() }
+fn lazy() -> VolumeOptions {
+    VolumeOptions { lazytime: true, commit_interval: SECOND, ..VolumeOptions::default() }
 }
 
 /// A volume whose writes are counted.
@@ -32,13 +30,13 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(kind: &[&str], options: &LiveOptions) -> Result<Self, String> {
+    fn new(kind: &[&str], options: &VolumeOptions) -> Result<Self, String> {
         tool("mke2fs").ok_or("mke2fs is not installed")?;
         let image = TempImage::by_mke2fs(16 << 20, kind)?;
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
         let recorder = Arc::new(Recorder::new(device));
         let env = Env::stepped(1);
-        let volume = OpenOptions::default().open_live(recorder.clone(), &env, options).unwrap();
+        let volume = Volume::open(recorder.clone(), &env, options).unwrap();
         Ok(Self { recorder, env, volume })
     }
 
@@ -89,7 +87,7 @@ fn written_out(device: &dyn Device) -> TempImage {
 }
 
 /// Counts the writes of a thousand reads, a second apart.
-fn writes_of_reads(kind: &[&str], options: &LiveOptions) -> Result<usize, String> {
+fn writes_of_reads(kind: &[&str], options: &VolumeOptions) -> Result<usize, String> {
     let counted = Counted::new(kind, options)?;
     let file = counted.file("file");
     let before = counted.writes();
@@ -107,7 +105,7 @@ fn writes_of_reads(kind: &[&str], options: &LiveOptions) -> Result<usize, String
 #[test]
 fn a_thousand_reads_write_nothing_until_the_volume_is_closed() {
     for kind in KINDS {
-        let usual = LiveOptions { lazytime: false, ..lazy() };
+        let usual = VolumeOptions { lazytime: false, ..lazy() };
         let usual = match writes_of_reads(kind, &usual) {
             Ok(writes) => writes,
             Err(why) => skip!("{why}"),
@@ -127,7 +125,7 @@ fn writes_in_place_leave_the_inode_table_alone() {
         (KINDS[0], Some(DataMode::Journal)),
     ];
     for (kind, data) in modes {
-        let counted = match Counted::new(kind, &LiveOptions { data, ..lazy() }) {
+        let counted = match Counted::new(kind, &VolumeOptions { data, ..lazy() }) {
             Ok(counted) => counted,
             Err(why) => skip!("{why}"),
         };
@@ -203,7 +201,7 @@ fn times_are_stored_for_each_of_the_reasons() {
 fn times_survive_that_inodes_are_given_up() {
     const FILES: u32 = 7000;
     for kind in KINDS {
-        let options = LiveOptions { memory: 16 << 20, ..lazy() };
+        let options = VolumeOptions { memory: 16 << 20, ..lazy() };
         let kind = [kind, &["-N", "8192"]].concat();
         let counted = match Counted::new(&kind, &options) {
             Ok(counted) => counted,

@@ -6,7 +6,7 @@ use extant_ondisk::{GroupNo, InodeNo};
 use extant_runtime::env::Env;
 use extant_runtime::sync::thread;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
-use extant_volume::{Creator, DataMode, LiveOptions, OpenOptions, Volume, VolumeRead};
+use extant_volume::{Creator, DataMode, Volume, VolumeOptions, VolumeRead};
 use std::sync::Arc;
 
 /// What is enough, but for the groups.
@@ -20,10 +20,10 @@ fn peak() -> u64 {
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-fn open(image: &TempImage, options: &LiveOptions) -> Volume {
+fn open(image: &TempImage, options: &VolumeOptions) -> Volume {
     let device = extant_device::OpenOptions::new().write(true).direct(Direct::WherePossible);
     let device: Arc<FileDevice> = Arc::new(device.open(image.path()).unwrap());
-    OpenOptions::default().open_live(device, &Env::threads(), options).unwrap()
+    Volume::open(device, &Env::threads(), options).unwrap()
 }
 
 /// Every group is looked at, many files are written by several threads, and read again.
@@ -38,7 +38,7 @@ fn a_volume_of_many_groups_works_with_the_least_memory() {
     let before = peak();
     let memory = LEAST + 4096 * PER_GROUP;
     for data in [DataMode::Ordered, DataMode::Writeback] {
-        let live = LiveOptions { memory, data: Some(data), ..LiveOptions::default() };
+        let live = VolumeOptions { memory, data: Some(data), ..VolumeOptions::default() };
         let volume = open(&image, &live);
         assert_eq!(volume.geometry().groups_count, 4096);
         thread::scope(|scope| {

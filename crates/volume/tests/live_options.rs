@@ -7,17 +7,15 @@ use extant_runtime::env::Env;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::quota;
-use extant_volume::{
-    Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead, XattrSet,
-};
+use extant_volume::{Creator, Error, Reader, Volume, VolumeOptions, VolumeRead, XattrSet};
 use std::path::Path;
 use std::sync::Arc;
 
 const BY: Creator = Creator { is_privileged: false, ..Creator::ROOT };
 
-fn open_live(path: &Path, options: &LiveOptions) -> Result<Volume, Error> {
+fn open_live(path: &Path, options: &VolumeOptions) -> Result<Volume, Error> {
     let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
-    OpenOptions::default().open_live(Arc::new(device), &Env::threads(), options)
+    Volume::open(Arc::new(device), &Env::threads(), options)
 }
 
 #[test]
@@ -43,7 +41,7 @@ fn limits_bind_only_whose_option_was_given() {
     .into_iter()
     .enumerate()
     {
-        let options = LiveOptions { enforced_limits, ..LiveOptions::default() };
+        let options = VolumeOptions { enforced_limits, ..VolumeOptions::default() };
         let volume = open_live(&image.path(), &options).unwrap();
         let names = [format!("a{number}"), format!("b{number}")];
         let made = names.map(|name| volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &by));
@@ -54,7 +52,7 @@ fn limits_bind_only_whose_option_was_given() {
         e2fsck_fn(&image.path()).unwrap();
     }
     let projects =
-        LiveOptions { enforced_limits: Some([false, false, true]), ..LiveOptions::default() };
+        VolumeOptions { enforced_limits: Some([false, false, true]), ..VolumeOptions::default() };
     let error = open_live(&image.path(), &projects).unwrap_err().to_string();
     assert!(error.contains("no quota file of projects"), "{error}");
 }
@@ -76,7 +74,7 @@ fn directories_grow_as_far_as_the_kernels() {
             (0..500).find(|number| std::fs::write(dir.join(name(*number)), b"").is_err());
         let size = std::fs::metadata(&dir).unwrap().len();
         drop(kernel);
-        let options = LiveOptions { max_dir_size_kb: Some(limit), ..LiveOptions::default() };
+        let options = VolumeOptions { max_dir_size_kb: Some(limit), ..VolumeOptions::default() };
         let volume = open_live(&image.path(), &options).unwrap();
         let ours =
             volume.mkdir(InodeNo::ROOT, format!("ours{limit}").as_bytes(), 0o755, &BY).unwrap();
@@ -105,7 +103,7 @@ fn files_share_attribute_blocks_unless_told_not_to() {
     }
     for shares_xattrs in [true, false] {
         let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-I", "128"]).unwrap();
-        let options = LiveOptions { shares_xattrs, ..LiveOptions::default() };
+        let options = VolumeOptions { shares_xattrs, ..VolumeOptions::default() };
         let volume = open_live(&image.path(), &options).unwrap();
         let [one, two] = [b"one", b"two"].map(|name| {
             let file = volume.create(InodeNo::ROOT, name, 0o644, &BY).unwrap().number;

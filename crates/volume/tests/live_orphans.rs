@@ -9,9 +9,7 @@ use extant_runtime::env::Env;
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::write::orphans::Orphans;
-use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead,
-};
+use extant_volume::{Creator, DataMode, Error, Reader, Volume, VolumeOptions, VolumeRead};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,8 +45,8 @@ fn base(options: &[&str], size: u64) -> MemoryDevice {
 }
 
 fn open_live(device: Arc<dyn Device>, data: Option<DataMode>) -> Result<Volume, Error> {
-    let options = LiveOptions { data, ..LiveOptions::default() };
-    OpenOptions::default().open_live(device, &Env::threads(), &options)
+    let options = VolumeOptions { data, ..VolumeOptions::default() };
+    Volume::open(device, &Env::threads(), &options)
 }
 
 fn stored(device: &dyn Device) -> (TempImage, PathBuf) {
@@ -235,8 +233,8 @@ fn files_that_are_held_outlast_their_inodes_in_memory() {
     }
     const FILES: u32 = 6000;
     let device: Arc<dyn Device> = Arc::new(base(&["-t", "ext4", "-b", "1024", "-N", "8192"], SIZE));
-    let options = LiveOptions { memory: 16 << 20, ..LiveOptions::default() };
-    let volume = OpenOptions::default().open_live(device.clone(), &Env::threads(), &options);
+    let options = VolumeOptions { memory: 16 << 20, ..VolumeOptions::default() };
+    let volume = Volume::open(device.clone(), &Env::threads(), &options);
     let volume = volume.unwrap();
     let before = volume.stat_fs().unwrap();
     let name = |index: u32| format!("f{index}").into_bytes();

@@ -4,7 +4,7 @@ use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, skip, tool};
-use extant_volume::{Creator, Error, LiveOptions, OpenOptions, Reader, Volume, VolumeRead};
+use extant_volume::{Creator, Error, Reader, Volume, VolumeOptions, VolumeRead};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const VERITY: &str = "0x180000";
 
 fn open(device: &Arc<dyn Device>) -> Volume {
     let env = Env::stepped(1);
-    OpenOptions::default().open_live(device.clone(), &env, &LiveOptions::default()).unwrap()
+    Volume::open(device.clone(), &env, &VolumeOptions::default()).unwrap()
 }
 
 fn in_memory(image: &TempImage) -> Arc<dyn Device> {

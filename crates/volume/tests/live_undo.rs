@@ -12,7 +12,7 @@ use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::{TempImage, TreeSnapshot, differences, skip, tool};
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    Creator, Error, LiveOptions, OpenOptions, Reader, RenameFlags, Volume, VolumeRead, XattrSet,
+    Creator, Error, Reader, RenameFlags, Volume, VolumeOptions, VolumeRead, XattrSet,
 };
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
@@ -22,8 +22,8 @@ const ROOT: InodeNo = InodeNo::ROOT;
 
 fn open(device: &Arc<dyn Device>) -> Volume {
     let errors = Some(ErrorPolicy::Continue);
-    let options = LiveOptions { errors, delalloc: Some(false), ..LiveOptions::default() };
-    OpenOptions::default().open_live(device.clone(), &Env::stepped(1), &options).unwrap()
+    let options = VolumeOptions { errors, delalloc: Some(false), ..VolumeOptions::default() };
+    Volume::open(device.clone(), &Env::stepped(1), &options).unwrap()
 }
 
 fn fresh(args: &[&str]) -> Result<MemoryDevice, String> {

@@ -10,8 +10,8 @@ use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use extant_volume::testing::ScratchEdit;
 use extant_volume::write::quota;
 use extant_volume::{
-    AclKind, Creator, Error, LiveOptions, LoadedInode, OpenOptions, Reader, SetAttributes, Volume,
-    VolumeRead, XattrSet,
+    AclKind, Creator, Error, LoadedInode, Reader, SetAttributes, Volume, VolumeOptions, VolumeRead,
+    XattrSet,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -23,8 +23,8 @@ const BY: Creator = Creator { is_privileged: false, ..Creator::ROOT };
 
 fn open_live(path: &Path) -> Volume {
     let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
-    let options = LiveOptions::default();
-    OpenOptions::default().open_live(Arc::new(device), &Env::threads(), &options).unwrap()
+    let options = VolumeOptions::default();
+    Volume::open(Arc::new(device), &Env::threads(), &options).unwrap()
 }
 
 /// Sets and removes attributes of a few files that come and go.

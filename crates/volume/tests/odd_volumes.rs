@@ -8,7 +8,7 @@ use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
 use extant_ondisk::{FormatError, InodeNo};
 use extant_testkit::{LoopMount, Scratch, TempImage, debugfs, is_root, mke2fs, skip, tool, tree};
 use extant_volume::{
-    AclKind, BrokenIndex, Error, Follow, Journal, OpenOptions, Reader, SuperblockAt, VolumeRead,
+    AclKind, BrokenIndex, Error, Follow, Journal, Reader, ReaderOptions, SuperblockAt, VolumeRead,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -217,11 +217,11 @@ fn a_backup_superblock_and_its_descriptors_open_a_volume_without_the_first() {
         let device: Arc<dyn Device> = Arc::new(device);
         assert!(Reader::open(device.clone()).is_err());
         let superblock = SuperblockAt::Backup { block: 8193, block_size: 1024 };
-        let options = OpenOptions { superblock, ..OpenOptions::default() };
+        let options = ReaderOptions { superblock, ..ReaderOptions::default() };
         let volume = options.open(device.clone()).unwrap();
         extant_testkit::assert_same_tree(&expected, &common::snapshot(&volume).unwrap());
         let superblock = SuperblockAt::Backup { block: 8194, block_size: 1024 };
-        let options = OpenOptions { superblock, ..OpenOptions::default() };
+        let options = ReaderOptions { superblock, ..ReaderOptions::default() };
         assert!(options.open(device).is_err());
     }
 }
@@ -270,7 +270,7 @@ fn a_broken_index_is_reported_or_passed_by() {
     device.write_at(root.0 * 1024 + 0x24, &[0xff, 0xff, 0xff, 0]).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
     let lookup_all = |on_broken_index| {
-        let options = OpenOptions { on_broken_index, ..OpenOptions::default() };
+        let options = ReaderOptions { on_broken_index, ..ReaderOptions::default() };
         let volume = options.open(device.clone()).unwrap();
         (0..500)
             .filter_map(|number| {
@@ -318,7 +318,7 @@ fn a_journal_may_be_refused_or_left_alone() {
     word[0] |= 4; // needs_recovery
     device.write_at(at, &word).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
-    let open = |journal| OpenOptions { journal, ..OpenOptions::default() }.open(device.clone());
+    let open = |journal| ReaderOptions { journal, ..ReaderOptions::default() }.open(device.clone());
     assert!(matches!(open(Journal::Refuse), Err(Error::NeedsRecovery)));
     assert!(open(Journal::Ignore).unwrap().recovered().is_none());
     assert_eq!(open(Journal::Replay).unwrap().recovered().unwrap().transactions, 0);
@@ -425,7 +425,7 @@ fn many_threads_read_one_volume() {
     let text = image.path().to_str().unwrap().to_owned();
     mke2fs(["-q", "-F", "-t", "ext4", "-d", source.to_str().unwrap(), &text]).unwrap();
     // A cache of a few blocks: every thread pushes the others' out.
-    let options = OpenOptions { cache_size: 20_000, ..OpenOptions::default() };
+    let options = ReaderOptions { cache_size: 20_000, ..ReaderOptions::default() };
     let volume = options.open(common::device(&image.path())).unwrap();
     is_shared(&volume);
     let expected = common::snapshot(&common::open(&image.path())).unwrap();

@@ -23,7 +23,7 @@ use crate::engine::inodes::InodeCache;
 use crate::engine::names::NameCache;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::open::{DataMode, LiveOptions};
+use crate::options::{DataMode, VolumeOptions};
 use crate::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::read::ahead::ReadAhead;
 use crate::read::dir::BrokenIndex;
@@ -66,7 +66,7 @@ pub struct Engine {
     /// Blocks of an inode table that are read at once.
     pub(crate) table_run: u32,
     pub(crate) env: Env,
-    pub(crate) options: LiveOptions,
+    pub(crate) options: VolumeOptions,
     /// What happens to file data.
     pub(crate) data: DataMode,
     /// The superblock said clean and says so again at the end.

@@ -10,7 +10,7 @@ use crate::edit::{
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::open::DataMode;
+use crate::options::DataMode;
 use crate::read::inode::{self, LoadedInode};
 use crate::source::{BlockKind, DataPiece, MetadataRead, RecordPlace};
 use crate::write::quota::{self, Owners, Promised};

@@ -6,7 +6,7 @@ use super::delay::Delayed;
 use super::inodes::LockAs;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::ops::LiveReadDir;
+use crate::ops::EngineReadDir;
 use crate::read::dir::{self, Found};
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::Mapping;
@@ -136,7 +136,7 @@ impl Engine {
 }
 
 impl VolumeRead for Engine {
-    type ReadDir<'v> = LiveReadDir<'v>;
+    type ReadDir<'v> = EngineReadDir<'v>;
 
     fn device(&self) -> &Arc<dyn Device> {
         &self.device
@@ -195,8 +195,8 @@ impl VolumeRead for Engine {
         self.seek(file, (Seek::Hole, offset))
     }
 
-    fn read_dir(&self, dir: InodeNo, from: u64) -> Result<LiveReadDir<'_>, Error> {
-        LiveReadDir::new(self, dir, from)
+    fn read_dir(&self, dir: InodeNo, from: u64) -> Result<EngineReadDir<'_>, Error> {
+        EngineReadDir::new(self, dir, from)
     }
 
     fn read_link(&self, link: InodeNo) -> Result<Vec<u8>, Error> {

@@ -3,7 +3,7 @@
 use super::inodes::tests::loaded;
 use super::inodes::{InodeCache, LockAs};
 use crate::error::Error;
-use crate::{Creator, LiveOptions, OpenOptions, Reader, RenameFlags, Volume, VolumeRead};
+use crate::{Creator, Reader, RenameFlags, Volume, VolumeOptions, VolumeRead};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{GroupNo, InodeNo};
@@ -84,8 +84,8 @@ fn volume_of(options: &[&str]) -> Result<Vec<u8>, String> {
 }
 
 fn opened(device: &Arc<dyn Device>) -> Volume {
-    let options = LiveOptions::default();
-    OpenOptions::default().open_live(device.clone(), &Env::threads(), &options).unwrap()
+    let options = VolumeOptions::default();
+    Volume::open(device.clone(), &Env::threads(), &options).unwrap()
 }
 
 /// Bytes of a file's piece.

@@ -5,7 +5,7 @@ use crate::edit::{Edit, write_inode};
 use crate::engine::Engine;
 use crate::engine::inodes::LockAs;
 use crate::error::Error;
-use crate::open::DataMode;
+use crate::options::DataMode;
 use crate::read::inode::LoadedInode;
 use crate::read::mapping::{extents, has_blocks};
 use crate::write::convert;

@@ -18,7 +18,7 @@ mod xattrs;
 
 pub use attributes::{SetAttributes, TimesOfUse};
 pub use data::FallocateMode;
-pub use read_dir::LiveReadDir;
+pub use read_dir::EngineReadDir;
 pub use rename::RenameFlags;
 
 use extant_ondisk::inode::{Inode, SETGID, SETUID};

@@ -33,7 +33,7 @@ const PLACE_BITS: u32 = 16;
 /// The entries of a directory, `.` and `..` too, read a leaf or a block at a time. Ends after the first error. A cookie stays
 /// good while names are put in and taken out.
 #[derive(Debug)]
-pub struct LiveReadDir<'v>(Form<'v>);
+pub struct EngineReadDir<'v>(Form<'v>);
 
 #[derive(Debug)]
 enum Form<'v> {
@@ -49,7 +49,7 @@ enum Form<'v> {
     },
 }
 
-impl<'v> LiveReadDir<'v> {
+impl<'v> EngineReadDir<'v> {
     /// The entries from a cookie on; 0 is the start.
     pub(crate) fn new(engine: &'v Engine, dir: InodeNo, from: u64) -> Result<Self, Error> {
         let inode = engine.inode(dir)?;
@@ -202,7 +202,7 @@ fn check_shown(dir: InodeNo, block: FileBlock, at: usize, name: &[u8]) -> Result
     Ok(())
 }
 
-impl Iterator for LiveReadDir<'_> {
+impl Iterator for EngineReadDir<'_> {
     type Item = Result<DirEntry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

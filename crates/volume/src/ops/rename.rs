@@ -553,7 +553,7 @@ fn store_dirs(edit: &mut Operation<'_>, dirs: &mut Dirs<'_>) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, LiveOptions, OpenOptions, VolumeRead};
+    use crate::{Creator, Volume, VolumeOptions, VolumeRead};
     use extant_device::MemoryDevice;
     use extant_runtime::env::Env;
     use extant_testkit::{TempImage, skip};
@@ -566,8 +566,8 @@ mod tests {
             Err(why) => skip!("{why}"),
         };
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
-        let options = LiveOptions::default();
-        let volume = OpenOptions::default().open_live(device, &Env::stepped(1), &options).unwrap();
+        let options = VolumeOptions::default();
+        let volume = Volume::open(device, &Env::stepped(1), &options).unwrap();
         let root = InodeNo::ROOT;
         let dir = volume.mkdir(root, b"dir", 0o755, &Creator::ROOT).unwrap().number;
         volume.create(root, b"file", 0o644, &Creator::ROOT).unwrap();

@@ -7,8 +7,7 @@ use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_runtime::env::Env;
 use extant_volume::ops::FallocateMode;
 use extant_volume::{
-    Creator, Error, LiveOptions, OpenOptions, RenameFlags, SetAttributes, Volume, VolumeRead,
-    XattrSet,
+    Creator, Error, RenameFlags, SetAttributes, Volume, VolumeOptions, VolumeRead, XattrSet,
 };
 use std::sync::Arc;
 
@@ -20,8 +19,8 @@ const DIRS: usize = 12;
 /// Opens a volume for changes, walks it, works on what it finds, and closes it: what went wrong. A volume that cannot be
 /// opened is an error.
 pub(crate) fn work(device: Arc<dyn Device>) -> Result<Vec<Error>, Error> {
-    let options = LiveOptions::default();
-    let volume = OpenOptions::default().open_live(device, &Env::stepped(1), &options)?;
+    let options = VolumeOptions::default();
+    let volume = Volume::open(device, &Env::stepped(1), &options)?;
     super::walk(&volume);
     let mut wrong = Vec::new();
     let mut dirs = vec![InodeNo::ROOT];

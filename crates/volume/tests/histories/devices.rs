@@ -5,7 +5,7 @@ use extant_device::{Device, Recorder, SliceDevice};
 use extant_ondisk::GroupNo;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_testkit::{LoopMount, TempImage, copied, e2fsck_is_silent_with, tool};
-use extant_volume::{Error, Journal, LiveOptions, OpenOptions, Reader};
+use extant_volume::{Error, Journal, Reader, ReaderOptions, VolumeOptions};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Output;
@@ -54,7 +54,7 @@ impl Devices {
             Some(journal) => Journal::ReplayExternal(journal.clone()),
             None => Journal::Replay,
         };
-        OpenOptions { journal, ..OpenOptions::default() }.open(self.volume.clone())
+        ReaderOptions { journal, ..ReaderOptions::default() }.open(self.volume.clone())
     }
 
     /// The state in the superblock; `None` where power loss or a failed write has torn it.
@@ -66,8 +66,8 @@ impl Devices {
     }
 
     /// Options to open it for changes.
-    pub(crate) fn options(&self, options: LiveOptions) -> LiveOptions {
-        LiveOptions { external_journal: self.journal.clone(), ..options }
+    pub(crate) fn options(&self, options: VolumeOptions) -> VolumeOptions {
+        VolumeOptions { external_journal: self.journal.clone(), ..options }
     }
 
     /// As image files, for the tools.

@@ -15,8 +15,8 @@ use extant_testkit::{Kind, TreeSnapshot, differences};
 use extant_volume::ops::FallocateMode;
 use extant_volume::read::mapping::Target;
 use extant_volume::{
-    AclKind, DataMode, Error, Follow, LiveOptions, LoadedInode, OpenOptions, RenameFlags,
-    SetAttributes, Volume, VolumeRead, XattrSet,
+    AclKind, DataMode, Error, Follow, LoadedInode, RenameFlags, SetAttributes, Volume,
+    VolumeOptions, VolumeRead, XattrSet,
 };
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     root: InodeNo,
     devices: Devices,
     env: Env,
-    options: LiveOptions,
+    options: VolumeOptions,
     numbers: HashMap<FileId, InodeNo>,
     /// Where the reading of directories has stopped.
     cookies: HashMap<FileId, u64>,
@@ -39,9 +39,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn open(devices: Devices, env: &Env, options: LiveOptions) -> Result<Self, Error> {
+    pub(crate) fn open(devices: Devices, env: &Env, options: VolumeOptions) -> Result<Self, Error> {
         let options = devices.options(options);
-        let volume = OpenOptions::default().open_live(devices.volume.clone(), env, &options)?;
+        let volume = Volume::open(devices.volume.clone(), env, &options)?;
         Ok(Self::on(Arc::new(volume), InodeNo::ROOT, devices, env, options))
     }
 
@@ -51,7 +51,7 @@ impl Engine {
         root: InodeNo,
         devices: Devices,
         env: &Env,
-        options: LiveOptions,
+        options: VolumeOptions,
     ) -> Self {
         Self {
             volume: Some(volume),
@@ -300,11 +300,7 @@ impl Engine {
             Call::Reopen => {
                 drop(volume);
                 self.end()?;
-                let opened = OpenOptions::default().open_live(
-                    self.devices.volume.clone(),
-                    &self.env,
-                    &self.options,
-                )?;
+                let opened = Volume::open(self.devices.volume.clone(), &self.env, &self.options)?;
                 self.volume = Some(Arc::new(opened));
             }
         }

@@ -13,7 +13,7 @@ use extant_ondisk::superblock::State;
 use extant_runtime::env::Env;
 use extant_testkit::history::{Family, History, Profile, Rules, generate, shrink};
 use extant_testkit::skip;
-use extant_volume::{Creator, DataMode, Follow, LiveOptions, OpenOptions, Volume, VolumeRead};
+use extant_volume::{Creator, DataMode, Follow, Volume, VolumeOptions, VolumeRead};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,20 +24,20 @@ const PLACES: u64 = 12;
 const E2FSCK_EVERY: usize = 12;
 
 /// Data are not delayed: the call that writes them is the one that fails.
-fn at_once() -> LiveOptions {
-    LiveOptions { delalloc: Some(false), ..LiveOptions::default() }
+fn at_once() -> VolumeOptions {
+    VolumeOptions { delalloc: Some(false), ..VolumeOptions::default() }
 }
 
 /// Data wait for their blocks: who waits for them is told.
-fn delayed() -> LiveOptions {
-    LiveOptions { delalloc: Some(true), ..LiveOptions::default() }
+fn delayed() -> VolumeOptions {
+    VolumeOptions { delalloc: Some(true), ..VolumeOptions::default() }
 }
 
 /// What is run with failures.
 struct Subject<'a> {
     kind: Kind,
     base: &'a MemoryDevice,
-    options: &'a LiveOptions,
+    options: &'a VolumeOptions,
 }
 
 impl Subject<'_> {
@@ -226,7 +226,7 @@ fn at_each([writes, flushes, reads]: [u64; 3]) -> Vec<Fault> {
         .collect()
 }
 
-fn every_failure(profile: &Profile, kinds: &[&str], seed: u64, options: &LiveOptions) {
+fn every_failure(profile: &Profile, kinds: &[&str], seed: u64, options: &VolumeOptions) {
     let kinds = volumes::all().into_iter().filter(|kind| kinds.contains(&kind.name));
     let (mut failed, mut met) = (Vec::new(), 0);
     for (number, kind) in (0..).zip(kinds) {
@@ -272,7 +272,7 @@ const CHANGING: [(Family, &str); 19] = [
 
 /// Short histories of each family, each request of them failing once, on the kind of volume that
 /// `on` makes of the family's own.
-fn every_request(seed: u64, options: &LiveOptions, on: impl Fn(&'static str) -> &'static str) {
+fn every_request(seed: u64, options: &VolumeOptions, on: impl Fn(&'static str) -> &'static str) {
     use Family::{Creates, Directories, Removals, Syncs, Writes};
     let mut failed = Vec::new();
     for (number, (family, name)) in (0..).zip(CHANGING) {
@@ -313,7 +313,7 @@ fn each_request_of_each_kind_of_call_may_fail_with_delayed_data() {
 #[test]
 fn each_request_may_fail_in_the_other_data_modes() {
     for (seed, mode) in [(640, DataMode::Writeback), (660, DataMode::Journal)] {
-        every_request(seed, &LiveOptions { data: Some(mode), ..at_once() }, |own| own);
+        every_request(seed, &VolumeOptions { data: Some(mode), ..at_once() }, |own| own);
     }
 }
 
@@ -362,7 +362,7 @@ fn names_stay_when_their_blocks_are_split_without_a_journal() {
             Ok(base) => base,
             Err(why) => skip!("{why}"),
         };
-        let open = |device| OpenOptions::default().open_live(device, &Env::stepped(1), &at_once());
+        let open = |device| Volume::open(device, &Env::stepped(1), &at_once());
         // One block without an index, and some with one.
         for names in [14, 30, 60] {
             let filled = Arc::new(base.fork());

@@ -11,7 +11,7 @@ use extant_testkit::history::{
     Answer, Call, Family, History, Model, Profile, Rules, Step, generate, replay, shrink,
 };
 use extant_testkit::{TreeSnapshot, differences, is_root, skip};
-use extant_volume::{AllocatorKind, DataMode, LiveOptions, Reader};
+use extant_volume::{AllocatorKind, DataMode, Reader, VolumeOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn judge(
     env: &Env,
     with_kernel: bool,
     rules: &Rules,
-    options: &LiveOptions,
+    options: &VolumeOptions,
     history: &History,
 ) -> Result<(), String> {
     let devices = Devices::of(kind, Arc::new(base.fork()));
@@ -92,7 +92,7 @@ fn fails(
     env: &Env,
     with_kernel: bool,
     rules: &Rules,
-    options: &LiveOptions,
+    options: &VolumeOptions,
     history: &History,
 ) -> Option<String> {
     let judged = catch_unwind(AssertUnwindSafe(|| {
@@ -110,16 +110,16 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// Options by a number: each allocator in each data mode, with and without delayed allocation, as far as the volume has it.
-fn options_of(has_journal: bool, number: u64) -> LiveOptions {
+fn options_of(has_journal: bool, number: u64) -> VolumeOptions {
     let modes = [DataMode::Ordered, DataMode::Writeback, DataMode::Journal];
     let allocators = [AllocatorKind::MultiBlock, AllocatorKind::Plain];
     // A history's seed goes up with the kind of volume: each combination comes to each of them sooner or later.
     let data = modes[(number / 2 % 3) as usize];
-    LiveOptions {
+    VolumeOptions {
         data: has_journal.then_some(data),
         allocator: allocators[(number % 2) as usize],
         delalloc: (number / 6 % 2 == 1).then_some(false),
-        ..LiveOptions::default()
+        ..VolumeOptions::default()
     }
 }
 
@@ -129,7 +129,7 @@ fn has_journal(base: &MemoryDevice) -> bool {
     volume.geometry().has_compat(CompatFeatures::HAS_JOURNAL)
 }
 
-fn named(options: &LiveOptions) -> String {
+fn named(options: &VolumeOptions) -> String {
     format!("{:?} {:?} delalloc {:?}", options.allocator, options.data, options.delalloc)
 }
 

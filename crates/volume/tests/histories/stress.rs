@@ -12,7 +12,7 @@ use extant_testkit::history::{Family, Model, Profile, Rules, bytes_of, generate,
 use extant_testkit::tree::Random;
 use extant_testkit::{TreeSnapshot, differences, skip};
 use extant_volume::{
-    Creator, DataMode, Error, LiveOptions, OpenOptions, OpenVolume, RenameFlags, Volume, VolumeRead,
+    Creator, DataMode, Error, OpenVolume, RenameFlags, Volume, VolumeOptions, VolumeRead,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,9 +40,8 @@ fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
             Ok(base) => Devices::of(kind, Arc::new(base)),
             Err(why) => skip!("{why}"),
         };
-        let (env, options) = (Env::threads(), devices.options(LiveOptions::default()));
-        let volume =
-            OpenOptions::default().open_live(devices.volume.clone(), &env, &options).unwrap();
+        let (env, options) = (Env::threads(), devices.options(VolumeOptions::default()));
+        let volume = Volume::open(devices.volume.clone(), &env, &options).unwrap();
         let volume = Arc::new(volume);
         let rules = Rules { counts_inodes: false, may_fill: true, ..kind.rules() };
         // The others would wait for ever behind one that freezes the volume twice.
@@ -126,9 +125,9 @@ fn threads_that_fight_over_names_leave_a_whole_volume() {
             Ok(base) => Devices::of(kind, Arc::new(base)),
             Err(why) => skip!("{why}"),
         };
-        let options = devices.options(LiveOptions::default());
+        let options = devices.options(VolumeOptions::default());
         let device = devices.volume.clone();
-        let volume = OpenOptions::default().open_live(device, &Env::threads(), &options).unwrap();
+        let volume = Volume::open(device, &Env::threads(), &options).unwrap();
         let dirs: Vec<InodeNo> = (0..4)
             .map(|number| {
                 let name = format!("d{number}");
@@ -232,9 +231,9 @@ fn threads_in_the_same_directories_do_not_disturb_each_other() {
             Ok(base) => Devices::of(kind, Arc::new(base)),
             Err(why) => skip!("{why}"),
         };
-        let options = LiveOptions { data, ..devices.options(LiveOptions::default()) };
+        let options = VolumeOptions { data, ..devices.options(VolumeOptions::default()) };
         let device = devices.volume.clone();
-        let volume = OpenOptions::default().open_live(device, &Env::threads(), &options).unwrap();
+        let volume = Volume::open(device, &Env::threads(), &options).unwrap();
         let dirs: Vec<InodeNo> = (0..DIRS)
             .map(|number| {
                 let name = format!("d{number}");

@@ -12,7 +12,7 @@ use extant_testkit::history::{
     Answer, Call, Expected, Family, History, Model, Profile, Step, Subject, generate,
 };
 use extant_testkit::{differences, skip};
-use extant_volume::{DataMode, LiveOptions, Step as VolumeStep};
+use extant_volume::{DataMode, Step as VolumeStep, VolumeOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Failing {
 struct Sweep<'a> {
     kind: Kind,
     base: &'a MemoryDevice,
-    options: &'a LiveOptions,
+    options: &'a VolumeOptions,
     failing: Failing,
     /// The tree is looked at after each failure, to find the one that left half a change.
     looks: bool,
@@ -207,8 +207,11 @@ fn sweep(names: &[&str], steps: usize, seed: u64, every_mode: bool) {
                 if !every_mode && at as u64 != seed % modes.len() as u64 {
                     continue;
                 }
-                let options =
-                    LiveOptions { data: *data, delalloc: Some(false), ..LiveOptions::default() };
+                let options = VolumeOptions {
+                    data: *data,
+                    delalloc: Some(false),
+                    ..VolumeOptions::default()
+                };
                 for failing in [Failing::Once, Failing::Space] {
                     let run = |looks| {
                         let sweep = Sweep { kind, base: &base, options: &options, failing, looks };

@@ -1,6 +1,6 @@
 //! The memory that delayed data take.
 //!
-//! One limit holds for a live volume ([`LiveOptions::memory`](crate::LiveOptions::memory)). Frames of metadata take at most half of
+//! One limit holds for a live volume ([`VolumeOptions::memory`](crate::VolumeOptions::memory)). Frames of metadata take at most half of
 //! it, inodes an eighth, and buddies an eighth; delayed data take what is left by those, between an eighth and half. Whoever would
 //! delay more gives buddies up first, and waits, with no lock held, until data were written; nobody fails.
 

@@ -27,7 +27,7 @@ use crate::edit::{Edit, change_superblock, superblock};
 use crate::engine::Engine;
 use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::open::DataMode;
+use crate::options::DataMode;
 use crate::read::inode::LoadedInode;
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;

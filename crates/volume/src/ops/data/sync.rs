@@ -99,7 +99,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, LiveOptions, OpenOptions, VolumeRead};
+    use crate::{Creator, Volume, VolumeOptions, VolumeRead};
     use extant_device::MemoryDevice;
     use extant_runtime::env::Env;
     use extant_testkit::{TempImage, skip};
@@ -114,8 +114,8 @@ mod tests {
             Err(why) => skip!("{why}"),
         };
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
-        let (env, options) = (Env::stepped(1), LiveOptions::default());
-        let volume = OpenOptions::default().open_live(device.clone(), &env, &options).unwrap();
+        let (env, options) = (Env::stepped(1), VolumeOptions::default());
+        let volume = Volume::open(device.clone(), &env, &options).unwrap();
         let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
         let file = made.number;
         volume.fsync(file).unwrap();
@@ -130,7 +130,7 @@ mod tests {
         drop(inode);
         // Power loss.
         drop(volume);
-        let volume = OpenOptions::default().open_live(device, &env, &options).unwrap();
+        let volume = Volume::open(device, &env, &options).unwrap();
         let mut bytes = [0; 4];
         assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 4);
         assert_eq!(&bytes, b"data");

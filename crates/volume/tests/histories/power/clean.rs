@@ -12,7 +12,7 @@ use extant_ondisk::superblock::State;
 use extant_runtime::env::Env;
 use extant_testkit::history::{Family, Profile, generate};
 use extant_testkit::{skip, tool};
-use extant_volume::{Creator, LiveOptions, OpenOptions, SuperblockAt};
+use extant_volume::{Creator, Volume, VolumeOptions};
 use std::sync::Arc;
 
 /// A cut: what e2fsck makes of it where it looks at the flag first, and what a mount leaves that
@@ -32,10 +32,9 @@ fn judge(kind: Kind, cut: &Cut) -> Result<bool, String> {
         return Err(format!("e2fsck -p: {}", String::from_utf8_lossy(&output.stdout)));
     }
     let mounted = devices();
-    let options = OpenOptions { superblock: SuperblockAt::Primary, ..OpenOptions::default() };
-    let live = mounted.options(LiveOptions::default());
+    let live = mounted.options(VolumeOptions::default());
     let is_clean = state.contains(State::CLEAN);
-    let volume = options.open_live(mounted.volume.clone(), &Env::stepped(1), &live);
+    let volume = Volume::open(mounted.volume.clone(), &Env::stepped(1), &live);
     let volume = volume.map_err(|error| format!("not opened for changes: {error}"))?;
     volume.close().map_err(|error| format!("not closed: {error}"))?;
     if is_clean || has_journal {
@@ -55,7 +54,7 @@ fn a_clean_flag_is_written_when_all_before_it_is_durable() {
         let recorder = Arc::new(Recorder::new(Arc::new(base)));
         let env = Env::stepped(seed);
         let device = Devices::recorded(kind, &recorder).volume;
-        let volume = OpenOptions::default().open_live(device, &env, &LiveOptions::default());
+        let volume = Volume::open(device, &env, &VolumeOptions::default());
         let volume = volume.unwrap();
         for index in 0..30 {
             let file = format!("file{index}");
@@ -88,7 +87,7 @@ fn a_volume_without_a_journal_that_says_that_it_is_clean_is_whole() {
         let profile = committed(Profile::all()).with(&[(Family::Reopens, 12)]).steps(60);
         for (_, seed) in volumes::rounds(seed) {
             let history = generate(seed, &profile, &kind.rules());
-            let options = LiveOptions::default();
+            let options = VolumeOptions::default();
             let (recorded, recorder) = Recorded::run(kind, &base, options, history, seed)
                 .unwrap_or_else(|wrong| panic!("{name}, seed {seed}: {wrong}"));
             let mut said_clean = 0;

@@ -8,7 +8,7 @@ use crate::volumes::{self, Kind};
 use extant_device::{Cut, Event, MemoryDevice, OverlayDevice, Survivors, Sweep};
 use extant_testkit::history::{Family, History, Profile, generate, shrink};
 use extant_testkit::{TempImage, is_root, skip, tool};
-use extant_volume::{DataMode, LiveOptions, Reader};
+use extant_volume::{DataMode, Reader, VolumeOptions};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Output;
@@ -53,13 +53,13 @@ fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, Stri
 /// Whether e2fsck has replayed a part of a torn transaction, which can happen where the commit
 /// block does not wait for the rest: it leaves out single blocks whose checksums are wrong. Our
 /// recovery leaves the transaction out.
-fn is_replayed_in_part(options: &LiveOptions, output: &Output) -> bool {
+fn is_replayed_in_part(options: &VolumeOptions, output: &Output) -> bool {
     options.journal_async_commit
         && String::from_utf8_lossy(&output.stdout).contains("Journal checksum error found")
 }
 
 /// Recovers a cut by e2fsck and judges it.
-fn theirs(recorded: &Recorded, cut: &Cut, options: &LiveOptions) -> Result<(), String> {
+fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
     let output = files.e2fsck("-fy")?;
     if is_replayed_in_part(options, &output) {
@@ -82,7 +82,7 @@ fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
 }
 
 /// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is clean, and judges it.
-fn preened(recorded: &Recorded, cut: &Cut, options: &LiveOptions) -> Result<(), String> {
+fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let devices = devices_of(recorded.kind, cut);
     if devices.state().is_none() {
         return Ok(());
@@ -133,7 +133,7 @@ impl Judged {
 fn judge_history(
     kind: Kind,
     base: &MemoryDevice,
-    options: &LiveOptions,
+    options: &VolumeOptions,
     history: &History,
     effort: Effort,
 ) -> Result<Judged, String> {
@@ -162,7 +162,7 @@ fn judge_history(
 fn fails(
     kind: Kind,
     base: &MemoryDevice,
-    options: &LiveOptions,
+    options: &VolumeOptions,
     history: &History,
     effort: Effort,
 ) -> Result<Judged, String> {
@@ -175,12 +175,12 @@ fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) -> Ju
     every_cut_with(profile, kinds, &with_data(mode), seed)
 }
 
-fn with_data(mode: DataMode) -> LiveOptions {
-    LiveOptions { data: Some(mode), ..LiveOptions::default() }
+fn with_data(mode: DataMode) -> VolumeOptions {
+    VolumeOptions { data: Some(mode), ..VolumeOptions::default() }
 }
 
 /// The same with other options.
-fn every_cut_with(profile: &Profile, kinds: &[&str], options: &LiveOptions, seed: u64) -> Judged {
+fn every_cut_with(profile: &Profile, kinds: &[&str], options: &VolumeOptions, seed: u64) -> Judged {
     let kinds = volumes::all().into_iter().filter(|kind| kinds.contains(&kind.name));
     let (mut failed, mut judged) = (Vec::new(), Judged::default());
     for (number, kind) in (0..).zip(kinds) {
@@ -310,7 +310,7 @@ fn every_call_survives_power_loss_in_every_mode() {
             if mode == DataMode::Journal && delalloc.is_some() {
                 continue;
             }
-            let options = LiveOptions { delalloc, ..with_data(mode) };
+            let options = VolumeOptions { delalloc, ..with_data(mode) };
             let seed = 140 + 20 * number + if delalloc.is_some() { 10 } else { 0 };
             let kinds =
                 ["ext4-1k", "external", "quota", ["meta-bg", "orphan-file"][number as usize % 2]];
@@ -336,7 +336,7 @@ fn what_was_synced_without_a_journal_is_there_after_a_check() {
         for delalloc in [None, Some(false)] {
             let profile = committed(Profile::all()).with(&[(Family::Syncs, 20)]);
             let history = generate(seed, &profile, &kind.rules());
-            let options = LiveOptions { delalloc, ..LiveOptions::default() };
+            let options = VolumeOptions { delalloc, ..VolumeOptions::default() };
             let (recorded, recorder) = Recorded::run(kind, &base, options.clone(), history, seed)
                 .unwrap_or_else(|e| panic!("{e}"));
             let (mut marks, mut count) = (Vec::new(), 0);
@@ -363,7 +363,7 @@ fn contents_that_are_not_delayed_survive_power_loss_too() {
     needs_mke2fs!();
     let kinds = ["ext4-1k", "ext3-4k", "bigalloc"];
     for (mode, seed) in [(DataMode::Ordered, 75), (DataMode::Writeback, 85)] {
-        let options = LiveOptions { delalloc: Some(false), ..with_data(mode) };
+        let options = VolumeOptions { delalloc: Some(false), ..with_data(mode) };
         every_cut_with(&committed(Profile::data()), &kinds, &options, seed);
     }
 }
@@ -371,9 +371,10 @@ fn contents_that_are_not_delayed_survive_power_loss_too() {
 #[test]
 fn other_ways_to_commit_survive_power_loss_too() {
     needs_mke2fs!();
-    let checksums = LiveOptions { journal_checksum: true, ..with_data(DataMode::Ordered) };
+    let checksums = VolumeOptions { journal_checksum: true, ..with_data(DataMode::Ordered) };
     every_cut_with(&committed(Profile::all()), &["no-checksums"], &checksums, 110);
-    let asynchronous = LiveOptions { journal_async_commit: true, ..with_data(DataMode::Writeback) };
+    let asynchronous =
+        VolumeOptions { journal_async_commit: true, ..with_data(DataMode::Writeback) };
     every_cut_with(&committed(Profile::names()), &["ext4-1k", "no-checksums"], &asynchronous, 120);
     every_cut_with(&committed(Profile::all()), &["external"], &asynchronous, 125);
 }
@@ -386,7 +387,7 @@ fn what_a_volume_without_barriers_loses_is_noticed() {
         Ok(base) => base,
         Err(why) => skip!("{why}"),
     };
-    let options = LiveOptions { barriers: false, ..with_data(DataMode::Ordered) };
+    let options = VolumeOptions { barriers: false, ..with_data(DataMode::Ordered) };
     let noticed = (130..134).any(|seed| {
         let history = generate(seed, &committed(Profile::all()), &kind.rules());
         let sweep = Sweep { seed, prefixes: 4, subsets: 8, torn: 1 };

@@ -14,7 +14,7 @@ use extant_testkit::history::{
     Call, Expected, Fallocate, File, FileId, History, Model, Step, advance,
 };
 use extant_testkit::{Entry, TreeSnapshot, differences};
-use extant_volume::{Error, LiveOptions, OpenOptions, SuperblockAt, Volume, VolumeRead};
+use extant_volume::{Error, Volume, VolumeOptions, VolumeRead};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl Recorded {
     pub(crate) fn run(
         kind: Kind,
         base: &MemoryDevice,
-        options: LiveOptions,
+        options: VolumeOptions,
         history: History,
         seed: u64,
     ) -> Result<(Self, Arc<Recorder>), String> {
@@ -614,7 +614,6 @@ impl Recorded {
 
 /// Opens what a cut left for changes, which recovers it.
 pub(crate) fn recover(devices: &Devices) -> Result<Volume, Error> {
-    let options = OpenOptions { superblock: SuperblockAt::Primary, ..OpenOptions::default() };
-    let live = devices.options(LiveOptions::default());
-    options.open_live(devices.volume.clone(), &Env::stepped(1), &live)
+    let live = devices.options(VolumeOptions::default());
+    Volume::open(devices.volume.clone(), &Env::stepped(1), &live)
 }
