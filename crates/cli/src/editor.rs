@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
 use extant_device::{ByteSize, Device, Direct, OpenOptions, env_of};
+use extant_engine::{Volume, VolumeOptions};
+use extant_reader::Error as Cause;
 use extant_runtime::env::{Env, WallTime};
 use extant_storage::{Access, DeviceUrl};
-use extant_volume::{Error as Cause, Volume, VolumeOptions};
 
 use crate::commands::Operands;
 use crate::failure::Failure;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use extant_device::Device;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
+use extant_reader::{Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead};
 use extant_storage::{DeviceUrl, Files, Keys};
-use extant_volume::{Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead};
 
 use crate::commands::Operands;
 use crate::failure::Failure;

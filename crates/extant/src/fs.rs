@@ -6,14 +6,17 @@ use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
 use extant_device::{Device, Direct, env_of};
+use extant_engine::{
+    Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
+};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
-use extant_storage::{Access, DeviceUrl, UrlError, look};
-use extant_volume::{
-    AclKind, Creator, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, OpenVolume,
-    RenameFlags, SetAttributes, StatFs, Volume, VolumeOptions, VolumeRead, XattrInfo, XattrSet,
+use extant_reader::{
+    AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, StatFs, VolumeRead,
+    XattrInfo,
 };
+use extant_storage::{Access, DeviceUrl, UrlError, look};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -141,7 +144,7 @@ impl FileSystem {
         let files = extant_device::OpenOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
-        let options = extant_volume::ReaderOptions { journal, ..Default::default() };
+        let options = extant_reader::ReaderOptions { journal, ..Default::default() };
         Ok(Self::of_volume(options.open(device)?))
     }
 

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions, block_devices};
+use extant_engine::{OpenVolume, Volume, VolumeOptions};
+use extant_reader::{
+    BrokenIndex, Error, ExternalJournal, Journal, JournalError, ReaderOptions, SuperblockAt,
+};
 use extant_runtime::env::Env;
 use extant_storage::crypt::KeySource;
 use extant_storage::{DeviceUrl, Files, look};
-use extant_volume::{
-    BrokenIndex, Error, ExternalJournal, Journal, JournalError, OpenVolume, ReaderOptions,
-    SuperblockAt, Volume, VolumeOptions,
-};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

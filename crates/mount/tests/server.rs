@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use extant_device::OpenOptions as FileOptions;
+use extant_engine::{Volume, VolumeOptions};
 use extant_mount::{Caller, Server, WriteBy, parse_options};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::InodeFlags;
 use extant_runtime::env::Env;
 use extant_testkit::{Scratch, mke2fs, skip, tool};
-use extant_volume::{Volume, VolumeOptions};
 use rustix::io::Errno;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0 };

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::mmp::{Mmp, MmpSequence};
 use extant_ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
-use extant_volume::{Error, Journal, ReaderOptions, VolumeRead};
+use extant_reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
 use crate::session::Session;
