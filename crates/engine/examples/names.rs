@@ -1,5 +1,5 @@
 //! Times creates, hard links and unlinks on a live volume, each until it is on the device:
-//! `cargo run --release -p extant-volume --example names -- IMAGE [FILES] [DIRECTORIES] [THREADS]`.
+//! `cargo run --release -p extant-engine --example names -- IMAGE [FILES] [DIRECTORIES] [THREADS]`.
 //! The image is changed.
 
 use extant_device::{Device, OpenOptions as DeviceOptions};
