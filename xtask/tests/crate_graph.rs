@@ -68,6 +68,8 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "extant-device",
             "extant-sim",
             "extant-storage",
+            "extant-offline",
+            "extant-journal",
             "extant-reader",
             "extant-engine",
             "extant-image",
