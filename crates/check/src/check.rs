@@ -2,9 +2,10 @@
 
 use crate::ahead::ReadAhead;
 use crate::finding::{Finding, Pass, Severity};
-use crate::judge::{Judge, Judgement, Notes};
 use crate::pass1::{PolicyTable, Usage};
-use crate::report::{Census, Jump, Options, Outcome, PassFigures, Report};
+use crate::policy::Answers;
+use crate::recorder::Recorder;
+use crate::report::{Census, Jump, Options, Outcome, PassFigures, PassReport};
 use crate::store::{CheckError, Store};
 use crate::tables::{
     BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, SharedClusters,
@@ -25,7 +26,7 @@ pub(crate) struct Check<'a> {
     pub(crate) geometry: &'a Geometry,
     pub(crate) superblock: Superblock,
     pub(crate) descs: Vec<GroupDesc>,
-    pub(crate) judge: &'a dyn Judge,
+    pub(crate) recorder: &'a Recorder<'a>,
     pub(crate) options: &'a Options,
     /// The groups whose facts this round keeps.
     pub(crate) window: Window,
@@ -65,7 +66,6 @@ pub(crate) struct Check<'a> {
     pub(crate) stored_bitmap: Mutex<Option<(GroupNo, Stored)>>,
     /// Groups whose high-water mark could be lower.
     pub(crate) loose_marks: Mutex<Vec<(GroupNo, u32)>>,
-    outcomes: Mutex<Vec<Outcome>>,
     restart: AtomicBool,
     repairs: AtomicU64,
     passes: Vec<PassFigures>,
@@ -75,7 +75,7 @@ pub(crate) struct Check<'a> {
 impl<'a> Check<'a> {
     pub(crate) fn new(
         store: &'a Store,
-        judge: &'a dyn Judge,
+        recorder: &'a Recorder<'a>,
         options: &'a Options,
         window: Window,
         carry: Carry,
@@ -87,14 +87,14 @@ impl<'a> Check<'a> {
             && options.memory.is_none()
             && window.is_whole()
             && store.is_read_once()
-            && !judge.may_repair()
+            && !recorder.may_repair()
             && !options.env.is_stepped();
         let mut check = Self {
             store,
             geometry,
             superblock: store.superblock(),
             descs: store.descs(),
-            judge,
+            recorder,
             options,
             ahead: ReadAhead::new(store.device(), is_read_ahead),
             budget: Budget::new(options.memory),
@@ -120,7 +120,6 @@ impl<'a> Check<'a> {
             past_marks: Mutex::default(),
             stored_bitmap: Mutex::default(),
             loose_marks: Mutex::default(),
-            outcomes: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
             passes: Vec::new(),
@@ -140,22 +139,14 @@ impl<'a> Check<'a> {
 
     /// Whether this round repairs: then it is one thread and goes in ascending order.
     pub(crate) fn is_repair(&self) -> bool {
-        self.judge.may_repair()
+        self.recorder.may_repair()
     }
 
     /// Whether a finding is to be repaired now.
     pub(crate) fn ask(&self, finding: Finding) -> Result<bool, CheckError> {
-        let judgement = self.judge.judge(&finding);
-        if !self.is_repair() {
-            return Ok(false);
-        }
-        let repaired = judgement == Judgement::Repair && !finding.code.row().question.is_empty();
+        let repaired = self.recorder.ask(finding)?;
         if repaired && self.repairs.fetch_add(1, Relaxed) == 0 {
             self.mark_unclean()?;
-        }
-        self.outcomes.lock().push(Outcome { finding, repaired });
-        if judgement == Judgement::Stop {
-            return Err(CheckError::Stopped);
         }
         Ok(repaired)
     }
@@ -348,9 +339,9 @@ impl<'a> Check<'a> {
             .unwrap_or_else(|| vec![0; usize::from(self.geometry.inode_size)]))
     }
 
-    fn into_report(self, outcomes: Vec<Outcome>) -> Report {
-        Report {
-            outcomes,
+    fn into_report(self) -> PassReport {
+        PassReport {
+            outcomes: Vec::new(),
             passes: self.passes,
             census: self.census,
             jumps: self.jumps,
@@ -374,7 +365,7 @@ impl<'a> Check<'a> {
 ///
 /// # Errors
 /// The device failed, or what must be kept of the whole volume takes more memory than allowed.
-pub fn look(store: &Store, options: &Options) -> Result<Report, CheckError> {
+pub fn look(store: &Store, options: &Options) -> Result<PassReport, CheckError> {
     look_within(store, options, &mut Windows::plan(store, options))
 }
 
@@ -383,7 +374,7 @@ fn look_within(
     store: &Store,
     options: &Options,
     windows: &mut Windows,
-) -> Result<Report, CheckError> {
+) -> Result<PassReport, CheckError> {
     loop {
         match look_through(store, options, windows) {
             Err(CheckError::Memory { .. }) if windows.shrink() => {}
@@ -392,20 +383,24 @@ fn look_within(
     }
 }
 
-fn look_through(store: &Store, options: &Options, windows: &Windows) -> Result<Report, CheckError> {
+fn look_through(
+    store: &Store,
+    options: &Options,
+    windows: &Windows,
+) -> Result<PassReport, CheckError> {
     let mut found: Vec<Finding> = Vec::new();
-    let mut whole: Option<Report> = None;
+    let mut whole: Option<PassReport> = None;
     let mut carry = Carry::default();
     for at in 0..windows.count() {
-        let notes = Notes::default();
+        let found_here = Recorder::new(&Answers::No);
         let none = SharedClusters::default();
-        let mut check = Check::new(store, &notes, options, windows.get(at), carry, &none)?;
+        let mut check = Check::new(store, &found_here, options, windows.get(at), carry, &none)?;
         check.run()?;
         carry = check.carry();
-        let report = check.into_report(Vec::new());
+        let report = check.into_report();
         found = match at {
-            0 => notes.into_sorted(),
-            _ => united(found, notes.into_sorted()),
+            0 => found_here.into_sorted(),
+            _ => united(found, found_here.into_sorted()),
         };
         whole = Some(match whole {
             None => report,
@@ -468,18 +463,17 @@ const MAX_RESTARTS: u32 = 100;
 fn repair_round(
     store: &mut Store,
     options: &Options,
-    judge: &dyn Judge,
+    recorder: &Recorder<'_>,
     windows: &mut Windows,
     shared: &SharedClusters,
-    outcomes: &mut Vec<Outcome>,
     restarts: &mut u32,
 ) -> Result<u64, CheckError> {
     let (mut at, mut all, mut carry) = (0, 0, Carry::default());
     while at < windows.count() {
-        let mut check = Check::new(store, judge, options, windows.get(at), carry.clone(), shared)?;
+        let mut check =
+            Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
         let result = check.run();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
-        outcomes.append(&mut check.outcomes.lock());
         let told = check.carry();
         drop(check);
         all += repaired;
@@ -510,52 +504,45 @@ fn repair_round(
     Ok(all)
 }
 
-/// Looks, and repairs what `judge` accepts, until a look finds nothing more, nothing more is accepted, or the rounds are used
+/// Looks, and repairs what the policy accepts, until a look finds nothing more, nothing more is accepted, or the rounds are used
 /// up. While repairs are under way the volume is marked as not clean; in the end it is clean if nothing is left. Times of
 /// checks and mount counts are the caller's to set.
 ///
 /// # Errors
-/// As [`look`], and [`CheckError::Stopped`] when the judge ended the run.
+/// As [`look`], and [`CheckError::Stopped`] when the policy ended the run.
 pub fn repair(
     store: &mut Store,
     options: &Options,
-    judge: &dyn Judge,
-) -> Result<Report, CheckError> {
+    recorder: &Recorder<'_>,
+) -> Result<PassReport, CheckError> {
     let mut windows = Windows::plan(store, options);
     let mut report = look_within(store, options, &mut windows)?;
     let found_errors = report.found_errors;
-    if !judge.may_repair() {
+    if !recorder.may_repair() {
         return Ok(report);
     }
-    let mut outcomes: Vec<Outcome> = Vec::new();
+    let before = recorder.count();
     let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last look
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
     while (forced || !report.outcomes.is_empty()) && rounds < options.rounds {
         forced = false;
         let shared = SharedClusters::read(store, std::mem::take(&mut report.claimed_twice))?;
-        let repaired = repair_round(
-            store,
-            options,
-            judge,
-            &mut windows,
-            &shared,
-            &mut outcomes,
-            &mut restarts,
-        )?;
+        let repaired =
+            repair_round(store, options, recorder, &mut windows, &shared, &mut restarts)?;
         unseen += repaired;
         rounds += 1;
         if unseen == 0 {
             break;
         }
         unseen = 0;
-        let before = std::mem::take(&mut report.outcomes);
+        let last = std::mem::take(&mut report.outcomes);
         report = look_within(store, options, &mut windows)?;
-        if before == report.outcomes {
+        if last == report.outcomes {
             break; // nothing that was done helped
         }
     }
-    report.outcomes = outcomes;
+    report.outcomes = recorder.since(before);
     report.found_errors = found_errors;
     report.changed = store.is_changed();
     if !report.errors_left {

@@ -59,7 +59,7 @@ pub(super) fn distrust(desc: &mut GroupDesc) {
 
 impl Front<'_> {
     /// Judges every descriptor. What cannot be is replaced at once, so that the passes can look; it is written where the
-    /// judge says so.
+    /// policy says so.
     pub(super) fn check_groups(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
         // Computed only where something is wrong.

@@ -45,7 +45,7 @@ impl Place {
 }
 
 impl Front<'_> {
-    /// Judges the journal, and has it replayed where it waits for that and the judge may repair.
+    /// Judges the journal, and has it replayed where it waits for that and repairs are allowed.
     pub(super) fn check_journal(&mut self) -> Result<(), OpenError> {
         let raw = self.volume.raw;
         let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);

@@ -26,9 +26,8 @@ pub(crate) use orphans::forget_orphan_file;
 use candidates::Chosen;
 use find::Found;
 
-use crate::finding::{Code, Finding};
-use crate::judge::{Judge, Judgement};
-use crate::report::Outcome;
+use crate::finding::{Code, Finding, Severity};
+use crate::recorder::Recorder;
 use crate::store::{CheckError, Store};
 use extant_device::{Device, DeviceError};
 use extant_journal::JournalError;
@@ -85,10 +84,10 @@ impl fmt::Debug for OpenOptions {
     }
 }
 
-/// Why a volume was not opened. What was found before is told to the judge all the same.
+/// Why a volume was not opened. What was found before is recorded all the same.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The device failed, or the judge ended the run.
+    /// The device failed, or the policy ended the run.
     #[error(transparent)]
     Check(#[from] CheckError),
     /// No superblock makes sense.
@@ -150,6 +149,10 @@ struct Facts {
     needs_passes: bool,
     /// Orphans were finished.
     has_orphans: bool,
+    /// Something was repaired.
+    is_repaired: bool,
+    /// Something that is worse than a note was not.
+    has_errors_left: bool,
     /// The MMP block says that a checker is at work: to be cleared.
     mmp_claimed: bool,
 }
@@ -158,8 +161,6 @@ struct Facts {
 pub struct Ready {
     /// Its blocks.
     pub store: Store,
-    /// What was found so far, and what was done about it.
-    pub outcomes: Vec<Outcome>,
     device: Arc<dyn Device>,
     facts: Facts,
     env: Env,
@@ -174,9 +175,8 @@ impl fmt::Debug for Ready {
 /// The front part at work.
 struct Front<'a> {
     volume: OfflineVolume,
-    judge: &'a dyn Judge,
+    recorder: &'a Recorder<'a>,
     options: &'a OpenOptions,
-    outcomes: Vec<Outcome>,
     /// Descriptors that the passes are to see and that nobody agreed to write.
     patches: BTreeMap<u32, GroupDesc>,
     facts: Facts,
@@ -185,17 +185,18 @@ struct Front<'a> {
     looks: std::cell::Cell<usize>,
 }
 
-/// Finds a volume on `device` and brings it to where the passes can look at it. With a judge that repairs nothing, nothing
-/// is written and the journal stays as it is.
+/// Finds a volume on `device` and brings it to where the passes can look at it. With a policy that repairs nothing,
+/// nothing is written and the journal stays as it is.
 ///
 /// # Errors
 /// See [`OpenError`].
 pub fn open(
     device: Arc<dyn Device>,
     options: &OpenOptions,
-    judge: &dyn Judge,
+    recorder: &Recorder<'_>,
 ) -> Result<Ready, OpenError> {
-    let mut front = Front::find(device, options, judge)?;
+    let start = recorder.count();
+    let mut front = Front::find(device, options, recorder)?;
     front.claim_mmp()?;
     // The log holds newer descriptors.
     let is_log_first = front.is_log_known()?;
@@ -214,12 +215,11 @@ pub fn open(
             front.volume.commit()?;
         }
     }
-    let before = front.outcomes.len();
+    let before = recorder.count();
     if !is_log_first {
         front.check_journal()?;
     }
-    let is_replayed =
-        front.outcomes[before..].iter().any(|it| it.finding.code == Code::JournalRecovered);
+    let is_replayed = recorder.any_since(before, |it| it.finding.code == Code::JournalRecovered);
     front.check_fields()?;
     front.check_groups()?;
     if is_replayed || is_log_first {
@@ -239,22 +239,26 @@ pub fn open(
     }
     let device = front.volume.device().clone();
     let store = Store::new(device.clone(), front.volume.raw, table)?;
-    let Front { outcomes, facts, .. } = front;
-    Ok(Ready { store, outcomes, device, facts, env: options.env.clone() })
+    let mut facts = front.facts;
+    facts.is_repaired = recorder.any_since(start, |it| it.repaired);
+    facts.has_errors_left = recorder
+        .any_since(start, |it| it.finding.code.row().severity > Severity::Note && !it.repaired);
+    Ok(Ready { store, device, facts, env: options.env.clone() })
 }
 
 impl<'a> Front<'a> {
     fn find(
         device: Arc<dyn Device>,
         options: &'a OpenOptions,
-        judge: &'a dyn Judge,
+        recorder: &'a Recorder<'a>,
     ) -> Result<Self, OpenError> {
         let mut found = Self::found(&*device, options)?;
-        if judge.may_repair() && short_device::replay(&device, &found, judge)? {
+        if recorder.may_repair() && short_device::replay(&device, &found, recorder)? {
             found = Self::found(&*device, options)?; // the log may have held the superblock
         }
         let geometry = &found.geometry;
-        let (device, too_small) = short_device::to_the_end(device, geometry, judge)?;
+        let device = short_device::to_the_end(device, geometry, recorder)?;
+        let before = recorder.count();
         let is_backup = found.group.0 != 0;
         let is_asked_for = options.superblock.superblock.is_some();
         let Chosen { found, table, is_table_backup } = if is_backup {
@@ -272,9 +276,8 @@ impl<'a> Front<'a> {
         let volume = OfflineVolume::of_parts(device, raw, found.geometry, table);
         let mut front = Self {
             volume,
-            judge,
+            recorder,
             options,
-            outcomes: too_small.into_iter().collect(),
             patches: BTreeMap::new(),
             facts: Facts { from_backup: is_backup, is_table_backup, ..Facts::default() },
             #[cfg(test)]
@@ -309,7 +312,7 @@ impl<'a> Front<'a> {
                 ));
             }
         }
-        if front.may_repair() && (is_backup || !front.outcomes.is_empty()) {
+        if front.may_repair() && (is_backup || recorder.count() > before) {
             front.volume.update_superblock(|_| {})?;
             if is_backup {
                 front.volume.touch_all_descs();
@@ -351,7 +354,7 @@ impl<'a> Front<'a> {
     }
 
     fn may_repair(&self) -> bool {
-        self.judge.may_repair()
+        self.recorder.may_repair()
     }
 
     fn now(&self) -> u64 {
@@ -364,14 +367,7 @@ impl<'a> Front<'a> {
 
     /// Whether a finding is to be repaired now.
     fn ask(&mut self, finding: Finding) -> Result<bool, CheckError> {
-        let judgement = self.judge.judge(&finding);
-        let has_repair = !finding.code.row().question.is_empty();
-        let repaired = judgement == Judgement::Repair && has_repair && self.may_repair();
-        self.outcomes.push(Outcome { finding, repaired });
-        if judgement == Judgement::Stop {
-            return Err(CheckError::Stopped);
-        }
-        Ok(repaired)
+        self.recorder.ask(finding)
     }
 
     /// Says something that needs no answer.
@@ -414,9 +410,8 @@ impl<'a> Front<'a> {
     /// Reads superblock and descriptors anew, after a replay that may have changed both.
     fn reload(&mut self) -> Result<(), OpenError> {
         let device = self.volume.device().clone();
-        let again = Self::find(device, self.options, self.judge)?;
+        let again = Self::find(device, self.options, self.recorder)?;
         self.volume = again.volume;
-        self.outcomes.extend(again.outcomes);
         self.facts.from_backup |= again.facts.from_backup;
         self.facts.is_table_backup |= again.facts.is_table_backup;
         Ok(())

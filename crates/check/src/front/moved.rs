@@ -245,7 +245,8 @@ fn sound_desc(table: &DescriptorTable, group: GroupNo, geometry: &Geometry) -> O
 mod tests {
     use super::*;
     use crate::front::OpenOptions;
-    use crate::judge::Answers;
+    use crate::policy::Answers;
+    use crate::recorder::Recorder;
     use crate::report::Outcome;
     use extant_device::{Device, FileDevice};
     use extant_testkit::{TempImage, skip, tool};
@@ -271,7 +272,8 @@ mod tests {
             extant_device::OpenOptions::new().write(true).open(image.path()).expect("it opens");
         let device: Arc<dyn Device> = Arc::new(device);
         let options = OpenOptions::default();
-        let found = Front::find(device.clone(), &options, &Answers::No).expect("it is sound");
+        let recorder = Recorder::new(&Answers::No);
+        let found = Front::find(device.clone(), &options, &recorder).expect("it is sound");
         let geometry = found.volume.geometry().clone();
         assert_eq!(geometry.groups_count, GROUPS);
         let shift = |block: BlockNo, at: usize, by: u32| {
@@ -294,17 +296,17 @@ mod tests {
             }
         }
 
-        let mut front = Front::find(device.clone(), &options, &Answers::No).expect("it is sound");
+        let mut front = Front::find(device.clone(), &options, &recorder).expect("it is sound");
         front.check_moved_tables().expect("reads");
 
-        let found: Vec<_> = front
-            .outcomes
+        let outcomes = recorder.outcomes();
+        let found: Vec<_> = outcomes
             .iter()
             .filter_map(|Outcome { finding: Finding { code, subject }, .. }| {
                 Some((*code, subject.group?, subject.block?, subject.expected?))
             })
             .collect();
-        assert_eq!((front.outcomes.len(), found), (expected.len(), expected));
+        assert_eq!((outcomes.len(), found), (expected.len(), expected));
         let looks = front.looks.get() / GROUPS as usize;
         assert!(looks <= LOOKS, "{looks} looks at descriptors for each group");
     }
