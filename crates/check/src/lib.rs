@@ -10,12 +10,12 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
-mod check;
 mod clear;
+mod context;
 pub mod finding;
-pub mod front;
 mod map;
 mod order;
+pub mod pass0;
 mod pass1;
 mod pass2;
 mod pass3;
@@ -25,14 +25,15 @@ mod pass6;
 pub mod policy;
 mod recorder;
 mod report;
+mod rounds;
 pub mod run;
 pub mod store;
 mod tables;
 
-pub use check::{look, repair};
 pub use finding::{Code, Finding, Severity, Subject};
 pub use policy::{Answers, Judgement, RepairPolicy};
 pub use recorder::{BlockTest, Observer, Recorder};
 pub use report::{Census, Jump, JumpTo, Options, Outcome, PassFigures, PassReport, Progress};
+pub use rounds::{look, repair};
 pub use run::{Report, RunOptions};
 pub use store::{CheckError, Store, Traffic};

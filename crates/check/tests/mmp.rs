@@ -1,6 +1,6 @@
 //! Multiple-mount protection: of two who take a volume at once, one gives way.
 
-use extant_check::front::{OpenError, OpenOptions, open};
+use extant_check::pass0::{OpenError, OpenOptions, open};
 use extant_check::{Answers, Recorder};
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_runtime::env::Env;

@@ -7,12 +7,12 @@ mod report;
 pub use bad_blocks::BadBlocks;
 pub use report::{CORRECTED, End, OPERATIONAL, Report, RunError, RunFailure, UNCORRECTED};
 
-use crate::check::repair;
 use crate::finding::Code;
-use crate::front::{self, Closing, OpenError, OpenOptions, Ready, needs_check};
+use crate::pass0::{self, Closing, OpenError, OpenOptions, Ready, needs_check};
 use crate::policy::RepairPolicy;
 use crate::recorder::{Observer, Recorder};
 use crate::report::{Options, PassReport};
+use crate::rounds::repair;
 use crate::store::CheckError;
 use extant_device::Device;
 use extant_offline::read_superblock;
@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
     }
 
     fn open(&self) -> Result<Ready, OpenError> {
-        front::open(self.device.clone(), &self.options.open, self.recorder)
+        pass0::open(self.device.clone(), &self.options.open, self.recorder)
     }
 
     fn run(&self) -> Result<Report, RunFailure> {

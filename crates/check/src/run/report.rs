@@ -1,7 +1,7 @@
 //! How a run ended.
 
 use crate::finding::Code;
-use crate::front::OpenError;
+use crate::pass0::OpenError;
 use crate::report::{Census, Jump, Outcome, PassFigures};
 use crate::store::{CheckError, Traffic};
 use extant_ondisk::superblock::Superblock;

@@ -1,7 +1,7 @@
 //! What the checker's tests share: a walk over a volume that depends on nothing but the format, and runs of the checker.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use extant_check::{Answers, Options, PassReport, Recorder, Store, front};
+use extant_check::{Answers, Options, PassReport, Recorder, Store, pass0};
 use extant_device::{Device, FileDevice, OpenOptions};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
@@ -23,9 +23,9 @@ pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
 }
 
 /// To take a volume with multiple-mount protection takes time: here on a virtual clock.
-pub(crate) fn open_options() -> front::OpenOptions {
+pub(crate) fn open_options() -> pass0::OpenOptions {
     let env = Env::stepped_at(1, Env::threads().now());
-    front::OpenOptions { env, ..front::OpenOptions::default() }
+    pass0::OpenOptions { env, ..pass0::OpenOptions::default() }
 }
 
 pub(crate) fn options() -> Options {
@@ -61,14 +61,14 @@ pub(crate) fn fsck(
     let device = open(image, answers != Answers::No);
     let recorder = Recorder::new(&answers);
     let mut ready =
-        front::open(device, &open_options(), &recorder).map_err(|error| text(&error))?;
+        pass0::open(device, &open_options(), &recorder).map_err(|error| text(&error))?;
     let before = recorder.outcomes();
     let mut report =
         extant_check::repair(&mut ready.store, options, &recorder).map_err(|error| text(&error))?;
     let is_left = |it: &extant_check::Outcome| it.finding.code.counts_when_left() && !it.repaired;
     report.errors_left |= before.iter().any(is_left);
     let closing =
-        if report.errors_left { front::Closing::ErrorsLeft } else { front::Closing::Clean };
+        if report.errors_left { pass0::Closing::ErrorsLeft } else { pass0::Closing::Clean };
     let passed = recorder.outcomes().len();
     ready.close(closing, &recorder).map_err(|error| text(&error))?;
     report.outcomes.extend(before);

@@ -1,6 +1,6 @@
 //! Findings with which a check ends, or that it only tells: nothing is written.
 
-use extant_check::front::{Closing, OpenError, OpenOptions, open};
+use extant_check::pass0::{Closing, OpenError, OpenOptions, open};
 use extant_check::{Answers, CheckError, Code, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_journal::JournalError;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::damages::Wish;
-use extant_check::front::{Closing, OpenOptions, open};
+use extant_check::pass0::{Closing, OpenOptions, open};
 use extant_check::{Answers, Code, Options, Outcome, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_offline::OfflineVolume;

@@ -6,7 +6,7 @@ use super::hand::{
     Base, EA_INODE, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, MMP, NO_JOURNAL, PLAIN,
     SINGLE, device, fsck, put16, put32,
 };
-use extant_check::front::{self, Closing, OpenError, OpenOptions, Wanted};
+use extant_check::pass0::{self, Closing, OpenError, OpenOptions, Wanted};
 use extant_check::{
     Answers, Code, Finding, Judgement, Options, Outcome, Recorder, RepairPolicy, Store,
 };
@@ -250,7 +250,7 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         let spoiled = std::fs::read(image.path()).expect("it is there");
         for answers in [Answers::No, Answers::Preen, Answers::Yes] {
             let recorder = Recorder::new(&answers);
-            let error = front::open(device(&image.path()), &OpenOptions::default(), &recorder);
+            let error = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
             let error = error.map(|_| ()).expect_err("that is not known");
             assert!(matches!(error, OpenError::Unsupported(_)), "{answers:?}: {error}");
             assert!(std::fs::read(image.path()).expect("it is there") == spoiled, "it is written");
@@ -261,7 +261,7 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         let wanted = Wanted { superblock: Some(8193), ..Wanted::default() };
         let options = OpenOptions { superblock: wanted, ..OpenOptions::default() };
         let recorder = Recorder::new(&Answers::Yes);
-        let mut ready = front::open(device(&image.path()), &options, &recorder).expect("opens");
+        let mut ready = pass0::open(device(&image.path()), &options, &recorder).expect("opens");
         let report = extant_check::repair(&mut ready.store, &Options::default(), &recorder);
         assert!(!report.expect("it is repaired").errors_left);
         ready.close(Closing::Clean, &recorder).expect("it is written");
@@ -430,7 +430,7 @@ fn counts_of_the_superblock_are_right_when_orphans_are_finished() {
     });
     drop(hand);
     let recorder = Recorder::new(&Answers::Preen);
-    let ready = front::open(device(&image.path()), &OpenOptions::default(), &recorder);
+    let ready = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
     let ready = ready.expect("it opens");
     assert!(!ready.needs_passes());
     ready.close(Closing::Skipped, &recorder).expect("writes");
@@ -467,7 +467,7 @@ fn checksums_of_a_journal_device_are_put_right() {
         let options =
             OpenOptions { journal: Some(device(&journal.path())), ..OpenOptions::default() };
         let recorder = Recorder::new(&Answers::Preen);
-        let ready = front::open(device(&copy.path()), &options, &recorder);
+        let ready = pass0::open(device(&copy.path()), &options, &recorder);
         let ready = ready.unwrap_or_else(|error| panic!("{place:#x}: {error}"));
         let codes: Vec<_> = recorder.outcomes().iter().map(|it| it.finding.code).collect();
         assert!(codes.contains(&Code::JournalSuperblockCorrupt), "{place:#x}: {codes:?}");

@@ -2,7 +2,7 @@
 
 use super::damages::Wish;
 use super::hand::{EA_INODE, Hand, PROJECT, device, fsck, put16, put32};
-use extant_check::front::{self, Closing, OpenOptions};
+use extant_check::pass0::{self, Closing, OpenOptions};
 use extant_check::{Answers, Code, Severity};
 use extant_device::{Device, Recorder, Sweep};
 use extant_ondisk::InodeNo;
@@ -58,7 +58,7 @@ fn what_orphans_used_is_taken_off_the_quota_files() {
     e2fsck_fn(&image.path()).expect("nothing to find");
 
     let recorder = extant_check::Recorder::new(&Answers::Preen);
-    let ready = front::open(device(&skipped.path()), &OpenOptions::default(), &recorder);
+    let ready = pass0::open(device(&skipped.path()), &OpenOptions::default(), &recorder);
     let ready = ready.expect("it opens");
     assert!(!ready.needs_passes(), "without the passes all is right");
     ready.close(Closing::Skipped, &recorder).expect("writes");
@@ -113,9 +113,9 @@ fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
 /// yes is for torn superblocks.
 fn at_boot(device: Arc<dyn Device>) {
     let recorder = extant_check::Recorder::new(&Answers::Yes);
-    let ready = front::open(device, &OpenOptions::default(), &recorder);
+    let ready = pass0::open(device, &OpenOptions::default(), &recorder);
     let mut ready = ready.expect("it opens");
-    let is_due = front::needs_check(&ready.store.superblock(), 0).is_some();
+    let is_due = pass0::needs_check(&ready.store.superblock(), 0).is_some();
     let closing = if is_due || ready.needs_passes() {
         extant_check::repair(&mut ready.store, &extant_check::Options::default(), &recorder)
             .expect("repaired");
@@ -138,7 +138,7 @@ fn a_quota_file_that_lacks_the_owner_of_an_orphan_is_repaired_by_the_passes() {
     hand.block(hand.blocks(users)[1], |root| root.fill(0));
     drop(hand);
     let recorder = extant_check::Recorder::new(&Answers::Preen);
-    let ready = front::open(device(&image.path()), &OpenOptions::default(), &recorder);
+    let ready = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
     let mut ready = ready.expect("it opens");
     assert!(ready.needs_passes());
     extant_check::repair(&mut ready.store, &extant_check::Options::default(), &recorder)

@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use extant_check::front::{OpenError, OpenOptions, Wanted};
+use extant_check::pass0::{OpenError, OpenOptions, Wanted};
 use extant_check::run::{self, BadBlocks, End, RunError, RunFailure, RunOptions};
 use extant_check::{BlockTest, Options, Report};
 use extant_device::env_of;

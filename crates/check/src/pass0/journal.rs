@@ -1,7 +1,7 @@
 //! The journal: found, judged, replayed; its superblock or its inode put right, or the journal taken off.
 
-use super::groups::bad_places;
 use super::log_head;
+use super::table_places::bad_places;
 use super::{Front, OpenError, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
