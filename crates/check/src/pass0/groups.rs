@@ -8,7 +8,7 @@ use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
-use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
 
 impl Front<'_> {
     /// Judges every descriptor. What cannot be is replaced at once, so that the passes can look; it is written where the

@@ -32,7 +32,7 @@ use find::Found;
 
 use crate::finding::{Code, Finding, Severity};
 use crate::recorder::Recorder;
-use crate::store::{CheckError, Store};
+use crate::store::Store;
 use extant_device::Device;
 use extant_offline::{OfflineVolume, read_table};
 use extant_ondisk::{FormatError, GroupNo};

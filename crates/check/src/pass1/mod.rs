@@ -24,7 +24,6 @@ use crate::store::CheckError;
 use crate::tables::{DirBlock, DirInfo, DirTable, Kind, Usage};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

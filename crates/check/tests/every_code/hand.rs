@@ -46,7 +46,7 @@ pub(crate) fn fsck(
         .map_err(|error| text(&error))?;
     let closing = if report.errors_left { Closing::ErrorsLeft } else { Closing::Clean };
     let mut outcomes = report.outcomes;
-    let passed = before.len() + outcomes.len();
+    let passed = recorder.outcomes().len();
     ready.close(closing, &recorder).map_err(|error| text(&error))?;
     outcomes.extend(before);
     outcomes.extend(recorder.outcomes().split_off(passed));
