@@ -33,7 +33,9 @@ mod tables;
 pub use finding::{Code, Finding, Severity, Subject};
 pub use policy::{Answers, Judgement, RepairPolicy};
 pub use recorder::{BlockTest, Observer, Recorder};
-pub use report::{Census, Jump, JumpTo, Options, Outcome, PassFigures, PassReport, Progress};
+pub use report::{
+    Census, Jump, JumpTo, OnWork, Options, Outcome, PassFigures, PassReport, Progress,
+};
 pub use rounds::{look, repair};
 pub use run::{Report, RunOptions};
 pub use store::{CheckError, Store, Traffic};

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use extant_check::pass0::{OpenError, OpenOptions, Wanted};
 use extant_check::run::{self, BadBlocks, End, RunError, RunFailure, RunOptions};
 use extant_check::{BlockTest, Options, Report};
-use extant_device::env_of;
 use extant_device::undo::UndoDevice;
 use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
 use extant_image::mkfs::bad_blocks::read_list;
@@ -278,6 +277,8 @@ struct Run<'a> {
 struct Opened {
     device: Arc<dyn Device>,
     undo: Option<Arc<UndoDevice>>,
+    /// The device as the image's name says.
+    named: extant_storage::Opened,
 }
 
 /// The device of a journal that is not inside the volume.
@@ -297,11 +298,27 @@ impl Run<'_> {
         // The last that opens files: of the image no more than its superblock was read, and no
         // thread started.
         let (opened, journal) = self.open_device(image, answering, named)?;
-        let env = env_of(&opened.device);
+        let outcome = self.run_on(&opened, journal, answering, is_mounted, meter);
+        if let Err(error) = opened.named.finish() {
+            err_line!("{}: {error}", self.called);
+            return outcome.map(|code| code | OPERATIONAL);
+        }
+        outcome
+    }
+
+    fn run_on(
+        &self,
+        opened: &Opened,
+        journal: Option<JournalDevice>,
+        answering: Answering,
+        is_mounted: bool,
+        meter: Meter,
+    ) -> Result<u8, Failure> {
+        // Of a simulated drive: its clock tells the times.
+        let env = opened.named.env.clone();
         let options = RunOptions {
-            // Of a simulated drive: its clock tells the times.
-            open: OpenOptions { env: env.clone(), ..self.open_options(journal)? },
-            passes: Options { progress: meter.progress(), env, ..self.pass_options()? },
+            open: OpenOptions { env, ..self.open_options(journal)? },
+            passes: Options { progress: meter.progress(), ..self.pass_options(&opened.named)? },
             force: self.args.force,
             journal_only: self.extended.journal_only,
             bad_blocks: self.bad_blocks().map_err(|error| self.failed(&error))?,
@@ -314,17 +331,17 @@ impl Run<'_> {
         }
         match run::run(&opened.device, &options, &console, &console) {
             Ok(report) => {
-                finish_undo(&opened)?;
+                finish_undo(opened)?;
                 self.show(&report, &console)
             }
             Err(error) => Err(self.not_finished(&error)),
         }
     }
 
-    fn pass_options(&self) -> Result<Options, Failure> {
-        let defaults = Options::default();
+    fn pass_options(&self, named: &extant_storage::Opened) -> Result<Options, Failure> {
+        let (defaults, is_simulated) = (Options::default(), named.is_simulated());
         Ok(Options {
-            threads: self.args.threads.unwrap_or(0),
+            threads: if is_simulated { 1 } else { self.args.threads.unwrap_or(0) },
             memory: self.args.memory()?,
             in_parts: self.extended.in_parts,
             optimize_directories: self.args.directories,
@@ -334,6 +351,8 @@ impl Run<'_> {
             check_encoding: self.extended.check_encoding,
             list_jumps: self.extended.list_jumps,
             read_ahead: self.extended.read_ahead.unwrap_or(defaults.read_ahead),
+            on_work: is_simulated.then(|| extant::costs::check_work(named.env.clone())),
+            env: named.env.clone(),
             ..defaults
         })
     }
@@ -431,14 +450,17 @@ impl Run<'_> {
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
-            return Ok((Opened { device: part()?, undo: None }, journal));
+            let named = part()?;
+            return Ok((Opened { device: named.device.clone(), undo: None, named }, journal));
         };
         // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
-        let undo = UndoDevice::create(part()?, path).map_err(|error| failed(&error))?;
+        let named = part()?;
+        let undo = UndoDevice::create(named.device.clone(), path);
+        let undo = undo.map_err(|error| failed(&error))?;
         self.restrict()?;
         let undo = Arc::new(undo);
-        Ok((Opened { device: undo.clone(), undo: Some(undo) }, journal))
+        Ok((Opened { device: undo.clone(), undo: Some(undo), named }, journal))
     }
 
     /// Gives up what reading a damaged image does not need. Lists of bad blocks are read afterwards.
@@ -458,7 +480,7 @@ impl Run<'_> {
         let options = self.args.waiting.on(FileOptions::new());
         let device = url.open(access, &options).map_err(|error| failed(&error))?;
         let number = block_devices::number_of(url.path()).filter(|_| url.is_whole());
-        Ok(Some(JournalDevice { device, number }))
+        Ok(Some(JournalDevice { device: device.device, number }))
     }
 
     /// The journal's own device, where the volume has one.
