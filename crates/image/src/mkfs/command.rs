@@ -11,6 +11,7 @@ use extant_device::undo::{self, UndoDevice};
 use extant_device::{Device, Direct, FileDevice, LoopBacking, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
+use extant_offline::bad_blocks::{by_reading, by_writing};
 use extant_ondisk::GroupNo;
 use extant_storage::{Access, DeviceUrl, Opened, UrlError, look};
 
@@ -374,8 +375,8 @@ impl Command {
             let (size, blocks) = (self.figures.block_size, self.figures.blocks);
             let found = match self.options.check_blocks {
                 0 => RunSet::new(),
-                1 => bad_blocks::by_reading(device, self.offset(), size, blocks)?,
-                _ => bad_blocks::by_writing(device, self.offset(), size, blocks)?,
+                1 => by_reading(device, self.offset(), size, blocks)?,
+                _ => by_writing(device, self.offset(), size, blocks)?,
             };
             for run in found.iter() {
                 bad.insert(run);
