@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use super::error::{CellError, Trying};
 use super::place::{Live, Place, check, simulated_times, volume_size};
+use super::protocol::Cell;
 use super::recorder::Recorder;
 use super::tool::{needs, run as run_tool};
-use super::{Cell, CellError, Trying};
 use crate::experiment::CheckTime;
 use crate::files::{Access, Intent};
 

@@ -7,7 +7,7 @@ use extant::{
     AllocatorKind, DataMode, Direct, Env, FileSystem, LiveOptions, VolumeOptions, open_device,
 };
 
-use super::{CellError, Trying};
+use super::error::{CellError, Trying};
 use crate::experiment::Bytes;
 
 /// Opens the volume in an image, around the page cache where that can be, and says which world it lives in: that of a simulated

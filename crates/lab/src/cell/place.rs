@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use extant::{Direct, FileSystem, open_device};
 
+use super::engine;
+use super::error::{CellError, Trying};
 use super::layers::Mapped;
+use super::protocol::Cell;
 use super::tool::{complaint, finish, needs, run};
 use super::zfs::Pool;
-use super::{Cell, CellError, Trying, engine};
 use crate::charged::Charged;
 use crate::clock::Clock;
 use crate::environment::machine_memory;
