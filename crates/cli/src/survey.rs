@@ -43,7 +43,7 @@ pub(crate) struct Survey {
 impl Survey {
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, source: Source) -> Result<Self, Failure> {
-        let url = DeviceUrl::parse(name, look).map_err(Failure::new)?;
+        let url = DeviceUrl::parse(name, extant::schemes(), look).map_err(Failure::new)?;
         let device = open_for_reading(&url)?;
         let raw = find_superblock(&*device, source).at(name)?;
         let superblock = Superblock::decode(&raw);

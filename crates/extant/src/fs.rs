@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
+use crate::schemes;
 use extant_device::{Device, Direct};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
@@ -125,7 +126,8 @@ impl FileSystem {
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let files = extant_device::OpenOptions::default().direct(direct);
-        let opened = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
+        let opened = DeviceUrl::parse(image.as_ref(), schemes(), look)?;
+        let opened = opened.open(Access::ReadWrite, &files)?;
         let open = extant_volume::OpenOptions::default();
         let mut options = options.clone();
         if options.external_journal.is_none() {
@@ -730,5 +732,5 @@ fn journal_device(
 
 fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
     let options = extant_device::OpenOptions::default().direct(direct);
-    DeviceUrl::parse(image, look)?.open(access, &options)
+    DeviceUrl::parse(image, schemes(), look)?.open(access, &options)
 }

@@ -40,6 +40,9 @@ mod format;
 mod fs;
 mod metadata;
 mod path;
+mod schemes;
+#[cfg(feature = "sim")]
+mod simulated;
 
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
@@ -53,8 +56,9 @@ pub use extant_ondisk::acl::{Acl, AclEntry, Subject};
 pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 pub use extant_ondisk::time::Timestamp;
 pub use extant_runtime::env::Env;
+#[cfg(feature = "sim")]
 pub use extant_sim::model::{Preset, costs};
-pub use extant_storage::{FinishError, Opened};
+pub use extant_storage::{FinishError, Opened, Schemes};
 pub use extant_volume::{
     AclKind, AllocatorKind, Creator, DataMode, Engine, Error as Cause, Follow, LiveOptions,
     OpenOptions as VolumeOptions, OpenVolume, Reader, RenameFlags, SetAttributes, StatFs, Volume,
@@ -64,3 +68,4 @@ pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use fs::{FileSystem, OpenError, open_device};
 pub use metadata::Metadata;
+pub use schemes::schemes;

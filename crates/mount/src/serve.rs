@@ -12,7 +12,7 @@ use std::{fs, io, thread};
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions, block_devices};
 use extant_runtime::env::Env;
 use extant_storage::crypt::KeySource;
-use extant_storage::{DeviceUrl, Files, look};
+use extant_storage::{DeviceUrl, Files, Schemes, look};
 use extant_volume::{
     BrokenIndex, ExternalJournal, Journal, JournalError, LiveOptions, OpenOptions, OpenVolume,
 };
@@ -51,6 +51,8 @@ const DEFAULT_MEMORY: u64 = 64 << 20;
 pub struct MountRequest {
     /// The image, as a device URL.
     pub image: OsString,
+    /// The schemes that its name may have.
+    pub schemes: Schemes,
     /// The mount point.
     pub point: PathBuf,
     /// What `-o` said.
@@ -77,7 +79,7 @@ enum Event {
 /// The volume was not mounted; or it could not be closed well.
 pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountError> {
     let options = &request.options;
-    let url = DeviceUrl::parse(&request.image, look)?;
+    let url = DeviceUrl::parse(&request.image, &request.schemes, look)?;
     if url.is_simulated() {
         return Err(MountError::Simulated);
     }

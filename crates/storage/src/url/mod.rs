@@ -3,8 +3,8 @@
 //! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of bytes; `k`, `M`, `G`
 //! and `T` multiply by powers of 1024), or by both, the partition first. Layers are named before it, the outermost first:
 //! `linear:A?offset=N&size=N,B` joins runs, `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and
-//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain device; `model:NAME:PATH` is a
-//! simulated drive with the contents of PATH. Their options follow the last path. Other schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they
+//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain device; a
+//! backend that other crates bring ([`Schemes`]) stands in place of a file: `model:NAME:PATH`. Their options follow the last path. Other schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they
 //! are built.
 //!
 //! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix before a `:/` that
@@ -27,15 +27,14 @@ use crate::crypt::{CryptDevice, CryptError, KeyError, KeySource, Secret};
 use crate::lvm::{self, LvmError};
 use crate::opened::{FinishError, Opened};
 use crate::partition::{self, PartitionError};
+use crate::schemes::{Held, Schemes};
 use extant_device::ByteSize;
 use extant_device::Device;
-use extant_device::{Direct, FileDevice, FileError, OpenOptions};
+use extant_device::{FileDevice, FileError, OpenOptions};
 use extant_device::{LinearDevice, LinearPart};
 use extant_device::{SliceDevice, SliceError};
-use extant_runtime::sync::Mutex;
-use extant_sim::model::{ModelDevice, Words, WordsError};
 
-pub use layers::Layer;
+pub use layers::{Backed, Layer, UrlOptions};
 
 /// A device as named.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -179,9 +178,17 @@ pub enum UrlError {
         /// Why not.
         error: LvmError,
     },
-    /// What a simulated drive keeps beside its image was not had.
+    /// A scheme of a part of the program that this build lacks.
+    #[error("{scheme} this build of extant is without its feature {feature}")]
+    LeftOut {
+        /// The scheme, with its colon.
+        scheme: &'static str,
+        /// The feature of cargo.
+        feature: &'static str,
+    },
+    /// A backend's own failure.
     #[error(transparent)]
-    Words(#[from] WordsError),
+    Backend(Box<dyn std::error::Error + Send + Sync>),
     /// The device was used, and not ended well.
     #[error(transparent)]
     Finish(#[from] FinishError),
@@ -199,8 +206,8 @@ pub enum UrlError {
 #[derive(Clone, Debug)]
 pub struct Files {
     parts: Vec<Arc<FileDevice>>,
-    /// Of a simulated drive; taken by the device.
-    words: Arc<Mutex<Option<Words>>>,
+    /// Of a backend, which has one part.
+    held: Option<Arc<dyn Held>>,
 }
 
 /// The key of a URL that needs one. Wiped when it is dropped.
@@ -224,17 +231,18 @@ pub fn look(path: &Path) -> Found {
     }
 }
 
-/// Opens the device named by `text`. `options` say the rest; those that make a file or change its size hold for a plain
+/// Opens the device named by `text`, with one of the `schemes` or none. `options` say the rest; those that make a file or change its size hold for a plain
 /// path only.
 ///
 /// # Errors
 /// See [`UrlError`].
 pub fn open(
     text: impl AsRef<OsStr>,
+    schemes: &Schemes,
     access: Access,
     options: &OpenOptions,
 ) -> Result<Opened, UrlError> {
-    DeviceUrl::parse(text.as_ref(), look)?.open(access, options)
+    DeviceUrl::parse(text.as_ref(), schemes, look)?.open(access, options)
 }
 
 impl DeviceUrl {
@@ -269,9 +277,14 @@ impl DeviceUrl {
     ///
     /// # Errors
     /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
-    pub fn parse(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
-        let (schemes, rest) = layers::take_schemes(text.as_bytes());
-        refuse_schemes(rest)?;
+    pub fn parse(
+        text: &OsStr,
+        schemes: &Schemes,
+        look: impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
+        let known = schemes;
+        let (schemes, rest) = layers::take_schemes(text.as_bytes(), known);
+        refuse_schemes(rest, known)?;
         match schemes.is_empty() {
             true => Self::parse_plain(text, &look),
             false => layers::parse(text, &schemes, rest, &look),
@@ -318,14 +331,12 @@ impl DeviceUrl {
     pub fn open_files(&self, options: &OpenOptions) -> Result<Files, UrlError> {
         let options = match self.is_whole() {
             true => options.clone(),
-            // Memory of a simulated drive is a page cache of its own.
-            false if self.is_simulated() => options.clone().without_changes().direct(Direct::Off),
             false => options.clone().without_changes(),
         };
-        let words = match self.drive() {
-            Some(_) => ModelDevice::words_of(self.path(), options.writes())?,
-            None => None,
-        };
+        if let Some(backed) = self.backed() {
+            let held = backed.place.open(self.path(), &options)?;
+            return Ok(Files { parts: vec![held.file().clone()], held: Some(held) });
+        }
         let mut opened: Vec<(Option<Identity>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
             // Where it cannot be told, opening it tells why.
@@ -338,24 +349,27 @@ impl DeviceUrl {
             opened.push((identity, file));
         }
         let parts = opened.into_iter().map(|(_, file)| file).collect();
-        Ok(Files { parts, words: Arc::new(Mutex::new(words)) })
+        Ok(Files { parts, held: None })
     }
 
-    /// The layer that is a simulated drive.
-    fn drive(&self) -> Option<&Layer> {
-        self.layers.iter().find(|layer| matches!(layer, Layer::Model { .. }))
+    /// The layer that a backend has read.
+    fn backed(&self) -> Option<&Backed> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Backend(backed) => Some(backed),
+            Layer::Crypt { .. } | Layer::Linear | Layer::Lvm { .. } => None,
+        })
     }
 
     /// Whether the device is simulated and runs on a clock of its own.
     pub fn is_simulated(&self) -> bool {
-        self.drive().is_some()
+        self.backed().is_some_and(|backed| backed.place.is_simulated())
     }
 
     /// Where the key comes from, where one is needed.
     pub fn key_source(&self) -> Option<&KeySource> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Crypt { key, .. } => Some(key),
-            Layer::Linear | Layer::Lvm { .. } | Layer::Model { .. } => None,
+            Layer::Linear | Layer::Lvm { .. } | Layer::Backend(_) => None,
         })
     }
 
@@ -416,17 +430,12 @@ impl DeviceUrl {
         is_plain.then(|| self.device(files, Keys(None)).map(|opened| opened.device))
     }
 
-    /// The file itself, or the simulated drive that has its contents.
+    /// The file itself, or what a backend has in its place.
     fn held_by(&self, file: &Arc<FileDevice>, files: &Files) -> Result<Opened, UrlError> {
-        Ok(match self.drive() {
-            Some(Layer::Model { preset, options }) => {
-                let words = files.words.lock().take();
-                let drive = Arc::new(ModelDevice::new(preset, file.clone(), words, options)?);
-                let env = drive.env().clone();
-                Opened::simulated(drive.clone(), env, move || drive.finish())
-            }
-            _ => Opened::real(file.clone()),
-        })
+        match &files.held {
+            Some(held) => held.device(),
+            None => Ok(Opened::real(file.clone())),
+        }
     }
 
     fn layer(
@@ -462,7 +471,7 @@ impl DeviceUrl {
                 Arc::new(opened.pass_discards(*passes_discards))
             }
             // Below the partition table already.
-            Layer::Model { .. } => devices.swap_remove(0),
+            Layer::Backend(_) => devices.swap_remove(0),
         })
     }
 }
@@ -503,19 +512,24 @@ impl Target {
     /// # Errors
     /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the whole name; or there
     /// are both.
-    pub fn parse(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
+    pub fn parse(
+        text: &OsStr,
+        schemes: &Schemes,
+        look: impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
+        let known = schemes;
         let bytes = text.as_bytes();
         if bytes.starts_with(b"./") {
             return Ok(Self::Host(PathBuf::from(text)));
         }
-        let (schemes, rest) = layers::take_schemes(bytes);
-        refuse_schemes(rest)?;
+        let (schemes, rest) = layers::take_schemes(bytes, known);
+        refuse_schemes(rest, known)?;
         let first = bytes.len() - rest.len();
         let Some(last) = colons(bytes, first).next_back() else {
             return Ok(Self::Host(PathBuf::from(text)));
         };
         let whole_is_there = schemes.is_empty() && look(Path::new(text)) != Found::Nothing;
-        match (Self::inside(bytes, first, &look)?, whole_is_there) {
+        match (Self::inside(bytes, first, known, &look)?, whole_is_there) {
             (Some((image, _)), true) => {
                 let (one, other) = (PathBuf::from(text), image.path().to_owned());
                 Err(UrlError::Ambiguous { text: text.to_owned(), one, other })
@@ -533,10 +547,14 @@ impl Target {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub fn parse_inside(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
-        match Self::parse(text, &look)? {
+    pub fn parse_inside(
+        text: &OsStr,
+        schemes: &Schemes,
+        look: impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
+        match Self::parse(text, schemes, &look)? {
             Self::Host(path) if look(&path) == Found::Nothing => {
-                let inside = Self::inside(text.as_bytes(), 0, &look)?;
+                let inside = Self::inside(text.as_bytes(), 0, schemes, &look)?;
                 Ok(inside.map_or(Self::Host(path), |(image, path)| Self::Inside { image, path }))
             }
             target => Ok(target),
@@ -547,10 +565,11 @@ impl Target {
     fn inside(
         bytes: &[u8],
         first: usize,
+        schemes: &Schemes,
         look: &impl Fn(&Path) -> Found,
     ) -> Result<Option<(DeviceUrl, OsString)>, UrlError> {
         for at in colons(bytes, first).rev() {
-            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), look)?;
+            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), schemes, look)?;
             if image.parts.iter().all(|part| look(&part.path) == Found::Device) {
                 return Ok(Some((image, OsString::from_vec(bytes[at + 1..].to_vec()))));
             }
@@ -595,7 +614,8 @@ impl Identity {
     }
 }
 
-fn refuse_schemes(text: &[u8]) -> Result<(), UrlError> {
+fn refuse_schemes(text: &[u8], schemes: &Schemes) -> Result<(), UrlError> {
+    schemes.refuse_left_out(text)?;
     if let Some(scheme) = NOT_BUILT.iter().find(|scheme| text.starts_with(scheme)) {
         return Err(UrlError::NotBuilt { scheme: String::from_utf8_lossy(scheme).into_owned() });
     }
