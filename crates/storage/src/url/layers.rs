@@ -6,62 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{DeviceUrl, Found, Part, Run, UrlError, parse_bytes};
+use super::error::UrlError;
+use super::layer::{Backed, Layer};
+use super::name::{DeviceUrl, Found, Part, Run};
+use super::options::UrlOptions;
 use crate::crypt::{CipherSpec, Hash, KeySource, Limits, Plain};
-use crate::schemes::{Backend, Place, Schemes};
-
-/// What stands between the files and the device that is meant.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Layer {
-    /// `linear:`, the files' runs joined.
-    Linear,
-    /// `lvm:`, a logical volume on physical volumes.
-    Lvm {
-        /// Its volume group; the only one if not given.
-        group: Option<String>,
-        /// Its name; the only one if not given.
-        volume: Option<String>,
-    },
-    /// `crypt:`, deciphered.
-    Crypt {
-        /// The cipher of a plain device; a LUKS header tells it otherwise.
-        plain: Option<Plain>,
-        /// Where its key is.
-        key: KeySource,
-        /// Whether discards are passed on.
-        passes_discards: bool,
-        /// What a LUKS header may cost.
-        limits: Limits,
-    },
-    /// What a [`Backend`] has in place of the file.
-    Backend(Backed),
-}
-
-/// A layer that a [`Backend`] has read. Two are equal where they were named alike.
-#[derive(Clone, Debug)]
-pub struct Backed {
-    scheme: &'static str,
-    name: String,
-    /// The options that it took, in the order of their names.
-    options: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    pub(super) place: Arc<dyn Place>,
-}
-
-impl PartialEq for Backed {
-    fn eq(&self, other: &Self) -> bool {
-        let named = |backed: &Self| (backed.scheme, backed.name.clone(), backed.options.clone());
-        named(self) == named(other)
-    }
-}
-
-impl Eq for Backed {}
-
-impl Backed {
-    /// Where the backend has its bytes.
-    pub fn place(&self) -> &dyn Place {
-        &*self.place
-    }
-}
+use crate::schemes::{Backend, Schemes};
 
 #[derive(Clone, Debug)]
 pub(super) enum Scheme<'s> {
@@ -232,77 +182,7 @@ fn split_query<'a>(
     }
 }
 
-/// The options of a URL as they were given, taken out one by one. Mistakes are sentences.
-#[derive(Debug)]
-pub struct UrlOptions<'a> {
-    given: Vec<(&'a [u8], Option<&'a [u8]>)>,
-}
-
-impl<'a> UrlOptions<'a> {
-    fn parse(query: &'a [u8]) -> Result<Self, String> {
-        let mut given: Vec<(&[u8], Option<&[u8]>)> = Vec::new();
-        for option in query.split(|byte| *byte == b'&').filter(|option| !option.is_empty()) {
-            let equals = option.iter().position(|byte| *byte == b'=');
-            let (name, value) = match equals {
-                Some(at) => (&option[..at], Some(&option[at + 1..])),
-                None => (option, None),
-            };
-            if given.iter().any(|(known, _)| *known == name) {
-                return Err(format!("`{}` is given twice", option.escape_ascii()));
-            }
-            given.push((name, value));
-        }
-        Ok(Self { given })
-    }
-
-    fn take(&mut self, name: &str) -> Option<Option<&'a [u8]>> {
-        let at = self.given.iter().position(|(known, _)| *known == name.as_bytes())?;
-        Some(self.given.swap_remove(at).1)
-    }
-
-    fn value(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
-        match self.take(name) {
-            Some(Some(value)) if !value.is_empty() => Ok(Some(value)),
-            Some(_) => Err(format!("`{name}` needs a value")),
-            None => Ok(None),
-        }
-    }
-
-    fn text(&mut self, name: &str) -> Result<Option<&'a str>, String> {
-        let Some(value) = self.value(name)? else { return Ok(None) };
-        str::from_utf8(value).map(Some).map_err(|_| format!("`{name}` is no text"))
-    }
-
-    /// A number in digits.
-    ///
-    /// # Errors
-    /// The value is not one, or is missing.
-    pub fn number<N: std::str::FromStr>(&mut self, name: &str) -> Result<Option<N>, String> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        let wrong = || format!("`{name}={}` is no number", text.escape_debug());
-        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong());
-        }
-        text.parse().map(Some).map_err(|_| wrong())
-    }
-
-    fn flag(&mut self, name: &str) -> Result<bool, String> {
-        match self.take(name) {
-            Some(Some(_)) => Err(format!("`{name}` takes no value")),
-            given => Ok(given.is_some()),
-        }
-    }
-
-    /// A number of bytes, or one with a unit: `64M`.
-    ///
-    /// # Errors
-    /// The value is not one, or is missing.
-    pub fn bytes(&mut self, name: &str) -> Result<Option<u64>, String> {
-        let Some(value) = self.value(name)? else { return Ok(None) };
-        let wrong = || format!("`{name}={}` is no number of bytes", value.escape_ascii());
-        parse_bytes(value).map(Some).ok_or_else(wrong)
-    }
-
+impl UrlOptions<'_> {
     fn run(&mut self) -> Result<Option<Run>, String> {
         let (offset, size) = (self.bytes("offset")?, self.bytes("size")?);
         Ok(match (offset, size) {

@@ -3,15 +3,20 @@
 //! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of bytes; `k`, `M`, `G`
 //! and `T` multiply by powers of 1024), or by both, the partition first. Layers are named before it, the outermost first:
 //! `linear:A?offset=N&size=N,B` joins runs, `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and
-//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain device; a
-//! backend that other crates bring ([`Schemes`]) stands in place of a file: `model:NAME:PATH`. Their options follow the last path. Other schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they
-//! are built.
+//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain
+//! device; a backend that other crates bring ([`Schemes`]) stands in place of a file:
+//! `model:NAME:PATH`. Their options follow the last path. Other schemes (`qcow2:`, `s3://`,
+//! `https://`) are known by name and refused until they are built.
 //!
 //! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix before a `:/` that
 //! names an existing file or block device is the image. `./` in front makes the whole a path of the host. A text that
 //! can be read in two ways is refused.
 
+mod error;
+mod layer;
 mod layers;
+mod name;
+mod options;
 #[cfg(test)]
 mod tests;
 
@@ -23,47 +28,20 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::crypt::{CryptDevice, CryptError, KeyError, KeySource, Secret};
-use crate::lvm::{self, LvmError};
-use crate::opened::{FinishError, Opened};
-use crate::partition::{self, PartitionError};
+use crate::crypt::{CryptDevice, KeySource, Secret};
+use crate::lvm;
+use crate::opened::Opened;
+use crate::partition;
 use crate::schemes::{Held, Schemes};
-use extant_device::ByteSize;
 use extant_device::Device;
-use extant_device::{FileDevice, FileError, OpenOptions};
+use extant_device::SliceDevice;
+use extant_device::{FileDevice, OpenOptions};
 use extant_device::{LinearDevice, LinearPart};
-use extant_device::{SliceDevice, SliceError};
 
-pub use layers::{Backed, Layer, UrlOptions};
-
-/// A device as named.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct DeviceUrl {
-    /// Where its bytes lie: at least one part, and several only for layers that join.
-    pub parts: Vec<Part>,
-    /// What stands on the parts, the outermost first.
-    pub layers: Vec<Layer>,
-}
-
-/// A file or block device, or a part of it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Part {
-    /// The file or block device.
-    pub path: PathBuf,
-    /// Its partition.
-    pub partition: Option<u32>,
-    /// A run of that.
-    pub run: Option<Run>,
-}
-
-/// A run of bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
-    /// First byte.
-    pub offset: u64,
-    /// Bytes; up to the end if not given.
-    pub size: Option<u64>,
-}
+pub use error::UrlError;
+pub use layer::{Backed, Layer};
+pub use name::{DeviceUrl, Found, Part, Run, look};
+pub use options::UrlOptions;
 
 /// Where a name leads: to the host or into an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -79,17 +57,6 @@ pub enum Target {
     },
 }
 
-/// What is there under a path of the host.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Found {
-    /// A regular file or a block device.
-    Device,
-    /// A directory or something else that holds no image.
-    Other,
-    /// Nothing, as far as we may look.
-    Nothing,
-}
-
 /// How a device is to be used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
@@ -97,109 +64,6 @@ pub enum Access {
     ReadOnly,
     /// Written, and had for oneself.
     ReadWrite,
-}
-
-/// A name that leads nowhere.
-#[derive(Debug, thiserror::Error)]
-pub enum UrlError {
-    /// A scheme of the design that this version does not have.
-    #[error("{scheme} is not supported yet")]
-    NotBuilt {
-        /// The scheme, with its colon.
-        scheme: String,
-    },
-    /// The text before `://` is no scheme we know.
-    #[error("unknown scheme {scheme}")]
-    UnknownScheme {
-        /// The scheme, with its colon and slashes.
-        scheme: String,
-    },
-    /// What follows `#` or `?` has a mistake.
-    #[error("{}: {problem}", text.display())]
-    Malformed {
-        /// The name.
-        text: OsString,
-        /// What is wrong.
-        problem: String,
-    },
-    /// Two files fit the name.
-    #[error("{}: may mean {} or {}", text.display(), one.display(), other.display())]
-    Ambiguous {
-        /// The name.
-        text: OsString,
-        /// One file.
-        one: PathBuf,
-        /// The other.
-        other: PathBuf,
-    },
-    /// No prefix of `IMAGE:/path` names a file or block device.
-    #[error("{}: no file or block device {}", text.display(), image.display())]
-    NoImage {
-        /// The name.
-        text: OsString,
-        /// The longest prefix that was tried.
-        image: PathBuf,
-    },
-    /// Two parts that are joined have bytes of one file in common.
-    #[error("{} and {}: parts that are joined lie on each other", one.display(), other.display())]
-    Overlap {
-        /// The file of the first part.
-        one: PathBuf,
-        /// That of the second, perhaps under another name.
-        other: PathBuf,
-    },
-    /// The file was not opened.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The partition was not found.
-    #[error("{}: {error}", path.display())]
-    Partition {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: PartitionError,
-    },
-    /// The key was not had.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The device was not deciphered.
-    #[error("{}: {error}", path.display())]
-    Crypt {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: CryptError,
-    },
-    /// The logical volume was not found.
-    #[error("{}: {error}", path.display())]
-    Lvm {
-        /// The first file.
-        path: PathBuf,
-        /// Why not.
-        error: LvmError,
-    },
-    /// A scheme of a part of the program that this build lacks.
-    #[error("{scheme} this build of extant is without its feature {feature}")]
-    LeftOut {
-        /// The scheme, with its colon.
-        scheme: &'static str,
-        /// The feature of cargo.
-        feature: &'static str,
-    },
-    /// A backend's own failure.
-    #[error(transparent)]
-    Backend(Box<dyn std::error::Error + Send + Sync>),
-    /// The device was used, and not ended well.
-    #[error(transparent)]
-    Finish(#[from] FinishError),
-    /// The run does not fit.
-    #[error("{}: {error}", path.display())]
-    Slice {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: SliceError,
-    },
 }
 
 /// The files of a URL, opened. Nothing of them was read.
@@ -222,17 +86,8 @@ impl std::fmt::Debug for Keys {
 /// Schemes that the design has and this version has not.
 const NOT_BUILT: [&[u8]; 3] = [b"qcow2:", b"s3://", b"https://"];
 
-/// What the host has under `path`.
-pub fn look(path: &Path) -> Found {
-    match fs::metadata(path).map(|metadata| metadata.file_type()) {
-        Ok(kind) if kind.is_file() || kind.is_block_device() => Found::Device,
-        Ok(_) => Found::Other,
-        Err(_) => Found::Nothing,
-    }
-}
-
-/// Opens the device named by `text`, with one of the `schemes` or none. `options` say the rest; those that make a file or change its size hold for a plain
-/// path only.
+/// Opens the device named by `text`, which may have the `schemes`. `options` say the rest; those that
+/// make a file or change its size hold for a plain path only.
 ///
 /// # Errors
 /// See [`UrlError`].
@@ -246,31 +101,6 @@ pub fn open(
 }
 
 impl DeviceUrl {
-    /// The device whose whole is the file at `path`.
-    pub fn plain(path: impl Into<PathBuf>) -> Self {
-        Self::of_part(Part { path: path.into(), partition: None, run: None })
-    }
-
-    fn of_part(part: Part) -> Self {
-        Self { parts: vec![part], layers: Vec::new() }
-    }
-
-    /// The first file or block device.
-    pub fn path(&self) -> &Path {
-        &self.parts[0].path
-    }
-
-    /// Whether a whole file or block device is meant, with nothing between.
-    pub fn is_whole(&self) -> bool {
-        matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
-    }
-
-    /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name with `#` or `?` that no file stands
-    /// behind is none: it may be the name of a file to be made.
-    pub fn is_part(&self) -> bool {
-        !self.is_whole() && (!self.layers.is_empty() || look(self.path()) != Found::Nothing)
-    }
-
     /// Reads a device's name; `look` says what the host has ([`look`], outside tests). A file that is named exactly like
     /// the whole text is meant, unless the part before `#` or `?` is a file too. Where neither is there, a well-formed
     /// `#` or `?` is read as such, and anything else as the name of a file to be made.
@@ -282,36 +112,11 @@ impl DeviceUrl {
         schemes: &Schemes,
         look: impl Fn(&Path) -> Found,
     ) -> Result<Self, UrlError> {
-        let known = schemes;
-        let (schemes, rest) = layers::take_schemes(text.as_bytes(), known);
-        refuse_schemes(rest, known)?;
-        match schemes.is_empty() {
+        let (taken, rest) = layers::take_schemes(text.as_bytes(), schemes);
+        refuse_schemes(rest, schemes)?;
+        match taken.is_empty() {
             true => Self::parse_plain(text, &look),
-            false => layers::parse(text, &schemes, rest, &look),
-        }
-    }
-
-    fn parse_plain(text: &OsStr, look: &impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
-        let whole = Path::new(text);
-        let (path, suffix) = split_suffix(text.as_bytes());
-        if suffix.is_empty() {
-            return Ok(Self::plain(whole));
-        }
-        let path = Path::new(OsStr::from_bytes(path));
-        match (look(whole), look(path)) {
-            (Found::Device, Found::Device) => Err(UrlError::Ambiguous {
-                text: text.to_owned(),
-                one: whole.to_owned(),
-                other: path.to_owned(),
-            }),
-            (Found::Device, _) => Ok(Self::plain(whole)),
-            (_, found) => match parse_suffix(suffix) {
-                Ok((partition, run)) => {
-                    Ok(Self::of_part(Part { path: path.to_owned(), partition, run }))
-                }
-                Err(_) if found != Found::Device => Ok(Self::plain(whole)),
-                Err(problem) => Err(UrlError::Malformed { text: text.to_owned(), problem }),
-            },
+            false => layers::parse(text, &taken, rest, &look),
         }
     }
 
@@ -517,19 +322,18 @@ impl Target {
         schemes: &Schemes,
         look: impl Fn(&Path) -> Found,
     ) -> Result<Self, UrlError> {
-        let known = schemes;
         let bytes = text.as_bytes();
         if bytes.starts_with(b"./") {
             return Ok(Self::Host(PathBuf::from(text)));
         }
-        let (schemes, rest) = layers::take_schemes(bytes, known);
-        refuse_schemes(rest, known)?;
+        let (taken, rest) = layers::take_schemes(bytes, schemes);
+        refuse_schemes(rest, schemes)?;
         let first = bytes.len() - rest.len();
         let Some(last) = colons(bytes, first).next_back() else {
             return Ok(Self::Host(PathBuf::from(text)));
         };
-        let whole_is_there = schemes.is_empty() && look(Path::new(text)) != Found::Nothing;
-        match (Self::inside(bytes, first, known, &look)?, whole_is_there) {
+        let whole_is_there = taken.is_empty() && look(Path::new(text)) != Found::Nothing;
+        match (Self::inside(bytes, first, schemes, &look)?, whole_is_there) {
             (Some((image, _)), true) => {
                 let (one, other) = (PathBuf::from(text), image.path().to_owned());
                 Err(UrlError::Ambiguous { text: text.to_owned(), one, other })
@@ -625,70 +429,4 @@ fn refuse_schemes(text: &[u8], schemes: &Schemes) -> Result<(), UrlError> {
         return Err(UrlError::UnknownScheme { scheme });
     }
     Ok(())
-}
-
-/// The path, and what begins with the `#` or `?` of the last component: directories may have them in their names.
-fn split_suffix(text: &[u8]) -> (&[u8], &[u8]) {
-    let name = text.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    let query =
-        text[name..].iter().rposition(|byte| *byte == b'?').map_or(text.len(), |at| name + at);
-    let hash = text[name..query].iter().rposition(|byte| *byte == b'#').map(|at| name + at);
-    let at = match hash {
-        Some(hash) if partition_number(&text[hash..query]).is_some() || query == text.len() => hash,
-        _ => query,
-    };
-    text.split_at(at)
-}
-
-/// The number of `#pN`.
-fn partition_number(text: &[u8]) -> Option<u32> {
-    let digits = text.strip_prefix(b"#p")?;
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    str::from_utf8(digits).ok()?.parse().ok().filter(|number| *number > 0)
-}
-
-fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<Run>), String> {
-    let query = suffix.iter().position(|byte| *byte == b'?').unwrap_or(suffix.len());
-    let (hash, query) = suffix.split_at(query);
-    let partition = match hash {
-        [] => None,
-        _ => {
-            let number = partition_number(hash);
-            Some(number.ok_or_else(|| {
-                format!("`{}` is no partition: #p1, #p2, ...", hash.escape_ascii())
-            })?)
-        }
-    };
-    let run = match query.split_first() {
-        None => None,
-        Some((_, query)) => Some(parse_run(query)?),
-    };
-    Ok((partition, run))
-}
-
-fn parse_run(query: &[u8]) -> Result<Run, String> {
-    let (mut offset, mut size) = (None, None);
-    for option in query.split(|byte| *byte == b'&') {
-        let shown = option.escape_ascii();
-        let (to, value) = if let Some(value) = option.strip_prefix(b"offset=") {
-            (&mut offset, value)
-        } else if let Some(value) = option.strip_prefix(b"size=") {
-            (&mut size, value)
-        } else {
-            return Err(format!("`{shown}` is no option: offset=N, size=N"));
-        };
-        let value = parse_bytes(value).ok_or_else(|| format!("`{shown}` is no number of bytes"))?;
-        if to.replace(value).is_some() {
-            return Err(format!("`{shown}` is given twice"));
-        }
-    }
-    Ok(Run { offset: offset.unwrap_or(0), size })
-}
-
-/// A number of bytes, or one with a unit.
-fn parse_bytes(text: &[u8]) -> Option<u64> {
-    let size = str::from_utf8(text).ok()?.parse::<ByteSize>();
-    size.ok().map(|size| size.0)
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Limits, Mode, Plain};
+use crate::partition::PartitionError;
 use std::os::unix::fs::symlink;
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
