@@ -43,7 +43,7 @@ pub enum OpenError {
 pub(crate) struct Inner {
     /// There until the last user is gone.
     volume: Option<OpenVolume>,
-    /// What it lies on, where that was opened here.
+    /// The device below, opened by name. where that was opened here.
     opened: Option<Opened>,
 }
 

@@ -28,7 +28,7 @@ struct Image {
     preset: &'static Preset,
     options: ModelOptions,
     file: Arc<FileDevice>,
-    /// What is kept beside the image; taken by the device.
+    /// The file beside the image; taken by the device.
     words: Mutex<Option<Words>>,
 }
 

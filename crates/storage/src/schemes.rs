@@ -22,10 +22,10 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Whether a URL may have this name between the scheme and the path.
     fn knows(&self, name: &str) -> bool;
 
-    /// What is wrong with a URL that has no name which is known.
+    /// The mistake of a URL that has no name which is known.
     fn name_is_missing(&self) -> String;
 
-    /// What is wrong with a URL that has another scheme below this one.
+    /// The mistake of a URL that has another scheme below this one.
     fn comes_last(&self) -> &'static str;
 
     /// The options that [`Self::read`] takes, as messages list them.
@@ -51,7 +51,7 @@ pub trait Place: fmt::Debug + Send + Sync {
     fn open(&self, path: &Path, options: &OpenOptions) -> Result<Arc<dyn Held>, UrlError>;
 }
 
-/// What a [`Place`] has opened.
+/// The file that a [`Place`] has opened, with what belongs to it.
 pub trait Held: fmt::Debug + Send + Sync {
     /// The file.
     fn file(&self) -> &Arc<FileDevice>;
@@ -59,7 +59,7 @@ pub trait Held: fmt::Debug + Send + Sync {
     /// The device; asked for once.
     ///
     /// # Errors
-    /// What was opened does not make one.
+    /// The files do not make one.
     fn device(&self) -> Result<Opened, UrlError>;
 }
 

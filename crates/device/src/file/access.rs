@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use crate::device::{Device, Request, RequestKind};
+use crate::device::{Request, RequestKind};
 use crate::error::{Cause, DeviceError, Operation};
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::aligned::AlignedBuffer;
 use super::around::Around;
 use super::direct::DirectFile;
 use super::ring::{Ring, Write};
-use super::{ioctl, lock, raw};
+use super::{ioctl, lock, raw, ring};
 
 /// Bytes of a write through the page cache whose way to the medium begins at once, so that the next flush finds little left to do. Shorter
 /// ones may be written again before that.
@@ -100,7 +101,11 @@ impl FileDevice {
         direct.cached_from(self.size.load(Ordering::Acquire))
     }
 
-    pub(super) fn read_buffers(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+    pub(super) fn read_buffers(
+        &self,
+        offset: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> io::Result<()> {
         match &self.direct {
             None => raw::read_exact_at(&self.file, buffers, offset),
             Some(direct) => direct.read(&self.file, self.cached_from(direct), offset, buffers),

@@ -12,23 +12,19 @@ mod raw;
 mod ring;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::device::{Device, Request, RequestKind, check_batch, check_range};
-use crate::error::{Cause, DeviceError, Operation};
-use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::device::{Device, Request, check_batch, check_range};
+use crate::error::{DeviceError, Operation};
+use extant_runtime::sync::atomic::Ordering;
 
 pub use access::FileDevice;
 pub use aligned::AlignedBuffer;
 pub use lock::Holder;
 pub use open::{Direct, FileError, LoopBacking, OpenOptions};
-
 
 impl Device for FileDevice {
     fn size(&self) -> u64 {

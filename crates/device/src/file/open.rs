@@ -10,15 +10,14 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+use super::access::FileDevice;
 use super::around::Around;
 use super::direct::{DirectFile, direct_alignment};
+use super::ioctl;
 use super::lock::{self, Holder, Mode};
 use super::ring::Ring;
-use super::access::FileDevice;
-use super::ioctl;
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64};
-
 
 /// Whether requests go around the page cache.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

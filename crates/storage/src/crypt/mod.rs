@@ -20,10 +20,10 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use cost::Budget;
-use mapping::Mapping;
 use extant_device::DeviceError;
 use extant_device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
 use extant_runtime::sync::Mutex;
+use mapping::Mapping;
 
 pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
 pub use cost::Limits;

@@ -28,7 +28,7 @@ pub enum Layer {
         /// What a LUKS header may cost.
         limits: Limits,
     },
-    /// What a [`Backend`] has in place of the file.
+    /// A [`Backend`](crate::Backend) stands in place of the file.
     Backend(Backed),
 }
 

@@ -85,7 +85,10 @@ impl DeviceUrl {
         !self.is_whole() && (!self.layers.is_empty() || look(self.path()) != Found::Nothing)
     }
 
-    pub(super) fn parse_plain(text: &OsStr, look: &impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
+    pub(super) fn parse_plain(
+        text: &OsStr,
+        look: &impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
         let whole = Path::new(text);
         let (path, suffix) = split_suffix(text.as_bytes());
         if suffix.is_empty() {
