@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
 use extant_device::{ByteSize, Device, Direct, OpenOptions};
+use extant_engine::{Volume, VolumeOptions};
+use extant_reader::Error as Cause;
 use extant_runtime::env::{Env, WallTime};
 use extant_storage::{Access, DeviceUrl, Opened};
-use extant_volume::{Error as Cause, LiveOptions, Volume};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -142,17 +143,16 @@ fn live(
     opening: Opening,
     name: &str,
 ) -> Result<Volume, Failure> {
-    let default = LiveOptions::default();
+    let default = VolumeOptions::default();
     let memory = opening.memory.unwrap_or(default.memory);
-    let live = LiveOptions { memory, external_journal, ..default };
+    let live = VolumeOptions { memory, external_journal, ..default };
     let env = match time::epoch()? {
         Some(seconds) if !opened.is_simulated() => {
             Env::threads_at(WallTime { seconds, nanoseconds: 0 })
         }
         _ => opened.env.clone(),
     };
-    let device = opened.device.clone();
-    let volume = extant_volume::OpenOptions::default().open_live(device, &env, &live);
+    let volume = Volume::open(opened.device.clone(), &env, &live);
     volume.map_err(|error| journal_device::not_opened(name, &error))
 }
 

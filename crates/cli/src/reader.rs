@@ -8,8 +8,8 @@ use std::sync::Arc;
 use extant_device::Device;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
+use extant_reader::{Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead};
 use extant_storage::{DeviceUrl, Files, Keys};
-use extant_volume::{Error, Follow, Journal, LoadedInode, OpenOptions, Reader, VolumeRead};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ impl Image {
     /// The image of an operand on its device.
     fn on(inside: &Inside, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
-        let volume = OpenOptions { journal, ..OpenOptions::default() }
+        let volume = ReaderOptions { journal, ..ReaderOptions::default() }
             .open(device)
             .map_err(|error| journal_device::not_opened(&name, &error))?;
         Ok(Self { name, volume, holders: Vec::new() })

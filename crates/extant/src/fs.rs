@@ -7,15 +7,18 @@ use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
 use crate::schemes;
 use extant_device::{Device, Direct};
+use extant_engine::{
+    Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
+};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
+use extant_reader::{
+    AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, StatFs, VolumeRead,
+    XattrInfo,
+};
 use extant_runtime::env::Env;
 use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, look};
-use extant_volume::{
-    AclKind, Creator, Error as Cause, ExternalJournal, Follow, Journal, LiveOptions, LoadedInode,
-    OpenVolume, RenameFlags, SetAttributes, StatFs, VolumeRead, XattrInfo, XattrSet,
-};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -106,13 +109,13 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// Opens an image for reading and changing, and has it alone: a file is locked, a block device
-    /// opened exclusively. `image` is a path or a device URL. The default [`LiveOptions`] hold. A
+    /// opened exclusively. `image` is a path or a device URL. The default [`VolumeOptions`] hold. A
     /// journal on a device of its own is found among the machine's block devices.
     ///
     /// # Errors
     /// The image is not there or in use, or holds no volume that can be changed.
     pub fn open(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        Self::open_with(image, &LiveOptions::default(), Direct::Off)
+        Self::open_with(image, &VolumeOptions::default(), Direct::Off)
     }
 
     /// As [`Self::open`], with options of one's own. A limit of memory is true where the image is opened around the host's page
@@ -122,19 +125,18 @@ impl FileSystem {
     /// As [`Self::open`]; options that do not go together or with the volume.
     pub fn open_with(
         image: impl AsRef<OsStr>,
-        options: &LiveOptions,
+        options: &VolumeOptions,
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let files = extant_device::OpenOptions::default().direct(direct);
         let opened = DeviceUrl::parse(image.as_ref(), schemes(), look)?;
         let opened = opened.open(Access::ReadWrite, &files)?;
-        let open = extant_volume::OpenOptions::default();
         let mut options = options.clone();
         if options.external_journal.is_none() {
             let journal = ExternalJournal::of_volume(&*opened.device);
             options.external_journal = journal_device(journal, &files.write(true))?;
         }
-        let volume = open.open_live(opened.device.clone(), &opened.env, &options)?;
+        let volume = Volume::open(opened.device.clone(), &opened.env, &options)?;
         Ok(Self::of_volume_on(volume, opened))
     }
 
@@ -147,7 +149,7 @@ impl FileSystem {
         let files = extant_device::OpenOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
-        let options = extant_volume::OpenOptions { journal, ..Default::default() };
+        let options = extant_reader::ReaderOptions { journal, ..Default::default() };
         Ok(Self::of_volume(options.open(device)?))
     }
 
@@ -156,8 +158,7 @@ impl FileSystem {
     /// # Errors
     /// No volume that can be changed, or the device failed.
     pub fn on_device(device: Arc<dyn Device>) -> Result<Self, Cause> {
-        let (options, env) = (extant_volume::OpenOptions::default(), Env::threads());
-        let volume = options.open_live(device, &env, &LiveOptions::default())?;
+        let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
         Ok(Self::of_volume(volume))
     }
 
