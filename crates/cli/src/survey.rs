@@ -19,7 +19,7 @@ pub(crate) struct Survey {
 impl Survey {
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
-        let url = DeviceUrl::parse(name, look).map_err(Failure::new)?;
+        let url = DeviceUrl::parse(name, extant::schemes(), look).map_err(Failure::new)?;
         let view = RawView::new(open_for_reading(&url)?, choice).at(name)?;
         Ok(Self { name: name.to_owned(), view })
     }

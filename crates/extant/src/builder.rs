@@ -10,6 +10,7 @@ use extant_image::source::{
 };
 
 use crate::formatter::Formatter;
+use crate::schemes::schemes;
 
 /// An image was not built.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +68,11 @@ impl ImageBuilder {
         let reading = ReadOptions {
             output: Some(output.clone()),
             spool: directory_of(&output),
+            schemes: schemes().clone(),
             ..ReadOptions::default()
         };
-        let options = BuildOptions { output, ..BuildOptions::default() };
+        let options =
+            BuildOptions { output, schemes: schemes().clone(), ..BuildOptions::default() };
         Self { options, reading, sources: Vec::new(), on_progress: None }
     }
 

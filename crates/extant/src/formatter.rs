@@ -189,7 +189,7 @@ impl Formatter {
         let failed = |source| MkfsError::Io { path: path.to_owned(), source };
         let file = NewFile::create(path).map_err(failed)?;
         file.file().set_len(bytes).map_err(failed)?;
-        let device = FileOptions::new().write(true).open(&file.way())?;
+        let device = FileOptions::new().write(true).open(file.way())?;
         self.format(&device)?;
         device.flush()?;
         drop(device);

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
+use crate::schemes;
 use extant_device::{Device, Direct};
 use extant_engine::{
     Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
@@ -45,7 +46,7 @@ pub enum OpenError {
 pub(crate) struct Inner {
     /// There until the last user is gone.
     volume: Option<OpenVolume>,
-    /// What it lies on, where that was opened here.
+    /// The device below, opened by name. where that was opened here.
     opened: Option<Opened>,
 }
 
@@ -128,7 +129,8 @@ impl FileSystem {
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let files = extant_device::OpenOptions::default().direct(direct);
-        let opened = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
+        let url = DeviceUrl::parse(image.as_ref(), schemes(), look)?;
+        let opened = url.open(Access::ReadWrite, &files)?;
         Self::read_write_on(opened, options, &files)
     }
 
@@ -744,5 +746,5 @@ fn journal_device(
 
 fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
     let options = extant_device::OpenOptions::default().direct(direct);
-    DeviceUrl::parse(image, look)?.open(access, &options)
+    DeviceUrl::parse(image, schemes(), look)?.open(access, &options)
 }

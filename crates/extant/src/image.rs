@@ -7,6 +7,7 @@ use extant_engine::VolumeOptions;
 use extant_storage::{Access, DeviceUrl, Opened, UrlError, look};
 
 use crate::fs::{FileSystem, OpenError};
+use crate::schemes::schemes;
 
 /// The name of an image, read: a path of this machine or a device URL (`PATH#p2`,
 /// `crypt:PATH?key-file=FILE` ...). It is opened by [`Self::read_only`], [`Self::read_write`] or
@@ -39,7 +40,7 @@ impl Image {
     /// # Errors
     /// The name is not a URL of a device, or can be read in two ways.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Self, UrlError> {
-        Ok(Self { url: DeviceUrl::parse(name.as_ref(), look)?, direct: Direct::Off })
+        Ok(Self { url: DeviceUrl::parse(name.as_ref(), schemes(), look)?, direct: Direct::Off })
     }
 
     /// Whether files are opened around the page cache of the host.

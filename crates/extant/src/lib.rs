@@ -45,6 +45,9 @@ mod image;
 pub mod inspect;
 mod metadata;
 mod path;
+mod schemes;
+#[cfg(feature = "sim")]
+mod simulated;
 mod tuner;
 
 pub use builder::{ImageBuilder, ImageError};
@@ -72,12 +75,14 @@ pub use extant_reader::{
     AclKind, Error as Cause, Follow, Reader, ReaderOptions, StatFs, VolumeRead, XattrInfo,
 };
 pub use extant_runtime::env::Env;
+#[cfg(feature = "sim")]
 pub use extant_sim::model::{Preset, costs};
-pub use extant_storage::{Access, FinishError, Opened, UrlError};
+pub use extant_storage::{Access, FinishError, Opened, Schemes, UrlError};
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use formatter::{Formatter, FsType};
 pub use fs::{FileSystem, OpenError, open_device};
 pub use image::Image;
 pub use metadata::Metadata;
+pub use schemes::schemes;
 pub use tuner::Tuner;

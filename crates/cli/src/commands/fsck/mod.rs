@@ -351,6 +351,7 @@ impl Run<'_> {
             check_encoding: self.extended.check_encoding,
             list_jumps: self.extended.list_jumps,
             read_ahead: self.extended.read_ahead.unwrap_or(defaults.read_ahead),
+            #[cfg(feature = "sim")]
             on_work: is_simulated.then(|| extant::costs::check_work(named.env.clone())),
             env: named.env.clone(),
             ..defaults
@@ -427,7 +428,8 @@ impl Run<'_> {
     ) -> Result<(Opened, Option<JournalDevice>), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
-        let url = DeviceUrl::parse(image, look).map_err(|error| failed(&error))?;
+        let url =
+            DeviceUrl::parse(image, extant::schemes(), look).map_err(|error| failed(&error))?;
         if self.args.flush {
             drop_cached_pages(&url).map_err(|error| failed(&error))?;
         }
@@ -476,7 +478,8 @@ impl Run<'_> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let Some(name) = &self.args.journal else { return Ok(None) };
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
-        let url = DeviceUrl::parse(name, look).map_err(|error| failed(&error))?;
+        let url =
+            DeviceUrl::parse(name, extant::schemes(), look).map_err(|error| failed(&error))?;
         let options = self.args.waiting.on(FileOptions::new());
         let device = url.open(access, &options).map_err(|error| failed(&error))?;
         let number = block_devices::number_of(url.path()).filter(|_| url.is_whole());
