@@ -45,7 +45,8 @@ impl Image {
         let (files, keys) = inside.open_files()?;
         let journal = journal_device::for_reading_of(&inside.image, &files)?;
         sandbox::enter(no_sandbox, &[])?;
-        Self::on(inside, inside.image.device(&files, keys).map_err(Failure::new)?, journal)
+        let opened = inside.image.device(&files, keys).map_err(Failure::new)?;
+        Self::on(inside, opened.device, journal)
     }
 
     /// The image of an operand on its device.
@@ -265,7 +266,7 @@ impl Images {
                     }
                 };
                 let opened = url.device(&files, keys).map_err(Failure::new);
-                let opened = opened.and_then(|device| Image::on(inside, device, journal));
+                let opened = opened.and_then(|opened| Image::on(inside, opened.device, journal));
                 opened.map_err(|failure| {
                     let why = failure.sentence();
                     *had = Err(why.clone());

@@ -1,11 +1,12 @@
 //! Inode tables read ahead: a walk takes fewer reads, none past what was ever used, and never brings back what was changed since.
 
-use extant_device::{Device, DeviceError, Effect, Fault, FaultyDevice, Operation, Request};
+use extant_device::{Device, DeviceError, Operation, Request};
 use extant_engine::{Creator, OpenVolume, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_reader::{ReaderOptions, VolumeRead};
 use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
+use extant_sim::{Effect, Fault, FaultyDevice};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use std::io::ErrorKind;
 use std::ops::Range;

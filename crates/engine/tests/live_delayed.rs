@@ -3,10 +3,7 @@
 mod common;
 
 use common::pause;
-use extant_device::{
-    Device, DeviceError, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
-    Request, RequestKind,
-};
+use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request, RequestKind};
 use extant_engine::ops::FallocateMode;
 use extant_engine::{Creator, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
@@ -14,6 +11,7 @@ use extant_reader::{Error, Reader, Target, VolumeRead};
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
 use extant_runtime::sync::thread::scope;
+use extant_sim::{Effect, Event, Fault, FaultyDevice, Recorder};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use std::io;
 use std::ops::Range;

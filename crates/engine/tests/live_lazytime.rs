@@ -2,13 +2,14 @@
 
 mod common;
 
-use extant_device::{Device, Event, MemoryDevice, Recorder};
+use extant_device::{Device, MemoryDevice};
 use extant_engine::ops::TimesOfUse;
 use extant_engine::{Creator, DataMode, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_ondisk::time::Timestamp;
 use extant_reader::{Reader, VolumeRead};
 use extant_runtime::env::Env;
+use extant_sim::{Event, Recorder};
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 use std::process::Command;
 use std::sync::Arc;

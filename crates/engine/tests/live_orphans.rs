@@ -3,13 +3,14 @@
 mod common;
 
 use common::memory;
-use extant_device::{Device, MemoryDevice, OverlayDevice, Recorder, Sweep};
+use extant_device::{Device, MemoryDevice, OverlayDevice};
 use extant_engine::ops::FallocateMode;
 use extant_engine::write::orphans::Orphans;
 use extant_engine::{Creator, DataMode, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
+use extant_sim::{Recorder, Sweep};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
-use extant_device::{Device, Direct, env_of};
+use extant_device::{Device, Direct};
 use extant_engine::{
     Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
 };
@@ -16,7 +16,8 @@ use extant_reader::{
     AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, StatFs, VolumeRead,
     XattrInfo,
 };
-use extant_storage::{Access, DeviceUrl, UrlError, look};
+use extant_runtime::env::Env;
+use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, look};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub enum OpenError {
 pub(crate) struct Inner {
     /// There until the last user is gone.
     volume: Option<OpenVolume>,
+    /// What it lies on, where that was opened here.
+    opened: Option<Opened>,
 }
 
 impl Inner {
@@ -125,14 +128,14 @@ impl FileSystem {
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let files = extant_device::OpenOptions::default().direct(direct);
-        let device = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
-        let env = env_of(&device);
+        let opened = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
         let mut options = options.clone();
         if options.external_journal.is_none() {
-            let journal = ExternalJournal::of_volume(&*device);
+            let journal = ExternalJournal::of_volume(&*opened.device);
             options.external_journal = journal_device(journal, &files.write(true))?;
         }
-        Ok(Self::of_volume(Volume::open(device, &env, &options)?))
+        let volume = Volume::open(opened.device.clone(), &opened.env, &options)?;
+        Ok(Self::of_volume_on(volume, opened))
     }
 
     /// Opens an image for reading: it is never written. A journal that must be replayed is replayed in memory.
@@ -140,7 +143,7 @@ impl FileSystem {
     /// # Errors
     /// The image is not there, or holds no volume that can be read.
     pub fn open_read_only(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        let device = device(image.as_ref(), Access::ReadOnly, Direct::Off)?;
+        let device = open(image.as_ref(), Access::ReadOnly, Direct::Off)?.device;
         let files = extant_device::OpenOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
@@ -148,19 +151,27 @@ impl FileSystem {
         Ok(Self::of_volume(options.open(device)?))
     }
 
-    /// Opens the volume on a device for reading and changing.
+    /// Opens the volume on a device for reading and changing, on the clock of the machine.
     ///
     /// # Errors
     /// No volume that can be changed, or the device failed.
     pub fn on_device(device: Arc<dyn Device>) -> Result<Self, Cause> {
-        let env = env_of(&device);
-        let volume = Volume::open(device, &env, &VolumeOptions::default())?;
+        let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
         Ok(Self::of_volume(volume))
     }
 
     /// The file system of a volume that was opened with options of its own.
     pub fn of_volume(volume: impl Into<OpenVolume>) -> Self {
-        Self { inner: Arc::new(Inner { volume: Some(volume.into()) }), creator: Creator::ROOT }
+        Self::of_inner(Inner { volume: Some(volume.into()), opened: None })
+    }
+
+    /// The same of a volume on a device that was opened for it, and that [`Self::close`] ends.
+    pub fn of_volume_on(volume: impl Into<OpenVolume>, opened: Opened) -> Self {
+        Self::of_inner(Inner { volume: Some(volume.into()), opened: Some(opened) })
+    }
+
+    fn of_inner(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), creator: Creator::ROOT }
     }
 
     /// The same file system, where new files belong to `creator`.
@@ -190,7 +201,11 @@ impl FileSystem {
     /// The device failed, now or before: the volume needs recovery then.
     pub fn close(self) -> Result<(), Cause> {
         match Arc::try_unwrap(self.inner) {
-            Ok(mut inner) => inner.volume.take().map_or(Ok(()), OpenVolume::close),
+            Ok(mut inner) => {
+                inner.volume.take().map_or(Ok(()), OpenVolume::close)?;
+                let finished = inner.opened.take().map_or(Ok(()), Opened::finish);
+                finished.map_err(|error| FinishError::into_device_error(error).into())
+            }
             Err(shared) => shared.volume().sync(),
         }
     }
@@ -692,6 +707,7 @@ impl FileSystem {
 }
 
 /// Opens the device that a path or device URL names, for reading and, if so asked, for writing; then it is had alone.
+/// [`Opened::finish`] ends its use.
 ///
 /// # Errors
 /// The device is not there or in use.
@@ -699,9 +715,9 @@ pub fn open_device(
     image: impl AsRef<OsStr>,
     write: bool,
     direct: Direct,
-) -> Result<Arc<dyn Device>, OpenError> {
+) -> Result<Opened, OpenError> {
     let access = if write { Access::ReadWrite } else { Access::ReadOnly };
-    Ok(device(image.as_ref(), access, direct)?)
+    Ok(open(image.as_ref(), access, direct)?)
 }
 
 /// The device of a journal that is not inside the volume, opened; `None` where it is not found.
@@ -713,7 +729,7 @@ fn journal_device(
     Ok(found.map(|device| device as Arc<dyn Device>))
 }
 
-fn device(image: &OsStr, access: Access, direct: Direct) -> Result<Arc<dyn Device>, UrlError> {
+fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
     let options = extant_device::OpenOptions::default().direct(direct);
     DeviceUrl::parse(image, look)?.open(access, &options)
 }

@@ -43,10 +43,9 @@ mod path;
 
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
-pub use extant_device::model::{Preset, costs};
 pub use extant_device::{
     AlignedBuffer, ByteSize, Device, Direct, FileDevice, MemoryDevice,
-    OpenOptions as FileDeviceOptions, SizeGrammar, env_of,
+    OpenOptions as FileDeviceOptions, SizeGrammar,
 };
 pub use extant_engine::{
     AllocatorKind, Creator, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
@@ -61,6 +60,8 @@ pub use extant_reader::{
     AclKind, Error as Cause, Follow, Reader, ReaderOptions, StatFs, VolumeRead, XattrInfo,
 };
 pub use extant_runtime::env::Env;
+pub use extant_sim::model::{Preset, costs};
+pub use extant_storage::{FinishError, Opened};
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use fs::{FileSystem, OpenError, open_device};

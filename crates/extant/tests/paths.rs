@@ -261,7 +261,7 @@ fn an_image_opened_for_reading_takes_no_change() {
 /// An image file as a device that is written.
 fn written(image: &Path) -> Arc<dyn extant::Device> {
     let url = extant_storage::DeviceUrl::plain(image);
-    url.open(extant_storage::Access::ReadWrite, &Default::default()).unwrap()
+    url.open(extant_storage::Access::ReadWrite, &Default::default()).unwrap().device
 }
 
 #[test]

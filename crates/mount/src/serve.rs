@@ -147,7 +147,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     }
     // From here on bytes of the image are read.
     let env = Env::threads();
-    let volume = open_volume(url.device(&files, keys)?, journal, options, &env)
+    let volume = open_volume(url.device(&files, keys)?.device, journal, options, &env)
         .map_err(|source| not_opened(&image, source))?;
     let server = Arc::new(Server::new(volume, env, options));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);

@@ -1,11 +1,12 @@
 //! Where a volume lies: on one device, or with its journal on another.
 
 use crate::volumes::Kind;
-use extant_device::{Device, Recorder, SliceDevice};
+use extant_device::{Device, SliceDevice};
 use extant_engine::VolumeOptions;
 use extant_ondisk::GroupNo;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_reader::{Error, Journal, Reader, ReaderOptions};
+use extant_sim::Recorder;
 use extant_testkit::{LoopMount, TempImage, copied, e2fsck_is_silent_with, tool};
 use std::ffi::OsString;
 use std::path::Path;

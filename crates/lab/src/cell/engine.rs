@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use extant::{
-    AllocatorKind, DataMode, Direct, Env, FileSystem, Volume, VolumeOptions, env_of, open_device,
+    AllocatorKind, DataMode, Direct, Env, FileSystem, Volume, VolumeOptions, open_device,
 };
 
 use super::error::{CellError, Trying};
@@ -18,10 +18,10 @@ pub(super) fn open(
     memory: u64,
 ) -> Result<(FileSystem, Option<Env>), CellError> {
     let options = volume_options(options, memory)?;
-    let device = open_device(image, true, Direct::WherePossible).trying("engine")?;
-    let world = device.env();
-    let volume = Volume::open(device.clone(), &env_of(&device), &options);
-    Ok((FileSystem::of_volume(volume.trying("engine: open")?), world))
+    let opened = open_device(image, true, Direct::WherePossible).trying("engine")?;
+    let world = opened.is_simulated().then(|| opened.env.clone());
+    let volume = Volume::open(opened.device.clone(), &opened.env, &options);
+    Ok((FileSystem::of_volume_on(volume.trying("engine: open")?, opened), world))
 }
 
 /// The options of experiments, as `extant mount` names them. Others are refused.

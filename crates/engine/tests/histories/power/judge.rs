@@ -5,12 +5,13 @@ use crate::devices::Devices;
 use crate::engine::{Engine, check_flags};
 use crate::random::model_of;
 use crate::volumes::Kind;
-use extant_device::{Device, FaultyDevice, MemoryDevice, Recorder};
+use extant_device::{Device, MemoryDevice};
 use extant_engine::{Volume, VolumeOptions};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_reader::{Error, VolumeRead};
 use extant_runtime::env::Env;
+use extant_sim::{FaultyDevice, Recorder};
 use extant_testkit::history::flags::JOURNAL_DATA;
 use extant_testkit::history::{
     Call, Expected, Fallocate, File, FileId, History, Model, Step, advance,

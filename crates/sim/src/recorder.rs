@@ -23,12 +23,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
-use crate::error::DeviceError;
-use crate::overlay::OverlayDevice;
-use crate::slice::{SliceDevice, SliceError};
+use extant_device::DeviceError;
+use extant_device::OverlayDevice;
+use extant_device::{Device, Request, RequestKind, check_batch, run_batch};
+use extant_device::{SliceDevice, SliceError};
 use extant_runtime::Random;
-use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
 
 /// One thing that happened to a recorded device.
@@ -161,10 +160,6 @@ impl Device for Recorder {
         false
     }
 
-    fn env(&self) -> Option<Env> {
-        self.live.env()
-    }
-
     fn sector_size(&self) -> u32 {
         self.live.sector_size()
     }
@@ -216,10 +211,6 @@ impl Device for RecordedPart {
 
     fn is_read_only(&self) -> bool {
         false
-    }
-
-    fn env(&self) -> Option<Env> {
-        self.part.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -24,9 +24,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
-use crate::error::DeviceError;
-use crate::file::FileDevice;
+use extant_device::DeviceError;
+use extant_device::FileDevice;
+use extant_device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
 use extant_runtime::env::{Env, WallTime};
 use extant_runtime::sync::Mutex;
 
@@ -45,14 +45,6 @@ const MOST_FETCHED: u64 = 64 << 20;
 /// The wall clock of a simulated world begins on 2037-01-01: nothing that an image of today holds lies beyond it, and times
 /// of 32 bits do not end soon.
 const BEGIN: WallTime = WallTime { seconds: 2_114_380_800, nanoseconds: 0 };
-
-/// Why the last drive that was dropped did not bring all to its image.
-static LOST: Mutex<Option<String>> = Mutex::new(None);
-
-/// Whether a drive of this process was dropped and did not bring all that it held to its image: why. It is told once.
-pub fn take_lost() -> Option<String> {
-    LOST.lock().take()
-}
 
 /// How a drive is simulated.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -156,7 +148,12 @@ impl ModelDevice {
         self.contents.lock().runs()
     }
 
-    /// Brings the contents to the image. Dropping the device does so too; of a failure [`take_lost`] tells then.
+    /// The clock that the drive runs on, and the background work for its user.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// Brings the contents to the image. Dropping the device does so too, and logs a failure.
     ///
     /// # Errors
     /// The system failed.
@@ -443,10 +440,6 @@ impl Device for ModelDevice {
         self.read_only
     }
 
-    fn env(&self) -> Option<Env> {
-        Some(self.env.clone())
-    }
-
     fn will_need(&self, range: Range<u64>) {
         let range = range.start.min(self.size)..range.end.min(self.size);
         self.env.spend(costs::REQUEST);
@@ -461,8 +454,7 @@ impl Device for ModelDevice {
 impl Drop for ModelDevice {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            *LOST.lock() =
-                Some(format!("what a simulated drive holds did not reach its image: {error}"));
+            tracing::error!("what a simulated drive holds did not reach its image: {error}");
         }
     }
 }

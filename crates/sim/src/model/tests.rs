@@ -25,7 +25,7 @@ fn reopened(
         FileDevice::create_new(&path, size).expect("an image");
     }
     let words = ModelDevice::words_of(&path, true).expect("words");
-    let file = crate::OpenOptions::new().write(true).open(&path);
+    let file = extant_device::OpenOptions::new().write(true).open(&path);
     let preset = Preset::named(name).expect("a preset");
     ModelDevice::new(preset, Arc::new(file.expect("an image")), words, options).expect("a drive")
 }
@@ -147,7 +147,7 @@ fn all_who_wait_for_what_is_fetched_ahead_are_told() {
     const START: u64 = 20 << 30;
     let (_dir, device) = drive("hdd7200", 64 << 30);
     let device = Arc::new(device);
-    let env = device.env().expect("a world");
+    let env = device.env().clone();
     device.will_need(START..START + MIB);
     let begins: Vec<(u64, usize)> = vec![
         (0, 64 << 10),
@@ -193,7 +193,7 @@ fn workers_take_turns_by_virtual_time() {
         let dir = tempfile::tempdir().expect("a place for the test");
         let options = ModelOptions { seed, ..ModelOptions::default() };
         let device = Arc::new(reopened(&dir, "hdd7200", Some(64 << 30), &options));
-        let env = device.env().expect("a world");
+        let env = device.env().clone();
         let done = Arc::new(Mutex::new(Vec::new()));
         let workers: Vec<_> = (0..8_u64)
             .map(|number| {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use extant_device::{Device, Event, MemoryDevice, Recorder, Request, Survivors, Sweep};
+use extant_device::{Device, MemoryDevice, Request};
+use extant_sim::{Event, Recorder, Survivors, Sweep};
 
 fn recorder(size: u64) -> (Arc<MemoryDevice>, Recorder) {
     let base = Arc::new(MemoryDevice::new(size));

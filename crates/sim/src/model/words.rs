@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rangemap::RangeMap;
 
-use crate::error::DeviceError;
+use extant_device::DeviceError;
 
 /// What is behind an image's name in that of the file that holds its words.
 const SUFFIX: &str = ".words";

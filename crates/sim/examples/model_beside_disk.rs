@@ -1,17 +1,16 @@
 //! The same requests on a file of this machine's disk, around its page cache, and on simulated drives: times of both.
 //!
-//! `cargo run --release -p extant-device --example model_beside_disk -- FILE` makes FILE, 256 MiB, and removes it.
+//! `cargo run --release -p extant-sim --example model_beside_disk -- FILE` makes FILE, 256 MiB, and removes it.
 
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::model::Preset;
-use extant_device::{
-    AlignedBuffer, Device, Direct, FileDevice, ModelDevice, ModelOptions, OpenOptions, Request,
-    env_of,
-};
+use extant_device::{AlignedBuffer, Device, Direct, FileDevice, OpenOptions, Request};
+use extant_runtime::env::Env;
+use extant_sim::model::Preset;
+use extant_sim::{ModelDevice, ModelOptions};
 
 const SIZE: u64 = 256 << 20;
 const BLOCK: usize = 4096;
@@ -75,8 +74,7 @@ const TRACE: [(&str, Work); 7] = [
     }),
 ];
 
-fn times(device: &dyn Device) -> Result<Vec<Duration>, Box<dyn Error>> {
-    let clock = env_of(device);
+fn times(device: &dyn Device, clock: &Env) -> Result<Vec<Duration>, Box<dyn Error>> {
     let mut buffer = AlignedBuffer::new(1 << 20, BLOCK);
     for (at, byte) in buffer.iter_mut().enumerate() {
         *byte = (at / 3) as u8;
@@ -93,13 +91,13 @@ fn times(device: &dyn Device) -> Result<Vec<Duration>, Box<dyn Error>> {
 fn run(path: &Path) -> Result<(), Box<dyn Error>> {
     let mut columns = Vec::new();
     let real = OpenOptions::new().write(true).direct(Direct::Required).open(path)?;
-    columns.push(("this machine", times(&real)?));
+    columns.push(("this machine", times(&real, &Env::threads())?));
     drop(real);
     for name in ["nvme", "ssd-sata", "hdd7200"] {
         let preset = Preset::named(name).ok_or("no such drive")?;
         let image = Arc::new(OpenOptions::new().write(true).open(path)?);
         let drive = ModelDevice::new(preset, image, None, &ModelOptions::default())?;
-        columns.push((name, times(&drive)?));
+        columns.push((name, times(&drive, drive.env())?));
     }
     print!("{:50}", "seconds");
     columns.iter().for_each(|(name, _)| print!(" {name:>13}"));

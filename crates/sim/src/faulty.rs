@@ -4,9 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, Request, RequestKind, check_batch, run_batch};
-use crate::error::{DeviceError, Operation};
-use extant_runtime::env::Env;
+use extant_device::{Device, Request, RequestKind, check_batch, run_batch};
+use extant_device::{DeviceError, Operation};
 use extant_runtime::sync::Mutex;
 
 /// A failure to come: which requests it meets, and what happens to them.
@@ -188,10 +187,6 @@ impl Device for FaultyDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
-    }
-
-    fn env(&self) -> Option<Env> {
-        self.inner.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use rangemap::RangeMap;
 
 use super::words::{Stage, Words, WordsError};
-use crate::device::{Device, data_runs};
-use crate::error::{DeviceError, Operation};
-use crate::file::FileDevice;
+use extant_device::FileDevice;
+use extant_device::{Device, data_runs};
+use extant_device::{DeviceError, Operation};
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;

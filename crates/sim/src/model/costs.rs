@@ -1,6 +1,9 @@
 //! What work costs a processor in a world with a simulated drive: a table, and never the host's clock.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use extant_runtime::env::Env;
 
 /// A request of the device: building it, sending it, its interrupt. Of the order that fio and blktrace are seen to report for one
 /// request at a time on a machine of this decade.
@@ -15,6 +18,20 @@ pub const CHECK_DIR_BLOCK: Duration = Duration::from_micros(15);
 
 /// A check: a group's link counts in pass 4, and its bitmaps and counts in pass 5.
 pub const CHECK_GROUP: Duration = Duration::from_micros(5);
+
+/// What a checker calls for its work on a simulated drive, so that the work costs a processor of
+/// `env` what the table says: with the number of the pass, and of inodes, directory blocks or groups
+/// that were checked.
+pub fn check_work(env: Env) -> Arc<dyn Fn(u8, u64) + Send + Sync> {
+    Arc::new(move |pass, more| {
+        let one = match pass {
+            1 => CHECK_INODE,
+            2 => CHECK_DIR_BLOCK,
+            _ => CHECK_GROUP,
+        };
+        env.spend(one.saturating_mul(more.try_into().unwrap_or(u32::MAX)));
+    })
+}
 
 /// The engine: a file or directory is made, with its share of the commit. From `docs/performance.md`, as those that follow: CPU
 /// seconds of all threads for 200,000 calls.
