@@ -154,8 +154,8 @@ fn the_papers_are_there() {
         "CHANGELOG.md",
         "LICENSE-MIT",
         "LICENSE-APACHE",
-        "docs/format.md",
-        "docs/performance.md",
+        "docs/src/reference/format.md",
+        "docs/src/performance/results.md",
         ".ci/run",
     ];
     let missing = papers.iter().filter(|name| !workspace().join(name).is_file());
