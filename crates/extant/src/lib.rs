@@ -66,3 +66,8 @@ pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use fs::{FileSystem, OpenError, open_device};
 pub use metadata::Metadata;
+
+/// The example of the book's page on the library is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/guide/library.md")]
+struct Guide;
