@@ -139,17 +139,31 @@ pub(crate) fn install_packages() -> Vec<&'static str> {
 
 /// Builds the programs of [`CRATES`] that are missing, into a directory that stays with what cargo builds; gives what is still missing.
 pub(crate) fn install_crates() -> Vec<&'static str> {
+    // What is missing in the end is said in the end: there may be no network.
+    let is_missing = |(name, version): &&(&str, &str)| install_tool(name, version, &[]).is_err();
+    CRATES.iter().filter(is_missing).map(|(name, _)| *name).collect()
+}
+
+/// A program of crates.io, and where it is: built with these features if it is missing.
+pub(crate) fn install_tool(
+    name: &str,
+    version: &str,
+    features: &[&str],
+) -> Result<PathBuf, Failure> {
     let root = target_dir().join("tools");
-    let is_there = |name: &str| root.join("bin").join(name).is_file() || tool(name).is_some();
-    for (name, version) in CRATES.iter().filter(|(name, _)| !is_there(name)) {
-        println!("installing {name} {version}");
-        let mut install = cargo();
-        install.args(["install", "--quiet", "--locked", "--version", version, "--root"]);
-        install.arg(&root).arg(name).stdin(Stdio::null());
-        // What is missing in the end is said in the end: there may be no network.
-        let _ = install.status();
+    let built = root.join("bin").join(name);
+    let is_there = || {
+        built.is_file().then(|| built.clone()).or_else(|| tool(name).map(|it| it.path().to_owned()))
+    };
+    if let Some(program) = is_there() {
+        return Ok(program);
     }
-    CRATES.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
+    println!("installing {name} {version}");
+    let mut install = cargo();
+    install.args(["install", "--quiet", "--locked", "--version", version, "--root"]);
+    install.arg(&root).args(features).arg(name).stdin(Stdio::null());
+    install.status()?;
+    is_there().ok_or_else(|| format!("{name} {version} was not built").into())
 }
 
 /// Free bytes for us where `path` lies.

@@ -1,7 +1,8 @@
-//! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora`.
+//! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora | book`.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod corpora;
 mod demo;
 mod fuzz;
@@ -35,6 +36,8 @@ enum Chore {
     Soak(soak::Soak),
     /// Make the project's own corpus of whole and damaged images anew
     Corpora(corpora::Corpora),
+    /// Build the book of docs/src with mdBook, and check its links
+    Book(book::Book),
 }
 
 /// What ends a chore early, as one line for a person.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::Soak(soak) => soak.run(),
         Chore::Corpora(corpora) => corpora.run(),
+        Chore::Book(book) => book.run(),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("xtask: {failure}");

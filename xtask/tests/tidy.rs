@@ -154,8 +154,9 @@ fn the_papers_are_there() {
         "CHANGELOG.md",
         "LICENSE-MIT",
         "LICENSE-APACHE",
-        "docs/format.md",
-        "docs/performance.md",
+        "docs/src/reference/format.md",
+        "docs/src/performance/results.md",
+        "docs/src/SUMMARY.md",
         ".ci/run",
     ];
     let missing = papers.iter().filter(|name| !workspace().join(name).is_file());
@@ -168,14 +169,41 @@ fn links_between_papers_lead_somewhere() {
     for (path, text) in with_extension("md") {
         let dir = path.parent().expect("a file lies in a directory");
         for link in links(&text) {
-            let target = link.split('#').next().unwrap_or_default();
-            let is_local = !target.is_empty() && !link.contains("://");
-            if is_local && !dir.join(target).exists() {
+            if link.contains("://") {
+                continue;
+            }
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if target.is_empty() { path.clone() } else { dir.join(target) };
+            let has_heading = || match fs::read_to_string(&target) {
+                Ok(text) => headings(&text).any(|it| it == anchor),
+                Err(_) => false,
+            };
+            if !target.exists() || (!anchor.is_empty() && !has_heading()) {
                 complaints.push(format!("{}: {link} leads nowhere", shown(&path)));
             }
         }
     }
     expect_none(complaints);
+}
+
+/// What a link names the headings of a page by: lower case, hyphens for spaces, no signs.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().filter(|line| line.starts_with('#'));
+    let is_kept = |it: &char| it.is_alphanumeric() || matches!(it, '-' | '_' | ' ');
+    lines.map(move |line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        title.chars().filter(is_kept).map(|it| if it == ' ' { '-' } else { it }).collect()
+    })
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_summary() {
+    let src = workspace().join("docs/src");
+    let summary = fs::read_to_string(src.join("SUMMARY.md")).expect("the summary");
+    let named: Vec<_> = links(&summary).map(|link| src.join(link)).collect();
+    let pages = with_extension("md").map(|(path, _)| path).filter(|path| path.starts_with(&src));
+    let lost = pages.filter(|path| !path.ends_with("SUMMARY.md") && !named.contains(path));
+    expect_none(lost.map(|path| format!("{}: not in the summary", shown(&path))).collect());
 }
 
 /// Targets of `[text](target)`.

@@ -243,16 +243,21 @@ mod tests {
         }
     }
 
-    /// Words of a line of shell: quotes are taken off, a comment ends it.
+    /// Words of a line of shell: quotes are taken off; a comment or another command ends it.
     fn shell_words(line: &str) -> Vec<OsString> {
-        let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+        let is_end = |word: &str| word.starts_with(['#', '|', '>', '&']) || word == "2>";
+        let words = line.split_whitespace().take_while(|word| !is_end(word));
         words.map(|word| word.trim_matches('\'').into()).collect()
     }
 
     #[test]
-    fn the_examples_of_the_readme_parse() {
-        let readme = include_str!("../../../README.md");
-        let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    fn the_examples_of_the_readme_and_the_guide_parse() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let mut pages = std::fs::read_to_string(format!("{root}/README.md")).unwrap();
+        for page in std::fs::read_dir(format!("{root}/docs/src/guide")).unwrap() {
+            pages += &std::fs::read_to_string(page.unwrap().path()).unwrap();
+        }
+        let blocks = pages.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
         let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("extant "));
         let mut seen = 0;
         for line in lines {
@@ -271,6 +276,6 @@ mod tests {
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             seen += 1;
         }
-        assert!(seen > 10, "the README shows {seen} commands");
+        assert!(seen > 60, "the pages show {seen} commands");
     }
 }

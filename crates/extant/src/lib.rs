@@ -86,3 +86,8 @@ pub use image::Image;
 pub use metadata::Metadata;
 pub use schemes::schemes;
 pub use tuner::Tuner;
+
+/// The example of the book's page on the library is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/guide/library.md")]
+struct Guide;

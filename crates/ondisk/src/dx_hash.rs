@@ -1,6 +1,6 @@
 //! Directory hashes: where a name belongs in a hashed directory.
 //!
-//! Source: `directory.rst` names the versions; the functions themselves are stated in `docs/format.md`, and proven by vectors
+//! Source: `directory.rst` names the versions; the functions themselves are stated in `docs/src/internals/on-disk.md`, and proven by vectors
 //! made with debugfs (`tests/data/dx-hash-vectors.tsv`). Nothing is allocated: a bulk build calls this for every name.
 //! A casefolded directory hashes the folded name; folding is the caller's.
 

@@ -1,6 +1,6 @@
 //! The index of a hashed directory: a root in the first block, nodes below it, leaves that are ordinary directory blocks.
 //!
-//! Source: `directory.rst`. What it leaves out is stated in `docs/format.md`: limit and count share the first entry's hash
+//! Source: `directory.rst`. What it leaves out is stated in `docs/src/internals/on-disk.md`: limit and count share the first entry's hash
 //! word, `indirect_levels` counts the levels between root and leaves, and the entries' hashes carry a continuation in bit 0.
 //! Readers that know no index see free records where the index is.
 

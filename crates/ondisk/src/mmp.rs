@@ -1,6 +1,6 @@
 //! Multiple-mount protection: one block that says whether somebody has the volume open.
 //!
-//! Source: `mmp.rst`; the special sequence numbers as stated in `docs/format.md`.
+//! Source: `mmp.rst`; the special sequence numbers as stated in `docs/src/internals/on-disk.md`.
 
 use crate::checksum::Crc32c;
 use crate::types::BlockNo;

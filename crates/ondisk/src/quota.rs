@@ -1,7 +1,7 @@
 //! Quota files: what each user, group or project may use and uses, as a radix tree of 1 KiB blocks (version 1 of the format
 //! that quota tools call vfsv1).
 //!
-//! Source: `docs/format.md`, checked against files that mke2fs and e2fsck wrote. Block 0 is the header, block 1 the tree's
+//! Source: `docs/src/internals/on-disk.md`, checked against files that mke2fs and e2fsck wrote. Block 0 is the header, block 1 the tree's
 //! root; four levels of 256 numbers lead, the id's top byte first, to a leaf, which holds 14 records of any ids.
 
 use crate::types::InodeNo;

@@ -1,6 +1,6 @@
 //! The superblock: what the volume is, 1,024 bytes at byte 1,024 and in backups at the start of some groups.
 //!
-//! Source: the kernel's `super.rst`; the flags of `s_flags` and later feature bits as stated in `docs/format.md`.
+//! Source: the kernel's `super.rst`; the flags of `s_flags` and later feature bits as stated in `docs/src/internals/on-disk.md`.
 
 use crate::checksum::Crc32c;
 use crate::features::{

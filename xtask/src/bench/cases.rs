@@ -11,7 +11,7 @@ use super::run::Side;
 use super::{Case, Pair, Setting};
 use crate::Failure;
 
-/// Every case, in the order of docs/performance.md.
+/// Every case, in the order of docs/src/performance/results.md.
 pub(super) fn all() -> Vec<Case> {
     vec![
         Case {

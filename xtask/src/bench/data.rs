@@ -22,7 +22,7 @@ const DIRS: u64 = 14;
 const FILES: u64 = 10;
 const LARGE: u64 = 100 << 20;
 
-/// The cases, in the order of docs/performance.md.
+/// The cases, in the order of docs/src/performance/results.md.
 pub(super) fn all() -> Vec<Case> {
     let case = |name, what, peer, bar, prepare: fn(&Setting) -> Result<Pair, Failure>| {
         let prepare = Box::new(prepare);

@@ -19,7 +19,7 @@ const INODES: &str = "1200000";
 /// Bytes of the volumes.
 const VOLUME: u64 = 4 << 30;
 
-/// The cases, in the order of docs/performance.md.
+/// The cases, in the order of docs/src/performance/results.md.
 pub(super) fn all() -> Vec<Case> {
     type Prepared = fn(&Setting) -> Result<Pair, Failure>;
     let case = |name, what, peer, prepare: Prepared| {

@@ -159,7 +159,7 @@ const CASES: [(&str, &str, &str, f64, Work); 20] = [
     ),
 ];
 
-/// The cases, in the order of docs/performance.md.
+/// The cases, in the order of docs/src/performance/results.md.
 pub(super) fn all() -> Vec<Case> {
     let worked = CASES.iter().map(|(name, what, peer, bar, _)| Case {
         name,

@@ -32,7 +32,7 @@ pub(crate) struct Soak {
     /// Only what begins with this: a kind (cuts, fuzz, differential, kills, load, histories) or more, as fuzz/ondisk; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Print the sums of all runs as docs/proof.md holds them, and run nothing
+    /// Print the sums of all runs as docs/src/internals/testing.md holds them, and run nothing
     #[arg(long)]
     sums: bool,
 }

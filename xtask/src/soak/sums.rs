@@ -1,4 +1,4 @@
-//! The table that docs/proof.md holds.
+//! The table that docs/src/internals/testing.md holds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -4,7 +4,7 @@
 //! packed full, come first in the free space, then file data in the order of the sources, each file in one extent where
 //! the groups' metadata leave room for it. The smallest volume in which all this fits is found by trying sizes, which
 //! costs no more than counting. Then file data are streamed by several threads and each block of metadata is written
-//! once. See `docs/build.md` for what is chosen and why.
+//! once. See `docs/src/guide/build-choices.md` for what is chosen and why.
 
 mod attributes;
 mod demand;

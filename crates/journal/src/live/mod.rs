@@ -1,6 +1,6 @@
 //! The live journal: frames, handles, transactions, and the workers that commit and checkpoint them.
 //!
-//! `docs/journal.md` has the states, the lock order, and what is flushed when.
+//! `docs/src/internals/journal.md` has the states, the lock order, and what is flushed when.
 
 mod cache;
 mod checkpoint;

@@ -9,8 +9,9 @@ use super::scaled::{self, Scale};
 
 /// Run all experiments, each as large as half an hour on two processors and 35 GB of disk allow, and report
 ///
-/// docs/lab.md has the arithmetic. `hard-links-whole` is the whole archive on the targets that take it within that time, `hard-links` a part of
-/// it on those that take that, and `hard-links-small` a smaller one on all. A run that was interrupted goes on where it stopped.
+/// The book's page on the lab has the arithmetic. `hard-links-whole` is the whole archive on the
+/// targets that take it within that time, `hard-links` a part of it on those that take that, and
+/// `hard-links-small` a smaller one on all. A run that was interrupted goes on where it stopped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where results go; each experiment has a directory of its own below

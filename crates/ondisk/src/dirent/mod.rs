@@ -1,7 +1,7 @@
 //! Records of a directory block: inode, length, name, and with `filetype` the kind of file.
 //!
 //! Source: `directory.rst`. The record length's encoding in blocks of 64 KiB and the hashes after the names of directories
-//! that are both encrypted and casefolded are stated in `docs/format.md`.
+//! that are both encrypted and casefolded are stated in `docs/src/internals/on-disk.md`.
 //!
 //! A directory block is one chain of records from its first byte to its last; a record with inode 0 is free space. With
 //! metadata_csum the chain's last record is a fake one that holds the checksum ([`TAIL_LEN`]).

@@ -5,7 +5,7 @@
 //! features: [`LogFormat`] holds what follows from them.
 //!
 //! Source: the kernel's `journal.rst`; what it leaves out (tag sizes, checksum v1, the fast-commit area) was found on
-//! images that the kernel and debugfs wrote, see `docs/format.md`.
+//! images that the kernel and debugfs wrote, see `docs/src/internals/on-disk.md`.
 
 mod commit;
 mod descriptor;

@@ -1,6 +1,6 @@
 //! Extended attributes: named values kept behind an inode's fields, in a block of their own, or one value to an inode.
 //!
-//! Source: the kernel's `attributes.rst`, `eainode.rst` and `checksums.rst`; the hashes as stated in `docs/format.md`, checked
+//! Source: the kernel's `attributes.rst`, `eainode.rst` and `checksums.rst`; the hashes as stated in `docs/src/internals/on-disk.md`, checked
 //! against images that the kernel wrote. Which attribute goes where is decided in [`pack`]; who may see which, by the caller.
 
 pub mod pack;

@@ -9,7 +9,7 @@ use extant_runtime::env::Env;
 /// request at a time on a machine of this decade.
 pub const REQUEST: Duration = Duration::from_micros(2);
 
-/// A check: an inode below its group's high-water mark, in pass 1. From `docs/performance.md`: a million files with their names in
+/// A check: an inode below its group's high-water mark, in pass 1. From `docs/src/performance/history.md`: a million files with their names in
 /// 2.6 million inodes take 0.26 to 0.33 seconds of a processor in all passes.
 pub const CHECK_INODE: Duration = Duration::from_nanos(60);
 
@@ -32,7 +32,7 @@ pub fn check_work(env: Env) -> Arc<dyn Fn(u8, u64) + Send + Sync> {
     })
 }
 
-/// The engine: a file or directory is made, with its share of the commit. From `docs/performance.md`, as those that follow: CPU
+/// The engine: a file or directory is made, with its share of the commit. From `docs/src/performance/history.md`, as those that follow: CPU
 /// seconds of all threads for 200,000 calls.
 pub const CREATE: Duration = Duration::from_nanos(3_700);
 
