@@ -9,12 +9,11 @@
 //! - in the background the first caller of all has gone by then.
 //!
 //! What a request means is in the server, in values of this crate; how it comes in and goes out is a
-//! [`transport`](crate::transport::Transport). Errors of the engine become errno in one place, here and nowhere else.
+//! [`transport`](crate::transport::Transport). An error of the volume says its errno itself.
 #![deny(unsafe_code)]
 
 mod attr;
 mod control;
-mod errno;
 mod mountpoint;
 mod options;
 pub mod sandbox;

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod errno;
 mod error;
 pub mod hash;
 mod info;

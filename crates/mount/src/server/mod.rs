@@ -23,7 +23,6 @@ use extant_runtime::env::Env;
 use rustix::io::Errno;
 
 use crate::attr::Attributes;
-use crate::errno::errno;
 use crate::options::{Atime, MountOptions};
 
 pub use attributes::{Cached, Change, OpenFor};
@@ -191,7 +190,7 @@ impl Server {
             Fail::Errno(errno) => errno,
             Fail::Volume(error) => {
                 self.tell(&error);
-                errno(&error)
+                error.errno()
             }
         })
     }
