@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use extant_device::Device;
-use extant_journal::JournalPlace;
+use extant_journal::JournalLocation;
 use extant_layout::groups::leading;
 use extant_offline::read_primary_superblock;
 use extant_ondisk::bitmap::{self, BitmapKind};
@@ -180,7 +180,8 @@ impl Survey {
         } else {
             let has_inode = self.superblock.internal_journal().is_some_and(|it| it > InodeNo(0));
             let Some(geometry) = geometry.filter(|_| has_inode) else { return Ok(None) };
-            let place = JournalPlace::internal(&*self.device, &self.raw, geometry).at(&self.name)?;
+            let place =
+                JournalLocation::internal(&*self.device, &self.raw, geometry).at(&self.name)?;
             let Some(first) = place.runs.runs().first() else { return Ok(None) };
             self.read(geometry.byte_of(first.start), &mut bytes)?;
         }

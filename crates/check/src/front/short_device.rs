@@ -9,7 +9,7 @@ use crate::judge::{Judge, Judgement};
 use crate::report::Outcome;
 use crate::store::CheckError;
 use extant_device::{Device, LinearDevice, LinearPart, MemoryDevice};
-use extant_journal::{Finish, JournalError, JournalPlace, Log, recover};
+use extant_journal::{Finish, JournalError, JournalLocation, Log, recover};
 use extant_ondisk::{Geometry, IncompatFeatures};
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ pub(super) fn replay(
     let Some(whole) = with_zeros(device, &found.geometry).filter(|_| waits) else {
         return Ok(false);
     };
-    let place = match JournalPlace::internal(&*whole, &found.raw, &found.geometry) {
+    let place = match JournalLocation::internal(&*whole, &found.raw, &found.geometry) {
         Ok(place) => place,
         Err(JournalError::Device(error)) => return Err(error.into()),
         Err(_) => return Ok(false),
