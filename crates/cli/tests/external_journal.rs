@@ -487,9 +487,7 @@ fn a_missing_journal_is_told_with_its_uuid_and_what_to_do() {
         let before = pair.bytes();
         let uuid = dumpe2fs_h(&pair.image).expect("dumpe2fs").remove("Journal UUID");
         let uuid = uuid.expect("it has one");
-        let missing = |what: &str| {
-            format!("the journal is on another device (UUID {uuid}), which was not found: {what}")
-        };
+        let missing = |what: &str| format!("external journal not found: UUID {uuid}: {what}");
         let point = pair.scratch.join("mount");
         fs::create_dir_all(&point).expect("a mount point");
         let image = pair.image.display().to_string();

@@ -17,7 +17,7 @@ use crate::options::{DataMode, VolumeOptions};
 use crate::volume::{Volume, Workers};
 use crate::write::orphans::{Orphans, clear_present};
 use extant_device::Device;
-use extant_journal::{Finish, JournalError, JournalPlace, LogOnDevice, recover_volume};
+use extant_journal::{Finish, JournalError, JournalLocation, OpenLog, recover_volume};
 use extant_offline::read_primary_superblock;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{
@@ -206,18 +206,18 @@ fn find_log(
     raw: &RawSuperblock,
     geometry: &Geometry,
     external: Option<Arc<dyn Device>>,
-) -> Result<Option<LogOnDevice>, Error> {
+) -> Result<Option<OpenLog>, Error> {
     if !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
         return Ok(None);
     }
     let log = if raw.s_journal_inum.get() != 0 {
-        let place = JournalPlace::internal(&**device, raw, geometry)?;
-        LogOnDevice { device: device.clone(), place, is_external: false }
+        let place = JournalLocation::internal(&**device, raw, geometry)?;
+        OpenLog { device: device.clone(), place, is_external: false }
     } else {
         let journal =
             external.ok_or(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)))?;
-        let place = JournalPlace::external(&*journal, raw, geometry)?;
-        LogOnDevice { device: journal, place, is_external: true }
+        let place = JournalLocation::external(&*journal, raw, geometry)?;
+        OpenLog { device: journal, place, is_external: true }
     };
     Ok(Some(log))
 }

@@ -1,4 +1,4 @@
-//! The blocks of one transaction on their way into a log.
+//! The blocks of one transaction as they are written to a log.
 
 use std::ops::{Deref, Range};
 
@@ -23,7 +23,7 @@ pub(crate) enum Flushes {
     Both,
 }
 
-/// The block of a log in `range` that lies `count` blocks behind `at`, around the end.
+/// The block of a log in `range` that is `count` blocks after `at`, wrapping at the end.
 pub(crate) fn around(range: &Range<u32>, at: u32, count: u32) -> u32 {
     let from_start = u64::from(at - range.start) + u64::from(count);
     // Below the log's size, which has 32 bits.
@@ -45,7 +45,7 @@ pub(crate) fn revokes_per_block(format: &LogFormat) -> u32 {
     u32::try_from(count).expect("fewer than a block's bytes").max(1)
 }
 
-/// Writes to a log, around its end.
+/// The writes of `pieces` to consecutive log blocks from `at`, wrapping at the end.
 fn requests<'b>(
     log: &Log<'_>,
     range: &Range<u32>,
@@ -58,14 +58,14 @@ fn requests<'b>(
     Ok(requests)
 }
 
-/// A transaction for the log: the blocks that the log adds, and in which order all go.
+/// A transaction for the log: the blocks that the log adds, and the order of all blocks.
 pub(crate) struct Built {
     own: Vec<Vec<u8>>,
-    order: Vec<Piece>,
+    order: Vec<LogBlock>,
 }
 
 #[derive(Clone, Copy)]
-enum Piece {
+enum LogBlock {
     Own(usize),
     Block(usize),
 }
@@ -106,7 +106,8 @@ impl Built {
         built
     }
 
-    /// Adds a descriptor block and the blocks that it describes; the first of them is number `first` of the transaction.
+    /// Adds a descriptor block and the blocks that it describes. `first` is the index in the
+    /// transaction of the first of them.
     fn described<B: Deref<Target = [u8]>>(
         &mut self,
         format: &LogFormat,
@@ -125,13 +126,13 @@ impl Built {
                 let mut copy = data.to_vec();
                 escape(&mut copy);
                 self.own.push(copy);
-                Piece::Own(self.own.len() - 1)
+                LogBlock::Own(self.own.len() - 1)
             } else {
-                Piece::Block(first + index)
+                LogBlock::Block(first + index)
             };
             let logged: &[u8] = match piece {
-                Piece::Own(own) => &self.own[own],
-                Piece::Block(_) => data,
+                LogBlock::Own(own) => &self.own[own],
+                LogBlock::Block(_) => data,
             };
             let has_room = writer.push(*home, is_escaped, data_checksum.of(logged));
             assert!(has_room, "a descriptor block holds {}", format.tags_per_block());
@@ -142,31 +143,32 @@ impl Built {
             *checksum = crc32_be(*checksum, &descriptor);
             for (piece, (_, data)) in self.order[at..].iter().zip(blocks) {
                 let logged: &[u8] = match *piece {
-                    Piece::Own(own) => &self.own[own],
-                    Piece::Block(_) => data,
+                    LogBlock::Own(own) => &self.own[own],
+                    LogBlock::Block(_) => data,
                 };
                 *checksum = crc32_be(*checksum, logged);
             }
         }
         self.own.push(descriptor);
-        self.order.insert(at, Piece::Own(self.own.len() - 1));
+        self.order.insert(at, LogBlock::Own(self.own.len() - 1));
     }
 
     fn add(&mut self, block: Vec<u8>) {
         self.own.push(block);
-        self.order.push(Piece::Own(self.own.len() - 1));
+        self.order.push(LogBlock::Own(self.own.len() - 1));
     }
 
     /// All blocks in log order.
     fn pieces<'a, B: Deref<Target = [u8]>>(&'a self, blocks: &'a [(BlockNo, B)]) -> Vec<&'a [u8]> {
-        let piece = |piece: &Piece| match *piece {
-            Piece::Own(own) => &self.own[own][..],
-            Piece::Block(block) => &blocks[block].1[..],
+        let piece = |piece: &LogBlock| match *piece {
+            LogBlock::Own(own) => &self.own[own][..],
+            LogBlock::Block(block) => &blocks[block].1[..],
         };
         self.order.iter().map(piece).collect()
     }
 
-    /// Writes the transaction at block `head` of the log in `range`, and around its end. Gives the blocks that it took.
+    /// Writes the transaction at block `head` of the log in `range`, wrapping at the end. Returns
+    /// the number of blocks that it takes.
     pub(crate) fn write<B: Deref<Target = [u8]>>(
         &self,
         log: &Log<'_>,

@@ -1,4 +1,4 @@
-//! Why the journal could not do what was asked.
+//! Errors of the journal.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use extant_device::DeviceError;
 use extant_offline::OfflineError;
 use extant_ondisk::{FormatError, Uuid};
 
-/// Why the journal could not do what was asked.
+/// An error of the journal.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Bytes of the volume or of the journal are broken, or beyond this code.
+    /// Bytes of the volume or of the journal are invalid, or their format is not supported.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The volume's journal lies on a device of its own, which was neither given nor found.
-    #[error("the journal is on another device (UUID {0}), which was not found")]
+    /// The volume's journal is on an external device, which was neither given nor found.
+    #[error("external journal not found: UUID {0}")]
     ExternalJournalNeeded(Uuid),
     /// The device given does not hold this volume's journal.
-    #[error("the device holds the journal {found}, the volume wants {wanted}")]
+    #[error("wrong external journal: UUID {found}, expected {wanted}")]
     OtherJournal {
-        /// What the device holds.
+        /// UUID of the journal on the device.
         found: Uuid,
-        /// What the volume's superblock names.
+        /// UUID in the volume's superblock.
         wanted: Uuid,
     },
-    /// A fast commit says something that cannot be put in force.
+    /// A fast commit has content that cannot be replayed.
     #[error("fast commit: {0}")]
     FastCommit(&'static str),
     /// A file of the volume cannot be changed.
@@ -35,30 +35,30 @@ pub enum JournalError {
     /// The log holds transactions: it must be recovered before it is written.
     #[error("the journal must be recovered first")]
     NotRecovered,
-    /// The log is too short to work with.
-    #[error("a journal with a log of {0} blocks is too small")]
+    /// The log has fewer blocks than the journal needs.
+    #[error("journal too small: log of {0} blocks")]
     TooSmall(u32),
-    /// One operation wants to change more blocks than one transaction can hold.
-    #[error("{asked} blocks are more than the {limit} that one transaction holds")]
+    /// One operation asks for more credits than one transaction has.
+    #[error("operation of {asked} blocks exceeds the transaction limit of {limit}")]
     TooManyCredits {
-        /// What it asked for.
+        /// Number of blocks that it asks for.
         asked: u32,
-        /// What there is.
+        /// Number of blocks that a transaction holds.
         limit: u32,
     },
     /// A transaction has more blocks than the log.
-    #[error("a transaction of {needed} blocks does not fit into a log of {size}")]
+    #[error("transaction of {needed} blocks does not fit in a log of {size}")]
     TooLarge {
-        /// Its blocks.
+        /// Number of blocks of the transaction.
         needed: u32,
-        /// The log's.
+        /// Number of blocks of the log.
         size: u32,
     },
-    /// An earlier failure stopped the journal: nothing is written any more.
+    /// An earlier failure aborted the journal: it writes nothing more.
     #[error("read-only after an earlier failure: {0}")]
     Aborted(#[source] Arc<JournalError>),
-    /// An operation has failed, and what it had changed could not be taken back.
-    #[error("half a change could not be taken back")]
+    /// An operation failed, and its changes could not be rolled back.
+    #[error("failed operation could not be rolled back")]
     HalfDone,
     /// The volume has no journal.
     #[error("the volume has no journal")]

@@ -1,9 +1,9 @@
-//! Finding a journal that lies on a device of its own, by what the volume's superblock says of it.
+//! Finding an external journal from the fields of the volume's superblock.
 //!
-//! The UUID decides. The device with the number that the superblock stores is looked at first,
-//! since the kernel's mount takes that one; numbers change from boot to boot, so every other block
-//! device of the machine is looked at where it is not there or holds something else. e2fsck finds
-//! the journal by its UUID too. Of each device 1 KiB is read, and nothing is written.
+//! The UUID decides. The device with the number in the superblock is read first, as the kernel's
+//! mount takes that one. Device numbers change between boots, so if it is missing or holds
+//! something else, every other block device of the machine is read. e2fsck finds the journal by its
+//! UUID too. 1 KiB of each device is read, and nothing is written.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,22 +14,23 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFS
 use extant_ondisk::{CompatFeatures, Geometry, GroupNo, IncompatFeatures, Uuid};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::{JournalError, JournalPlace, Log};
+use crate::{JournalError, JournalLocation, Log};
 
-/// A journal on a device of its own, as the volume's superblock names it.
+/// An external journal, as the volume's superblock names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ExternalJournal {
     /// The UUID of the journal's device.
     pub uuid: Uuid,
     /// The UUID of the volume, which the journal lists among its users.
     pub volume: Uuid,
-    /// The number that the device had when it was last known; 0 for a file. As
-    /// [`block_devices::number_of`] gives it.
+    /// The device number at the last mount, in the form of [`block_devices::number_of`]; 0 for a
+    /// file.
     pub device_number: u32,
 }
 
 impl ExternalJournal {
-    /// The journal that a superblock names. `None` where the volume has none, or has it inside.
+    /// The external journal that a superblock names. `None` if the volume has no journal or an
+    /// internal one.
     pub fn named_by(superblock: &RawSuperblock) -> Option<Self> {
         let compat = superblock.features().compat;
         let is_external = compat.contains(CompatFeatures::HAS_JOURNAL)
@@ -42,44 +43,44 @@ impl ExternalJournal {
         })
     }
 
-    /// The same for the volume on a device, of which the superblock alone is read. `None` too where
-    /// that is not a superblock: opening the volume tells why. Its checksum does not matter here,
-    /// since a superblock that was torn is mended by the log.
+    /// As [`Self::named_by`], for the volume on a device. Only the superblock is read. `None` too
+    /// if that is invalid: opening the volume reports why. Its checksum is not verified, since
+    /// replaying the log repairs a torn superblock.
     pub fn of_volume(volume: &dyn Device) -> Option<Self> {
         Self::of_superblock_at(volume, SUPERBLOCK_OFFSET)
     }
 
-    /// The same for the superblock at a byte of the device: a backup's, where the first one is
-    /// lost.
+    /// As [`Self::of_volume`], for the superblock at a byte offset of the device, such as a backup
+    /// when the primary one is lost.
     pub fn of_superblock_at(volume: &dyn Device, offset: u64) -> Option<Self> {
         Self::named_by(&superblock_at(volume, offset)?)
     }
 
-    /// The same where the volume cannot be read without its journal: the log must be replayed, or
-    /// the superblock says nothing that counts.
+    /// As [`Self::of_volume`], but only if the volume cannot be read without its journal: the log
+    /// must be replayed, or the superblock is not valid.
     pub fn needed_to_read(volume: &dyn Device) -> Option<Self> {
         let raw = superblock_at(volume, SUPERBLOCK_OFFSET)?;
         let needs_recovery = raw.features().incompat.contains(IncompatFeatures::RECOVER);
         Self::named_by(&raw).filter(|_| needs_recovery || raw.verify(GroupNo(0)).is_err())
     }
 
-    /// The block device that holds the journal; `None` where no such device can be read.
+    /// The block device that holds the journal; `None` if no readable device does.
     pub fn find(&self) -> Option<PathBuf> {
         let by_number = block_devices::path_of(self.device_number).ok();
         let by_number = by_number.filter(|_| self.device_number != 0);
         by_number.into_iter().chain(block_devices::all()).find(|path| self.is_on(path))
     }
 
-    /// Finds and opens the journal's device. `None` where it is not found.
+    /// Finds and opens the journal's device. `None` if it is not found.
     ///
     /// # Errors
-    /// It was found and cannot be opened so: it may be in use.
+    /// The device was found and cannot be opened: for example, it is in use.
     pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, FileError> {
         self.find().map(|path| options.open(path).map(Arc::new)).transpose()
     }
 
-    /// Whether a block device is this journal. One that cannot be read is not, and neither is one
-    /// that is for other volumes: an image may name any journal.
+    /// Whether a block device is this journal. A device that cannot be read, or that lists only
+    /// other volumes, is not: an image may name any journal.
     fn is_on(&self, path: &Path) -> bool {
         let mut raw = RawSuperblock::new_zeroed();
         let read = block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes());
@@ -92,16 +93,16 @@ impl ExternalJournal {
         read.is_ok() && self.is_listed_in(&journal)
     }
 
-    /// Whether the volume is among the users of a journal. A superblock that is not one names none:
-    /// the checker makes it again.
+    /// Whether the volume is among the users of a journal. An invalid journal superblock lists no
+    /// users: the checker recreates it.
     fn is_listed_in(&self, journal: &RawJournalSuperblock) -> bool {
         let count = journal.s_nr_users.get() as usize;
         journal.s_header.h_magic.get() != JOURNAL_MAGIC
             || journal.s_users.iter().take(count).any(|user| *user == self.volume.0)
     }
 
-    /// Whether a superblock is that of this journal's device. A wrong checksum is the checker's to
-    /// mend.
+    /// Whether a superblock is that of this journal's device. A wrong checksum is accepted: the
+    /// checker fixes it.
     fn is_superblock_of(&self, raw: &RawSuperblock) -> bool {
         raw.s_magic.get() == SUPERBLOCK_MAGIC
             && raw.features().incompat.contains(IncompatFeatures::JOURNAL_DEV)
@@ -109,7 +110,8 @@ impl ExternalJournal {
     }
 }
 
-/// Where the journal's own superblock lies on its device: in the block after that of the superblock.
+/// Byte offset of the journal superblock on its device: it is in the block after the file system
+/// superblock.
 fn journal_superblock_at(raw: &RawSuperblock) -> u64 {
     let block_size = 1024_u64.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
     block_size.max(2 * SUPERBLOCK_OFFSET)
@@ -121,8 +123,8 @@ fn superblock_at(volume: &dyn Device, offset: u64) -> Option<RawSuperblock> {
     Some(raw).filter(|raw| raw.s_magic.get() == SUPERBLOCK_MAGIC)
 }
 
-/// Has the list of a journal device's users name the volume, whose superblock is given, by another
-/// UUID, or no longer. A list that does not name it stays as it is.
+/// Replaces the UUID of the volume whose superblock is given in the journal device's list of users,
+/// or removes it. A list without the volume is not changed.
 ///
 /// # Errors
 /// The device is not the volume's journal, or it failed.
@@ -132,7 +134,7 @@ pub fn change_user(
     geometry: &Geometry,
     new: Option<Uuid>,
 ) -> Result<(), JournalError> {
-    let place = JournalPlace::external(device, superblock, geometry)?;
+    let place = JournalLocation::external(device, superblock, geometry)?;
     let log = Log { device, place: &place };
     let (mut raw, journal) = log.superblock()?;
     let old = Uuid(superblock.s_uuid);

@@ -1,18 +1,19 @@
-//! The one way home: recovery and checkpoint write blocks to where they belong through this function.
+//! Writes of blocks to their home locations, shared by recovery and checkpoint.
 
 use std::io::IoSlice;
 
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::BlockNo;
 
-/// Most buffers of one vectored write; systems take at least 1,024.
+/// Maximum number of buffers in one vectored write; systems accept at least 1,024.
 pub(crate) const MAX_BUFFERS: usize = 512;
 
-/// Writes each block of `block_size` bytes to its home: in the order of the device, neighbours in one write, all as one
-/// batch. Nothing is flushed. The homes lie on the device and are all different.
+/// Writes each block of `block_size` bytes to its home location, as one batch in device order.
+/// Adjacent blocks share a write. Nothing is flushed. The home locations are on the device and all
+/// different.
 ///
 /// # Errors
-/// The first write that failed; others may have been done.
+/// The first write that failed; others may have been completed.
 pub(crate) fn write_home(
     device: &dyn Device,
     block_size: u32,
@@ -36,26 +37,26 @@ pub(crate) fn write_home(
     device.submit(&mut batch)
 }
 
-/// Which blocks of a transaction are written before which, where no log has them. So what moves
-/// from one block to another is never on neither: it is where it went before it is gone where it
-/// was.
+/// When a block of a transaction is written on a volume without a log. The order ensures that an
+/// entry moved from one block to another is always in at least one of them: it is written to the
+/// new block before it is removed from the old one.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Turn {
-    /// A new block: nothing on the device leads to it yet.
+    /// A new block: no block on the device refers to it yet.
     First,
-    /// What leads to new blocks, and all that holds nothing for others.
+    /// A block that refers to new blocks, or one without references.
     #[default]
     Middle,
-    /// A block that something may have moved out of.
+    /// A block that an entry may have been moved out of.
     Last,
 }
 
-/// Writes the blocks of a transaction that no log has, turn by turn. A write that failed may have
-/// torn its blocks: they are written once more, each alone. Where one of them cannot be written,
-/// those of later turns are not either. Nothing is flushed.
+/// Writes the blocks of a transaction that is not logged, turn by turn. A failed write may have
+/// torn its blocks: they are written again one by one. If one of them cannot be written, the blocks
+/// of later turns are not written. Nothing is flushed.
 ///
 /// # Errors
-/// The first write that failed, though its blocks are there now.
+/// The first write that failed, even if writing its blocks again succeeded.
 pub(crate) fn write_in_turns(
     device: &dyn Device,
     block_size: u32,
@@ -111,7 +112,7 @@ mod tests {
                 memory.write_at(home * 1024, &old).unwrap();
             }
             let device = FaultyDevice::new(memory.clone());
-            // The fault meets the second turn.
+            // The fault hits the second turn.
             let fault = Fault::new(Effect::Short(700)).on(Operation::Write).after(1).times(times);
             device.inject(fault);
             let all: Vec<_> =

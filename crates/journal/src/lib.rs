@@ -1,10 +1,11 @@
 //! Block frames, transactions, checkpoint and recovery.
 //!
-//! - [`recover_volume`] and [`recover`] replay what a journal holds: into the volume, or into an overlay by those who
-//!   only read.
-//! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed in transactions.
-//! - [`JournalPlace`] says where a journal is: in an inode of the volume or on a device of its own,
-//!   which [`ExternalJournal`] finds.
+//! - [`recover_volume`] and [`recover`] replay a journal: into the volume, or into an overlay for a
+//!   reader.
+//! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed
+//!   in transactions.
+//! - [`JournalLocation`] is the location of a journal: in an inode of the volume or on an external
+//!   device, which [`ExternalJournal`] finds.
 #![forbid(unsafe_code)]
 
 mod built;
@@ -22,10 +23,10 @@ pub use error::JournalError;
 pub use external::{ExternalJournal, change_user};
 pub use home::Turn;
 pub use live::{
-    BatchTime, CommitHooks, Frame, FrameWrite, Handle, Journal, LogOnDevice, NoHooks, Options,
-    Phase, Seal, Snapshot,
+    BatchTime, CommitHooks, Frame, FrameWrite, Handle, Journal, NoHooks, OpenLog, Options, Phase,
+    Seal, Snapshot,
 };
 pub use log::Log;
-pub use place::JournalPlace;
+pub use place::JournalLocation;
 pub use recovery::{Damage, Finish, Recovered, recover, recover_volume};
-pub use runs::{BlockRuns, Run};
+pub use runs::{BlockRange, BlockRuns};

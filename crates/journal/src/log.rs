@@ -1,4 +1,4 @@
-//! The journal's blocks as one row: reading and writing them, wherever they lie.
+//! Reads and writes of journal blocks by their numbers in the journal.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -9,19 +9,19 @@ use extant_ondisk::{Flaw, FormatError, Place, Tid};
 use zerocopy::IntoBytes;
 
 use crate::place::beyond;
-use crate::{JournalError, JournalPlace};
+use crate::{JournalError, JournalLocation};
 
-/// A journal: a device and the runs of its blocks there.
+/// A journal: a device and the location of the journal's blocks on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Log<'a> {
     /// The volume's device, or the journal's own.
     pub device: &'a dyn Device,
-    /// Where the journal's blocks lie on it.
-    pub place: &'a JournalPlace,
+    /// The location of the journal's blocks on the device.
+    pub place: &'a JournalLocation,
 }
 
 impl Log<'_> {
-    /// Bytes a block.
+    /// Block size in bytes.
     pub(crate) fn block_size(&self) -> u32 {
         self.place.block_size
     }
@@ -29,7 +29,7 @@ impl Log<'_> {
     /// The byte ranges of `count` journal blocks from `at`.
     ///
     /// # Errors
-    /// The journal does not reach so far.
+    /// The journal ends before that.
     fn byte_ranges(&self, at: u32, count: u32) -> Result<Vec<Range<u64>>, FormatError> {
         let size = u64::from(self.block_size());
         let (mut ranges, mut found) = (Vec::new(), 0);
@@ -50,7 +50,7 @@ impl Log<'_> {
         Ok(ranges)
     }
 
-    /// Fills `buffer`, whole blocks, from journal block `at` on. The log does not wrap here.
+    /// Fills `buffer`, whole blocks, from journal block `at` on, without wrapping.
     pub(crate) fn read(&self, at: u32, mut buffer: &mut [u8]) -> Result<(), JournalError> {
         let count = blocks_of(buffer.len(), self.block_size());
         let mut batch = Vec::new();
@@ -63,7 +63,8 @@ impl Log<'_> {
         Ok(self.device.submit(&mut batch)?)
     }
 
-    /// The writes of `blocks`, each a whole block, to journal block `at` and those after it. The log does not wrap here.
+    /// The writes of `blocks`, each a whole block, to journal blocks from `at` on, without
+    /// wrapping.
     pub(crate) fn writes<'b>(
         &self,
         at: u32,
@@ -85,8 +86,8 @@ impl Log<'_> {
         Ok(batch)
     }
 
-    /// Reads and checks the superblock of the journal: also that its block size is the volume's and that the journal has
-    /// the blocks it speaks of.
+    /// Reads and verifies the journal superblock, including that its block size is the volume's and
+    /// that the journal has as many blocks as it claims.
     ///
     /// # Errors
     /// The device failed, or a flaw of [`Place::JournalSuperblock`].
@@ -107,11 +108,12 @@ impl Log<'_> {
         Err(flaw.at(Place::JournalSuperblock).into())
     }
 
-    /// The first number that a new transaction may have where a log is given up that holds some: it lies behind `least` and all
-    /// numbers in the log, else what is left of those would go on where a new transaction of the same length ends. All of it is read.
+    /// The first transaction number that is safe to use after a log that is not empty is discarded.
+    /// It is higher than `least` and all numbers in the log: otherwise the rest of the old log
+    /// could continue a new transaction of the same length. Reads the whole log.
     ///
     /// # Errors
-    /// The journal does not reach so far, or the device failed.
+    /// The journal ends before the log, or the device failed.
     pub fn first_unused_tid(&self, log: Range<u32>, least: Tid) -> Result<Tid, JournalError> {
         let mut reader = LogReader::new(*self, log.end);
         let mut next = least;
@@ -119,14 +121,15 @@ impl Log<'_> {
             if let Some(header) = Header::of(reader.block(at)?)
                 && !header.tid.is_before(next)
             {
-                // Fast commits have the number behind the last transaction's.
+                // Fast commits have the number after the last transaction's.
                 next = header.tid.next().next();
             }
         }
         Ok(next)
     }
 
-    /// Writes the superblock of the journal: `raw` with the fields of `superblock`, sealed. Nothing is flushed.
+    /// Writes the journal superblock: `raw` with the fields of `superblock` and its checksum.
+    /// Nothing is flushed.
     pub(crate) fn write_superblock(
         &self,
         raw: &mut RawJournalSuperblock,
@@ -134,12 +137,13 @@ impl Log<'_> {
     ) -> Result<(), JournalError> {
         superblock.encode_into(raw);
         raw.seal();
-        // All that changes, checksum included, lies in the first 512 bytes: one sector, which power loss does not tear.
+        // All changes, including the checksum, are in the first 512 bytes: one sector, which a
+        // power cut does not tear.
         let changed = if self.device.sector_size() <= 512 { 512 } else { raw.as_bytes().len() };
         self.write_superblock_bytes(&raw.as_bytes()[..changed])
     }
 
-    /// Writes the first bytes of the journal's superblock. Nothing is flushed.
+    /// Writes the first bytes of the journal superblock. Nothing is flushed.
     pub(crate) fn write_superblock_bytes(&self, bytes: &[u8]) -> Result<(), JournalError> {
         let start =
             self.byte_ranges(self.place.superblock_at, 1)?.first().map_or(0, |range| range.start);
@@ -151,26 +155,26 @@ fn blocks_of(length: usize, block_size: u32) -> u32 {
     u32::try_from(length / block_size as usize).expect("a log has fewer than 2^32 blocks")
 }
 
-/// Reads a log block by block, ahead where it goes on.
+/// Reads a log block by block, with readahead for sequential reads.
 pub(crate) struct LogReader<'a> {
     log: Log<'a>,
-    /// The window ends where the log does.
+    /// The end of the log, where readahead ends.
     end: u32,
     window: Vec<u8>,
     from: u32,
     held: u32,
 }
 
-/// Bytes read ahead.
+/// Readahead in bytes.
 const WINDOW: u32 = 1 << 20;
 
 impl<'a> LogReader<'a> {
-    /// Reads up to journal block `end`.
+    /// Creates a reader that ends at journal block `end`.
     pub(crate) fn new(log: Log<'a>, end: u32) -> Self {
         Self { log, end, window: Vec::new(), from: 0, held: 0 }
     }
 
-    /// A block of the log.
+    /// Returns a block of the log.
     pub(crate) fn block(&mut self, at: u32) -> Result<&[u8], JournalError> {
         let size = self.log.block_size() as usize;
         if at < self.from || at - self.from >= self.held {

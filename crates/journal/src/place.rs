@@ -1,4 +1,4 @@
-//! Where the journal is: the blocks of its inode, or a device of its own.
+//! The location of the journal: the blocks of its inode, or an external device.
 
 use std::mem::offset_of;
 
@@ -19,28 +19,30 @@ use crate::{BlockRuns, JournalError};
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the journal inode's map and size.
 const BACKUP_OF_INODE: u8 = 1;
 
-/// Number of runs after which a map is checked for blocks that it names twice; it is checked again whenever the number has
-/// doubled, so that a map of a damaged image takes no more memory than the journal can have.
+/// Number of extents of a journal after which they are checked for duplicate blocks. The check is
+/// repeated each time that the number has doubled, so that the map of a damaged image takes no more
+/// memory than the journal can have blocks.
 const FIRST_CHECK: usize = 1024;
 
-/// Where a journal's blocks lie on its device, and which of them is its superblock.
+/// The location of a journal's blocks on its device, and which of them is its superblock.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct JournalPlace {
+pub struct JournalLocation {
     /// The blocks in order.
     pub runs: BlockRuns,
-    /// The journal block that holds the superblock: 0 in a file. A journal device counts its blocks from its own start,
-    /// so that the file-system superblock comes first.
+    /// The journal block of the journal superblock: 0 in a file. An external journal counts blocks
+    /// from the start of its device, so that the file system superblock is before it.
     pub superblock_at: u32,
-    /// Bytes a block: the volume's.
+    /// Block size in bytes: the volume's.
     pub block_size: u32,
 }
 
-impl JournalPlace {
-    /// The journal in an inode of the volume. Where the inode is broken, the superblock's copy of its map is taken.
+impl JournalLocation {
+    /// Finds the journal in an inode of the volume. If the inode is invalid, the superblock's copy
+    /// of its map is used.
     ///
     /// # Errors
-    /// [`JournalError::NoJournal`], [`JournalError::ExternalJournalNeeded`], a map that is broken in both copies, or the
-    /// device failed.
+    /// [`JournalError::NoJournal`], [`JournalError::ExternalJournalNeeded`], a map that is invalid
+    /// in both copies, or the device failed.
     pub fn internal(
         volume: &dyn Device,
         superblock: &RawSuperblock,
@@ -59,17 +61,17 @@ impl JournalPlace {
         match from_inode {
             Err(error) if superblock.s_jnl_backup_type == BACKUP_OF_INODE => {
                 tracing::warn!(%error, "journal inode is broken, its copy in the superblock is used");
-                // Whether the copy helps or not, the inode's error is the one to tell.
+                // Even if the copy fails too, the inode's error is reported.
                 mapper.place(&Mapped::of_backup(superblock, inode)).map_err(|_| error)
             }
             other => other,
         }
     }
 
-    /// The journal on a device of its own.
+    /// Finds the journal on an external device.
     ///
     /// # Errors
-    /// The device is no journal, or another volume's, or has another block size, or failed.
+    /// The device is not a journal, or another volume's, or has another block size, or failed.
     pub fn external(
         device: &dyn Device,
         superblock: &RawSuperblock,
@@ -98,21 +100,22 @@ impl JournalPlace {
         // Below 2^32, since the low half is.
         let is_pushed = runs.push(BlockNo(0), count as u32);
         debug_assert!(is_pushed, "the first run is below 2^32 blocks");
-        // The first whole block after the file-system superblock.
+        // The first whole block after the file system superblock.
         let superblock_at = if geometry.block_size == 1024 { 2 } else { 1 };
         Ok(Self { runs, superblock_at, block_size: geometry.block_size })
     }
 }
 
-/// Where the map of a journal starts, and how long the journal is.
+/// The root of a journal's map, and the journal's size.
 struct Mapped {
     file: MappedFile,
-    /// Bytes.
+    /// In bytes.
     size: u64,
 }
 
 impl Mapped {
-    /// 15 words of map, then the size's high and low halves. Extents show by their magic number.
+    /// Reads 15 words of map, then the high and low halves of the size. The magic number identifies
+    /// extents.
     fn of_backup(superblock: &RawSuperblock, inode: InodeNo) -> Self {
         let mut i_block = [0; I_BLOCK_SIZE];
         i_block.copy_from_slice(&superblock.s_jnl_blocks.as_bytes()[..I_BLOCK_SIZE]);
@@ -173,9 +176,9 @@ impl Mapper<'_> {
         Ok(desc)
     }
 
-    /// Walks over the map until the journal's blocks are complete. Every node maps the next of them
-    /// or is refused, so this ends.
-    fn place(&self, mapped: &Mapped) -> Result<JournalPlace, JournalError> {
+    /// Walks over the map until the journal's blocks are complete. Every node must map the next
+    /// block, so the walk ends.
+    fn place(&self, mapped: &Mapped) -> Result<JournalLocation, JournalError> {
         let geometry = self.geometry;
         let blocks = mapped.size / u64::from(geometry.block_size);
         let limit = geometry.blocks_count.min(u64::from(u32::MAX));
@@ -196,7 +199,7 @@ impl Mapper<'_> {
             }
             if u64::from(runs.blocks_count()) == blocks {
                 self.check_distinct(&runs)?;
-                return Ok(JournalPlace {
+                return Ok(JournalLocation {
                     runs,
                     superblock_at: 0,
                     block_size: geometry.block_size,
@@ -206,11 +209,11 @@ impl Mapper<'_> {
         Err(self.flaw(Flaw::Rule("the journal has holes")))
     }
 
-    /// Adds blocks to the journal's, which are fewer than 2^32.
+    /// Appends blocks to the journal, which has fewer than 2^32.
     fn push(&self, runs: &mut BlockRuns, start: BlockNo, count: u32) -> Result<(), JournalError> {
         let is_pushed = runs.push(start, count);
         debug_assert!(is_pushed, "a journal of {} blocks and {count} more", runs.blocks_count());
-        // A small map may name the same blocks again and again: that shows before it takes much
+        // A small map may name the same blocks repeatedly: this is detected before it takes much
         // memory.
         let found = runs.runs().len();
         if found >= FIRST_CHECK && found.is_power_of_two() {
@@ -219,10 +222,10 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Refuses a journal that has a block of the volume twice.
+    /// Returns an error if a block of the volume is in the journal twice.
     fn check_distinct(&self, runs: &BlockRuns) -> Result<(), JournalError> {
         if runs.map_twice() {
-            return Err(self.flaw(Flaw::Rule("the journal has a block twice")));
+            return Err(self.flaw(Flaw::Rule("duplicate block in the journal")));
         }
         Ok(())
     }

@@ -1,31 +1,31 @@
-//! Where the blocks of a journal lie on its device.
+//! The blocks of a journal on its device.
 
 use extant_ondisk::BlockNo;
 
-/// A run of journal blocks that lie together on the device.
+/// A range of journal blocks that are contiguous on the device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
+pub struct BlockRange {
     /// First journal block.
     pub first: u32,
-    /// Where it lies.
+    /// The block of the device that holds it.
     pub start: BlockNo,
-    /// Blocks.
+    /// Number of blocks.
     pub count: u32,
 }
 
 /// The journal's blocks in order, without gaps.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct BlockRuns {
-    runs: Vec<Run>,
+    runs: Vec<BlockRange>,
 }
 
 impl BlockRuns {
-    /// No blocks yet.
+    /// Creates a list without blocks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds blocks at the end; false when the journal would have 2^32 blocks or more.
+    /// Adds blocks at the end. Returns false if the journal would have 2^32 blocks or more.
     #[must_use]
     pub fn push(&mut self, start: BlockNo, count: u32) -> bool {
         let first = self.blocks_count();
@@ -36,32 +36,32 @@ impl BlockRuns {
             Some(last) if last.start.checked_add(u64::from(last.count)) == Some(start) => {
                 last.count += count;
             }
-            _ if count > 0 => self.runs.push(Run { first, start, count }),
+            _ if count > 0 => self.runs.push(BlockRange { first, start, count }),
             _ => {}
         }
         true
     }
 
-    /// Blocks of the journal.
+    /// Number of blocks of the journal.
     pub fn blocks_count(&self) -> u32 {
         self.runs.last().map_or(0, |last| last.first + last.count)
     }
 
-    /// Whether a block of the device belongs to two of the journal's.
+    /// Whether a block of the device is in the journal twice.
     pub(crate) fn map_twice(&self) -> bool {
-        let mut sorted: Vec<&Run> = self.runs.iter().collect();
+        let mut sorted: Vec<&BlockRange> = self.runs.iter().collect();
         sorted.sort_unstable_by_key(|run| run.start);
-        let end = |run: &Run| run.start.0.saturating_add(u64::from(run.count));
+        let end = |run: &BlockRange| run.start.0.saturating_add(u64::from(run.count));
         sorted.windows(2).any(|two| end(two[0]) > two[1].start.0)
     }
 
-    /// The runs in order.
-    pub fn runs(&self) -> &[Run] {
+    /// The ranges in order.
+    pub fn runs(&self) -> &[BlockRange] {
         &self.runs
     }
 
-    /// The pieces of `count` journal blocks from `at`: where each lies and how many blocks it has. Ends early where the
-    /// journal does.
+    /// The ranges of `count` journal blocks from `at`, each as its first device block and its
+    /// number of blocks. Ends at the end of the journal.
     pub fn pieces(&self, at: u32, count: u32) -> impl Iterator<Item = (BlockNo, u32)> + '_ {
         let after = self.runs.partition_point(|run| run.first <= at);
         let end = at.saturating_add(count);
@@ -73,7 +73,7 @@ impl BlockRuns {
         })
     }
 
-    /// Whether the journal holds a block of the device.
+    /// Whether a block of the device belongs to the journal.
     pub fn holds(&self, block: BlockNo) -> bool {
         self.runs
             .iter()

@@ -1,33 +1,33 @@
-//! The group descriptor table in memory: all of its blocks, in the order of the table.
+//! The group descriptor table in memory: all of its blocks, in order.
 //!
-//! Source: the kernel's `group_descr.rst`. Which block of the volume each of them is kept in is
-//! [`Geometry`]'s to say; that a descriptor makes sense is its reader's to check.
+//! Source: the kernel's `group_descr.rst`. [`Geometry`] gives the location of each block on the
+//! volume. Callers check that descriptors are valid.
 
 use std::ops::Range;
 
 use extant_ondisk::group_desc::{self, GroupDesc};
 use extant_ondisk::{FormatError, Geometry, GroupNo};
 
-/// The blocks of a descriptor table. The geometry that its methods take is the volume's; features
-/// and seeds in it may change between calls, the sizes of blocks and descriptors and the number of
-/// groups may not.
+/// The blocks of a descriptor table. The geometry that its methods take is the volume's. Features
+/// and seeds in it may change between calls; block size, descriptor size and number of groups may
+/// not.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DescriptorTable {
     bytes: Vec<u8>,
 }
 
 impl DescriptorTable {
-    /// A table of zeros.
+    /// Creates a table of zeros.
     pub fn zeroed(geometry: &Geometry) -> Self {
         Self { bytes: vec![0; geometry.desc_blocks() as usize * geometry.block_len()] }
     }
 
-    /// A table whose blocks `read` fills, each by its number in the table. The table grows block by
-    /// block: where a superblock is wrong about the number of groups, `read` meets the end of the
-    /// device before much memory is taken.
+    /// Creates a table whose blocks `read` fills, each by its index in the table. The table grows
+    /// block by block: if the superblock claims too many groups, `read` reaches the end of the
+    /// device before much memory is allocated.
     ///
     /// # Errors
-    /// The first of `read`.
+    /// The first error of `read`.
     pub fn read<E>(
         geometry: &Geometry,
         mut read: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
@@ -46,44 +46,44 @@ impl DescriptorTable {
         &self.bytes
     }
 
-    /// All blocks, to be filled.
+    /// All blocks, writable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// Whether these are as many blocks as the geometry has.
+    /// Whether the table has the geometry's number of blocks.
     pub fn fits(&self, geometry: &Geometry) -> bool {
         self.bytes.len() == geometry.desc_blocks() as usize * geometry.block_len()
     }
 
-    /// A block of the table by its number.
+    /// A block of the table by its index.
     ///
     /// # Panics
-    /// When the table has no such block.
+    /// If the table has no such block.
     pub fn block(&self, index: u32, geometry: &Geometry) -> &[u8] {
         let start = index as usize * geometry.block_len();
         &self.bytes[start..start + geometry.block_len()]
     }
 
-    /// The descriptor of a group, its fields not checked.
+    /// The descriptor of a group, whose fields are not checked.
     ///
     /// # Panics
-    /// When the volume has no such group.
+    /// If the volume has no such group.
     pub fn get(&self, group: GroupNo, geometry: &Geometry) -> GroupDesc {
         GroupDesc::from_stored(self.stored(group, geometry), group, geometry)
             .expect("the table holds a descriptor of every group")
     }
 
-    /// The descriptors of all groups in their order.
+    /// The descriptors of all groups, in order.
     pub fn iter<'a>(&'a self, geometry: &'a Geometry) -> impl Iterator<Item = GroupDesc> + 'a {
         (0..geometry.groups_count).map(|group| self.get(GroupNo(group), geometry))
     }
 
-    /// Sets the known fields of a group's descriptor. The checksum stays as it was until
+    /// Sets the known fields of a group's descriptor. The checksum does not change until
     /// [`Self::seal`].
     ///
     /// # Panics
-    /// When the volume has no such group.
+    /// If the volume has no such group.
     pub fn set(&mut self, group: GroupNo, desc: &GroupDesc, geometry: &Geometry) {
         let range = range(group, geometry);
         desc.store(&mut self.bytes[range], group, geometry)
@@ -93,7 +93,7 @@ impl DescriptorTable {
     /// Computes the checksum of a group's descriptor.
     ///
     /// # Panics
-    /// When the volume has no such group.
+    /// If the volume has no such group.
     pub fn seal(&mut self, group: GroupNo, geometry: &Geometry) {
         group_desc::seal(&mut self.bytes[range(group, geometry)], group, geometry);
     }
@@ -101,7 +101,7 @@ impl DescriptorTable {
     /// [`Self::set`] and [`Self::seal`].
     ///
     /// # Panics
-    /// When the volume has no such group.
+    /// If the volume has no such group.
     pub fn put(&mut self, group: GroupNo, desc: &GroupDesc, geometry: &Geometry) {
         self.set(group, desc, geometry);
         self.seal(group, geometry);
@@ -113,7 +113,7 @@ impl DescriptorTable {
     /// [`extant_ondisk::Flaw::Checksum`].
     ///
     /// # Panics
-    /// When the volume has no such group.
+    /// If the volume has no such group.
     pub fn verify(&self, group: GroupNo, geometry: &Geometry) -> Result<(), FormatError> {
         group_desc::verify(self.stored(group, geometry), group, geometry)
     }
@@ -121,7 +121,7 @@ impl DescriptorTable {
     /// The bytes of a group's descriptor.
     ///
     /// # Panics
-    /// When the volume has no such group.
+    /// If the volume has no such group.
     pub fn stored(&self, group: GroupNo, geometry: &Geometry) -> &[u8] {
         &self.bytes[range(group, geometry)]
     }

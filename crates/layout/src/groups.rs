@@ -1,33 +1,35 @@
-//! What a block group starts with: the superblock or its backup, descriptors, blocks reserved for more of them.
-//! From the kernel's documentation (blockgroup, group_descr, special_inodes).
+//! Superblocks, descriptors and reserved GDT blocks at the start of block groups. Source: the
+//! kernel's documentation (blockgroup, group_descr, special_inodes).
 
 use std::ops::Range;
 
 use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures};
 
-/// The blocks at a group's start that belong to the volume as a whole.
+/// The metadata at a group's start that belongs to the whole volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leading {
-    /// The group's first block: the superblock's, but for block 0 before a superblock in block 1.
+    /// The group's first block: that of its superblock, except block 0 when the superblock is in
+    /// block 1.
     pub first: BlockNo,
-    /// The superblock or a backup. Block 0 holds it at byte 1,024.
+    /// The block of the superblock or a backup. Block 0 holds it at byte 1,024.
     pub superblock: Option<BlockNo>,
-    /// Blocks of the descriptor table.
+    /// Descriptor table blocks.
     pub descriptors: Range<u64>,
-    /// Which block of the table the first of them is.
+    /// Index in the table of the first of them.
     pub first_desc_block: u32,
-    /// Blocks into which the table may grow.
+    /// Blocks reserved for growth of the table.
     pub reserved: Range<u64>,
 }
 
 impl Leading {
-    /// All of them together: they lie one after the other.
+    /// All of these blocks: they are adjacent.
     pub fn blocks(&self) -> Range<u64> {
         self.first.0..self.reserved.end
     }
 }
 
-/// Descriptor blocks that lie behind superblocks: all, or with meta_bg those before the first meta group.
+/// Number of descriptor blocks stored after superblocks: all, or with meta_bg those before the
+/// first meta group.
 pub fn classic_desc_blocks(geometry: &Geometry) -> u32 {
     if geometry.has_incompat(IncompatFeatures::META_BG) {
         geometry.first_meta_bg.min(geometry.desc_blocks())
@@ -36,10 +38,11 @@ pub fn classic_desc_blocks(geometry: &Geometry) -> u32 {
     }
 }
 
-/// What a group starts with.
+/// The metadata at the start of a group.
 pub fn leading(geometry: &Geometry, group: GroupNo) -> Leading {
     let first = geometry.group_start(group);
-    // With blocks of 1 KiB and bigalloc group 0 starts at block 0 and its superblock lies in block 1.
+    // With blocks of 1 KiB and bigalloc, group 0 starts at block 0 and its superblock is in block
+    // 1.
     let start =
         if group.0 == 0 { geometry.superblock_block().0 } else { geometry.group_start(group).0 };
     let has_super = geometry.has_super(group);
@@ -80,7 +83,7 @@ pub fn leading(geometry: &Geometry, group: GroupNo) -> Leading {
     }
 }
 
-/// Where a block of the descriptor table is kept: the copy in use first, then its backups.
+/// The locations of a descriptor table block: the primary copy first, then its backups.
 pub fn desc_block_places(geometry: &Geometry, desc_block: u32) -> Vec<BlockNo> {
     let holders: Vec<GroupNo> = if geometry.has_incompat(IncompatFeatures::META_BG)
         && desc_block >= geometry.first_meta_bg

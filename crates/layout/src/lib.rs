@@ -1,4 +1,4 @@
-//! Where things lie in an ext4 image: group geometry and bulk packing.
+//! Locations of the structures of an ext4 image: group geometry and bulk packing.
 #![forbid(unsafe_code)]
 
 mod descriptors;

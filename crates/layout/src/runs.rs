@@ -1,35 +1,35 @@
-//! A set of blocks kept as runs: what is in use on a volume, in memory that grows with the number of runs and not
-//! with the volume.
+//! A set of blocks, stored as runs: the blocks in use on a volume, in memory proportional to the
+//! number of runs and not to the size of the volume.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Block numbers as disjoint runs, none touching the next.
+/// Block numbers as disjoint runs that are not adjacent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RunSet {
-    /// Start to end, the end not included.
+    /// Start of each run to its end (exclusive).
     runs: BTreeMap<u64, u64>,
     count: u64,
 }
 
 impl RunSet {
-    /// Nothing.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Blocks in the set.
+    /// Number of blocks in the set.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Adds a run; blocks that are in already stay in.
+    /// Adds a run, some of whose blocks may be in the set already.
     pub fn insert(&mut self, run: Range<u64>) {
         if run.is_empty() {
             return;
         }
         let (mut start, mut end) = (run.start, run.end);
-        // Most runs follow the one before them and touch none behind.
+        // Most runs follow the one before them and do not touch a later one.
         let mut around = self.runs.range_mut(..=end);
         if let Some((_, known_end)) = around.next_back()
             && *known_end == start
@@ -38,7 +38,7 @@ impl RunSet {
             *known_end = end;
             return;
         }
-        // Runs that overlap or touch the new one are joined with it.
+        // Runs that overlap or touch the new one are merged with it.
         while let Some((&known, &known_end)) =
             self.runs.range(..=end).next_back().filter(|(_, known_end)| **known_end >= start)
         {
@@ -51,23 +51,23 @@ impl RunSet {
         self.count += end - start;
     }
 
-    /// Whether a block is in.
+    /// Whether a block is in the set.
     pub fn contains(&self, block: u64) -> bool {
         self.run_at(block).is_some()
     }
 
-    /// The run that holds a block.
+    /// The run that contains a block.
     pub fn run_at(&self, block: u64) -> Option<Range<u64>> {
         let (&start, &end) = self.runs.range(..=block).next_back()?;
         (block < end).then_some(start..end)
     }
 
-    /// Whether no block of a range is in.
+    /// Whether no block of a range is in the set.
     pub fn is_free(&self, range: Range<u64>) -> bool {
         self.runs.range(..range.end).next_back().is_none_or(|(_, &end)| end <= range.start)
     }
 
-    /// How many blocks of a range are in.
+    /// Number of blocks of a range in the set.
     pub fn count_in(&self, range: Range<u64>) -> u64 {
         self.runs_in(range).map(|run| run.end - run.start).sum()
     }
@@ -86,7 +86,7 @@ impl RunSet {
         self.runs.iter().map(|(&start, &end)| start..end)
     }
 
-    /// The first gap of a range that starts at `from` or later: the free blocks up to the next run in use.
+    /// The first gap in a range: the free blocks up to the next run.
     pub fn next_gap(&self, range: Range<u64>) -> Option<Range<u64>> {
         let start = self.run_at(range.start).map_or(range.start, |run| run.end);
         if start >= range.end {
@@ -96,7 +96,7 @@ impl RunSet {
         Some(start..end)
     }
 
-    /// The start of the first gap in a range that has room for `length` blocks.
+    /// The start of the first gap in a range with at least `length` blocks.
     pub fn first_fit(&self, range: Range<u64>, length: u64) -> Option<u64> {
         let mut from = range.start;
         while let Some(gap) = self.next_gap(from..range.end) {
@@ -108,7 +108,7 @@ impl RunSet {
         None
     }
 
-    /// Grows every run to whole clusters of `blocks` blocks, counted from block `origin`.
+    /// Extends every run to whole clusters of `blocks` blocks, counted from block `origin`.
     #[must_use]
     pub fn in_clusters(&self, origin: u64, blocks: u64) -> Self {
         let mut grown = Self::new();

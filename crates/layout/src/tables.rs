@@ -1,5 +1,5 @@
-//! Where a new volume's bitmaps and inode tables lie: in their groups, together in their flex group, or all at the
-//! start. The rules are mke2fs's, learnt from the images it makes.
+//! Locations of a new volume's bitmaps and inode tables: in their groups, together in their flex
+//! group, or all at the start. The rules are those of mke2fs, inferred from the images it makes.
 
 use std::ops::Range;
 
@@ -11,38 +11,40 @@ use crate::groups::leading;
 /// One group's metadata.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GroupTables {
-    /// The block bitmap.
+    /// The block bitmap's block.
     pub block_bitmap: BlockNo,
-    /// The inode bitmap.
+    /// The inode bitmap's block.
     pub inode_bitmap: BlockNo,
     /// First block of the inode table.
     pub inode_table: BlockNo,
 }
 
-/// The metadata of all groups, and what is in use with them.
+/// The metadata of all groups, and the blocks in use.
 #[derive(Clone, Debug)]
 pub struct Tables {
     /// By group.
     pub groups: Vec<GroupTables>,
-    /// Blocks in use: superblocks, descriptors, bitmaps, tables, and what was in use before.
+    /// Blocks in use: superblocks, descriptors, bitmaps, tables, and the blocks that were in use
+    /// before.
     pub used: RunSet,
 }
 
-/// How to lay out the tables.
+/// Options for the layout of the tables.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TableRules {
-    /// Blocks from one disk of a RAID to the next: bitmaps of different groups are put on different disks. 0 for none.
+    /// RAID stride in blocks: bitmaps of different groups are put on different disks. 0 for none.
     pub stride: u32,
-    /// All tables at the volume's start.
+    /// Whether all tables are at the volume's start.
     pub packed: bool,
 }
 
-/// A group's tables do not fit.
+/// There is no room for a group's tables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("block group {0} has no room for its bitmaps and inode table")]
 pub struct NoRoom(pub GroupNo);
 
-/// Places the tables of every group around blocks that must not be used (`barred`: bad ones).
+/// Places the tables of every group around blocks that must not be used, such as bad ones
+/// (`barred`).
 pub fn place_tables(
     geometry: &Geometry,
     rules: TableRules,
@@ -51,7 +53,7 @@ pub fn place_tables(
     let mut used = barred.clone();
     for group in (0..geometry.groups_count).map(GroupNo) {
         let leading = leading(geometry, group).blocks();
-        // Block 0 of a volume whose superblock lies in block 1 belongs to it, too.
+        // Block 0 of a volume whose superblock is in block 1 belongs to it, too.
         let start = if group.0 == 0 { geometry.group_start(group).0 } else { leading.start };
         used.insert(start..leading.end);
     }
@@ -88,7 +90,7 @@ impl Tables {
         Some(BlockNo(start))
     }
 
-    /// Takes from `goal` on, else from the range's start.
+    /// Takes the first fit from `goal` on, or else from the range's start.
     fn take_near(&mut self, goal: u64, range: Range<u64>, length: u64) -> Option<BlockNo> {
         if goal < range.end
             && let Some(block) = self.take(goal.max(range.start)..range.end, length)
@@ -98,8 +100,8 @@ impl Tables {
         self.take(range, length)
     }
 
-    /// At the volume's start: the block bitmaps of all groups, then all inode bitmaps, then all tables, around superblocks and
-    /// descriptors that lie there.
+    /// Packed layout at the volume's start: the block bitmaps of all groups, then all inode
+    /// bitmaps, then all inode tables, around superblocks and descriptors.
     fn place_packed(&mut self, geometry: &Geometry) -> Result<(), NoRoom> {
         let volume = geometry.first_data_block.0..geometry.blocks_count;
         let mut goal = volume.start;
@@ -128,7 +130,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Bitmaps, then the table. With a stride the bitmaps come behind the table, a stride further in each group.
+    /// In the group: bitmaps, then the table. With a stride the bitmaps are after the table, one
+    /// stride further in each group.
     fn place_in_group(
         &mut self,
         geometry: &Geometry,
@@ -141,14 +144,15 @@ impl Tables {
         let mut goal = first_free;
         if stride > 0 {
             let last = range.end - 1;
-            let behind = first_free + table_blocks;
-            let room = last.checked_sub(behind).map_or(1, |room| room + 1);
-            goal = behind + u64::from(stride) * u64::from(group.0) % room;
+            let after_table = first_free + table_blocks;
+            let room = last.checked_sub(after_table).map_or(1, |room| room + 1);
+            goal = after_table + u64::from(stride) * u64::from(group.0) % room;
             if goal >= last {
                 goal = first_free;
             }
         }
-        // The group's last block ends the search: a bitmap that finds nothing before it starts over.
+        // The group's last block ends the search: a bitmap that finds no room before it starts
+        // over.
         let mut take = || self.take(goal..range.end - 1, 1).or_else(|| self.take(range.clone(), 1));
         let block_bitmap = take()?;
         let inode_bitmap = take()?;
@@ -156,7 +160,8 @@ impl Tables {
         Some(GroupTables { block_bitmap, inode_bitmap, inode_table })
     }
 
-    /// The block bitmaps of a flex group in one row, behind them its inode bitmaps, behind those its tables.
+    /// In the flex group: its block bitmaps in a row, then its inode bitmaps, then its inode
+    /// tables.
     fn place_in_flex_group(
         &mut self,
         geometry: &Geometry,
@@ -166,7 +171,7 @@ impl Tables {
         let first = GroupNo(group.0 - group.0 % flex);
         let last = GroupNo(first.0.saturating_add(flex - 1).min(geometry.groups_count - 1));
         let range = geometry.group_start(first).0..group_range(geometry, last).end;
-        // Rows have a place for each group of the flex group; one that is alone keeps places for all.
+        // Rows have room for each group of a flex group, even if it has one group only.
         let members = last.0 - first.0 + 1;
         let row = u64::from(if members == 1 { flex } else { members });
         let table_blocks = u64::from(geometry.itable_blocks());
@@ -194,9 +199,9 @@ impl Tables {
     }
 }
 
-/// Whether a group's block bitmap says no more than its geometry does, so that it need not be stored: every block
-/// in use there is the group's own metadata. `used` in whole clusters. (A group with inodes in use stores its bitmap all
-/// the same: that is left to the caller.)
+/// Whether a group's block bitmap can be left uninitialized: every block in use there is the
+/// group's own metadata, which follows from the geometry. `used` is in whole clusters. The caller
+/// must still store the bitmap of a group with inodes in use.
 pub fn is_block_uninit(
     geometry: &Geometry,
     tables: &GroupTables,
@@ -228,11 +233,11 @@ pub fn is_block_uninit(
     count == used.count_in(range)
 }
 
-/// A volume with fewer blocks gets no journal by default.
+/// Minimum number of blocks of a volume for a journal by default.
 pub const MIN_VOLUME_WITH_JOURNAL: u64 = 2048;
 
-/// Blocks of the journal that a volume of so many blocks gets by default, from mke2fs's images; `None` where it would not
-/// fit.
+/// Default number of journal blocks for a volume of `volume` blocks, inferred from mke2fs's images;
+/// `None` if a journal does not fit.
 pub fn default_journal_blocks(volume: u64) -> Option<u64> {
     const KIB: u64 = 1024;
     match volume {
@@ -248,7 +253,7 @@ pub fn default_journal_blocks(volume: u64) -> Option<u64> {
     }
 }
 
-/// Where an extent-mapped journal should start: in the middle of the volume, so that no head has far to go, in the
+/// The goal for an extent-mapped journal: the middle of the volume, to keep seeks short, in the
 /// emptiest group there.
 pub fn journal_goal(geometry: &Geometry, used: &RunSet) -> BlockNo {
     let half = (geometry.blocks_count - geometry.first_data_block.0) / 2;
@@ -260,7 +265,7 @@ pub fn journal_goal(geometry: &Geometry, used: &RunSet) -> BlockNo {
         (range.end - range.start) - used.count_in(range)
     };
     let around = if flex > 1 && middle.0 > flex {
-        // The flex group's first group holds its tables, perhaps all that is in it.
+        // The first group of a flex group holds its tables, which may fill it.
         let first = middle.0 - middle.0 % flex;
         let first = (first..=last).find(|group| free(GroupNo(*group)) > 0).unwrap_or(0);
         first..=(first + 1).min(last)

@@ -1,4 +1,4 @@
-//! Taking and giving back blocks and inodes.
+//! Allocation and freeing of blocks and inodes.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use extant_ondisk::{BlockNo, GroupNo, IncompatFeatures, InodeNo};
 use crate::{NoSpace, OfflineError, OfflineVolume};
 
 impl<D: Device> OfflineVolume<D> {
-    /// Free blocks by the superblock's count.
+    /// Number of free blocks in the superblock.
     pub fn free_blocks(&self) -> u64 {
         Superblock::decode(&self.raw).free_blocks
     }
 
-    /// Sets the superblock's counts of what is free to the sums of the groups' counts: the kernel
-    /// keeps those alone up to date.
+    /// Sets the superblock's free counts to the sums of the groups' counts: the kernel keeps only
+    /// those up to date.
     pub fn sum_free_counts(&mut self) {
         let (mut clusters, mut inodes) = (0_u64, 0_u64);
         for group in (0..self.geometry.groups_count).map(GroupNo) {
@@ -34,9 +34,9 @@ impl<D: Device> OfflineVolume<D> {
         }
     }
 
-    /// Counts again what is free in the groups whose bitmaps were looked at, and has both bitmaps of
-    /// each stored by the next [`Self::commit`], be they implied so far or not. The superblock's
-    /// counts become the sums of the groups' counts.
+    /// Recounts the free blocks and inodes of the groups whose bitmaps were loaded. The next
+    /// [`Self::commit`] stores both bitmaps of each, even if they were uninitialized. The
+    /// superblock's counts are set to the sums of the groups' counts.
     ///
     /// # Errors
     /// A bitmap cannot be read.
@@ -64,11 +64,11 @@ impl<D: Device> OfflineVolume<D> {
         self.is_superblock_dirty = true;
     }
 
-    /// Takes `count` blocks in whole clusters: in one run if there is one from `goal` on, else in
-    /// several. The last cluster may be longer than what is returned.
+    /// Allocates `count` blocks in whole clusters: in a single run from `goal` on if there is one,
+    /// otherwise in several. The last cluster may be longer than the returned run.
     ///
     /// # Errors
-    /// Not so many are free (nothing is taken then), a bitmap cannot be read.
+    /// Fewer than `count` blocks are free (none is allocated then), or a bitmap cannot be read.
     pub fn take_blocks(
         &mut self,
         goal: BlockNo,
@@ -79,7 +79,7 @@ impl<D: Device> OfflineVolume<D> {
         let goal = self.geometry.group_of(goal).unwrap_or(GroupNo(0));
         let count_of_groups = self.geometry.groups_count;
         let groups = || (goal.0..count_of_groups).chain(0..goal.0).map(GroupNo);
-        // First whole, within a group; then in the largest pieces that come.
+        // First a single run within a group; then the largest runs available.
         let mut found: Vec<(GroupNo, Range<u32>)> = Vec::new();
         let mut left = clusters;
         if clusters <= u64::from(self.geometry.clusters_per_group) {
@@ -149,7 +149,7 @@ impl<D: Device> OfflineVolume<D> {
         }
         bitmap.is_dirty = true;
         let whole = bits.end - bits.start;
-        // What really changed: a bit that stood already does not count twice.
+        // The bits that changed: one that was set already does not count twice.
         let changed = if is_taken { whole - before } else { before };
         self.update_desc(group, |desc| {
             desc.free_clusters = if is_taken {
@@ -163,11 +163,11 @@ impl<D: Device> OfflineVolume<D> {
         Ok(())
     }
 
-    /// Takes the clusters that blocks lie in, be they free or not. Blocks off the volume are passed
-    /// over.
+    /// Marks the clusters of blocks in use, whether or not they are free. Blocks outside the volume
+    /// are skipped.
     ///
     /// # Errors
-    /// A bitmap cannot be read; opened strictly, blocks off the volume.
+    /// A bitmap cannot be read; opened strictly, blocks outside the volume.
     pub fn claim_blocks(
         &mut self,
         blocks: impl IntoIterator<Item = Range<u64>>,
@@ -175,10 +175,10 @@ impl<D: Device> OfflineVolume<D> {
         self.set_blocks(blocks, true)
     }
 
-    /// Gives back the clusters that blocks lie in. Blocks off the volume are passed over.
+    /// Frees the clusters of blocks. Blocks outside the volume are skipped.
     ///
     /// # Errors
-    /// A bitmap cannot be read; opened strictly, blocks off the volume.
+    /// A bitmap cannot be read; opened strictly, blocks outside the volume.
     pub fn free_blocks_of(
         &mut self,
         blocks: impl IntoIterator<Item = Range<u64>>,
@@ -208,10 +208,10 @@ impl<D: Device> OfflineVolume<D> {
         Ok(())
     }
 
-    /// Takes the first free inode that is not reserved.
+    /// Allocates the first free inode that is not reserved.
     ///
     /// # Errors
-    /// None is free, or a bitmap cannot be read.
+    /// No inode is free, or a bitmap cannot be read.
     pub fn take_inode(&mut self) -> Result<InodeNo, OfflineError> {
         let per_group = self.geometry.inodes_per_group;
         for group in (0..self.geometry.groups_count).map(GroupNo) {
@@ -231,7 +231,7 @@ impl<D: Device> OfflineVolume<D> {
         Err(NoSpace::Inodes.into())
     }
 
-    /// Whether an inode is in use; not where there is no such inode.
+    /// Whether an inode is in use; false if there is no such inode.
     ///
     /// # Errors
     /// A bitmap cannot be read.
@@ -240,8 +240,7 @@ impl<D: Device> OfflineVolume<D> {
         Ok(bitmap::test(self.bitmap(BitmapKind::Inode, group)?, index))
     }
 
-    /// Marks an inode as in use, and counts it as a directory where it was free and `is_dir` is
-    /// true.
+    /// Marks an inode in use. Counts it as a directory if it was free and `is_dir` is true.
     ///
     /// # Errors
     /// There is no such inode, or a bitmap cannot be read.
@@ -280,7 +279,7 @@ impl<D: Device> OfflineVolume<D> {
         Ok(())
     }
 
-    /// Gives an inode back; its record is the caller's.
+    /// Frees an inode. The caller clears its record.
     ///
     /// # Errors
     /// There is no such inode, or a bitmap cannot be read.
@@ -307,7 +306,7 @@ impl<D: Device> OfflineVolume<D> {
     }
 }
 
-/// Sets the superblock's count of free blocks.
+/// Sets the superblock's number of free blocks.
 fn set_free_blocks(raw: &mut RawSuperblock, blocks: u64) {
     raw.s_free_blocks_count_lo.set((blocks & 0xffff_ffff) as u32);
     if raw.features().incompat.contains(IncompatFeatures::BIT64) {

@@ -1,46 +1,46 @@
-//! Why a volume could not be read or changed.
+//! Errors of reads and changes of a volume that is not mounted.
 
 use extant_device::DeviceError;
 use extant_ondisk::{FormatError, InodeNo};
 
-/// Why a volume could not be changed.
+/// An error of a read or change of the volume.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OfflineError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Bytes of the volume are broken.
+    /// A structure of the volume is invalid.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// A file's map is broken.
+    /// A file's block map is invalid.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// There is no room.
+    /// The volume has not enough free space.
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
 }
 
-/// A map that makes no sense.
+/// An invalid block map.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MapError {
-    /// It leads off the volume, or round in circles.
-    #[error("the block map of inode {0} is broken")]
+    /// It has blocks outside the volume, or a loop.
+    #[error("inode {0}: invalid block map")]
     Broken(InodeNo),
-    /// Written anew, it would need more blocks than it had.
-    #[error("the block map of inode {0} cannot be written in the blocks that it has")]
+    /// To write it again would need more map blocks than it had.
+    #[error("inode {0}: block map does not fit in its blocks")]
     TooFragmented(InodeNo),
 }
 
-/// There is no room.
+/// The volume has not enough free space.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoSpace {
-    /// Not so many blocks are free.
-    #[error("{wanted} more blocks are needed than are free")]
+    /// Too few blocks are free.
+    #[error("not enough free blocks: {wanted} more needed")]
     Blocks {
-        /// Blocks that were wanted and not had.
+        /// Number of blocks missing.
         wanted: u64,
     },
     /// No inode is free.
-    #[error("no inode is free")]
+    #[error("no free inodes")]
     Inodes,
 }

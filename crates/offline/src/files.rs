@@ -1,4 +1,4 @@
-//! Files that no directory leads to: the journal, the orphan file, quota files.
+//! Files without a directory entry: the journal, the orphan file, quota files.
 
 use std::ops::Range;
 
@@ -19,26 +19,26 @@ use zerocopy::IntoBytes;
 
 use crate::{MapError, OfflineError, OfflineVolume};
 
-/// A regular file that only its owner may read.
+/// Mode of a regular file that only its owner may read or write.
 const HIDDEN_FILE: u16 = 0o100_600;
 
-/// How large a journal is.
+/// The size and location of a new journal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct JournalShape {
-    /// Blocks, those for fast commits included.
+    /// Number of blocks, including those for fast commits.
     pub blocks: u32,
-    /// Blocks for fast commits, at the end.
+    /// Number of blocks for fast commits, at the end.
     pub fast_commit_blocks: u32,
-    /// Where it should start.
+    /// Allocation goal.
     pub goal: BlockNo,
 }
 
-/// A file as it was made.
+/// A file that was created.
 #[derive(Clone, Debug)]
 pub struct NewFile {
     /// The inode as written.
     pub inode: Inode,
-    /// Data blocks in the order of the file.
+    /// Data blocks in file order.
     pub data: Vec<Range<u64>>,
 }
 
@@ -50,12 +50,12 @@ impl NewFile {
 }
 
 impl OfflineVolume {
-    /// Takes blocks for a file of `size` bytes without holes, maps them and writes its inode; the
-    /// blocks' contents are the caller's. The inode must be free or about to be overwritten; it is
-    /// in use afterwards.
+    /// Allocates blocks for a file of `size` bytes without holes, maps them and writes its inode;
+    /// the caller writes the contents. The inode must be free or about to be overwritten; it is
+    /// marked in use.
     ///
     /// # Errors
-    /// There is no room, or the device failed.
+    /// There is not enough space, or the device failed.
     pub fn make_file(
         &mut self,
         number: InodeNo,
@@ -93,8 +93,7 @@ impl OfflineVolume {
         Ok(NewFile { inode, data })
     }
 
-    /// Writes a map to blocks that it takes for it; returns `i_block` and how many blocks those
-    /// are.
+    /// Writes a map to newly allocated blocks. Returns `i_block` and the number of these blocks.
     fn write_new_map(
         &mut self,
         number: InodeNo,
@@ -121,9 +120,8 @@ impl OfflineVolume {
         Inode { i_block, ..Inode::new(&self.geometry, HIDDEN_FILE, time) }
     }
 
-    /// Gives back the blocks of a file that no directory leads to, and clears its record. A map
-    /// that is broken gives nothing back: the next check finds its blocks.
-    ///
+    /// Frees the blocks of a file without a directory entry, and clears its record. If its map is
+    /// invalid, no blocks are freed: the next check finds them.
     /// # Errors
     /// The device failed, or a bitmap lies off the volume.
     pub fn remove_file(&mut self, number: InodeNo) -> Result<(), OfflineError> {
@@ -142,10 +140,10 @@ impl OfflineVolume {
         Ok(())
     }
 
-    /// The blocks that the bad blocks inode lists.
+    /// The blocks in the bad blocks inode.
     ///
     /// # Errors
-    /// The inode is broken, or the device failed.
+    /// The inode is invalid, or the device failed.
     pub fn bad_blocks(&self) -> Result<RunSet, OfflineError> {
         let mut bad = RunSet::new();
         let record = self.read_inode(InodeNo::BAD_BLOCKS)?;
@@ -156,11 +154,11 @@ impl OfflineVolume {
         Ok(bad)
     }
 
-    /// Writes the list of bad blocks anew. Blocks that files or tables use stay in use by them too:
-    /// the next check gives them others.
+    /// Replaces the list of bad blocks. Blocks that files or metadata use stay in use by them too:
+    /// the next check relocates these.
     ///
     /// # Errors
-    /// More than indirect blocks can list, no room for those, or the device failed.
+    /// More blocks than indirect blocks can list, not enough space, or the device failed.
     pub fn set_bad_blocks(&mut self, bad: &RunSet) -> Result<(), OfflineError> {
         let number = InodeNo::BAD_BLOCKS;
         let mut record = self.read_inode(number)?;
@@ -175,15 +173,15 @@ impl OfflineVolume {
         let (i_block, nodes) = self.write_new_map(number, &tree, goal)?;
         inode.i_block = i_block;
         inode.size = count * u64::from(self.geometry.block_size);
-        // Each block is paid for as a cluster, though several may lie in one: so e2fsck counts.
+        // Each block is charged as a cluster, even if several are in one, as e2fsck counts them.
         let blocks = (count + nodes) * u64::from(self.geometry.blocks_per_cluster);
         inode.set_space(&self.geometry, blocks);
         inode.encode_into(&mut record, &self.geometry);
         self.write_inode(number, &mut record)
     }
 
-    /// Where a journal should start: in the middle where files have extents, else as early as can
-    /// be.
+    /// The allocation goal for a journal: in the middle if files have extents, otherwise as early
+    /// as possible.
     ///
     /// # Errors
     /// A bitmap cannot be read.
@@ -192,7 +190,7 @@ impl OfflineVolume {
         if !geometry.has_incompat(IncompatFeatures::EXTENTS) {
             return Ok(geometry.first_data_block);
         }
-        // No group is asked for but those around the middle.
+        // Only the bitmaps of groups around the middle are read.
         let middle = geometry
             .group_of(BlockNo(geometry.first_data_block.0 + geometry.blocks_count / 2))
             .unwrap_or(GroupNo(0));
@@ -212,11 +210,11 @@ impl OfflineVolume {
         Ok(journal_goal(&geometry, &used))
     }
 
-    /// Makes the volume's journal in its inode and names it in the superblock, with a copy of the
-    /// map.
+    /// Creates the volume's journal in its inode and registers it in the superblock, with a copy of
+    /// its map.
     ///
     /// # Errors
-    /// There is no room, or the device failed.
+    /// There is not enough space, or the device failed.
     pub fn make_journal(&mut self, shape: JournalShape, now: u64) -> Result<(), OfflineError> {
         let size = u64::from(shape.blocks) * u64::from(self.geometry.block_size);
         let number = InodeNo::JOURNAL;
@@ -244,7 +242,7 @@ impl OfflineVolume {
         })
     }
 
-    /// Fills a file with bytes; the rest of its last block is zero.
+    /// Writes a file's contents; the rest of its last block is zero.
     ///
     /// # Errors
     /// The device failed.
@@ -259,7 +257,7 @@ impl OfflineVolume {
     }
 }
 
-/// Keeps a copy of the journal inode's map and size in the superblock.
+/// Copies the journal inode's map and size to the superblock.
 pub fn back_up_journal(raw: &mut extant_ondisk::superblock::RawSuperblock, inode: &Inode) {
     raw.s_jnl_backup_type = 1;
     let words = inode.i_block.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));

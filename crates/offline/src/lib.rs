@@ -1,11 +1,11 @@
-//! A volume that is not open elsewhere, changed without transactions: by checkers, tuners, and the replay
-//! of fast commits.
+//! Changes without transactions to a volume that is not mounted or open elsewhere: for checkers,
+//! tuners, and the replay of fast commits.
 //!
-//! [`OfflineVolume`] keeps superblock, descriptors and the bitmaps it needed in memory;
-//! [`OfflineVolume::commit`] writes what changed. Inodes and blocks of files are written at once.
-//! What makes half of such work harmless is the caller's: an undo file, or the next check. Who
-//! wants to see the work whole before any of it is on the device opens the volume on an overlay.
-//! [`MapWalk`] walks over the map of one file and needs no volume opened.
+//! [`OfflineVolume`] keeps the superblock, the descriptors and the bitmaps that it used in memory;
+//! [`OfflineVolume::commit`] writes the changes. Inodes and blocks of files are written at once.
+//! The caller protects against an interruption: by an undo file, or by a later check. To complete
+//! all changes before any of them is on the device, open the volume on an overlay. [`MapWalk`]
+//! walks over the map of one file and does not need an open volume.
 #![forbid(unsafe_code)]
 
 mod alloc;

@@ -1,4 +1,4 @@
-//! The map of a file: read whole, cut, written anew.
+//! A file's block map: read whole, truncated, and written again.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use extant_ondisk::{BlockNo, FileBlock, InodeNo};
 
 use crate::{MapError, MapPart, MapWalk, MappedFile, OfflineError, OfflineVolume};
 
-/// A file's blocks.
+/// A file's block map.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FileMap {
-    /// Runs of data blocks in the order of the file.
+    /// Runs of data blocks in file order.
     pub extents: Vec<Extent>,
     /// Extent nodes or indirect blocks.
     pub nodes: Vec<BlockNo>,
@@ -25,12 +25,12 @@ impl FileMap {
         self.extents.iter().map(|extent| extent.start.0..extent.start.0 + u64::from(extent.len))
     }
 
-    /// All blocks of the file.
+    /// The runs of all blocks of the file.
     pub fn all(&self) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
         self.data().chain(self.nodes.iter().map(|node| node.0..node.0 + 1))
     }
 
-    /// Where each data block lies, in the order of the file; unwritten ones too.
+    /// Logical and physical number of each data block, in file order, including unwritten ones.
     pub fn blocks(&self) -> impl Iterator<Item = (FileBlock, BlockNo)> + '_ {
         self.extents.iter().flat_map(|extent| {
             (0..u64::from(extent.len))
@@ -38,7 +38,7 @@ impl FileMap {
         })
     }
 
-    /// Forgets everything from a logical block on; the runs that went.
+    /// Removes the extents from logical block `end` on. Returns their blocks.
     pub fn truncate(&mut self, end: u64) -> Vec<std::ops::Range<u64>> {
         let mut gone = Vec::new();
         self.extents.retain_mut(|extent| {
@@ -73,7 +73,8 @@ impl FileMap {
 }
 
 impl<D: Device> OfflineVolume<D> {
-    /// Whether an inode has a block map, and not inline data, a short target or a device number.
+    /// Whether an inode has a block map instead of inline data, a fast symlink target or a device
+    /// number.
     pub fn has_map(&self, inode: &Inode) -> bool {
         match inode.file_type() {
             Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
@@ -86,7 +87,7 @@ impl<D: Device> OfflineVolume<D> {
     /// Reads the map of a file.
     ///
     /// # Errors
-    /// It is broken, or the device failed.
+    /// It is invalid, or the device failed.
     pub fn read_map(&self, number: InodeNo, inode: &Inode) -> Result<FileMap, OfflineError> {
         let mut map = FileMap::default();
         if !self.has_map(inode) {
@@ -97,7 +98,7 @@ impl<D: Device> OfflineVolume<D> {
         for part in MapWalk::new(&self.device, &self.geometry, file, self.is_strict) {
             match part? {
                 MapPart::Node { at, .. } => {
-                    // An extent node that holds nothing may be met again and again.
+                    // An empty extent node could be visited repeatedly.
                     if file.is_extents && !met.insert(at) {
                         return Err(MapError::Broken(number).into());
                     }
@@ -106,7 +107,7 @@ impl<D: Device> OfflineVolume<D> {
                 MapPart::Data(extent) if file.is_extents => map.extents.push(extent),
                 MapPart::Data(extent) => map.push(extent.block.0, extent.start),
             }
-            // More blocks than the volume has: a pointer leads back up.
+            // More blocks than the volume has: the map has a loop.
             let held = map.nodes.len() + map.extents.len();
             if !file.is_extents && held as u64 > self.geometry.blocks_count {
                 return Err(MapError::Broken(number).into());
@@ -115,10 +116,11 @@ impl<D: Device> OfflineVolume<D> {
         Ok(map)
     }
 
-    /// Writes a map anew, of the kind that the inode has, in the nodes given; returns `i_block` and
-    /// the nodes left over.
+    /// Writes a map of the inode's kind to the given nodes. Returns `i_block` and the nodes left
+    /// over.
     ///
     /// # Errors
+    /// It needs more nodes, or the device failed.
     /// It needs more nodes, or the device failed.
     pub fn write_map(
         &self,
@@ -128,7 +130,7 @@ impl<D: Device> OfflineVolume<D> {
     ) -> Result<([u8; ROOT_SIZE], Vec<BlockNo>), OfflineError> {
         let tree = MappingTree::from_extents(&map.extents, inode.is_extent_mapped());
         let needed = tree.blocks(self.geometry.block_size).ok_or(MapError::Broken(number))?;
-        // No map takes more nodes than there is memory for addresses.
+        // No map has more nodes than an address space.
         let needed = usize::try_from(needed).map_err(|_| MapError::Broken(number))?;
         let (used, left) =
             map.nodes.split_at_checked(needed).ok_or(MapError::TooFragmented(number))?;

@@ -1,8 +1,8 @@
-//! Multiple-mount protection: the volume is taken before anything is written.
+//! Multiple-mount protection (MMP): the volume is acquired before any write.
 //!
-//! Source: `mmp.rst`. Two who take a volume at once may both find it free: so each writes a number
-//! of its own, waits as long as another may take to write its, and goes on only if its own is still
-//! there.
+//! Source: `mmp.rst`. Two hosts may find the volume free at the same time. So each writes its own
+//! sequence number, waits as long as another host may take for its write, and continues only if its
+//! number is still there.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use zerocopy::IntoBytes;
 
 use crate::{OfflineError, OfflineVolume};
 
-/// Seconds between updates where the superblock says none.
+/// Update interval in seconds if the superblock has none.
 const DEFAULT_INTERVAL: u16 = 5;
-/// The longest that anybody is waited for.
+/// Maximum interval in seconds to wait for another host.
 const LONGEST_INTERVAL: u16 = 300;
 
 /// The MMP block of a volume.
@@ -27,20 +27,20 @@ pub struct MmpBlock<'a> {
     pub device: &'a dyn Device,
     /// Its geometry.
     pub geometry: &'a Geometry,
-    /// Where the block lies, on the volume.
+    /// The block's number on the volume.
     pub block: BlockNo,
 }
 
-/// How an attempt to take a volume ended.
+/// The result of an attempt to acquire the volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Taken {
-    /// It is ours: the number that the block has.
+    /// This host has the volume, under this sequence number.
     Ours(u32),
-    /// Another host has it, or is just taking it.
+    /// Another host has it, or is acquiring it.
     Theirs(Mmp),
 }
 
-/// Seconds between updates: what the superblock says, or the block, where that is longer.
+/// Update interval in seconds: the longer of those in the superblock and in the MMP block.
 pub fn interval(of_superblock: u16, of_block: u16) -> u16 {
     match of_superblock.max(of_block) {
         0 => DEFAULT_INTERVAL,
@@ -48,16 +48,16 @@ pub fn interval(of_superblock: u16, of_block: u16) -> u16 {
     }
 }
 
-/// Seconds to wait for others: one who lives counts the number up within the interval.
+/// Seconds to wait for other hosts: an active host increments the number within the interval.
 pub fn patience(interval: u16) -> u64 {
     2 * u64::from(interval) + 1
 }
 
 impl MmpBlock<'_> {
-    /// The block, verified.
+    /// Reads and verifies the block.
     ///
     /// # Errors
-    /// It is broken, or the device failed.
+    /// It is invalid, or the device failed.
     pub fn read(&self) -> Result<(RawMmp, Mmp), OfflineError> {
         let mut bytes = vec![0; self.geometry.block_len()];
         self.device.read_at(self.geometry.byte_of(self.block), &mut bytes)?;
@@ -67,7 +67,7 @@ impl MmpBlock<'_> {
         Ok((raw, mmp))
     }
 
-    /// Seals `mmp`, writes it over `raw`, and has it on the medium: others who look must see it.
+    /// Writes `mmp` with its checksum over `raw` and flushes it: other hosts must see it.
     ///
     /// # Errors
     /// The device failed.
@@ -78,11 +78,12 @@ impl MmpBlock<'_> {
         Ok(self.device.flush()?)
     }
 
-    /// Takes the volume: waits where another host may have it, writes a number of its own with what
-    /// `mmp` says of us, and waits whether it stays. `waiting` is told how many seconds each wait
-    /// takes.
+    /// Acquires the volume: waits if another host may have it, writes a new sequence number and the
+    /// fields of `mmp`, and waits to see whether the number stays. `waiting` is called with the
+    /// seconds of each wait.
     ///
     /// # Errors
+    /// The block is invalid, or the device failed.
     /// The block is broken, or the device failed.
     pub fn take(
         &self,
@@ -105,7 +106,7 @@ impl MmpBlock<'_> {
         let now = env.now();
         let mixed = u64::from(now.nanoseconds) << 32 ^ now.seconds.cast_unsigned();
         let mixed = mixed ^ u64::from(std::process::id()) << 16;
-        // A number of those that mounts have, and not 0.
+        // A number in the range for mounts, and not 0.
         let ours = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 % MAX_SEQUENCE + 1;
         let sequence = MmpSequence::Mounted(ours);
         self.write(raw, &Mmp { sequence, ..mmp.clone() })?;
@@ -114,7 +115,7 @@ impl MmpBlock<'_> {
         Ok(other.map_or(Taken::Ours(ours), Taken::Theirs))
     }
 
-    /// Watches the block for so many seconds: what it says as soon as that has another number.
+    /// Watches the block for `seconds`. Returns its content as soon as the number changes.
     fn watch(
         &self,
         sequence: MmpSequence,
@@ -136,14 +137,14 @@ impl MmpBlock<'_> {
 }
 
 impl OfflineVolume {
-    /// The MMP block, where the volume has one that lies on it.
+    /// The MMP block, if the volume has one within its bounds.
     pub fn mmp_block(&self) -> Option<BlockNo> {
         let block = BlockNo(self.raw.s_mmp_block.get());
         let has_mmp = self.raw.features().incompat.contains(IncompatFeatures::MMP);
         (has_mmp && self.geometry.contains(block, 1)).then_some(block)
     }
 
-    /// The content of the MMP block, not verified.
+    /// Reads the MMP block without verifying it.
     ///
     /// # Errors
     /// The device failed, or the block is too short.
@@ -159,7 +160,7 @@ impl OfflineVolume {
         MmpBlock { device: &*self.device, geometry: &self.geometry, block }.write(raw, mmp)
     }
 
-    /// Marks the volume as not in use, at the time `now` in seconds since 1970. Nothing is done
+    /// Marks the volume as not in use, at the time `now` in seconds since 1970. Has no effect
     /// without the feature.
     ///
     /// # Errors
@@ -168,7 +169,7 @@ impl OfflineVolume {
         self.change_mmp(|mmp| (mmp.sequence, mmp.time) = (MmpSequence::Clean, now))
     }
 
-    /// Seals the MMP block again, after the volume's checksums changed.
+    /// Updates the checksum of the MMP block after the volume's checksum seed or feature changed.
     ///
     /// # Errors
     /// The device failed.

@@ -1,4 +1,4 @@
-//! The superblock and the descriptor table of a volume, as they lie on the device.
+//! Reading the superblock and the descriptor table from the device.
 
 use extant_device::{Device, DeviceError};
 use extant_layout::DescriptorTable;
@@ -8,11 +8,11 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::OfflineError;
 
-/// The superblock as its backup in a group has it: it says where it lies, that the volume may be in
-/// use, and never that its journal waits for recovery, since the primary knows that better.
+/// A superblock's backup in a group: it has the group's number, is marked as possibly in use, and
+/// never has needs_recovery set, since only the primary tracks that.
 pub fn backup_superblock(primary: &RawSuperblock, group: GroupNo) -> RawSuperblock {
     let mut raw = *primary;
-    // Backups lie in groups below 2^16 or not at all; the field has no more bits.
+    // Backups are in groups below 2^16, or there are none; the field has no more bits.
     raw.s_block_group_nr.set((group.0 & 0xffff) as u16);
     raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
     let mut features = raw.features();
@@ -27,15 +27,15 @@ pub fn backup_superblock(primary: &RawSuperblock, group: GroupNo) -> RawSuperblo
 /// Reads and verifies the primary superblock.
 ///
 /// # Errors
-/// [`FormatError::NotExt`] where there is no such superblock, another [`FormatError`] where it is
-/// broken, or the device failed.
+/// [`FormatError::NotExt`] if there is no superblock, another [`FormatError`] if it is invalid, or
+/// the device failed.
 pub fn read_primary_superblock(device: &dyn Device) -> Result<RawSuperblock, OfflineError> {
     let raw = read_superblock(device, SUPERBLOCK_OFFSET)?;
     raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
     Ok(raw)
 }
 
-/// Reads the superblock or a backup at a byte of the device. Nothing of it is verified.
+/// Reads the superblock or a backup at a byte offset of the device, without verifying it.
 ///
 /// # Errors
 /// The device ends before it ([`FormatError::NotExt`] for the primary one), or failed.

@@ -1,4 +1,4 @@
-//! The volume: superblock, descriptors, bitmaps, inodes and blocks.
+//! A volume that is not mounted: superblock, descriptors, bitmaps, inodes and blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,17 +16,17 @@ use zerocopy::IntoBytes;
 use crate::OfflineError;
 use crate::superblock::{backup_superblock, read_primary_superblock, read_table};
 
-/// A volume that nobody else has open.
+/// A volume to which the caller has exclusive access.
 pub struct OfflineVolume<D = Arc<dyn Device>> {
     pub(crate) device: D,
-    /// Whether checksums are compared and places are checked before what they stand for is used.
+    /// Whether checksums and locations are verified before a structure is used.
     pub(crate) is_strict: bool,
-    /// The superblock; what is changed here is written by [`Self::commit`].
+    /// The superblock; [`Self::commit`] writes changes to it.
     pub raw: RawSuperblock,
     pub(crate) geometry: Geometry,
     table: DescriptorTable,
     bitmaps: BTreeMap<(bool, u32), Bitmap>,
-    /// Blocks of the table to be written, and groups whose descriptors are to be sealed before.
+    /// Table blocks to be written, and groups whose descriptors need a new checksum first.
     dirty_descs: BTreeSet<u32>,
     unsealed: BTreeSet<u32>,
     pub(crate) is_superblock_dirty: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Bitmap {
     pub(crate) is_dirty: bool,
 }
 
-/// Whether a bitmap stands for inodes: the key of the map.
+/// Whether a bitmap is that of inodes: the key of the map.
 fn is_inode(kind: BitmapKind) -> bool {
     kind == BitmapKind::Inode
 }
@@ -46,15 +46,15 @@ impl OfflineVolume {
     /// Opens a volume by its primary superblock and descriptors.
     ///
     /// # Errors
-    /// The device failed or the superblock cannot be computed with.
+    /// The device failed or the superblock is not valid.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, OfflineError> {
         Self::opened(device, false)
     }
 
-    /// A volume whose superblock and descriptor table were found otherwise.
+    /// A volume from a superblock and descriptor table that the caller has read.
     ///
     /// # Panics
-    /// When the table is not [`Geometry::desc_blocks`] blocks.
+    /// If the table has not [`Geometry::desc_blocks`] blocks.
     pub fn of_parts(
         device: Arc<dyn Device>,
         raw: RawSuperblock,
@@ -66,13 +66,12 @@ impl OfflineVolume {
 }
 
 impl<D: Device> OfflineVolume<D> {
-    /// Opens a volume as [`OfflineVolume::open`] does, for changes that believe what they find.
-    /// Descriptors, bitmaps and extent nodes are used only where their checksums are right,
-    /// descriptors and blocks only where they are possible, and no count of what is free is
-    /// believed: see [`Self::recount`].
+    /// Opens a volume as [`OfflineVolume::open`], but strictly: descriptors, bitmaps and extent
+    /// nodes are used only if their checksums are right, descriptors and blocks only if they are
+    /// valid. Free counts are not trusted: see [`Self::recount`].
     ///
     /// # Errors
-    /// The device failed or the superblock cannot be computed with.
+    /// The device failed or the superblock is not valid.
     pub fn open_strict(device: D) -> Result<Self, OfflineError> {
         Self::opened(device, true)
     }
@@ -113,15 +112,16 @@ impl<D: Device> OfflineVolume<D> {
         &self.geometry
     }
 
-    /// The descriptor table as it stands now.
+    /// The descriptor table in memory.
     pub fn table(&self) -> &DescriptorTable {
         &self.table
     }
 
-    /// Changes the superblock. The geometry follows: features, UUID and seeds hold from now on.
+    /// Changes the superblock, and the geometry with it: later calls use the new features, UUID and
+    /// seeds.
     ///
     /// # Errors
-    /// The superblock cannot be computed with any more; it is as before then.
+    /// The changed superblock is not valid; it is unchanged then.
     pub fn update_superblock(
         &mut self,
         change: impl FnOnce(&mut RawSuperblock),
@@ -144,10 +144,10 @@ impl<D: Device> OfflineVolume<D> {
         self.table.get(group, &self.geometry)
     }
 
-    /// The descriptor of a group; opened strictly, only a sound one.
+    /// The descriptor of a group; opened strictly, only a valid one.
     fn trusted_desc(&self, group: GroupNo) -> Result<GroupDesc, FormatError> {
         let desc = self.desc(group);
-        // One that was changed here was sound before, and is sealed later.
+        // A descriptor changed here was valid before, and gets its checksum later.
         if self.is_strict && !self.unsealed.contains(&group.0) {
             self.table.verify(group, &self.geometry)?;
             desc.check_places(group, &self.geometry)?;
@@ -165,13 +165,13 @@ impl<D: Device> OfflineVolume<D> {
         self.unsealed.insert(group.0);
     }
 
-    /// Has all descriptors sealed and written anew: checksums changed.
+    /// Makes [`Self::commit`] write all descriptors, because their checksums changed.
     pub fn touch_all_descs(&mut self) {
         self.dirty_descs.extend(0..self.geometry.desc_blocks());
         self.unsealed.extend(0..self.geometry.groups_count);
     }
 
-    /// Opened strictly, refuses blocks off the volume.
+    /// Opened strictly, returns an error for blocks outside the volume.
     pub(crate) fn check_blocks(&self, start: BlockNo, count: u64) -> Result<(), FormatError> {
         if !self.is_strict || self.geometry.contains(start, count) {
             return Ok(());
@@ -180,10 +180,10 @@ impl<D: Device> OfflineVolume<D> {
         Err(flaw.at(Place::Block(start)))
     }
 
-    /// One block.
+    /// Reads one block.
     ///
     /// # Errors
-    /// The device failed; opened strictly, a block off the volume.
+    /// The device failed; opened strictly, a block outside the volume.
     pub fn read(&self, block: BlockNo) -> Result<Vec<u8>, OfflineError> {
         self.check_blocks(block, 1)?;
         let mut bytes = vec![0; self.geometry.block_len()];
@@ -199,8 +199,8 @@ impl<D: Device> OfflineVolume<D> {
         Ok(self.device.write_at(self.geometry.byte_of(block), bytes)?)
     }
 
-    /// Where an inode's record lies, in bytes; `None` when there is no such inode or its table lies
-    /// off the volume.
+    /// Byte offset of an inode's record; `None` if there is no such inode or its table is outside
+    /// the volume.
     pub fn inode_offset(&self, number: InodeNo) -> Option<u64> {
         let (group, index) = self.geometry.inode_place(number)?;
         let table = self.desc(group).inode_table;
@@ -227,7 +227,7 @@ impl<D: Device> OfflineVolume<D> {
         Ok(record)
     }
 
-    /// Seals the record of an inode and writes it.
+    /// Writes the record of an inode with its checksum.
     ///
     /// # Errors
     /// There is no such inode, or the device failed.
@@ -237,15 +237,15 @@ impl<D: Device> OfflineVolume<D> {
         Ok(self.device.write_at(offset, record)?)
     }
 
-    /// The bits of a bitmap: stored, or implied by an uninitialised group.
+    /// The bits of a bitmap: as stored, or those implied by an uninitialized group.
     ///
     /// # Errors
-    /// It lies off the volume, or the device failed.
+    /// It is outside the volume, or the device failed.
     pub fn bitmap(&mut self, kind: BitmapKind, group: GroupNo) -> Result<&[u8], OfflineError> {
         Ok(&self.loaded(kind, group)?.bits)
     }
 
-    /// The groups that a bitmap was loaded of.
+    /// The groups of which a bitmap was loaded.
     pub(crate) fn groups_with_bitmaps(&self) -> BTreeSet<GroupNo> {
         self.bitmaps.keys().map(|(_, group)| GroupNo(*group)).collect()
     }
@@ -288,8 +288,8 @@ impl<D: Device> OfflineVolume<D> {
         Ok(bits)
     }
 
-    /// Blocks in a group that are the volume's own: its superblock and descriptors, and the tables
-    /// of whichever group.
+    /// Blocks in a group used for metadata: its superblock and descriptors, and the tables of any
+    /// group.
     fn own_blocks(&self, group: GroupNo) -> Result<Vec<Range<u64>>, FormatError> {
         let geometry = &self.geometry;
         let start = geometry.group_start(group).0;
@@ -310,7 +310,7 @@ impl<D: Device> OfflineVolume<D> {
         Ok(own)
     }
 
-    /// Sets the bits of blocks that lie in the group.
+    /// Sets the bits of blocks in the group.
     fn mark(&self, bits: &mut [u8], group: GroupNo, range: Range<u64>) {
         let start = self.geometry.group_start(group).0;
         let ratio = u64::from(self.geometry.blocks_per_cluster);
@@ -319,8 +319,8 @@ impl<D: Device> OfflineVolume<D> {
         bitmap::set_range(bits, first as u32..end as u32);
     }
 
-    /// Writes everything that changed: bitmaps, descriptors, then the superblock. The backups stay
-    /// as they were: see [`Self::write_backups`].
+    /// Writes all changes: bitmaps, descriptors, then the superblock. Backups do not change: see
+    /// [`Self::write_backups`].
     ///
     /// # Errors
     /// The device failed.
@@ -347,8 +347,7 @@ impl<D: Device> OfflineVolume<D> {
         Ok(self.device.flush()?)
     }
 
-    /// Seals the descriptors that were changed, in memory. The others keep their checksums, right
-    /// or wrong.
+    /// Sets the checksums of changed descriptors in memory. The others keep theirs, right or wrong.
     pub fn seal_descs(&mut self) {
         for group in std::mem::take(&mut self.unsealed).into_iter().map(GroupNo) {
             self.table.seal(group, &self.geometry);
@@ -375,20 +374,20 @@ impl<D: Device> OfflineVolume<D> {
         self.write(block, &bits)
     }
 
-    /// Has a bitmap stored by the next [`Self::commit`], be it implied so far or not.
+    /// Makes the next [`Self::commit`] store a bitmap, even if it was uninitialized.
     ///
     /// # Errors
-    /// It lies off the volume, or the device failed.
+    /// It is outside the volume, or the device failed.
     pub fn store_bitmap(&mut self, kind: BitmapKind, group: GroupNo) -> Result<(), OfflineError> {
         self.loaded(kind, group)?.is_dirty = true;
         Ok(())
     }
 
-    /// Has a bitmap's checksum computed anew, as the geometry now has it; an uninitialised one
-    /// stays so.
+    /// Updates the checksums of a group's bitmaps for the current geometry. Uninitialized bitmaps
+    /// stay so.
     ///
     /// # Errors
-    /// It lies off the volume, or the device failed.
+    /// It is outside the volume, or the device failed.
     pub fn reseal_bitmaps(&mut self, group: GroupNo) -> Result<(), OfflineError> {
         let geometry = self.geometry.clone();
         for kind in [BitmapKind::Block, BitmapKind::Inode] {
@@ -406,7 +405,7 @@ impl<D: Device> OfflineVolume<D> {
         Ok(())
     }
 
-    /// Writes the backups of superblock and descriptors, as they stand now.
+    /// Writes the backups of superblock and descriptors from those in memory.
     ///
     /// # Errors
     /// The device failed.

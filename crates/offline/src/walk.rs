@@ -1,4 +1,4 @@
-//! The walk over a file's map on the device, be it of extents or of indirect blocks.
+//! A walk over a file's block map on the device, of extents or of indirect blocks.
 
 use extant_device::Device;
 use extant_ondisk::extent::{
@@ -10,14 +10,14 @@ use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, Geometry, InodeNo, Pl
 
 use crate::OfflineError;
 
-/// A file whose map is walked over.
+/// A file whose map is walked.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedFile {
     /// Its inode.
     pub inode: InodeNo,
     /// The inode's generation: checksums of extent nodes depend on it.
     pub generation: u32,
-    /// Whether its map is of extents, and not of indirect blocks.
+    /// Whether it has an extent tree instead of indirect blocks.
     pub is_extents: bool,
     /// The root of the map.
     pub i_block: [u8; ROOT_SIZE],
@@ -35,38 +35,39 @@ impl MappedFile {
     }
 }
 
-/// A step of a walk over a map. All blocks lie on the volume.
+/// A step of a walk over a map. All blocks are within the volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MapPart {
     /// An extent node or an indirect block. It is read after this, if the walk goes on.
     Node {
-        /// What it maps starts here or later.
+        /// The first logical block that it can map.
         first: FileBlock,
-        /// Where it lies.
+        /// Its block number.
         at: BlockNo,
     },
-    /// Data blocks. Indirect blocks give each by itself.
+    /// Data blocks. A map of indirect blocks gives one block at a time.
     Data(Extent),
 }
 
-/// Walks over a map in the order of the file. Each node is checked as far as it and the way to it
-/// show flaws. A block that is met twice is no error here, and a damaged map of indirect blocks may
+/// Walks over a map in file order. Each node is checked as far as possible from its content and its
+/// parents. A block that is visited twice is not an error here, and a damaged map of indirect
+/// blocks may lead to one repeatedly: the caller sets a limit. Ends after an error.
 /// lead to one again and again: how far to follow is the caller's to say. Ends after an error.
 pub struct MapWalk<'a> {
     device: &'a dyn Device,
     geometry: &'a Geometry,
     file: MappedFile,
     verifies: bool,
-    /// The nodes from the root down to the one that is read now.
+    /// The nodes from the root to the current one.
     open: Vec<OpenNode>,
-    /// The next to be read.
+    /// The next node to be read.
     next: Option<Unread>,
 }
 
-/// A node that was read.
+/// A node in memory.
 struct OpenNode {
     bytes: Vec<u8>,
-    /// Its next entry.
+    /// Index of its next entry.
     position: usize,
     kind: Kind,
 }
@@ -77,13 +78,13 @@ enum Unread {
     Block(BlockNo, Kind),
 }
 
-/// What a node is, by the way to it.
+/// The type of a node, by its position.
 enum Kind {
     Extents(NodeLimits),
     /// The slots of `i_block`.
     Slots,
-    /// An indirect block: where what it maps starts, and how many indirect blocks each way to data
-    /// has from here on, itself counted.
+    /// An indirect block: the first logical block that it maps, and the number of levels of
+    /// indirect blocks from here to the data, including this one.
     Pointers {
         first: u64,
         levels: usize,
@@ -97,7 +98,7 @@ enum Entry {
 }
 
 impl<'a> MapWalk<'a> {
-    /// A walk over a file's map. Where `verifies` is true, a wrong checksum of an extent node is an
+    /// A walk over a file's map. `verifies`: whether a wrong checksum of an extent node is an
     /// error.
     pub fn new(
         device: &'a dyn Device,

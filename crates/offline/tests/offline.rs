@@ -1,4 +1,4 @@
-//! Changing volumes offline, judged by e2fsck.
+//! Changes to volumes that are not mounted, checked by e2fsck.
 
 use std::iter;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn a_journal_is_made_and_removed_and_e2fsck_agrees() {
     }
 }
 
-/// A file cut short gives its blocks back, and its map is sound, at any depth.
+/// A truncated file frees its blocks, and its map is valid, at any depth.
 #[test]
 fn a_truncated_map_is_written_anew() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
@@ -74,7 +74,7 @@ fn a_truncated_map_is_written_anew() {
         let path = image.path();
         let mut volume = open(&path);
         let block = u64::from(volume.geometry().block_size);
-        // A journal is as good a file as any.
+        // The journal serves as a file here.
         let shape = JournalShape { blocks: 5000, fast_commit_blocks: 0, goal: BlockNo(0) };
         volume.make_journal(shape, 1_700_000_000).unwrap();
         let number = InodeNo::JOURNAL;
@@ -95,8 +95,7 @@ fn a_truncated_map_is_written_anew() {
         inode.encode_into(&mut record, volume.geometry());
         volume.write_inode(number, &mut record).unwrap();
         assert!(!inode.flags.contains(InodeFlags::HUGE_FILE));
-        // Nothing but the journal's own length is wrong now; without the feature it would be an
-        // ordinary file.
+        // Only the journal's length is wrong now; without the feature it is an ordinary file.
         let read = volume.read_map(number, &inode).unwrap();
         assert_eq!(read.blocks().count(), 3001);
         volume.commit().unwrap();
@@ -178,7 +177,7 @@ fn opened_strictly_a_volume_is_changed_only_by_what_is_sound() {
     strict.claim_blocks(of_group(2)).unwrap();
 }
 
-/// Bitmaps that were implied are stored, and the table of inodes is used as far as it must be.
+/// Uninitialized bitmaps are stored, and the used part of the inode table grows as needed.
 #[test]
 fn what_is_free_is_counted_anew_from_the_bitmaps() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "^has_journal,^flex_bg"];
@@ -192,7 +191,7 @@ fn what_is_free_is_counted_anew_from_the_bitmaps() {
     let before = volume.desc(group);
     assert!(before.flags.contains(uninit), "{before:?}");
     let sum = volume.free_blocks();
-    // The later one first.
+    // The later inode first.
     volume.mark_inode(InodeNo(4 * per_group + 9), true).unwrap();
     volume.mark_inode(InodeNo(4 * per_group + 5), false).unwrap();
     assert!(volume.is_inode_used(InodeNo(4 * per_group + 5)).unwrap());

@@ -1,41 +1,42 @@
-//! POSIX access control lists: ext4's compact form on disk, the form that the kernel's system calls speak, and the modes that
-//! they stand for.
+//! POSIX access control lists: ext4's compact on-disk format, the kernel's xattr format, and the
+//! equivalent file modes.
 //!
-//! Source: the kernel's `attributes.rst` ("version 1, `e_id` only for named entries"), acl(5) for order, mask and equivalence,
-//! POSIX.1e draft 17 section 23.1.5 for inheritance; both forms were checked against what a kernel wrote.
+//! Source: the kernel's `attributes.rst` ("version 1, `e_id` only for named entries"), acl(5) for
+//! order, mask and equivalence, POSIX.1e draft 17 section 23.1.5 for inheritance. Both formats were
+//! checked against those that a kernel wrote.
 
 use crate::{Flaw, FormatError, Place};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Version of the form on disk.
+/// Version of the on-disk format.
 const DISK_VERSION: u32 = 1;
-/// Version of the kernel's form.
+/// Version of the xattr format.
 const XATTR_VERSION: u32 = 2;
 const HEADER: usize = 4;
-/// An entry on disk that names nobody.
+/// Size in bytes of an on-disk entry without an ID.
 const SHORT_ENTRY: usize = 4;
-/// An entry with an id, and every entry of the kernel's form.
+/// Size in bytes of an entry with an ID, and of every entry of the xattr format.
 const LONG_ENTRY: usize = 8;
-/// The id that the kernel's form gives to entries that name nobody.
+/// The ID of entries without one in the xattr format.
 const NO_ID: u32 = u32::MAX;
 /// Read, write, execute.
 const ALL: u8 = 7;
 
-/// Whom an entry is about.
+/// The users or groups to which an entry applies.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Subject {
     /// The file's owner.
     Owner,
-    /// The user of this number.
+    /// The user with this ID.
     User(u32),
     /// The file's group.
     OwningGroup,
-    /// The group of this number.
+    /// The group with this ID.
     Group(u32),
-    /// Bounds what named users and all groups may do.
+    /// Limits the permissions of named users and all groups.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
@@ -58,7 +59,7 @@ impl Subject {
         }
     }
 
-    /// `id` is asked for only where the tag has one.
+    /// `id` is called only if the tag has an ID.
     fn of_tag(tag: u16, id: impl FnOnce() -> Result<u32, Flaw>) -> Result<Self, Flaw> {
         Ok(match tag {
             0x01 => Self::Owner,
@@ -72,33 +73,33 @@ impl Subject {
     }
 }
 
-/// One entry: who may do what.
+/// An entry: its subject and the permissions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The subject of the permissions.
     pub subject: Subject,
-    /// 4 read, 2 write, 1 execute.
+    /// Bitmap: 4 read, 2 write, 1 execute.
     pub permissions: u8,
 }
 
-/// A valid list: owner, named users, owning group, named groups, mask, others, in this order; a mask where somebody is named.
-/// The order of ids among named entries is kept as found.
+/// A valid list: owner, named users, owning group, named groups, mask, others, in this order; there
+/// is a mask if there are named entries. Named entries keep the order in which they were read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Acl {
     entries: Vec<AclEntry>,
 }
 
 impl Acl {
-    /// A list of these entries.
+    /// Creates a list of these entries.
     ///
     /// # Errors
-    /// The rule that they break.
+    /// The rule that they violate.
     pub fn new(entries: Vec<AclEntry>) -> Result<Self, FormatError> {
         validate(&entries).map_err(|flaw| flaw.at(Place::Acl))?;
         Ok(Self { entries })
     }
 
-    /// The list of three entries that says what a mode says.
+    /// The list of three entries that is equivalent to a mode.
     pub fn of_mode(mode: u16) -> Self {
         let entry = |subject, shift: u16| AclEntry { subject, permissions: class(mode, shift) };
         Self {
@@ -116,23 +117,24 @@ impl Acl {
         &self.entries
     }
 
-    /// Reads the form on disk; `None` for a list without entries, which is no list.
+    /// Decodes the on-disk format; `None` for a list without entries, which is no ACL.
     ///
     /// # Errors
-    /// A wrong version, a cut entry, or a rule broken.
+    /// A wrong version, a truncated entry, or a violated rule.
     pub fn decode_disk(bytes: &[u8]) -> Result<Option<Self>, FormatError> {
         decode(bytes, Form::Disk).map_err(|flaw| flaw.at(Place::Acl))
     }
 
-    /// Reads the form of `getxattr` and `setxattr`; `None` for a list without entries, which `setxattr` takes as removal.
+    /// Decodes the format of `getxattr` and `setxattr`; `None` for a list without entries, with
+    /// which `setxattr` removes the ACL.
     ///
     /// # Errors
-    /// A wrong version, a cut entry, or a rule broken.
+    /// A wrong version, a truncated entry, or a violated rule.
     pub fn decode_xattr(bytes: &[u8]) -> Result<Option<Self>, FormatError> {
         decode(bytes, Form::Xattr).map_err(|flaw| flaw.at(Place::Acl))
     }
 
-    /// The form on disk.
+    /// Encodes the on-disk format.
     pub fn encode_disk(&self) -> Vec<u8> {
         let mut bytes = DISK_VERSION.to_le_bytes().to_vec();
         for entry in &self.entries {
@@ -145,7 +147,7 @@ impl Acl {
         bytes
     }
 
-    /// The form of `getxattr` and `setxattr`.
+    /// Encodes the format of `getxattr` and `setxattr`.
     pub fn encode_xattr(&self) -> Vec<u8> {
         let mut bytes = XATTR_VERSION.to_le_bytes().to_vec();
         for entry in &self.entries {
@@ -156,7 +158,8 @@ impl Acl {
         bytes
     }
 
-    /// The nine permission bits that stand for this list: the group's are the mask's where there is one.
+    /// The nine permission bits for this list: the group bits are those of the mask if there is
+    /// one.
     pub fn mode(&self) -> u16 {
         let group = self.get(Subject::Mask).or_else(|| self.get(Subject::OwningGroup));
         [self.get(Subject::Owner), group, self.get(Subject::Other)]
@@ -164,12 +167,12 @@ impl Acl {
             .fold(0, |mode, permissions| mode << 3 | u16::from(permissions.unwrap_or(0)))
     }
 
-    /// Whether the mode says all that the list says, so that the list need not be stored.
+    /// Whether the list is equivalent to its mode, so that it need not be stored.
     pub fn is_only_a_mode(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// What chmod makes of the list of a file.
+    /// The list of a file after chmod.
     #[must_use]
     pub fn with_mode(&self, mode: u16) -> Self {
         let mut acl = self.clone();
@@ -187,9 +190,9 @@ impl Acl {
         acl
     }
 
-    /// What a new file gets from this default list of its directory: its permission bits and, where they do not say all, its
-    /// access list. `mode` is what the creator asked for; the umask has no part in it. A new directory inherits the default
-    /// list itself too; a symbolic link gets nothing.
+    /// The permission bits of a new file in a directory with this default list and, if they are not
+    /// equivalent, its access list. `mode` is the mode given to the call; the umask is ignored. A
+    /// new directory also inherits the default list itself; a symbolic link inherits nothing.
     pub fn inherited(&self, mode: u16) -> (u16, Option<Self>) {
         let mut acl = self.clone();
         let group =
@@ -212,7 +215,7 @@ impl Acl {
     }
 }
 
-/// Three bits of a mode.
+/// Three permission bits of a mode.
 fn class(mode: u16, shift: u16) -> u8 {
     (mode >> shift) as u8 & ALL
 }

@@ -1,7 +1,8 @@
 //! Block and inode bitmaps: bit operations, runs, checksums.
 //!
-//! Bit 0 of byte 0 stands for the group's first cluster or inode; a set bit means in use. A bitmap fills a block; the bits
-//! past the group's last cluster or inode are set, up to the block's end. Source: the kernel's `bitmaps.rst`, `checksums.rst`.
+//! Bit 0 of byte 0 is the group's first cluster or inode; a set bit means in use. A bitmap fills a
+//! block; the bits after the group's last cluster or inode are set, up to the block's end. Source:
+//! the kernel's `bitmaps.rst`, `checksums.rst`.
 
 use crate::checksum::Crc32c;
 use crate::geometry::Geometry;
@@ -10,10 +11,10 @@ use crate::types::GroupNo;
 use crate::{Flaw, FormatError, Place};
 use core::ops::Range;
 
-/// Descriptors of at least this many bytes keep all 32 bits of a bitmap's checksum.
+/// Minimum size in bytes of descriptors that store all 32 bits of a bitmap's checksum.
 const WIDE_DESC: u16 = 64;
 
-/// Which of a group's two bitmaps.
+/// The block or the inode bitmap of a group.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BitmapKind {
     /// Clusters in use.
@@ -23,7 +24,7 @@ pub enum BitmapKind {
 }
 
 impl BitmapKind {
-    /// Bits that the checksum covers: those of a full group, in the last one too.
+    /// Number of bits that the checksum covers: those of a full group, even in a shorter last one.
     pub fn bits(self, geometry: &Geometry) -> u32 {
         match self {
             Self::Block => geometry.clusters_per_group,
@@ -31,7 +32,7 @@ impl BitmapKind {
         }
     }
 
-    /// Bits that stand for something in this group; those past them are padding and set.
+    /// Number of bits for clusters or inodes of this group; those after them are padding and set.
     pub fn used_bits(self, group: GroupNo, geometry: &Geometry) -> u32 {
         match self {
             Self::Block => geometry.group_clusters(group),
@@ -39,7 +40,7 @@ impl BitmapKind {
         }
     }
 
-    /// The checksum as its descriptor stores it.
+    /// The checksum in a descriptor.
     pub fn stored_checksum(self, desc: &GroupDesc) -> u32 {
         match self {
             Self::Block => desc.block_bitmap_checksum,
@@ -55,7 +56,8 @@ impl BitmapKind {
     }
 }
 
-/// Compares a bitmap, a whole block, with the checksum in its descriptor; true to life without checksums too.
+/// Compares a bitmap, a whole block, with the checksum in its descriptor. Ok if the volume has no
+/// checksums.
 ///
 /// # Errors
 /// [`Flaw::Checksum`], or [`Flaw::Truncated`] for less than a block.
@@ -69,7 +71,7 @@ pub fn verify(
     verify_stored(bitmap, kind, group, kind.stored_checksum(desc), geometry)
 }
 
-/// As [`verify`], with the checksum that the descriptor has.
+/// As [`verify`], with a given checksum instead of a descriptor.
 ///
 /// # Errors
 /// As [`verify`].
@@ -91,7 +93,8 @@ pub fn verify_stored(
     Ok(())
 }
 
-/// Puts the bitmap's checksum into its descriptor, which is sealed after that.
+/// Sets the bitmap's checksum in its descriptor. The descriptor's own checksum must be set
+/// afterwards.
 pub fn seal(bitmap: &[u8], kind: BitmapKind, desc: &mut GroupDesc, geometry: &Geometry) {
     let Some(computed) = checksum(bitmap, kind, geometry) else { return };
     match kind {
@@ -100,11 +103,11 @@ pub fn seal(bitmap: &[u8], kind: BitmapKind, desc: &mut GroupDesc, geometry: &Ge
     }
 }
 
-/// Sets or clears a bit, and changes the checksum in the descriptor by what that does to it: as [`seal`], without reading the whole
-/// bitmap. False where the bit was so before.
+/// Sets or clears a bit, and updates the checksum in the descriptor as [`seal`] would, without
+/// reading the whole bitmap. Returns false if the bit had that value before.
 ///
 /// # Panics
-/// When the bit is past the bitmap's end.
+/// If the bit is past the bitmap's end.
 pub fn change(
     bitmap: &mut [u8],
     bit: u32,
@@ -118,25 +121,25 @@ pub fn change(
     if !has_changed || !geometry.has_metadata_csum() || bit / 8 >= covered {
         return has_changed;
     }
-    let behind = (covered - 1 - bit / 8) * 8 + 7 - bit % 8;
+    let bits_after = (covered - 1 - bit / 8) * 8 + 7 - bit % 8;
     let checksum = match kind {
         BitmapKind::Block => &mut desc.block_bitmap_checksum,
         BitmapKind::Inode => &mut desc.inode_bitmap_checksum,
     };
-    *checksum ^= cut(Crc32c::of_bit(behind), geometry);
+    *checksum ^= cut(Crc32c::of_bit(bits_after), geometry);
     true
 }
 
-/// A checksum as the descriptor has room for it.
+/// Truncates a checksum to the bits that the descriptor stores.
 fn cut(checksum: u32, geometry: &Geometry) -> u32 {
     if geometry.desc_size < WIDE_DESC { checksum & 0xffff } else { checksum }
 }
 
-/// crc32c of the bytes that a full group uses, cut to the bits that the descriptor has room for; `None` without
-/// metadata_csum.
+/// crc32c of the bytes that a full group uses, truncated to the bits that the descriptor stores;
+/// `None` without metadata_csum.
 ///
 /// # Panics
-/// When `bitmap` is shorter than a block.
+/// If `bitmap` is shorter than a block.
 pub fn checksum(bitmap: &[u8], kind: BitmapKind, geometry: &Geometry) -> Option<u32> {
     if !geometry.has_metadata_csum() {
         return None;
@@ -146,15 +149,15 @@ pub fn checksum(bitmap: &[u8], kind: BitmapKind, geometry: &Geometry) -> Option<
     Some(cut(value, geometry))
 }
 
-/// Whether a bit is set; a bit past the end is not.
+/// Whether a bit is set; false past the end.
 pub fn test(bitmap: &[u8], bit: u32) -> bool {
     bitmap.get((bit / 8) as usize).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
 }
 
-/// Sets a bit and says whether it was clear before.
+/// Sets a bit. Returns whether it was clear before.
 ///
 /// # Panics
-/// When the bit is past the bitmap's end.
+/// If the bit is past the bitmap's end.
 pub fn set(bitmap: &mut [u8], bit: u32) -> bool {
     let byte = &mut bitmap[(bit / 8) as usize];
     let was_clear = *byte >> (bit % 8) & 1 == 0;
@@ -162,10 +165,10 @@ pub fn set(bitmap: &mut [u8], bit: u32) -> bool {
     was_clear
 }
 
-/// Clears a bit and says whether it was set before.
+/// Clears a bit. Returns whether it was set before.
 ///
 /// # Panics
-/// When the bit is past the bitmap's end.
+/// If the bit is past the bitmap's end.
 pub fn clear(bitmap: &mut [u8], bit: u32) -> bool {
     let byte = &mut bitmap[(bit / 8) as usize];
     let was_set = *byte >> (bit % 8) & 1 == 1;
@@ -176,7 +179,7 @@ pub fn clear(bitmap: &mut [u8], bit: u32) -> bool {
 /// Sets all bits of a range.
 ///
 /// # Panics
-/// When the range ends past the bitmap's end.
+/// If the range ends past the bitmap's end.
 pub fn set_range(bitmap: &mut [u8], bits: Range<u32>) {
     fill(bitmap, bits, true);
 }
@@ -184,7 +187,7 @@ pub fn set_range(bitmap: &mut [u8], bits: Range<u32>) {
 /// Clears all bits of a range.
 ///
 /// # Panics
-/// When the range ends past the bitmap's end.
+/// If the range ends past the bitmap's end.
 pub fn clear_range(bitmap: &mut [u8], bits: Range<u32>) {
     fill(bitmap, bits, false);
 }
@@ -223,18 +226,18 @@ pub fn is_padded(bitmap: &[u8], used_bits: u32) -> bool {
     next_clear(bitmap, used_bits..bit_len(bitmap)).is_none()
 }
 
-/// Set bits of a range; bits past the end count as clear.
+/// Number of set bits in a range; bits past the end count as clear.
 pub fn count_set(bitmap: &[u8], bits: Range<u32>) -> u32 {
     let bits = bits.start..bits.end.min(bit_len(bitmap));
     words(bitmap, bits).map(|(_, word, mask)| (word & mask).count_ones()).sum()
 }
 
-/// The first set bit of a range; bits past the end are not looked at.
+/// The first set bit in a range; bits past the end are ignored.
 pub fn next_set(bitmap: &[u8], bits: Range<u32>) -> Option<u32> {
     next(bitmap, bits, 0)
 }
 
-/// The first clear bit of a range; bits past the end are not looked at.
+/// The first clear bit in a range; bits past the end are ignored.
 pub fn next_clear(bitmap: &[u8], bits: Range<u32>) -> Option<u32> {
     next(bitmap, bits, u64::MAX)
 }
@@ -250,13 +253,14 @@ fn next(bitmap: &[u8], bits: Range<u32>, invert: u64) -> Option<u32> {
 /// A run of bits with the same value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Run {
-    /// The bits.
+    /// The range of the bits.
     pub bits: Range<u32>,
     /// Whether they are set.
     pub is_set: bool,
 }
 
-/// The longest runs of equal bits in a range, in order; together they are the range. Bits past the bitmap's end are left out.
+/// Splits a range into its maximal runs of equal bits, in order. Bits past the bitmap's end are
+/// left out.
 pub fn runs(bitmap: &[u8], bits: Range<u32>) -> impl Iterator<Item = Run> + '_ {
     let end = bits.end.min(bit_len(bitmap));
     let mut at = bits.start;
@@ -273,17 +277,19 @@ pub fn runs(bitmap: &[u8], bits: Range<u32>) -> impl Iterator<Item = Run> + '_ {
     })
 }
 
-/// The runs of clear bits in a range: what is free.
+/// The runs of clear bits in a range: free clusters or inodes.
 pub fn clear_runs(bitmap: &[u8], bits: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
     runs(bitmap, bits).filter(|run| !run.is_set).map(|run| run.bits)
 }
 
-/// Bits of a bitmap. A block has at most 2^19, so the number fits; longer slices are cut there.
+/// Number of bits of a bitmap. A block has at most 2^19, so the number fits; longer slices are
+/// truncated.
 fn bit_len(bitmap: &[u8]) -> u32 {
     u32::try_from(bitmap.len().saturating_mul(8)).unwrap_or(u32::MAX)
 }
 
-/// The words of 64 bits that a range touches: number of the first bit, the word, the mask of the range's bits in it.
+/// The 64-bit words of a range: index of the first bit, the word, and the mask of the range's bits
+/// in it.
 fn words(bitmap: &[u8], bits: Range<u32>) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
     let first = bits.start / 64;
     let last = if bits.start < bits.end { bits.end.div_ceil(64) } else { first };
@@ -337,7 +343,7 @@ mod tests {
         assert_eq!(runs(&[], 0..100).count(), 0);
     }
 
-    /// The same, bit by bit.
+    /// As [`runs`], bit by bit.
     fn slow_runs(bitmap: &[u8], bits: Range<u32>) -> Vec<Run> {
         let mut runs: Vec<Run> = vec![];
         for bit in bits.start..bits.end.min(bit_len(bitmap)) {

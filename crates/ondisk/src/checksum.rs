@@ -1,9 +1,9 @@
 //! The checksums of the format: crc32c of metadata_csum, crc16 of uninit_bg, CRC-32 of the old journal checksum.
 //!
-//! All three are used "raw": the state is the start value given, and nothing is inverted at the end.
+//! All three are used "raw": the state is the given start value, and the result is not inverted.
 
-/// crc32c (Castagnoli, reflected), fed piece by piece. The kernel's documents start it at ~0, the volume's seed
-/// or a structure's own seed.
+/// crc32c (Castagnoli, reflected), computed incrementally. The kernel's documents start it at ~0,
+/// at the volume's seed or at a structure's own seed.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Crc32c(u32);
@@ -14,7 +14,7 @@ impl Crc32c {
         Self(!0)
     }
 
-    /// Starts at a checksum computed before.
+    /// Starts at an earlier checksum.
     pub fn seeded(seed: u32) -> Self {
         Self(seed)
     }
@@ -34,7 +34,7 @@ impl Crc32c {
         self.bytes(&value.to_be_bytes())
     }
 
-    /// Feeds `count` zero bytes: a checksum field read as zero.
+    /// Feeds `count` zero bytes, for a checksum field that counts as zero.
     pub fn zeros(self, count: usize) -> Self {
         const ZEROS: [u8; 64] = [0; 64];
         let mut crc = self;
@@ -47,22 +47,22 @@ impl Crc32c {
         crc
     }
 
-    /// Takes back `count` zero bytes: what stood before they were fed.
+    /// Removes `count` zero bytes: the state before they were fed.
     pub fn without_zeros(self, count: usize) -> Self {
         const REFLECTED: u32 = 0x82f6_3b78;
         let mut crc = self.0;
         for _ in 0..count * 8 {
-            // The highest bit is set where the polynomial was added.
+            // The highest bit is set if the polynomial was added.
             crc = if crc >> 31 == 1 { (crc ^ REFLECTED) << 1 | 1 } else { crc << 1 };
         }
         Self(crc)
     }
 
-    /// What a set bit adds to the checksum, that has so many bits behind it (those of later bytes, and the higher ones of its own):
-    /// a checksum of bytes of which that bit changes, changes by it (`^`).
+    /// The change (by `^`) of a checksum when a single bit changes. `bits_after` is the number of bits
+    /// after it: those of later bytes, and the higher ones of its own byte.
     #[must_use]
-    pub fn of_bit(behind: u32) -> u32 {
-        let (bytes, bits) = (behind / 8, behind % 8);
+    pub fn of_bit(bits_after: u32) -> u32 {
+        let (bytes, bits) = (bits_after / 8, bits_after % 8);
         let near = BIT_POWERS.near[(bytes % NEAR) as usize];
         let near = (0..bits).fold(near, |power, _| times_x(power));
         (0..bytes / NEAR).fold(near, |power, _| product(power, BIT_POWERS.step))
@@ -87,7 +87,7 @@ impl Default for Crc32c {
     }
 }
 
-/// Below this many bytes the tables are faster than setting up the vector code.
+/// Minimum length in bytes for which the vector code is faster than the tables.
 #[cfg(feature = "std")]
 const SHORT: usize = 64;
 
@@ -99,7 +99,7 @@ fn crc32c_update(state: u32, bytes: &[u8]) -> u32 {
     let mut digest =
         crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(state));
     digest.update(bytes);
-    // The library inverts at the end; the format does not.
+    // The library inverts the result; the format does not.
     !(digest.finalize() as u32)
 }
 
@@ -108,21 +108,21 @@ fn crc32c_update(state: u32, bytes: &[u8]) -> u32 {
     CRC32C.update(state, bytes)
 }
 
-/// The polynomial, reflected: the highest bit stands for the lowest power.
+/// The polynomial, reflected: the highest bit is the lowest power.
 const CASTAGNOLI: u32 = 0x82f6_3b78;
 
 static CRC32C: SlicedTables = SlicedTables::new(CASTAGNOLI);
 
-/// Bytes that [`BIT_POWERS`] reaches over: those of most bitmaps.
+/// Number of bytes covered by [`BIT_POWERS`]: enough for most bitmaps.
 const NEAR: u32 = 4096;
 
 static BIT_POWERS: BitPowers = BitPowers::new();
 
-/// What bits are worth in crc32c, as remainders.
+/// Changes of crc32c by single bits, as remainders.
 struct BitPowers {
-    /// Of a bit with so many bytes behind it.
+    /// For a bit followed by this number of bytes.
     near: [u32; NEAR as usize],
-    /// By which that is multiplied for each [`NEAR`] bytes more.
+    /// Multiplier for each further [`NEAR`] bytes.
     step: u32,
 }
 
@@ -134,7 +134,7 @@ impl BitPowers {
             near[at] = times_x_to_8(near[at - 1]);
             at += 1;
         }
-        // x to the power of 0, and then to that of the bits of NEAR bytes.
+        // x to the power of 0, then of the number of bits in NEAR bytes.
         let mut step = 1 << 31;
         let mut bytes = 0;
         while bytes < NEAR {
@@ -169,21 +169,22 @@ const fn product(one: u32, other: u32) -> u32 {
     sum
 }
 
-/// Tables for a reflected CRC of 32 bits, eight bytes a step: table `n` has what a byte gives with `n` zero bytes behind it.
+/// Tables for a reflected CRC of 32 bits, eight bytes a step: table `n` is for a byte followed by
+/// `n` zero bytes.
 struct SlicedTables([ReflectedTable; 8]);
 
 impl SlicedTables {
     const fn new(polynomial: u32) -> Self {
         let first = ReflectedTable::new(polynomial);
         let mut tables = [first; 8];
-        let mut behind = 1;
-        while behind < 8 {
+        let mut zeros = 1;
+        while zeros < 8 {
             let mut byte = 0;
             while byte < 256 {
-                tables[behind].0[byte] = first.step(tables[behind - 1].0[byte], 0);
+                tables[zeros].0[byte] = first.step(tables[zeros - 1].0[byte], 0);
                 byte += 1;
             }
-            behind += 1;
+            zeros += 1;
         }
         Self(tables)
     }
@@ -201,7 +202,8 @@ impl SlicedTables {
         self.0[0].update(state, rest)
     }
 
-    /// The state behind `count` bytes, at least four of them, with the state before added to the first four.
+    /// The state after `count` bytes, at least four of them, with the previous state added to the
+    /// first four.
     #[inline(always)]
     fn together(&self, bytes: u64, count: usize) -> u32 {
         let tables = self.0[..count].iter().rev();
@@ -245,11 +247,12 @@ impl ReflectedTable {
 #[must_use]
 pub fn crc16(start: u16, bytes: &[u8]) -> u16 {
     const TABLE: ReflectedTable = ReflectedTable::new(0xa001);
-    // The high half of the state stays zero, so the 32-bit table serves.
+    // The high half of the state stays zero, so the 32-bit table can be used.
     bytes.iter().fold(u32::from(start), |state, &byte| TABLE.step(state, byte)) as u16
 }
 
-/// CRC-32 with polynomial 0x04c11db7, most significant bit first: the journal's checksum v1. Starts at ~0 there.
+/// CRC-32 with polynomial 0x04c11db7, most significant bit first: checksum v1 of the journal, which
+/// starts it at ~0.
 #[must_use]
 pub fn crc32_be(start: u32, bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
@@ -277,7 +280,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// The check value of each published CRC: of the digits 1 to 9.
+    /// Input of the published check values of CRCs: the digits 1 to 9.
     const CHECK: &[u8] = b"123456789";
 
     #[test]
@@ -302,9 +305,9 @@ mod tests {
         for bit in [0, 1, 7, 8, 1023, 1024, 1025, 77_777, bits / 2, bits - 9, bits - 1] {
             let before = Crc32c::new().bytes(&bytes).value();
             bytes[bit as usize / 8] ^= 1 << (bit % 8);
-            let behind = bits - 8 - bit / 8 * 8 + 7 - bit % 8;
+            let bits_after = bits - 8 - bit / 8 * 8 + 7 - bit % 8;
             let after = Crc32c::new().bytes(&bytes).value();
-            assert_eq!(before ^ Crc32c::of_bit(behind), after, "bit {bit}");
+            assert_eq!(before ^ Crc32c::of_bit(bits_after), after, "bit {bit}");
         }
         let last = Crc32c::seeded(0).bytes(&[0x80]).zeros(1 << 17).value();
         assert_eq!(Crc32c::of_bit(1 << 20), last, "farther than the tables reach");

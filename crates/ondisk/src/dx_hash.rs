@@ -1,24 +1,25 @@
-//! Directory hashes: where a name belongs in a hashed directory.
+//! Directory hashes: the keys of names in an htree.
 //!
-//! Source: `directory.rst` names the versions; the functions themselves are stated in `docs/src/internals/on-disk.md`, and proven by vectors
-//! made with debugfs (`tests/data/dx-hash-vectors.tsv`). Nothing is allocated: a bulk build calls this for every name.
-//! A casefolded directory hashes the folded name; folding is the caller's.
+//! Source: `directory.rst` names the versions; `docs/src/internals/on-disk.md` has the functions themselves, which
+//! are verified by vectors made with debugfs (`tests/data/dx-hash-vectors.tsv`). Does not allocate:
+//! a bulk build calls this for every name. A casefolded directory hashes the folded name; the
+//! caller folds it.
 
 use crate::features::IncompatFeatures;
 use crate::superblock::Superblock;
 use crate::{Flaw, FormatError, Place};
 
-/// Marks the end of a directory in the kernel's readers; no name has this hash.
+/// The kernel's mark for the end of a directory; no name has this hash.
 pub const END_OF_DIRECTORY: u32 = 0xffff_fffe;
 
-/// Start state where the superblock's hash seed is all zero: MD4's.
+/// Initial state if the superblock's hash seed is all zero: that of MD4.
 const MD4_START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
-/// Which hash function, as stored in an htree root.
+/// The hash function stored in an htree root.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum HashVersion {
-    /// The first one, weak.
+    /// The first version, weak.
     Legacy = 0,
     /// A cut-down MD4, the default.
     HalfMd4 = 1,
@@ -30,12 +31,12 @@ pub enum HashVersion {
     HalfMd4Unsigned = 4,
     /// [`Self::Tea`] with unsigned characters.
     TeaUnsigned = 5,
-    /// Keyed; directories that are both encrypted and casefolded.
+    /// Keyed; for directories that are both encrypted and casefolded.
     SipHash = 6,
 }
 
 impl HashVersion {
-    /// From the stored number; `None` for one nobody knows.
+    /// Decodes the stored number; `None` if it is unknown.
     pub fn decode(stored: u8) -> Option<Self> {
         Some(match stored {
             0 => Self::Legacy,
@@ -54,7 +55,8 @@ impl HashVersion {
         self as u8
     }
 
-    /// The version that an htree root means: roots store the signed numbers, the superblock says how characters are taken.
+    /// The effective version for a root: roots store the signed numbers, and the superblock has the
+    /// signedness.
     #[must_use]
     pub fn with_signedness(self, is_unsigned: bool) -> Self {
         match self {
@@ -79,16 +81,16 @@ impl HashVersion {
     }
 }
 
-/// A name's place in a hashed directory; ordered as the tree is.
+/// The key of a name in an htree, in the order of the tree.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct DirHash {
-    /// What the tree is keyed by: bit 0 is clear.
+    /// The hash in index blocks: bit 0 is clear.
     pub hash: u32,
-    /// Orders names of equal hash for readers that page through a directory; 0 with the legacy versions.
+    /// Orders names of equal hash for directory reads; 0 with the legacy versions.
     pub minor: u32,
 }
 
-/// A hash function with its start state.
+/// A hash function with its initial state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DirHasher {
     function: Function,
@@ -104,10 +106,12 @@ enum Function {
 }
 
 impl DirHasher {
-    /// `version` as it applies (see [`HashVersion::with_signedness`]), `seed` as in the superblock.
+    /// `version` is the effective one (see [`HashVersion::with_signedness`]), `seed` that of the
+    /// superblock.
     ///
     /// # Errors
-    /// [`FormatError::Unsupported`] for SipHash: its key comes from the encryption key, which is not on the volume.
+    /// [`FormatError::Unsupported`] for SipHash: its key derives from the encryption key, which is
+    /// not on the volume.
     pub fn new(version: HashVersion, seed: [u32; 4]) -> Result<Self, FormatError> {
         let (function, is_unsigned) = match version {
             HashVersion::Legacy => (Function::Legacy, false),
@@ -125,10 +129,10 @@ impl DirHasher {
         Ok(Self { function, is_unsigned, start })
     }
 
-    /// The function of a volume's new directories.
+    /// The hash function for new directories of a volume.
     ///
     /// # Errors
-    /// A default hash version that nobody knows, or SipHash.
+    /// The default hash version is unknown or SipHash.
     pub fn of_volume(superblock: &Superblock) -> Result<Self, FormatError> {
         let stored = superblock.def_hash_version;
         let version = HashVersion::decode(stored).ok_or_else(|| {
@@ -137,7 +141,7 @@ impl DirHasher {
         Self::new(version.with_signedness(superblock.hash_is_unsigned()), superblock.hash_seed)
     }
 
-    /// The version as the root of an index stores it: without the signedness, which is the superblock's to say.
+    /// The version as htree roots store it: without signedness, which is in the superblock.
     pub fn stored_version(&self) -> HashVersion {
         match self.function {
             Function::Legacy => HashVersion::Legacy,
@@ -163,7 +167,7 @@ impl DirHasher {
         DirHash { hash: if hash == END_OF_DIRECTORY { END_OF_DIRECTORY - 2 } else { hash }, minor }
     }
 
-    /// Feeds the name in pieces of `WORDS` words. The empty name is not hashed at all.
+    /// Feeds the name in chunks of `WORDS` words. The empty name is not hashed.
     fn rounds<const WORDS: usize>(
         &self,
         name: &[u8],
@@ -180,17 +184,17 @@ impl DirHasher {
     }
 }
 
-/// The next bytes of a name as words: big-endian sums, the rest of the last word and of the round filled by a pad made of
-/// the number of bytes left.
+/// The next bytes of a name as words: big-endian sums. The rest of the last word and of the chunk
+/// is filled with a pad made from the number of bytes left.
 fn packed<const WORDS: usize>(left: &[u8], is_unsigned: bool) -> [u32; WORDS] {
-    // Names end at 255 bytes; longer input wraps as the 32-bit arithmetic of the format does.
+    // Names end at 255 bytes; for longer input the format's 32-bit arithmetic wraps.
     let count = left.len() as u32;
     let pad = count | count << 8;
     let pad = pad | pad << 16;
     let mut words = [pad; WORDS];
     for (word, bytes) in words.iter_mut().zip(left.chunks(4)) {
         *word = match <[u8; 4]>::try_from(bytes) {
-            // The pad is shifted out, and ASCII is the same either way.
+            // The pad is shifted out, and ASCII is the same in both cases.
             Ok(four) if is_unsigned || four.is_ascii() => u32::from_be_bytes(four),
             _ if is_unsigned => summed(pad, bytes, unsigned),
             _ => summed(pad, bytes, signed),

@@ -1,43 +1,43 @@
-//! What can be wrong with bytes of the format: a place and a flaw, or a feature beyond this code.
+//! Errors of the format: a location and a flaw, or an unsupported feature.
 
 use crate::features::{IncompatFeatures, RoCompatFeatures};
 use crate::jbd2::JournalIncompat;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 use core::fmt;
 
-/// Why bytes of the format could not be taken.
+/// An error of bytes of the format.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FormatError {
-    /// Broken on disk.
+    /// The structure is corrupt.
     #[error("{place}: {flaw}")]
     Corrupt {
-        /// The structure that is broken.
+        /// The location of the structure.
         place: Place,
-        /// What is wrong with it.
+        /// The flaw in it.
         flaw: Flaw,
     },
-    /// Where the primary superblock belongs there are no bytes, or there is no magic number.
+    /// There is no primary superblock: the device is too short, or has no magic number there.
     #[error("not an ext2, ext3 or ext4 file system (superblock: {0})")]
     NotExt(Flaw),
-    /// Healthy, but beyond this code even for reading.
+    /// Valid, but reading it is not supported.
     #[error("feature not supported: {0}")]
     Unsupported(IncompatFeatures),
-    /// Healthy and readable, but beyond this code for writing.
+    /// Valid and readable, but writing it is not supported.
     #[error("feature not supported for writing: {0}")]
     UnsupportedForWriting(RoCompatFeatures),
-    /// A healthy journal, but beyond this code.
+    /// A valid journal with an unsupported feature.
     #[error("feature of the journal not supported: {0}")]
     UnsupportedJournal(JournalIncompat),
 }
 
 impl FormatError {
-    /// Whether the bytes are broken, rather than beyond this code.
+    /// Whether the structure is corrupt and not merely unsupported.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::NotExt(_))
     }
 
-    /// The same, as it is told of the primary superblock of a volume to be opened: without bytes or magic number there is no
-    /// such file system.
+    /// Converts an error of the primary superblock on opening: a device that is too short or has no
+    /// magic number is not an ext file system.
     #[must_use]
     pub fn of_primary(self) -> Self {
         match self {
@@ -50,11 +50,11 @@ impl FormatError {
     }
 }
 
-/// Where on the volume a structure lies, for messages and findings.
+/// The location of a structure on the volume, for messages and findings.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Place {
-    /// The superblock, or the backup at the given group's start.
+    /// The superblock, or the backup at the start of the given group.
     Superblock(GroupNo),
     /// The descriptor of a block group.
     GroupDesc(GroupNo),
@@ -72,17 +72,17 @@ pub enum Place {
     IndirectBlock(InodeNo, BlockNo),
     /// A logical block of a directory.
     DirBlock(InodeNo, FileBlock),
-    /// A record of a directory: logical block and byte in it.
+    /// A directory entry: logical block and byte in it.
     DirEntry(InodeNo, FileBlock, u32),
     /// The index of a hashed directory: logical block.
     Htree(InodeNo, FileBlock),
-    /// The extended attributes kept in an inode.
+    /// The extended attributes in an inode.
     InodeXattr(InodeNo),
     /// A block of extended attributes.
     XattrBlock(BlockNo),
-    /// The value of an extended attribute that has its own inode.
+    /// The inode that holds the value of an extended attribute.
     EaInode(InodeNo),
-    /// Data kept in the inode.
+    /// Inline data of an inode.
     InlineData(InodeNo),
     /// The target of a symbolic link.
     Symlink(InodeNo),
@@ -100,14 +100,14 @@ pub enum Place {
     FastCommit(u32, u32),
     /// A quota file: inode and block of 1 KiB.
     Quota(InodeNo, u32),
-    /// A physical block, where nothing better is known.
+    /// A physical block whose use is not known.
     Block(BlockNo),
     /// The volume as a whole.
     Volume,
 }
 
 impl Place {
-    /// The error of `flaw` found here.
+    /// The error of `flaw` at this location.
     pub fn corrupt(self, flaw: Flaw) -> FormatError {
         FormatError::Corrupt { place: self, flaw }
     }
@@ -155,57 +155,57 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a structure.
+/// A flaw in a structure.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// The checksum stored is not the one computed.
+    /// The stored checksum differs from the computed one.
     Checksum {
         /// As stored.
         found: u32,
         /// As computed from the bytes.
         computed: u32,
     },
-    /// The number that marks the structure is not there.
+    /// The magic number is wrong.
     Magic {
         /// As stored.
         found: u32,
-        /// As it must be.
+        /// The correct number.
         expected: u32,
     },
-    /// A field is larger than it may be.
+    /// A field exceeds its limit.
     AboveLimit {
         /// The field's name.
         field: &'static str,
         /// As stored.
         found: u64,
-        /// The largest admitted value.
+        /// Maximum.
         limit: u64,
     },
-    /// A field is smaller than it may be.
+    /// A field is below its limit.
     BelowLimit {
         /// The field's name.
         field: &'static str,
         /// As stored.
         found: u64,
-        /// The smallest admitted value.
+        /// Minimum.
         limit: u64,
     },
-    /// A field has a value that is never right.
+    /// A field has an invalid value.
     BadValue {
         /// The field's name.
         field: &'static str,
         /// As stored.
         found: u64,
     },
-    /// There are fewer bytes than the structure needs.
+    /// The structure is truncated.
     Truncated {
-        /// Bytes there are.
+        /// Number of bytes available.
         found: u64,
-        /// Bytes needed.
+        /// Number of bytes needed.
         needed: u64,
     },
-    /// Something that the words name: for rules that no single field breaks.
+    /// A violated rule, as text, if no single field is wrong.
     Rule(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! The errors that a superblock keeps: how many, the first and the last.
+//! The errors recorded in a superblock: their number, the first and the last.
 //!
 //! Source: the kernel's `super.rst`; the error codes as dumpe2fs names them.
 
@@ -27,16 +27,16 @@ pub enum ErrorCode {
 pub struct LoggedError {
     /// Seconds since 1970, of which the superblock keeps 40 bits.
     pub time: u64,
-    /// The inode that it concerns; 0 where it concerns none.
+    /// The inode of the error; 0 if there is none.
     pub inode: InodeNo,
-    /// The block that it concerns; 0 where it concerns none.
+    /// The block of the error; 0 if there is none.
     pub block: BlockNo,
     /// The kind of error.
     pub code: ErrorCode,
     text: [u8; TEXT_LEN],
 }
 
-/// The errors that are to be added to a superblock.
+/// Errors to be added to a superblock.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ErrorLog {
     count: u32,
@@ -44,7 +44,7 @@ pub struct ErrorLog {
 }
 
 impl LoggedError {
-    /// Corruption at a place.
+    /// Records corruption at a location.
     #[must_use]
     pub fn of_corruption(place: Place, flaw: &Flaw, time: u64) -> Self {
         let (inode, block) = numbers_of(place);
@@ -55,7 +55,7 @@ impl LoggedError {
         Self { time, inode, block, code, text: text_of(&place.to_string()) }
     }
 
-    /// A failure of the device during what `text` says.
+    /// Records a failure of the device during the operation `text`.
     #[must_use]
     pub fn of_device(text: &str, time: u64) -> Self {
         let (inode, block) = (InodeNo(0), BlockNo(0));
@@ -63,7 +63,7 @@ impl LoggedError {
     }
 }
 
-/// As much of a text as fits; the last byte stays zero.
+/// The start of a text, up to the field's length; the last byte stays zero.
 fn text_of(text: &str) -> [u8; TEXT_LEN] {
     let mut kept = [0; TEXT_LEN];
     let len = text.len().min(TEXT_LEN - 1);
@@ -71,7 +71,7 @@ fn text_of(text: &str) -> [u8; TEXT_LEN] {
     kept
 }
 
-/// The inode and the block that a place names; 0 for none.
+/// The inode and the block of a location; 0 for none.
 fn numbers_of(place: Place) -> (InodeNo, BlockNo) {
     const NO_INODE: InodeNo = InodeNo(0);
     const NO_BLOCK: BlockNo = BlockNo(0);
@@ -105,7 +105,7 @@ impl ErrorLog {
 }
 
 impl RawSuperblock {
-    /// Adds errors to those that are kept, and sets [`State::ERRORS`]. The first error of all stays.
+    /// Adds errors to the recorded ones, and sets [`State::ERRORS`]. The first error ever is kept.
     pub fn add_errors(&mut self, log: &ErrorLog) {
         self.s_state.set(self.s_state.get() | State::ERRORS.bits());
         self.s_error_count.set(self.s_error_count.get().saturating_add(log.count));
@@ -130,7 +130,7 @@ impl RawSuperblock {
         self.s_last_error_errcode = last.code as u8;
     }
 
-    /// Forgets the errors that are kept, where their count is not zero. [`State::ERRORS`] stays.
+    /// Clears the recorded errors if their number is not zero. [`State::ERRORS`] stays.
     pub fn clear_errors(&mut self) {
         if self.s_error_count.get() == 0 {
             return;

@@ -1,10 +1,11 @@
 //! Extent trees: runs of blocks and pointers to them.
 //!
-//! Source: the kernel's `ifork.rst`. A node is a 12-byte header and entries of 12 bytes: extents in a leaf, indexes above.
-//! The root fills the 60 bytes of `i_block`; other nodes fill a block and end in a checksum with metadata_csum.
+//! Source: the kernel's `ifork.rst`. A node is a 12-byte header and entries of 12 bytes: extents in
+//! a leaf, index entries above. The root fills the 60 bytes of `i_block`; other nodes fill a block
+//! and with metadata_csum end with a checksum.
 //!
-//! [`ExtentNode::check`] judges a node once, when it is read; after that [`ExtentNode`] looks up without checking again.
-//! [`OwnedNode`] is the form for building and changing.
+//! [`ExtentNode::check`] validates a node once, when it is read; after that, [`ExtentNode`]
+//! searches without further checks. [`OwnedNode`] is the form for creating and changing nodes.
 
 use crate::checksum::Crc32c;
 use crate::geometry::Geometry;
@@ -18,13 +19,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `eh_magic`.
 pub const EXTENT_MAGIC: u16 = 0xf30a;
-/// Depth of the deepest root: enough for 2^32 blocks with blocks of 1 KiB.
+/// Maximum depth of a root: enough for 2^32 blocks with blocks of 1 KiB.
 pub const MAX_DEPTH: u16 = 5;
-/// Bytes of `i_block`: the root.
+/// Size in bytes of `i_block`, the root.
 pub const ROOT_SIZE: usize = 60;
-/// Blocks of the longest written extent.
+/// Maximum number of blocks of a written extent.
 pub const MAX_WRITTEN_LEN: u32 = 32768;
-/// Blocks of the longest unwritten extent.
+/// Maximum number of blocks of an unwritten extent.
 pub const MAX_UNWRITTEN_LEN: u32 = 32767;
 
 const HEADER_SIZE: usize = size_of::<RawExtentHeader>();
@@ -71,22 +72,22 @@ const _: () = assert!(size_of::<RawExtent>() == 12);
 const _: () = assert!(offset_of!(RawExtent, ee_start_lo) == 8);
 const _: () = assert!(offset_of!(RawExtentIndex, ei_leaf_hi) == 8);
 
-/// Entries that fit in a node of so many bytes: 4 in a root, 340 in a block of 4 KiB.
+/// Number of entries in a node of `node_size` bytes: 4 in a root, 340 in a block of 4 KiB.
 pub fn capacity(node_size: usize) -> u16 {
     // At most 5,460, for a block of 64 KiB.
     (node_size.saturating_sub(HEADER_SIZE) / ENTRY_SIZE) as u16
 }
 
-/// A run of blocks of a file.
+/// A run of a file's blocks.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Extent {
     /// First logical block.
     pub block: FileBlock,
-    /// Blocks: 1 to [`MAX_WRITTEN_LEN`], or to [`MAX_UNWRITTEN_LEN`] when unwritten.
+    /// Number of blocks: 1 to [`MAX_WRITTEN_LEN`], or to [`MAX_UNWRITTEN_LEN`] if unwritten.
     pub len: u32,
     /// First physical block.
     pub start: BlockNo,
-    /// Allocated, but reads as zero.
+    /// Whether the blocks are allocated but read as zeros.
     pub is_unwritten: bool,
 }
 
@@ -96,22 +97,22 @@ impl Extent {
         FileBlock(self.block.0.saturating_add(u64::from(self.len)))
     }
 
-    /// Whether the logical block is one of this run's.
+    /// Whether the logical block is in this extent.
     pub fn contains(&self, block: FileBlock) -> bool {
         self.block <= block && block < self.end()
     }
 
-    /// Where a logical block of this run lies; `None` for others.
+    /// The physical block of a logical block; `None` for one outside this extent.
     pub fn physical(&self, block: FileBlock) -> Option<BlockNo> {
         if self.contains(block) { self.start.checked_add(block.0 - self.block.0) } else { None }
     }
 
-    /// The longest run that one entry can hold.
+    /// Maximum number of blocks of an entry.
     pub fn max_len(is_unwritten: bool) -> u32 {
         if is_unwritten { MAX_UNWRITTEN_LEN } else { MAX_WRITTEN_LEN }
     }
 
-    /// Whether `next` continues this run, so that both could be one entry.
+    /// Whether `next` continues this extent, so that both can be merged (up to the length limit).
     pub fn is_continued_by(&self, next: &Self) -> bool {
         self.is_unwritten == next.is_unwritten
             && self.end() == next.block
@@ -133,10 +134,10 @@ impl RawExtent {
         }
     }
 
-    /// The extent as stored.
+    /// Encodes the stored form.
     ///
     /// # Panics
-    /// When the extent breaks a limit of the format: our own mistake, not the disk's.
+    /// If the extent exceeds a limit of the format: a programming error, not disk damage.
     pub fn encode(extent: &Extent) -> Self {
         let max = Extent::max_len(extent.is_unwritten);
         assert!((1..=max).contains(&extent.len), "length of {extent:?}");
@@ -155,11 +156,11 @@ impl RawExtent {
 /// A pointer to a node one level down.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ExtentIndex {
-    /// First logical block that the node below covers; the next entry's is its end.
+    /// First logical block of the node below; its end is that of the next entry.
     pub block: FileBlock,
-    /// Where the node below lies.
+    /// The block of the node below.
     pub leaf: BlockNo,
-    /// `ei_unused`, kept as it was.
+    /// `ei_unused`, preserved.
     pub unused: u16,
 }
 
@@ -173,10 +174,10 @@ impl RawExtentIndex {
         }
     }
 
-    /// The index as stored.
+    /// Encodes the stored form.
     ///
     /// # Panics
-    /// When it breaks a limit of the format: our own mistake, not the disk's.
+    /// If it exceeds a limit of the format: a programming error, not disk damage.
     pub fn encode(index: &ExtentIndex) -> Self {
         assert!(index.block.0 <= MAX_FILE_BLOCKS, "block of {index:?}");
         let (low, high) = split(index.leaf);
@@ -198,53 +199,53 @@ fn split(block: BlockNo) -> (U32, U16) {
     (U32::new((block.0 & 0xffff_ffff) as u32), U16::new((block.0 >> 32) as u16))
 }
 
-/// Whose node this is: for its place in messages, and for the checksum.
+/// The owner and block of a node, for messages and for the checksum.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NodeOwner {
     /// The inode.
     pub inode: InodeNo,
     /// Its `i_generation`.
     pub generation: u32,
-    /// The block that the node lies in; `None` for the root.
+    /// The node's block; `None` for the root.
     pub block: Option<BlockNo>,
 }
 
 impl NodeOwner {
-    /// The node's place in messages.
+    /// The node's location for messages.
     pub fn place(&self) -> Place {
         Place::ExtentNode(self.inode, self.block)
     }
 }
 
-/// What a node must hold, as the one above it has it.
+/// The limits of a node that follow from its parent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeLimits {
-    /// Levels below: `None` for a root, which may have any up to [`MAX_DEPTH`].
+    /// Number of levels below: `None` for a root, which may have up to [`MAX_DEPTH`].
     pub depth: Option<u16>,
     /// The logical blocks that it may map.
     pub blocks: Range<u64>,
 }
 
 impl NodeLimits {
-    /// Those of a root.
+    /// The limits of a root.
     pub const ROOT: Self = Self { depth: None, blocks: 0..MAX_FILE_BLOCKS };
 }
 
-/// A checked node, as it lies in memory.
+/// A checked node, borrowed from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum ExtentNode<'a> {
-    /// Extents, in order and apart.
+    /// Extents, in order and without overlaps.
     Leaf(&'a [RawExtent]),
-    /// Pointers to nodes of the given depth, in order.
+    /// Index entries for nodes of the given depth, in order.
     Index(&'a [RawExtentIndex], u16),
 }
 
 impl<'a> ExtentNode<'a> {
-    /// Checks everything that a node says: magic number, counts, depth, order, overlaps, its parent's range, places on the
-    /// volume. The checksum is apart: [`verify`].
+    /// Validates a node: magic number, counts, depth, order, overlaps, its parent's range, blocks
+    /// within the volume. [`verify`] checks the checksum.
     ///
     /// # Errors
-    /// The first flaw, at the node's place.
+    /// The first flaw, with the node's location.
     pub fn check(
         bytes: &'a [u8],
         owner: &NodeOwner,
@@ -274,7 +275,7 @@ impl<'a> ExtentNode<'a> {
         Ok(node)
     }
 
-    /// Takes a node that was checked before; `None` when its counts do not even fit, so that it was not.
+    /// Parses a node that was checked before; `None` if its counts do not fit its length.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
         let entries = usize::from(header.eh_entries.get());
@@ -291,7 +292,7 @@ impl<'a> ExtentNode<'a> {
         }
     }
 
-    /// Levels below this node: 0 for a leaf.
+    /// Number of levels below this node: 0 for a leaf.
     pub fn depth(&self) -> u16 {
         match self {
             Self::Leaf(_) => 0,
@@ -299,7 +300,8 @@ impl<'a> ExtentNode<'a> {
         }
     }
 
-    /// The position of the last entry that starts at or before a logical block; `None` when all start after it.
+    /// Index of the last entry that starts at or before a logical block; `None` if all start after
+    /// it.
     pub fn position(&self, block: FileBlock) -> Option<usize> {
         let after = match self {
             Self::Leaf(extents) => {
@@ -313,8 +315,8 @@ impl<'a> ExtentNode<'a> {
     }
 }
 
-/// The pointer at a position of an index node, with the limits that hold for the node it points to: its blocks end where the
-/// next pointer's begin, the last one's where the parent's do.
+/// The index entry at a position, with the limits of its node: its blocks end where those of the
+/// next entry begin, those of the last one where the parent's end.
 pub fn child_limits(
     indexes: &[RawExtentIndex],
     depth_below: u16,
@@ -397,11 +399,10 @@ fn check_indexes(
     Ok(())
 }
 
-/// Compares the checksum at a block's end with the one that its bytes give; true to life for a root and without
-/// metadata_csum.
+/// Verifies the checksum at a block's end. Ok for a root, and without metadata_csum.
 ///
 /// # Errors
-/// [`Flaw::Checksum`], or [`Flaw::AboveLimit`] when `eh_max` leaves no room for the checksum.
+/// [`Flaw::Checksum`], or [`Flaw::AboveLimit`] if `eh_max` leaves no room for the checksum.
 pub fn verify(bytes: &[u8], owner: &NodeOwner, geometry: &Geometry) -> Result<(), FormatError> {
     if owner.block.is_none() || !geometry.has_metadata_csum() {
         return Ok(());
@@ -416,10 +417,10 @@ pub fn verify(bytes: &[u8], owner: &NodeOwner, geometry: &Geometry) -> Result<()
     Ok(())
 }
 
-/// The last step before a block leaves for the device. A root has no checksum of its own.
+/// Sets the checksum; the last step before a block is written. A root has no checksum of its own.
 ///
 /// # Panics
-/// When the bytes are no node with room for the checksum: our own mistake, not the disk's.
+/// If the bytes are not a node with room for the checksum: a programming error, not disk damage.
 pub fn seal(bytes: &mut [u8], owner: &NodeOwner, geometry: &Geometry) {
     if owner.block.is_none() || !geometry.has_metadata_csum() {
         return;
@@ -429,7 +430,7 @@ pub fn seal(bytes: &mut [u8], owner: &NodeOwner, geometry: &Geometry) {
     bytes[at..at + TAIL_SIZE].copy_from_slice(&computed.to_le_bytes());
 }
 
-/// The checksum follows the last entry that `eh_max` admits.
+/// Position of the checksum, after the last entry that `eh_max` allows.
 fn tail_at(bytes: &[u8]) -> Result<usize, Flaw> {
     let header = check_header(bytes)?;
     let max = header.eh_max.get();
@@ -453,28 +454,28 @@ fn checksum(covered: &[u8], owner: &NodeOwner, geometry: &Geometry) -> u32 {
 pub enum NodeEntries {
     /// Extents of a leaf.
     Leaf(Vec<Extent>),
-    /// Pointers, and the depth of the nodes below.
+    /// Index entries, and the depth of the nodes below.
     Index(Vec<ExtentIndex>, u16),
 }
 
-/// A node for building and changing.
+/// A node for creation and changes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnedNode {
-    /// Entries that fit.
+    /// Maximum number of entries.
     pub max: u16,
-    /// `eh_generation`, kept as it was.
+    /// `eh_generation`, preserved.
     pub generation: u32,
-    /// What it holds.
+    /// The entries.
     pub entries: NodeEntries,
 }
 
 impl OwnedNode {
-    /// An empty leaf for a node of so many bytes: [`ROOT_SIZE`] or a block.
+    /// An empty leaf for a node of `node_size` bytes: [`ROOT_SIZE`] or a block.
     pub fn empty_leaf(node_size: usize) -> Self {
         Self { max: capacity(node_size), generation: 0, entries: NodeEntries::Leaf(Vec::new()) }
     }
 
-    /// The node as meant, checked like [`ExtentNode::check`].
+    /// Decodes a node, with the checks of [`ExtentNode::check`].
     ///
     /// # Errors
     /// Those of [`ExtentNode::check`].
@@ -497,10 +498,11 @@ impl OwnedNode {
         Ok(Self { max: header.eh_max.get(), generation: header.eh_generation.get(), entries })
     }
 
-    /// Writes header and entries and leaves the bytes past them as they were.
+    /// Writes header and entries. Bytes after them are not changed.
     ///
     /// # Panics
-    /// When the node does not fit in the bytes or breaks a limit of the format: our own mistake, not the disk's.
+    /// If the node does not fit in the bytes or exceeds a limit of the format: a programming error,
+    /// not disk damage.
     pub fn encode_into(&self, bytes: &mut [u8]) {
         let (count, depth) = match &self.entries {
             NodeEntries::Leaf(extents) => (extents.len(), 0),

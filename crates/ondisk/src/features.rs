@@ -1,4 +1,5 @@
-//! Feature flags of the superblock: compatible, incompatible (not even readable when unknown), read-only compatible.
+//! Feature flags of the superblock: compatible, incompatible (unreadable if unknown), read-only
+//! compatible.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,16 +13,16 @@ macro_rules! features {
             #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
             pub struct $name: u32 {
                 $($(#[$($flag_doc)*])* const $flag = $bit;)*
-                // Unknown bits survive: they belong to somebody.
+                // Unknown bits are preserved.
                 const _ = !0;
             }
         }
 
         impl $name {
-            /// The flags this code knows, lowest bit first, with e2fsprogs' names.
+            /// The known flags, lowest bit first, with e2fsprogs' names.
             pub const KNOWN: &'static [(Self, &'static str)] = &[$((Self::$flag, $text),)*];
 
-            /// Bits that this code has no name for.
+            /// Bits without a known name.
             pub fn unknown(self) -> Self {
                 Self::KNOWN.iter().fold(self, |left, (flag, _)| left.difference(*flag))
             }
@@ -51,7 +52,7 @@ macro_rules! features {
 pub(crate) use features;
 
 features! {
-    /// `s_feature_compat`: a volume with an unknown one may be read and written.
+    /// `s_feature_compat`: a volume with an unknown one can be read and written.
     CompatFeatures, "C" {
         /// Directory preallocation, never used on Linux.
         DIR_PREALLOC = 0x1, "dir_prealloc";
@@ -61,11 +62,11 @@ features! {
         HAS_JOURNAL = 0x4, "has_journal";
         /// Extended attributes.
         EXT_ATTR = 0x8, "ext_attr";
-        /// Descriptor blocks reserved for growing.
+        /// Descriptor blocks are reserved for growth.
         RESIZE_INODE = 0x10, "resize_inode";
         /// Hashed directories.
         DIR_INDEX = 0x20, "dir_index";
-        /// Lazily initialised block groups, never merged.
+        /// Lazily initialized block groups, never merged.
         LAZY_BG = 0x40, "lazy_bg";
         /// Snapshot exclusion, never merged.
         EXCLUDE_BITMAP = 0x100, "snapshot_bitmap";
@@ -73,37 +74,37 @@ features! {
         SPARSE_SUPER2 = 0x200, "sparse_super2";
         /// The journal may have a fast-commit area.
         FAST_COMMIT = 0x400, "fast_commit";
-        /// Inode numbers and UUID do not change: for encryption's keys.
+        /// Inode numbers and UUID are fixed, for encryption keys.
         STABLE_INODES = 0x800, "stable_inodes";
-        /// Orphans are kept in a file of their own.
+        /// Orphans are stored in the orphan file.
         ORPHAN_FILE = 0x1000, "orphan_file";
     }
 }
 
 features! {
-    /// `s_feature_incompat`: a volume with an unknown one must not be touched.
+    /// `s_feature_incompat`: a volume with an unknown one cannot be read.
     IncompatFeatures, "I" {
         /// Compression, never merged.
         COMPRESSION = 0x1, "compression";
-        /// Dirents carry the file type.
+        /// Directory entries have the file type.
         FILETYPE = 0x2, "filetype";
         /// The journal must be replayed.
         RECOVER = 0x4, "needs_recovery";
         /// The volume is a journal for another volume.
         JOURNAL_DEV = 0x8, "journal_dev";
-        /// Descriptors lie in their groups instead of at the start.
+        /// Descriptors are stored in their meta groups instead of at the start.
         META_BG = 0x10, "meta_bg";
-        /// Files may be mapped by extents.
+        /// Files may have extent trees.
         EXTENTS = 0x40, "extent";
         /// Block numbers of 64 bits, descriptors of 64 bytes.
         BIT64 = 0x80, "64bit";
         /// Multiple-mount protection.
         MMP = 0x100, "mmp";
-        /// Bitmaps and inode tables of several groups lie together.
+        /// Bitmaps and inode tables of several groups are stored together.
         FLEX_BG = 0x200, "flex_bg";
-        /// Large extended attributes in inodes of their own.
+        /// Values of large extended attributes have their own inodes.
         EA_INODE = 0x400, "ea_inode";
-        /// Data in dirents, never used.
+        /// Data in directory entries, never used.
         DIRDATA = 0x1000, "dirdata";
         /// The checksum seed is stored, so that the UUID can change.
         CSUM_SEED = 0x2000, "metadata_csum_seed";
@@ -113,13 +114,13 @@ features! {
         INLINE_DATA = 0x8000, "inline_data";
         /// Encrypted files.
         ENCRYPT = 0x10000, "encrypt";
-        /// Directories that ignore the case of names.
+        /// Case-insensitive directories.
         CASEFOLD = 0x20000, "casefold";
     }
 }
 
 features! {
-    /// `s_feature_ro_compat`: a volume with an unknown one may be read but not written.
+    /// `s_feature_ro_compat`: a volume with an unknown one can be read but not written.
     RoCompatFeatures, "R" {
         /// Superblock backups only in some groups.
         SPARSE_SUPER = 0x1, "sparse_super";
@@ -129,7 +130,7 @@ features! {
         BTREE_DIR = 0x4, "btree_dir";
         /// Block counts of inodes in units of blocks.
         HUGE_FILE = 0x8, "huge_file";
-        /// Descriptors have crc16 checksums, bitmaps and tables may be uninitialised.
+        /// Descriptors have crc16 checksums; bitmaps and inode tables may be uninitialized.
         GDT_CSUM = 0x10, "uninit_bg";
         /// A directory may have more than 65,000 subdirectories.
         DIR_NLINK = 0x20, "dir_nlink";
@@ -137,7 +138,7 @@ features! {
         EXTRA_ISIZE = 0x40, "extra_isize";
         /// Snapshots, never merged.
         HAS_SNAPSHOT = 0x80, "snapshot";
-        /// Quota files belong to the file system.
+        /// Quota files are file system metadata.
         QUOTA = 0x100, "quota";
         /// Allocation in clusters of several blocks.
         BIGALLOC = 0x200, "bigalloc";
@@ -159,7 +160,7 @@ features! {
 }
 
 impl IncompatFeatures {
-    /// What this code reads. The rest is refused by name before anything else is believed.
+    /// The supported features. Others are rejected by name before anything else is read.
     pub const READABLE: Self = Self::FILETYPE
         .union(Self::RECOVER)
         .union(Self::META_BG)
@@ -195,8 +196,8 @@ impl Features {
         names
     }
 
-    /// The feature of that name, alone: e2fsprogs' names, `extents` for `extent`, and `uninit_groups`, the first name of
-    /// `uninit_bg`. `None` for a name nobody knows.
+    /// The single feature with that name: e2fsprogs' names, `extents` for `extent`, and
+    /// `uninit_groups`, the first name of `uninit_bg`. `None` for an unknown name.
     pub fn named(name: &str) -> Option<Self> {
         let name = match name {
             "extents" => "extent",
@@ -223,7 +224,7 @@ impl Features {
             && self.ro_compat.contains(other.ro_compat)
     }
 
-    /// These and those of `other`.
+    /// The features in either.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self {
@@ -233,7 +234,7 @@ impl Features {
         }
     }
 
-    /// These without those of `other`.
+    /// The features that are not in `other`.
     #[must_use]
     pub fn difference(self, other: Self) -> Self {
         Self {
@@ -243,13 +244,13 @@ impl Features {
         }
     }
 
-    /// The features that both have.
+    /// The features in both.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         self.difference(self.difference(other))
     }
 
-    /// Which checksum guards the metadata.
+    /// The type of metadata checksums.
     pub fn checksum(&self) -> MetadataChecksum {
         if self.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
             MetadataChecksum::Crc32c
@@ -267,14 +268,14 @@ impl fmt::Display for Features {
     }
 }
 
-/// Which checksum guards the metadata.
+/// The type of metadata checksums.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum MetadataChecksum {
     /// None.
     None,
-    /// crc16 of group descriptors alone (uninit_bg).
+    /// crc16 of group descriptors only (uninit_bg).
     DescCrc16,
-    /// crc32c everywhere (metadata_csum).
+    /// crc32c of all metadata (metadata_csum).
     Crc32c,
 }
 

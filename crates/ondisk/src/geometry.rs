@@ -1,4 +1,4 @@
-//! The sizes and counts that everything else computes with, checked once when a volume is opened.
+//! Sizes and counts of a volume, checked once when it is opened.
 
 use crate::checksum::Crc32c;
 use crate::features::{
@@ -9,69 +9,70 @@ use crate::types::{BlockNo, ClusterNo, GroupNo, InodeNo, MAX_BLOCKS};
 use crate::{Flaw, FormatError, Place};
 use alloc::vec::Vec;
 
-/// Block sizes that the format admits: 1 KiB to 64 KiB.
+/// log2 of the maximum block size over 1 KiB: 64 KiB.
 const MAX_LOG_BLOCK_SIZE: u32 = 6;
-/// Cluster sizes admitted: up to 2^29 bytes, as the kernel has it.
+/// log2 of the maximum cluster size over 1 KiB: 2^29 bytes, as in the kernel.
 const MAX_LOG_CLUSTER_SIZE: u32 = 19;
-/// Inode size of revision 0.
+/// Inode size in bytes of revision 0.
 const GOOD_OLD_INODE_SIZE: u16 = 128;
-/// Descriptor size without 64bit, and the least with it.
+/// Descriptor size in bytes without 64bit, and the minimum with it.
 const DESC_SIZE: u16 = 32;
 const DESC_SIZE_64BIT: u16 = 64;
-/// Largest descriptor size that mke2fs writes.
+/// Maximum descriptor size in bytes that mke2fs writes.
 const MAX_DESC_SIZE: u16 = 1024;
 
-/// Where things can be and how large they are. All fields are consistent with each other and safe to compute with:
+/// Sizes and locations of a volume's structures. All fields are consistent and safe for arithmetic:
 /// no size is zero, counts fit their tables.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Geometry {
-    /// Bytes a block: 1,024 to 65,536.
+    /// Block size in bytes: 1,024 to 65,536.
     pub block_size: u32,
-    /// Blocks a cluster: 1 without bigalloc.
+    /// Number of blocks per cluster: 1 without bigalloc.
     pub blocks_per_cluster: u32,
-    /// First block of group 0: 1 with blocks of 1 KiB, else 0 (0 with bigalloc too).
+    /// First block of group 0: 1 with blocks of 1 KiB, otherwise 0 (also with bigalloc).
     pub first_data_block: BlockNo,
-    /// Blocks of the volume, those before `first_data_block` included.
+    /// Number of blocks of the volume, including those before `first_data_block`.
     pub blocks_count: u64,
-    /// Blocks a group, the last may have fewer.
+    /// Number of blocks per group; the last group may have fewer.
     pub blocks_per_group: u32,
-    /// Clusters a group: bits in use of a block bitmap.
+    /// Number of clusters per group: the bits of a block bitmap.
     pub clusters_per_group: u32,
-    /// Inodes a group.
+    /// Number of inodes per group.
     pub inodes_per_group: u32,
-    /// Inodes of the volume.
+    /// Number of inodes of the volume.
     pub inodes_count: u32,
     /// First inode that is not reserved.
     pub first_inode: InodeNo,
-    /// Bytes an inode: a power of two from 128 to the block size.
+    /// Inode size in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
-    /// Bytes a group descriptor: 32, or 64 and more.
+    /// Group descriptor size in bytes: 32, or 64 and more.
     pub desc_size: u16,
-    /// Block groups.
+    /// Number of block groups.
     pub groups_count: u32,
-    /// Start of every crc32c checksum.
+    /// Initial value of crc32c checksums.
     pub checksum_seed: u32,
-    /// Identity of the volume: start of crc16 checksums.
+    /// UUID of the volume: initial value of crc16 checksums.
     pub uuid: crate::Uuid,
-    /// Who made the volume, which decides what some fields of inodes mean: 0 Linux, 1 Hurd.
+    /// The OS that created the volume, which determines the meaning of some inode fields: 0 Linux,
+    /// 1 Hurd.
     pub creator_os: u32,
     /// The feature words.
     pub features: Features,
-    /// Groups a flex group: 1 without flex_bg.
+    /// Number of groups per flex group: 1 without flex_bg.
     pub groups_per_flex: u32,
-    /// First meta block group: descriptor blocks from here on lie in their groups (with meta_bg).
+    /// First meta block group: descriptor blocks from here on are in their groups (with meta_bg).
     pub first_meta_bg: u32,
-    /// Descriptor blocks reserved after the descriptors.
+    /// Number of blocks reserved after the descriptors.
     pub reserved_gdt_blocks: u16,
-    /// Groups with superblock backups under sparse_super2; 0 for none.
+    /// Groups with superblock backups with sparse_super2; 0 for none.
     pub backup_groups: [u32; 2],
 }
 
 impl Geometry {
-    /// Checks the superblock's figures and derives the rest.
+    /// Checks the superblock's sizes and counts and derives the rest.
     ///
     /// # Errors
-    /// A feature that this code cannot read, or a figure that no volume can have.
+    /// A feature that cannot be read, or an invalid size or count.
     pub fn new(raw: &RawSuperblock) -> Result<Self, FormatError> {
         let features = raw.features();
         let beyond = features.incompat.difference(IncompatFeatures::READABLE);
@@ -207,38 +208,38 @@ impl Geometry {
         self.block_size as usize
     }
 
-    /// Bytes a cluster.
+    /// Cluster size in bytes.
     pub fn cluster_size(&self) -> u64 {
         u64::from(self.block_size) * u64::from(self.blocks_per_cluster)
     }
 
-    /// Where a block starts on the device, in bytes. Below 2^64, since blocks have 48 bits and 16 bits of size.
+    /// Byte offset of a block on the device. Below 2^64, since blocks have 48 bits and sizes 16.
     pub fn byte_of(&self, block: BlockNo) -> u64 {
         block.0 << self.block_bits()
     }
 
-    /// Whether `count` blocks from `start` lie on the volume.
+    /// Whether `count` blocks from `start` are within the volume.
     pub fn contains(&self, start: BlockNo, count: u64) -> bool {
         start.0 >= self.first_data_block.0
             && start.0.checked_add(count).is_some_and(|end| end <= self.blocks_count)
     }
 
-    /// Inodes a block of the inode table.
+    /// Number of inodes per block of the inode table.
     pub fn inodes_per_block(&self) -> u32 {
         self.block_size / u32::from(self.inode_size)
     }
 
-    /// Blocks of one group's inode table.
+    /// Number of blocks of a group's inode table.
     pub fn itable_blocks(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
     }
 
-    /// Descriptors a block of the descriptor table.
+    /// Number of descriptors per block of the descriptor table.
     pub fn descs_per_block(&self) -> u32 {
         self.block_size / u32::from(self.desc_size)
     }
 
-    /// Blocks of the whole descriptor table.
+    /// Number of blocks of the descriptor table.
     pub fn desc_blocks(&self) -> u32 {
         self.groups_count.div_ceil(self.descs_per_block())
     }
@@ -248,8 +249,8 @@ impl Geometry {
         BlockNo(crate::superblock::SUPERBLOCK_OFFSET / u64::from(self.block_size))
     }
 
-    /// Where a block of the descriptor table lies, counted from 0: after the superblock, or with meta_bg in the first group
-    /// that it describes.
+    /// The location of a block of the descriptor table, given by its index: after the superblock,
+    /// or with meta_bg in the first group that it describes.
     pub fn desc_block(&self, index: u32) -> BlockNo {
         let first_group = GroupNo(index.saturating_mul(self.descs_per_block()));
         if !self.is_in_meta_group(index) || first_group.0 == 0 {
@@ -258,8 +259,9 @@ impl Geometry {
         self.desc_block_of_meta_group(first_group)
     }
 
-    /// Where the copy of a block of the descriptor table lies that goes with the backup superblock of `backup`: after it,
-    /// or with meta_bg in the second group that the block describes. `None` where there is no copy.
+    /// The location of the copy of a descriptor table block that belongs to the backup superblock
+    /// of group `backup`: after that, or with meta_bg in the second group that the block describes.
+    /// `None` if there is no copy.
     pub fn desc_block_backup(&self, index: u32, backup: GroupNo) -> Option<BlockNo> {
         let block = if self.is_in_meta_group(index) {
             let second = GroupNo(index.checked_mul(self.descs_per_block())?.checked_add(1)?);
@@ -273,7 +275,7 @@ impl Geometry {
         self.contains(block, 1).then_some(block)
     }
 
-    /// The descriptor of a group: block of the table, counted from 0, and byte in it.
+    /// The position of a group's descriptor: index of the table block, and byte in it.
     pub fn desc_place(&self, group: GroupNo) -> (u32, usize) {
         let at = group.0 % self.descs_per_block();
         // Below the block size.
@@ -293,19 +295,19 @@ impl Geometry {
         BlockNo(self.first_data_block.0 + u64::from(group.0) * u64::from(self.blocks_per_group))
     }
 
-    /// Blocks of a group: fewer in the last one.
+    /// Number of blocks of a group: fewer in the last one.
     pub fn group_blocks(&self, group: GroupNo) -> u32 {
         let left = self.blocks_count.saturating_sub(self.group_start(group).0);
         // At most blocks_per_group, so it fits.
         left.min(u64::from(self.blocks_per_group)) as u32
     }
 
-    /// Clusters of a group: bits of its block bitmap that stand for something.
+    /// Number of clusters of a group: the bits in use of its block bitmap.
     pub fn group_clusters(&self, group: GroupNo) -> u32 {
         self.group_blocks(group).div_ceil(self.blocks_per_cluster)
     }
 
-    /// The group that a block lies in, `None` off the volume.
+    /// The group of a block; `None` outside the volume.
     pub fn group_of(&self, block: BlockNo) -> Option<GroupNo> {
         let at = block.0.checked_sub(self.first_data_block.0)?;
         if block.0 >= self.blocks_count {
@@ -314,7 +316,7 @@ impl Geometry {
         u32::try_from(at / u64::from(self.blocks_per_group)).ok().map(GroupNo)
     }
 
-    /// The group that an inode lies in and its place in the group's table, counted from 0; `None` when there is no such inode.
+    /// The group of an inode and its index in the group's table; `None` if there is no such inode.
     pub fn inode_place(&self, inode: InodeNo) -> Option<(GroupNo, u32)> {
         let at = inode.0.checked_sub(1)?;
         if inode.0 > self.inodes_count {
@@ -323,7 +325,7 @@ impl Geometry {
         Some((GroupNo(at / self.inodes_per_group), at % self.inodes_per_group))
     }
 
-    /// The cluster that a block belongs to.
+    /// The cluster of a block.
     pub fn cluster_of(&self, block: BlockNo) -> ClusterNo {
         ClusterNo(
             block.0.saturating_sub(self.first_data_block.0) / u64::from(self.blocks_per_cluster),
@@ -335,42 +337,43 @@ impl Geometry {
         BlockNo(self.first_data_block.0 + cluster.0 * u64::from(self.blocks_per_cluster))
     }
 
-    /// Clusters of the volume.
+    /// Number of clusters of the volume.
     pub fn clusters_count(&self) -> u64 {
         (self.blocks_count - self.first_data_block.0).div_ceil(u64::from(self.blocks_per_cluster))
     }
 
-    /// Which checksum guards the metadata.
+    /// The type of metadata checksums.
     pub fn checksum(&self) -> MetadataChecksum {
         self.features.checksum()
     }
 
-    /// Whether crc32c checksums are on.
+    /// Whether the volume has crc32c checksums.
     pub fn has_metadata_csum(&self) -> bool {
         self.checksum() == MetadataChecksum::Crc32c
     }
 
-    /// Start of the checksums of what belongs to one inode: directory blocks, htree nodes, extent nodes, the inode itself.
+    /// Initial value of checksums of an inode's structures: directory blocks, htree nodes, extent
+    /// nodes, the inode itself.
     pub fn inode_checksum_seed(&self, inode: InodeNo, generation: u32) -> u32 {
         Crc32c::seeded(self.checksum_seed).le32(inode.0).le32(generation).value()
     }
 
-    /// Whether descriptors have checksums and may mark bitmaps and tables as uninitialised.
+    /// Whether descriptors have checksums and may mark bitmaps and tables as uninitialized.
     pub fn has_uninit_groups(&self) -> bool {
         self.checksum() != MetadataChecksum::None
     }
 
-    /// Whether a compatible feature is on.
+    /// Whether a compatible feature is set.
     pub fn has_compat(&self, feature: CompatFeatures) -> bool {
         self.features.compat.contains(feature)
     }
 
-    /// Whether an incompatible feature is on.
+    /// Whether an incompatible feature is set.
     pub fn has_incompat(&self, feature: IncompatFeatures) -> bool {
         self.features.incompat.contains(feature)
     }
 
-    /// Whether a read-only compatible feature is on.
+    /// Whether a read-only compatible feature is set.
     pub fn has_ro_compat(&self, feature: RoCompatFeatures) -> bool {
         self.features.ro_compat.contains(feature)
     }
@@ -389,7 +392,7 @@ impl Geometry {
         [3, 5, 7].into_iter().any(|base| is_power_of(group.0, base))
     }
 
-    /// The groups with backups of the superblock, group 0 left out.
+    /// The groups with backups of the superblock, without group 0.
     pub fn backup_superblock_groups(&self) -> Vec<GroupNo> {
         if self.has_compat(CompatFeatures::SPARSE_SUPER2) {
             let mut groups: Vec<_> = self

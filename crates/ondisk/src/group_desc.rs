@@ -1,7 +1,8 @@
-//! Group descriptor: where one block group keeps its bitmaps and inode table, and how much of it is free.
+//! Group descriptors: location of a block group's bitmaps and inode table, and its free counts.
 //!
-//! Source: the kernel's `group_descr.rst` and `checksums.rst`. A descriptor takes `desc_size` bytes on disk: 32, or with
-//! 64bit 64 and more. Checksums cover all of them, so [`verify`] and [`seal`] take the stored slice.
+//! Source: the kernel's `group_descr.rst` and `checksums.rst`. A descriptor has `desc_size` bytes
+//! on disk: 32, or with 64bit 64 and more. Checksums cover all of them, so [`verify`] and [`seal`]
+//! take the stored slice.
 
 use crate::checksum::{Crc32c, crc16};
 use crate::features::MetadataChecksum;
@@ -12,8 +13,8 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The descriptor as stored, little-endian. One of 32 bytes is extended with zeros; of a longer one than 64 the rest stays
-/// in the stored slice.
+/// The descriptor as stored, little-endian. One of 32 bytes is extended with zeros; the bytes of a
+/// longer one after 64 are only in the stored slice.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[allow(missing_docs, reason = "the kernel's field names, documented in group_descr.rst")]
@@ -51,12 +52,12 @@ const _: () = assert!(offset_of!(RawGroupDesc, bg_block_bitmap_hi) == LOW_HALF);
 const _: () = assert!(offset_of!(RawGroupDesc, bg_inode_bitmap_csum_hi) == 0x3a);
 
 bitflags::bitflags! {
-    /// `bg_flags`. They mean something only where descriptors have checksums.
+    /// `bg_flags`. They are valid only if descriptors have checksums.
     #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
     pub struct GroupFlags: u16 {
-        /// No inode was ever used: bitmap and table are not stored.
+        /// No inode was ever used: bitmap and table are not initialized.
         const INODE_UNINIT = 0x1;
-        /// No block is used but the group's own metadata: the bitmap is not stored.
+        /// Only the group's own metadata is in use: the bitmap is not initialized.
         const BLOCK_UNINIT = 0x2;
         /// The unused part of the inode table is zero on disk.
         const INODE_ZEROED = 0x4;
@@ -68,7 +69,7 @@ impl RawGroupDesc {
     /// Copies the known part out of the stored bytes.
     ///
     /// # Errors
-    /// [`Flaw::Truncated`] when there are fewer than `geometry.desc_size`.
+    /// [`Flaw::Truncated`] if there are fewer than `geometry.desc_size`.
     pub fn from_bytes(
         stored: &[u8],
         group: GroupNo,
@@ -81,10 +82,10 @@ impl RawGroupDesc {
         Ok(raw)
     }
 
-    /// Copies the known part into the stored bytes and leaves those past it as they were.
+    /// Copies the known part into the stored bytes. Bytes after it are not changed.
     ///
     /// # Panics
-    /// When `stored` is not the slice of `geometry.desc_size` bytes that the caller cut from the table.
+    /// If `stored` has not `geometry.desc_size` bytes.
     pub fn write_to(&self, stored: &mut [u8], geometry: &Geometry) {
         assert_eq!(stored.len(), usize::from(geometry.desc_size), "bytes of a descriptor");
         let known = stored.len().min(size_of::<Self>());
@@ -92,10 +93,10 @@ impl RawGroupDesc {
     }
 }
 
-/// Compares the checksum in the stored descriptor with the one that its bytes give; true to life without a checksum too.
+/// Verifies the checksum of a stored descriptor. Ok if the volume has no checksums.
 ///
 /// # Errors
-/// [`Flaw::Checksum`], or [`Flaw::Truncated`] when there are fewer bytes than `geometry.desc_size`.
+/// [`Flaw::Checksum`], or [`Flaw::Truncated`] if there are fewer bytes than `geometry.desc_size`.
 pub fn verify(stored: &[u8], group: GroupNo, geometry: &Geometry) -> Result<(), FormatError> {
     let stored = whole(stored, group, geometry)?;
     let Some(computed) = checksum(stored, group, geometry) else { return Ok(()) };
@@ -106,10 +107,10 @@ pub fn verify(stored: &[u8], group: GroupNo, geometry: &Geometry) -> Result<(), 
     Ok(())
 }
 
-/// The last step before the bytes leave for the device.
+/// Sets the checksum; the last step before the bytes are written.
 ///
 /// # Panics
-/// When `stored` is not the slice of `geometry.desc_size` bytes that the caller cut from the table.
+/// If `stored` has not `geometry.desc_size` bytes.
 pub fn seal(stored: &mut [u8], group: GroupNo, geometry: &Geometry) {
     assert_eq!(stored.len(), usize::from(geometry.desc_size), "bytes of a descriptor");
     if let Some(computed) = checksum(stored, group, geometry) {
@@ -128,7 +129,7 @@ fn whole<'a>(
         .ok_or_else(|| Flaw::truncated(stored.len(), size).at(Place::GroupDesc(group)))
 }
 
-/// metadata_csum reads the checksum field as zero, uninit_bg leaves it out.
+/// For metadata_csum the checksum field counts as zero; for uninit_bg it is omitted.
 fn checksum(stored: &[u8], group: GroupNo, geometry: &Geometry) -> Option<u16> {
     let (front, back) = (&stored[..CHECKSUM_AT], &stored[CHECKSUM_AT + 2..]);
     match geometry.checksum() {
@@ -148,33 +149,34 @@ fn checksum(stored: &[u8], group: GroupNo, geometry: &Geometry) -> Option<u16> {
     }
 }
 
-/// The descriptor as meant: halves joined, units in the types.
+/// A decoded descriptor: halves joined, units in the types.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupDesc {
-    /// The block bitmap, one block.
+    /// Block of the block bitmap.
     pub block_bitmap: BlockNo,
-    /// The inode bitmap, one block.
+    /// Block of the inode bitmap.
     pub inode_bitmap: BlockNo,
     /// First block of the inode table.
     pub inode_table: BlockNo,
-    /// Free clusters: blocks, unless bigalloc makes a cluster larger than a block.
+    /// Number of free clusters, which are blocks without bigalloc.
     pub free_clusters: u32,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
-    /// Inodes that are directories.
+    /// Number of directories.
     pub used_dirs: u32,
-    /// What is stored and what is implied.
+    /// The parts that are not initialized.
     pub flags: GroupFlags,
-    /// Inodes at the table's end that were never used; scans stop before them. See [`Self::itable_used`].
+    /// Number of inodes at the table's end that were never used; scans stop before them. See
+    /// [`Self::itable_used`].
     pub itable_unused: u32,
-    /// Checksum of the block bitmap; 16 bits of it with descriptors of 32 bytes.
+    /// Checksum of the block bitmap; its low 16 bits with descriptors of 32 bytes.
     pub block_bitmap_checksum: u32,
-    /// Checksum of the inode bitmap; 16 bits of it with descriptors of 32 bytes.
+    /// Checksum of the inode bitmap; its low 16 bits with descriptors of 32 bytes.
     pub inode_bitmap_checksum: u32,
 }
 
 impl GroupDesc {
-    /// Joins the halves and checks that everything can be as it says.
+    /// Decodes a descriptor and checks its locations and counts.
     ///
     /// # Errors
     /// The first of [`Self::check_places`] and [`Self::check_counts`].
@@ -189,7 +191,7 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    /// Joins the halves and judges nothing.
+    /// Decodes a descriptor without checks.
     pub fn unchecked(raw: &RawGroupDesc) -> Self {
         let block =
             |low: U32, high: U32| BlockNo(u64::from(low.get()) | u64::from(high.get()) << 32);
@@ -208,10 +210,10 @@ impl GroupDesc {
         }
     }
 
-    /// The descriptor in the stored bytes; judges nothing.
+    /// Decodes stored bytes without checks.
     ///
     /// # Errors
-    /// [`Flaw::Truncated`] when there are fewer than `geometry.desc_size`.
+    /// [`Flaw::Truncated`] if there are fewer than `geometry.desc_size`.
     pub fn from_stored(
         stored: &[u8],
         group: GroupNo,
@@ -220,11 +222,11 @@ impl GroupDesc {
         Ok(Self::unchecked(&RawGroupDesc::from_bytes(stored, group, geometry)?))
     }
 
-    /// Sets the known fields in the stored bytes and leaves all others as they were, the checksum
-    /// too: [`seal`] comes next.
+    /// Sets the known fields in the stored bytes. All others, including the checksum, are not
+    /// changed: call [`seal`] next.
     ///
     /// # Errors
-    /// [`Flaw::Truncated`] when there are fewer than `geometry.desc_size`.
+    /// [`Flaw::Truncated`] if there are fewer than `geometry.desc_size`.
     pub fn store(
         &self,
         stored: &mut [u8],
@@ -237,8 +239,8 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Sets the known fields and leaves every other byte as it was. High halves go only as far as the volume's
-    /// `desc_size`: [`RawGroupDesc::write_to`] cuts them off.
+    /// Sets the known fields. Every other byte is not changed. [`RawGroupDesc::write_to`] truncates
+    /// high halves to the volume's `desc_size`.
     pub fn encode_into(&self, raw: &mut RawGroupDesc) {
         let block = |value: BlockNo, low: &mut U32, high: &mut U32| {
             low.set((value.0 & 0xffff_ffff) as u32);
@@ -276,10 +278,10 @@ impl GroupDesc {
         );
     }
 
-    /// Whether bitmaps and table lie on the volume: all that reading needs.
+    /// Checks that bitmaps and table are within the volume, which is enough for reading.
     ///
     /// # Errors
-    /// [`Flaw::BadValue`] naming the first that does not.
+    /// [`Flaw::BadValue`] with the first one outside.
     pub fn check_places(&self, group: GroupNo, geometry: &Geometry) -> Result<(), FormatError> {
         let places = [
             ("block_bitmap", self.block_bitmap, 1),
@@ -294,10 +296,10 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Whether the counts are possible in this group.
+    /// Checks that the counts do not exceed those of the group.
     ///
     /// # Errors
-    /// [`Flaw::AboveLimit`] naming the first that is not.
+    /// [`Flaw::AboveLimit`] with the first one that does.
     pub fn check_counts(&self, group: GroupNo, geometry: &Geometry) -> Result<(), FormatError> {
         let counts = [
             ("free_clusters", self.free_clusters, geometry.group_clusters(group)),
@@ -313,8 +315,8 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// The inode table's high-water mark: inodes from here on were never used. All of the table where descriptors have no
-    /// checksums, or where `itable_unused` is impossible.
+    /// Number of inodes before the table's never used end. The whole table if descriptors have no
+    /// checksums, or if `itable_unused` is invalid.
     pub fn itable_used(&self, geometry: &Geometry) -> u32 {
         if !geometry.has_uninit_groups() {
             return geometry.inodes_per_group;

@@ -7,7 +7,7 @@ use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_device::Device;
 use extant_journal::{
-    BlockRuns, Damage, Finish, JournalError, JournalPlace, Log, Recovered, recover,
+    BlockRuns, Damage, Finish, JournalError, JournalLocation, Log, Recovered, recover,
 };
 use extant_offline::{OfflineError, back_up_journal};
 use extant_ondisk::extent::{EXTENT_MAGIC, ROOT_SIZE};
@@ -32,7 +32,7 @@ const HIDDEN_FILE: u16 = 0o100_600;
 
 /// The journal as its inode has it.
 struct Place {
-    place: JournalPlace,
+    place: JournalLocation,
     inode: Inode,
 }
 
@@ -275,7 +275,7 @@ impl Front<'_> {
             return Err(Broken::Because("its map is shorter than its size".to_owned()));
         }
         let block_size = geometry.block_size;
-        Ok(Place { place: JournalPlace { runs, superblock_at: 0, block_size }, inode })
+        Ok(Place { place: JournalLocation { runs, superblock_at: 0, block_size }, inode })
     }
 
     /// The inode that the superblock's copy describes, if there is a journal in it.
@@ -442,7 +442,7 @@ impl Front<'_> {
             }
             return Err(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)).into());
         };
-        let found = JournalPlace::external(&*device, &raw, self.volume.geometry());
+        let found = JournalLocation::external(&*device, &raw, self.volume.geometry());
         let place = match found {
             Err(JournalError::Format(
                 error @ FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. },
@@ -452,7 +452,7 @@ impl Front<'_> {
                     return Ok(());
                 }
                 seal_device(&*device)?;
-                JournalPlace::external(&*device, &raw, self.volume.geometry())?
+                JournalLocation::external(&*device, &raw, self.volume.geometry())?
             }
             found => found?,
         };

@@ -7,7 +7,7 @@ use super::find::Found;
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
 use extant_device::{Device, LinearDevice, LinearPart, MemoryDevice};
-use extant_journal::{Finish, JournalError, JournalPlace, Log, recover};
+use extant_journal::{Finish, JournalError, JournalLocation, Log, recover};
 use extant_ondisk::{Geometry, IncompatFeatures};
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(super) fn replay(
     let Some(whole) = with_zeros(device, &found.geometry).filter(|_| waits) else {
         return Ok(false);
     };
-    let place = match JournalPlace::internal(&*whole, &found.raw, &found.geometry) {
+    let place = match JournalLocation::internal(&*whole, &found.raw, &found.geometry) {
         Ok(place) => place,
         Err(JournalError::Device(error)) => return Err(error.into()),
         Err(_) => return Ok(false),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use extant_device::{Device, DeviceError};
-use extant_journal::{JournalError, JournalPlace};
+use extant_journal::{JournalError, JournalLocation};
 use extant_layout::groups::leading;
 use extant_offline::{OfflineError, read_primary_superblock};
 use extant_ondisk::bitmap::{self, BitmapKind};
@@ -207,7 +207,7 @@ impl RawView {
         } else {
             let has_inode = self.superblock.internal_journal().is_some_and(|it| it > InodeNo(0));
             let Some(geometry) = geometry.filter(|_| has_inode) else { return Ok(None) };
-            let place = JournalPlace::internal(&*self.device, &self.raw, geometry)?;
+            let place = JournalLocation::internal(&*self.device, &self.raw, geometry)?;
             let Some(first) = place.runs.runs().first() else { return Ok(None) };
             self.read(geometry.byte_of(first.start), &mut bytes)?;
         }

@@ -1,4 +1,4 @@
-//! A file that fast commits name: its inode and what it maps, whole in memory.
+//! A file that fast commits name, with its inode and its whole extent map in memory.
 
 use std::ops::Range;
 
@@ -10,32 +10,32 @@ use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place, RoCompatFeatures};
 use super::volume::{Volume, allocate, run};
 use crate::JournalError;
 
-/// Where `i_block` lies in a record, and where it ends.
+/// Byte range of `i_block` in an inode record.
 const I_BLOCK: Range<usize> = 0x28..0x28 + I_BLOCK_SIZE;
 
 pub(super) struct File {
     pub(super) number: InodeNo,
     pub(super) record: Vec<u8>,
     pub(super) inode: Inode,
-    /// What it maps, in the order of logical blocks.
+    /// The extents, ordered by logical block.
     pub(super) extents: Vec<Extent>,
     /// Blocks of its extent tree.
     pub(super) tree: Vec<BlockNo>,
 }
 
 impl File {
-    /// A file in use.
+    /// Loads an inode in use.
     pub(super) fn load(volume: &mut Volume<'_>, number: InodeNo) -> Result<Self, JournalError> {
         let record = volume.read_inode(number)?;
         if !volume.is_inode_used(number)? {
-            return Err(JournalError::FastCommit("a record about a file that does not exist"));
+            return Err(JournalError::FastCommit("record of an inode that is not in use"));
         }
         extant_ondisk::inode::verify(&record, number, volume.geometry())?;
         let inode = Inode::decode(&record, number, volume.geometry())?;
         let mut file = Self { number, record, inode, extents: Vec::new(), tree: Vec::new() };
         if file.inode.is_extent_mapped() {
             if !volume.has_map(&file.inode) {
-                return Err(JournalError::FastCommit("extents of a file that has none"));
+                return Err(JournalError::FastCommit("extents of a file that cannot have any"));
             }
             let map = volume.read_map(number, &file.inode)?;
             (file.extents, file.tree) = (map.extents, map.nodes);
@@ -43,7 +43,7 @@ impl File {
         Ok(file)
     }
 
-    /// Takes the fields of a logged inode. `i_block` stays, unless it is no map of extents.
+    /// Takes the fields of a logged inode. `i_block` is kept unless it is not an extent tree.
     pub(super) fn take_fields(
         &mut self,
         volume: &Volume<'_>,
@@ -61,18 +61,18 @@ impl File {
         if self.inode.is_extent_mapped() {
             self.inode.i_block.copy_from_slice(&before);
         } else if !self.inode.is_inline() && matches!(kind, Some(Regular | Directory) | None) {
-            return Err(JournalError::FastCommit("a file that is not mapped by extents"));
+            return Err(JournalError::FastCommit("file not mapped by extents"));
         }
         Ok(())
     }
 
-    /// Maps nothing any more; gives the blocks that it had.
+    /// Removes all extents. Returns the blocks that they mapped.
     pub(super) fn clear_map(&mut self) -> Vec<(BlockNo, u64)> {
         let data = self.extents.drain(..).map(|extent| (extent.start, u64::from(extent.len)));
         data.chain(self.tree.drain(..).map(|block| (block, 1))).collect()
     }
 
-    /// Unmaps logical blocks; gives the blocks that they had.
+    /// Unmaps logical blocks. Returns the blocks that they were mapped to.
     pub(super) fn unmap(&mut self, first: u64, count: u64) -> Vec<(BlockNo, u64)> {
         let end = first.saturating_add(count);
         let (mut kept, mut gone) = (Vec::with_capacity(self.extents.len() + 1), Vec::new());
@@ -101,7 +101,7 @@ impl File {
         gone
     }
 
-    /// Maps an extent; gives the blocks that were there before and are others.
+    /// Maps an extent. Returns the blocks that it replaces.
     pub(super) fn map(&mut self, new: Extent) -> Vec<(BlockNo, u64)> {
         let gone = self.unmap(new.block.0, u64::from(new.len));
         let at = self.extents.partition_point(|extent| extent.block < new.block);
@@ -109,7 +109,7 @@ impl File {
         gone
     }
 
-    /// Joins neighbours.
+    /// Merges adjacent extents.
     fn join(&mut self) {
         let mut joined: Vec<Extent> = Vec::with_capacity(self.extents.len());
         for extent in self.extents.drain(..) {
@@ -121,7 +121,7 @@ impl File {
         self.extents = joined;
     }
 
-    /// Takes all its blocks, be they free or not.
+    /// Marks all its blocks in use, whether or not they are free.
     pub(super) fn claim(&self, volume: &mut Volume<'_>) -> Result<(), JournalError> {
         let data = self.extents.iter().map(|extent| run(extent.start, u64::from(extent.len)));
         let acl = (self.inode.file_acl.0 != 0).then_some(self.inode.file_acl);
@@ -163,7 +163,7 @@ impl File {
         Ok(volume.write_inode(self.number, &mut self.record)?)
     }
 
-    /// `i_blocks`: the clusters of data, tree and attributes.
+    /// Sets `i_blocks`: the clusters of data, extent tree and attributes.
     fn count_blocks(&mut self, volume: &Volume<'_>) {
         let geometry = volume.geometry();
         let data = self.extents.iter().map(|extent| (extent.start, u64::from(extent.len)));
@@ -191,7 +191,7 @@ impl File {
         self.inode.blocks = total.saturating_mul(geometry.cluster_size()) / unit;
     }
 
-    /// An inode that was free: nothing of its record counts.
+    /// Creates an inode in a free record, whose old content is ignored.
     pub(super) fn fresh(volume: &mut Volume<'_>, number: InodeNo) -> Result<Self, JournalError> {
         let mut record = volume.read_inode(number)?;
         record.fill(0);
@@ -201,7 +201,7 @@ impl File {
         Ok(Self { number, record, inode, extents: Vec::new(), tree: Vec::new() })
     }
 
-    /// The place of its mapping in messages.
+    /// The location of its mapping, for messages.
     pub(super) fn place(&self) -> Place {
         Place::ExtentNode(self.number, None)
     }

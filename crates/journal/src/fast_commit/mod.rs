@@ -1,4 +1,4 @@
-//! Fast commits: what the running transaction had done already, told by inode and name.
+//! Fast commits: changes of the running transaction, logged per inode and directory entry.
 
 mod file;
 mod names;

@@ -1,4 +1,4 @@
-//! The names of a directory that fast commits name, whole in memory.
+//! The entries of a directory that fast commits name, all in memory.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +20,25 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// A directory that was just made.
+    /// A new, empty directory.
     pub(super) fn empty(parent: InodeNo) -> Self {
         Self { parent, entries: BTreeMap::new() }
     }
 
-    /// Reads a directory, hashed or not: index blocks look empty.
+    /// Reads a directory, hashed or linear: htree index blocks read as empty blocks.
     pub(super) fn load(volume: &Volume<'_>, file: &File) -> Result<Self, JournalError> {
         if !file.inode.is_dir() {
-            return Err(JournalError::FastCommit("a name in a file that is no directory"));
+            return Err(JournalError::FastCommit(
+                "directory entry in a file that is not a directory",
+            ));
         }
         if file.inode.is_inline() || !file.inode.is_extent_mapped() {
-            return Err(JournalError::FastCommit(
-                "a name in a directory that is not mapped by extents",
-            ));
+            return Err(JournalError::FastCommit("entry in a directory not mapped by extents"));
         }
         let is_hashed = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
         if file.inode.flags.contains(is_hashed) {
             return Err(JournalError::FastCommit(
-                "a name in a directory that is both encrypted and casefolded",
+                "entry in a directory that is both encrypted and casefolded",
             ));
         }
         let geometry = volume.geometry();
@@ -51,7 +51,7 @@ impl Names {
                 if at.0 == 0 {
                     names.parent = dirent::dot_entries(&format, block)?.1;
                 }
-                // Index blocks end in another kind of tail.
+                // Index blocks have another kind of tail.
                 if format.checksum_seed.is_some() && format.has_tail(block) {
                     format.verify(block, at)?;
                 }
@@ -71,7 +71,8 @@ impl Names {
         Ok(names)
     }
 
-    /// Fits the directory's map to the blocks that its names take; gives the blocks that it does not need.
+    /// Resizes the directory's map to the blocks that its entries need. Returns the blocks that it
+    /// frees.
     pub(super) fn shrink(
         &self,
         volume: &Volume<'_>,
@@ -93,7 +94,7 @@ impl Names {
             .collect();
         let geometry = volume.geometry();
         let superblock = Superblock::decode(&volume.raw);
-        // The hash of a casefolded directory is that of folded names: it is left without an index.
+        // A casefolded directory hashes folded names: it gets no index.
         let may_index = geometry.has_compat(CompatFeatures::DIR_INDEX)
             && !file.inode.flags.contains(InodeFlags::CASEFOLD);
         let index = match HashVersion::decode(superblock.def_hash_version) {
@@ -103,7 +104,7 @@ impl Names {
         let packer = DirectoryPacker::new(geometry, index);
         let plan = packer
             .plan(&mut items)
-            .map_err(|_| JournalError::FastCommit("more names than a directory holds"))?;
+            .map_err(|_| JournalError::FastCommit("too many entries for a directory"))?;
         Ok((packer, plan, items))
     }
 

@@ -1,7 +1,9 @@
-//! The replay of fast commits: each says what files, ranges and names were at its time, and that is put in force.
+//! Replay of fast commits. Each records the state of files, ranges and names at its time, and the
+//! replay restores that state.
 //!
-//! Blocks and inodes in use are not logged: those of every file named are marked at the end, after what became free was
-//! cleared. Directories named are packed anew, since the order in which their blocks were split is not logged either.
+//! Fast commits do not log the block and inode bitmaps. The blocks and inodes of every file that
+//! they name are marked in use at the end, after freed ones were cleared. Directories that they
+//! name are packed again, since directory block splits are not logged either.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,7 +21,8 @@ use super::scan::FastCommits;
 use super::volume::{self, Volume, run};
 use crate::JournalError;
 
-/// Replays whole fast commits on top of `target`, which is only read. Gives the blocks that they change.
+/// Replays complete fast commits on top of `target`, which is only read. Returns the blocks that
+/// change.
 pub(crate) fn replay(
     target: &dyn Device,
     found: &FastCommits,
@@ -47,10 +50,11 @@ struct Replay<'a> {
     freed: Vec<(BlockNo, u64)>,
 }
 
-/// What one fast commit says of link counts: an inode that it logs has the right one.
+/// Link counts in one fast commit: an inode that it logs already has the right count.
 struct Counted {
     logged: HashSet<InodeNo>,
-    /// Files that are made later in this commit: until then the number means an older file.
+    /// Inodes that a later record of this commit creates: until then the number means an older
+    /// file.
     to_come: HashMap<InodeNo, u32>,
 }
 
@@ -124,13 +128,11 @@ impl Replay<'_> {
     }
 
     fn add_range(&mut self, inode: InodeNo, extent: &[u8]) -> Result<(), JournalError> {
-        let broken = JournalError::FastCommit("a range that cannot be");
+        let broken = JournalError::FastCommit("invalid range");
         let extent = RawExtent::read_from_bytes(extent).map_err(|_| broken.clone())?.decode();
         let file = self.file(inode)?;
         if !file.inode.is_extent_mapped() {
-            return Err(JournalError::FastCommit(
-                "a range of a file that is not mapped by extents",
-            ));
+            return Err(JournalError::FastCommit("range of a file not mapped by extents"));
         }
         if extent.len == 0 || extent.end().stored().is_none() {
             return Err(broken);
@@ -179,10 +181,10 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Puts a name in force; false when it was.
+    /// Adds a directory entry. Returns false if it was there already.
     fn name(&mut self, dentry: &FastCommitDentry<'_>) -> Result<bool, JournalError> {
         if dentry.name.is_empty() || dentry.name.len() > 255 {
-            return Err(JournalError::FastCommit("a name that no file can have"));
+            return Err(JournalError::FastCommit("invalid file name"));
         }
         let mode = self.file(dentry.inode)?.inode.mode;
         let entry = (dentry.inode, dirent::FileType::of_mode(mode));
@@ -220,14 +222,14 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether a directory has got another name by a rename.
+    /// Whether a rename has given a directory another name.
     fn is_named_elsewhere(&self, dentry: &FastCommitDentry<'_>) -> bool {
         self.names
             .values()
             .any(|names| names.entries.values().any(|(inode, _)| *inode == dentry.inode))
     }
 
-    /// Changes a link count that this commit does not log.
+    /// Changes the link count of an inode that this commit does not log.
     fn count(
         &mut self,
         inode: InodeNo,
@@ -246,7 +248,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The file's last name is gone.
+    /// Deletes a file whose last name was removed.
     fn delete(&mut self, inode: InodeNo) -> Result<(), JournalError> {
         self.names.remove(&inode);
         self.file(inode)?;
@@ -256,7 +258,7 @@ impl Replay<'_> {
         if acl.0 != 0 {
             const REFERENCES: std::ops::Range<usize> = 4..8;
             if self.volume.read(acl)?[REFERENCES] != 1_u32.to_le_bytes() {
-                return Err(JournalError::FastCommit("a deleted file that shares its attributes"));
+                return Err(JournalError::FastCommit("deleted file with a shared attribute block"));
             }
             self.freed.push((acl, 1));
             file.inode.file_acl = BlockNo(0);

@@ -1,4 +1,4 @@
-//! The walk over the fast-commit area: which fast commits are whole.
+//! Scan of the fast-commit area for complete fast commits.
 
 use extant_ondisk::Tid;
 use extant_ondisk::jbd2::{
@@ -8,19 +8,19 @@ use extant_ondisk::jbd2::{
 use crate::log::LogReader;
 use crate::{JournalError, Log};
 
-/// The blocks of whole fast commits.
+/// The blocks of complete fast commits.
 #[derive(Debug)]
 pub(crate) struct FastCommits {
     bytes: Vec<u8>,
     block_len: usize,
-    /// How many.
+    /// Number of fast commits.
     pub(crate) commits: u32,
 }
 
 impl FastCommits {
-    /// Their records in order.
+    /// Their records, in log order.
     pub(super) fn records(&self) -> impl Iterator<Item = FastCommitRecord<'_>> {
-        // Read before without a flaw.
+        // The scan read them without a flaw.
         self.bytes
             .chunks(self.block_len.max(1))
             .flat_map(|block| FastCommitRecords::new(block).map_while(Result::ok))
@@ -28,8 +28,9 @@ impl FastCommits {
     }
 }
 
-/// Reads the area up to the first record that is none, a tail whose checksum is wrong, or another transaction's.
-/// `running` is the transaction after the last full commit: earlier ones are in the log.
+/// Reads the area up to the first invalid record, a tail with a wrong checksum, or a record of
+/// another transaction. `running` is the transaction after the last full commit: earlier ones are
+/// in the log.
 pub(crate) fn scan(
     log: &Log<'_>,
     superblock: &JournalSuperblock,

@@ -1,4 +1,4 @@
-//! The volume while fast commits are replayed: what they change is kept in memory until the end.
+//! The volume during the replay of fast commits: changes stay in memory until the end.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use extant_ondisk::BlockNo;
 
 use crate::JournalError;
 
-/// The volume with what was changed so far. The device below is only read.
+/// The volume with the changes so far. The device below is only read.
 pub(super) type Volume<'a> = OfflineVolume<OverlayDevice<&'a dyn Device>>;
 
 pub(super) fn open(device: &dyn Device) -> Result<Volume<'_>, JournalError> {
@@ -20,14 +20,14 @@ pub(super) fn run(start: BlockNo, count: u64) -> Range<u64> {
     start.0..start.0.saturating_add(count)
 }
 
-/// A free block, a whole cluster taken for it: in the group of `goal`, or after it.
+/// Allocates a whole cluster, in the group of `goal` or a later one. Returns its first block.
 pub(super) fn allocate(volume: &mut Volume<'_>, goal: BlockNo) -> Result<BlockNo, JournalError> {
     let taken = volume.take_blocks(goal, 1)?;
     Ok(BlockNo(taken.first().map_or(0, |run| run.start)))
 }
 
-/// Counts and seals all that changed. Gives the blocks that differ from those on the device, in
-/// ascending order.
+/// Updates counts and checksums of all changed structures. Returns the blocks that differ from
+/// those on the device, in ascending order.
 pub(super) fn finish(mut volume: Volume<'_>) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
     volume.recount()?;
     volume.commit()?;
@@ -36,7 +36,7 @@ pub(super) fn finish(mut volume: Volume<'_>) -> Result<Vec<(BlockNo, Vec<u8>)>, 
     let mut before = vec![0; geometry.block_len()];
     let (mut changed, mut next) = (Vec::new(), 0);
     for run in overlay.changed() {
-        // Two runs may lie in one block.
+        // Two ranges can be in one block.
         let first = next.max(run.start / size);
         next = run.end.div_ceil(size);
         for block in (first..next).map(BlockNo).filter(|block| geometry.contains(*block, 1)) {

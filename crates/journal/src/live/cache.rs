@@ -1,4 +1,5 @@
-//! The frame cache: sharded by block number, bounded, each block read once however many want it.
+//! The frame cache: sharded by block number and bounded. Concurrent readers of a block share one
+//! read.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,17 +15,17 @@ use super::ranks::{CacheLock, FrameLock};
 use crate::JournalError;
 use crate::home::MAX_BUFFERS;
 
-/// Shards; neighbouring blocks lie in different ones.
+/// Number of shards; adjacent blocks are in different ones.
 const SHARDS: u64 = 64;
-/// Frames that a shard keeps whatever the limit.
+/// Number of frames that a shard keeps regardless of the limit.
 const MIN_SHARD: usize = 8;
-/// Frames that one insertion looks at for room.
-const LOOKS: usize = 8;
-/// The same for a frame that nobody asked for yet, which is not made where there is none: where all were looked at lately, more are
-/// looked at until one comes around again.
-const LOOKS_AHEAD: usize = 64;
+/// Maximum number of frames that one insertion examines for eviction.
+const MAX_EXAMINED: usize = 8;
+/// As [`MAX_EXAMINED`], for a readahead frame, which is not created if the cache is full. When all
+/// examined frames were used recently, more are examined, until one of them comes up a second time.
+const MAX_EXAMINED_READAHEAD: usize = 64;
 
-/// Spreads block numbers: multiplication by an odd constant (the golden ratio), as Knuth has it.
+/// Hashes block numbers: multiplication by an odd constant (the golden ratio), after Knuth.
 #[derive(Default)]
 pub(super) struct BlockHasher(u64);
 
@@ -48,14 +49,15 @@ pub(super) type ByBlock = BuildHasherDefault<BlockHasher>;
 #[derive(Default)]
 struct Shard {
     frames: HashMap<u64, Frame, ByBlock>,
-    /// The frames in the order in which they are thought of being given up.
+    /// Block numbers in the order in which frames are considered for eviction.
     queue: VecDeque<u64>,
 }
 
 impl Shard {
-    /// Gives frames up that nobody uses, where there are too many; whether there is room for another.
-    fn make_room(&mut self, limit: usize, looks: usize) -> bool {
-        for _ in 0..looks {
+    /// Evicts unused frames while the shard is over its limit. Returns whether there is room for
+    /// another frame.
+    fn make_room(&mut self, limit: usize, max_examined: usize) -> bool {
+        for _ in 0..max_examined {
             if self.frames.len() < limit {
                 break;
             }
@@ -84,7 +86,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// A cache for about `frames` frames.
+    /// Creates a cache of about `frames` frames.
     pub(super) fn new(
         device: Arc<dyn Device>,
         block_size: u32,
@@ -100,7 +102,7 @@ impl Cache {
         self.shards[(block.0 % SHARDS) as usize].lock()
     }
 
-    /// The frame of a block, its content loaded or not.
+    /// The frame of a block, whose content may not be loaded yet.
     pub(super) fn frame(&self, block: BlockNo) -> Result<Frame, JournalError> {
         if block.0 >= self.blocks_count {
             let flaw = Flaw::above_limit("block", block.0, self.blocks_count.saturating_sub(1));
@@ -111,19 +113,19 @@ impl Cache {
             frame.reference();
             return Ok(frame.clone());
         }
-        shard.make_room(self.shard_limit, LOOKS);
+        shard.make_room(self.shard_limit, MAX_EXAMINED);
         let frame = Frame::new(block);
         frame.reference();
         shard.insert(&frame);
         Ok(frame)
     }
 
-    /// A frame for a block that has none, where there is room for it without giving up what is in use. Nobody asked for it yet.
+    /// A frame for readahead of a block that has none. `None` if that would evict a frame in use.
     fn new_frame(&self, block: BlockNo) -> Option<Frame> {
         let mut shard = self.shard(block);
         if block.0 >= self.blocks_count
             || shard.frames.contains_key(&block.0)
-            || !shard.make_room(self.shard_limit, LOOKS_AHEAD)
+            || !shard.make_room(self.shard_limit, MAX_EXAMINED_READAHEAD)
         {
             return None;
         }
@@ -132,12 +134,12 @@ impl Cache {
         Some(frame)
     }
 
-    /// The frame of a block, if there is one.
+    /// The frame of a block, if it is cached.
     pub(super) fn peek(&self, block: BlockNo) -> Option<Frame> {
         self.shard(block).frames.get(&block.0).cloned()
     }
 
-    /// The frame of a block, read if it must be. Who comes while it is read waits for it.
+    /// The frame of a block, read if it is not loaded. Concurrent callers wait for one read.
     pub(super) fn read(&self, block: BlockNo) -> Result<Frame, JournalError> {
         let frame = self.frame(block)?;
         if !frame.is_loaded() {
@@ -151,8 +153,9 @@ impl Cache {
         Ok(frame)
     }
 
-    /// As [`Self::read`]; where the block must be read, those of `run` that have no frame yet are read with it. What there is in
-    /// memory of others stays as it is, and a failure of theirs is nobody's.
+    /// As [`Self::read`]. If the block must be read, those of `run` that have no frame yet are read
+    /// with it. Other blocks that are in memory are not changed, and a failed read of one is not
+    /// reported.
     pub(super) fn read_with(
         &self,
         block: BlockNo,
@@ -164,10 +167,10 @@ impl Cache {
         }
         let run = run();
         let before = (run.start..run.end.min(block.0)).map(BlockNo);
-        let behind = (run.start.max(block.0 + 1)..run.end).map(BlockNo);
+        let after = (run.start.max(block.0 + 1)..run.end).map(BlockNo);
         let mut frames: Vec<Frame> = before.filter_map(|block| self.new_frame(block)).collect();
         frames.push(frame.clone());
-        frames.extend(behind.filter_map(|block| self.new_frame(block)));
+        frames.extend(after.filter_map(|block| self.new_frame(block)));
         if frames.len() > 1 && self.load(&frames.iter().collect::<Vec<_>>()).is_ok() {
             return Ok(frame);
         }
@@ -185,9 +188,10 @@ impl Cache {
         Ok(frames)
     }
 
-    /// Reads what frames still lack, neighbours as one request. They come with rising numbers.
+    /// Reads the frames that are not loaded, adjacent blocks in one request. They are ordered by
+    /// block number.
     fn load(&self, missing: &[&Frame]) -> Result<(), DeviceError> {
-        // In the order of their locks; another reader may have been faster.
+        // In lock order; another reader may have loaded one already.
         let mut locked: Vec<(&Frame, MutexGuard<'_, Content, FrameLock>)> =
             missing.iter().map(|frame| (*frame, frame.lock())).collect();
         locked.retain(|(frame, _)| !frame.is_loaded());
@@ -225,12 +229,12 @@ impl Cache {
         block.0 * u64::from(self.block_size)
     }
 
-    /// Frames held.
+    /// Number of frames.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().frames.len()).sum()
     }
 }
 
 fn own(data: &mut Arc<[u8]>) -> &mut [u8] {
-    Arc::get_mut(data).expect("made here, shared with nobody yet")
+    Arc::get_mut(data).expect("made here, not shared yet")
 }

@@ -1,4 +1,4 @@
-//! Checkpoint: committed blocks go home, and the log gets free.
+//! Checkpoint: committed blocks are written to their home locations, and log space is freed.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::JournalError;
 use crate::home::write_home;
 
 impl Core {
-    /// One run of the checkpoint worker: a batch, if the log is more than half full or too many frames wait.
+    /// One run of the checkpoint worker: a batch, if the log is more than half full or too many
+    /// frames are pinned.
     pub(super) fn checkpoint_step(&self) -> Next {
         if self.latch.is_set() {
             return Next::Done;
@@ -35,7 +36,8 @@ impl Core {
         }
     }
 
-    /// Writes the oldest transactions home, as many as make `wanted` log blocks free. False when there are none.
+    /// Checkpoints the oldest transactions until `wanted` log blocks are free. Returns false if
+    /// there are none.
     pub(super) fn checkpoint_batch(&self, wanted: u32) -> Result<bool, JournalError> {
         let Some(log) = &self.log else { return Ok(false) };
         let _one_at_a_time = self.checkpoint.lock();
@@ -67,11 +69,11 @@ impl Core {
         }
         for frame in &frames {
             let mut content = frame.lock();
-            content.is_going_home = false;
+            content.is_being_written = false;
             content.home.take_if(|(tid, _)| !last.is_before(*tid));
         }
 
-        // The log is free only when no recovery starts there any more.
+        // The log blocks are free only when the journal superblock no longer starts recovery there.
         let progress = self.progress.lock();
         let (start, tid) = match progress.finished.get(count) {
             Some(first) => (first.start, first.tid),
@@ -88,18 +90,19 @@ impl Core {
         Ok(true)
     }
 
-    /// Of `frames`, keeps those that go home now, each once, and takes the versions of transactions up to `last`.
+    /// Keeps those of `frames` that are to be written now, each once, and takes their versions of
+    /// transactions up to `last`.
     fn leave_for_home(&self, frames: &mut Vec<Frame>, last: Tid) -> Vec<(BlockNo, Snapshot)> {
         let mut homes = Vec::with_capacity(frames.len());
         frames.retain(|frame| {
             let mut content = frame.lock();
-            if content.is_going_home {
+            if content.is_being_written {
                 return false;
             }
             match &content.home {
                 Some((tid, data)) if !last.is_before(*tid) => {
                     homes.push((frame.block(), data.clone()));
-                    content.is_going_home = true;
+                    content.is_being_written = true;
                     true
                 }
                 // A later transaction has a newer version, or the block was revoked.

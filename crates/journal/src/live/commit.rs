@@ -1,4 +1,4 @@
-//! The commit of a transaction: running, locked, flush, commit, finished.
+//! The commit of a transaction, in the phases running, locked, flush, commit and finished.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use crate::JournalError;
 use crate::home::{Turn, write_in_turns};
 
 impl Core {
-    /// One run of the commit worker: commits the running transaction if it was asked for or is old enough.
+    /// One run of the commit worker: commits the running transaction if that was requested or it is
+    /// old enough.
     pub(super) fn commit_step(&self) -> Next {
         if self.latch.is_set() {
             return Next::Done;
         }
-        let running = self.gate.look().tid;
+        let running = self.gate.state().tid;
         let is_requested = !self.progress.lock().requested.is_before(running);
         if !is_requested {
             match self.due_in(running) {
@@ -34,7 +35,7 @@ impl Core {
         Next::After(Duration::ZERO)
     }
 
-    /// How long the running transaction may still stay open; `None` when nothing is in it.
+    /// Time until the running transaction must be committed; `None` if it is empty.
     fn due_in(&self, running: Tid) -> Option<Duration> {
         let transaction = self.transaction(running);
         if transaction.is_empty() {
@@ -93,20 +94,20 @@ impl Core {
         Ok(())
     }
 
-    /// Locked: no handle comes in, and those that are there leave.
+    /// The locked phase: admits no new handle and waits for the current ones to end.
     fn lock(&self, tid: Tid) {
         let mut progress = self.progress.lock();
         progress.phase = Phase::Locked;
         self.gate.close();
-        self.env.wait_while(&self.drained, &mut progress, |_| self.gate.look().handles > 0);
-        debug_assert_eq!(self.gate.look().tid, tid);
+        self.env.wait_while(&self.drained, &mut progress, |_| self.gate.state().handles > 0);
+        debug_assert_eq!(self.gate.state().tid, tid);
     }
 
     fn set_phase(&self, phase: Phase) {
         self.progress.lock().phase = phase;
     }
 
-    /// Makes sure that the log has `needed` free blocks: older transactions go home.
+    /// Ensures that the log has `needed` free blocks, by checkpointing older transactions.
     fn make_room(&self, needed: u32) -> Result<(), JournalError> {
         let Some(log) = &self.log else { return Ok(()) };
         if needed > log.size() - 1 {
@@ -121,7 +122,8 @@ impl Core {
         Ok(())
     }
 
-    /// Opens the next transaction if the log has room for it beside the `committing` blocks of this one.
+    /// Opens the next transaction if the log has room for it in addition to the `committing` blocks
+    /// of this one.
     fn open_next(&self, committing: u32) -> bool {
         let progress = self.progress.lock();
         if let Some(log) = &self.log
@@ -129,7 +131,7 @@ impl Core {
         {
             return false;
         }
-        let next = self.gate.look().tid.next();
+        let next = self.gate.state().tid.next();
         self.transaction(next).reset();
         self.gate.credits(next).store(0, Ordering::Relaxed);
         self.gate.open_next();
@@ -138,8 +140,8 @@ impl Core {
         true
     }
 
-    /// Takes the version of each frame that belongs to `tid`, and its turn; those of forgotten
-    /// blocks are gone.
+    /// Takes the version of each frame that belongs to `tid`, and its turn. Forgotten blocks have
+    /// none.
     fn take_versions(&self, tid: Tid) -> (Vec<Frame>, Vec<Turn>, Vec<(BlockNo, Snapshot)>) {
         let mut frames = self.transaction(tid).take_frames();
         frames.sort_unstable_by_key(Frame::block);
@@ -155,7 +157,8 @@ impl Core {
         (frames, turns, blocks)
     }
 
-    /// Finished: the versions wait for their way home, older versions of revoked blocks must not go there any more.
+    /// The finished phase: the versions wait for their checkpoint; older versions of revoked blocks
+    /// are dropped.
     fn finish(
         &self,
         tid: Tid,
@@ -170,7 +173,8 @@ impl Core {
             }
             self.keep_from_home(revoked);
         }
-        // Before anybody who waits for this commit goes on: mostly for the space that it frees.
+        // Before the threads that wait for this commit continue: most of them wait for the space
+        // that it frees.
         self.hooks.committed(tid);
         let mut progress = self.progress.lock();
         if let Some(log) = &self.log {
@@ -189,13 +193,14 @@ impl Core {
         self.progressed.notify_all();
     }
 
-    /// Blocks that a committed transaction revokes may hold anything soon: no older version may overwrite that.
+    /// Drops older versions of blocks that a committed transaction revokes: these blocks may be
+    /// reused now, and a checkpoint must not overwrite them.
     fn keep_from_home(&self, revoked: &[BlockNo]) {
         let mut under_way = Vec::new();
         for block in revoked {
             if let Some(frame) = self.cache.peek(*block) {
                 let mut content = frame.lock();
-                if content.is_going_home {
+                if content.is_being_written {
                     under_way.push(frame.clone());
                 } else {
                     content.home = None;

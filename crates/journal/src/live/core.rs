@@ -1,4 +1,4 @@
-//! What all parts of a live journal share, and how handles come and go.
+//! State that all parts of a live journal share, and the start and end of handles.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,12 +36,12 @@ pub(super) struct Core {
     pub(super) log: Option<LiveLog>,
     pub(super) latch: Latch,
     pub(super) gate: Gate,
-    /// Handles wait before they start ([`Journal::freeze`](super::Journal::freeze)).
+    /// Whether new handles wait ([`Journal::freeze`](super::Journal::freeze)).
     is_frozen: AtomicBool,
     transactions: [Transaction; 2],
-    /// Most credits of one transaction.
+    /// Maximum number of credits of one transaction.
     pub(super) max_credits: u32,
-    /// Committed frames that are not home yet: beyond this many, checkpointing begins.
+    /// Number of committed frames not yet checkpointed above which checkpointing begins.
     pub(super) max_pinned: usize,
     pub(super) progress: Mutex<Progress, ProgressLock>,
     /// Notified when a transaction is committed or opened, log space is freed, or the journal aborts.
@@ -50,25 +50,25 @@ pub(super) struct Core {
     pub(super) drained: Condvar,
     pub(super) checkpoint: Mutex<(), CheckpointLock>,
     pub(super) wakers: Mutex<Option<Wakers>, WakersLock>,
-    /// Nanoseconds that commits have taken on average.
+    /// Average duration of a commit in nanoseconds.
     commit_time: AtomicU64,
 }
 
-/// Where the log stands, and what was asked of the workers.
+/// The state of the log, and the requests to the workers.
 pub(super) struct Progress {
     /// The last transaction that was committed.
     pub(super) committed: Tid,
-    /// The last one that somebody waits for.
+    /// The last transaction whose commit was requested.
     pub(super) requested: Tid,
-    /// What the transaction after `committed` does.
+    /// The phase of the transaction after `committed`.
     pub(super) phase: Phase,
-    /// Where the next transaction goes.
+    /// The log block where the next transaction begins.
     pub(super) head: u32,
-    /// Log blocks that hold nothing needed.
+    /// Number of free log blocks.
     pub(super) free: u32,
     /// Committed transactions in the log, oldest first.
     pub(super) finished: VecDeque<Finished>,
-    /// Frames that these keep.
+    /// Number of frames that these keep.
     pub(super) pinned: usize,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Wakers {
     pub(super) checkpoint: Waker,
 }
 
-/// A committed transaction whose blocks may not be home yet.
+/// A committed transaction that is not yet checkpointed.
 pub(super) struct Finished {
     pub(super) tid: Tid,
     pub(super) start: u32,
@@ -101,7 +101,8 @@ impl Core {
         let frames = usize::try_from(options.memory / u64::from(block_size)).unwrap_or(usize::MAX);
         let quarter = u32::try_from(frames / 4).unwrap_or(u32::MAX).max(MIN_CREDITS);
         let by_log = log.as_ref().map_or(u32::MAX, |(log, _)| {
-            // A quarter of the log, less its descriptors, commit and an eighth for revoke records.
+            // A quarter of the log, less its descriptors, commit block, and an eighth for revoke
+            // records.
             let room = log.size() / 4;
             let tags = log.format.tags_per_block();
             let tags = u32::try_from(tags).expect("a block holds fewer tags than bytes");
@@ -141,13 +142,13 @@ impl Core {
         }
     }
 
-    /// The transaction of that number: the running one or the one that commits.
+    /// The transaction with that number: the running or the committing one.
     pub(super) fn transaction(&self, tid: Tid) -> &Transaction {
         &self.transactions[(tid.0 % 2) as usize]
     }
 
-    /// A handle with `credits` joins the running transaction: an atomic addition, unless it must wait for a closing
-    /// transaction or for log space.
+    /// Adds a handle with `credits` to the running transaction. This is an atomic addition, unless
+    /// it must wait for a closing transaction or for log space.
     pub(super) fn enter(&self, credits: u32) -> Result<Tid, JournalError> {
         if credits > self.max_credits {
             return Err(JournalError::TooManyCredits { asked: credits, limit: self.max_credits });
@@ -189,12 +190,12 @@ impl Core {
         false
     }
 
-    /// One block more than was reserved.
+    /// Takes one credit more than was reserved.
     pub(super) fn overdraw(&self, tid: Tid) {
         self.gate.credits(tid).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A handle ends and gives back what it did not use.
+    /// Ends a handle and returns its unused credits.
     pub(super) fn exit(&self, tid: Tid, unused: u32) {
         self.gate.credits(tid).fetch_sub(unused, Ordering::Relaxed);
         self.leave();
@@ -202,19 +203,20 @@ impl Core {
 
     fn leave(&self) {
         if self.gate.leave() {
-            // The commit looks at the gate under this lock, so it is waiting now or has seen the gate empty.
+            // The commit checks the gate under this lock, so it is waiting now or has seen the gate
+            // empty.
             drop(self.progress.lock());
             self.drained.notify_all();
         }
     }
 
-    /// No handle starts from now on.
+    /// Makes new handles wait.
     pub(super) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Handles start again.
+    /// Lets handles start again.
     pub(super) fn thaw(&self) {
         let progress = self.progress.lock();
         self.is_frozen.store(false, Ordering::Relaxed);
@@ -236,12 +238,12 @@ impl Core {
     fn wait_for_next(&self, tid: Tid) {
         let mut progress = self.progress.lock();
         self.env.wait_while(&self.progressed, &mut progress, |_| {
-            let seen = self.gate.look();
+            let seen = self.gate.state();
             (seen.is_closed || seen.tid == tid) && !self.latch.is_set()
         });
     }
 
-    /// The first frame of a transaction: from now on the clock runs.
+    /// Records the time of a transaction's first frame, from which the commit interval counts.
     pub(super) fn first_frame(&self, tid: Tid) {
         self.transaction(tid).set_started(self.env.elapsed());
         self.wake_commit();
@@ -259,7 +261,7 @@ impl Core {
         }
     }
 
-    /// Asks for the commit of `tid` without waiting for it.
+    /// Requests the commit of `tid` without waiting for it.
     pub(super) fn request(&self, tid: Tid) {
         let mut progress = self.progress.lock();
         if progress.requested.is_before(tid) {
@@ -269,7 +271,7 @@ impl Core {
         self.wake_commit();
     }
 
-    /// A commit took so long: recent ones count for more.
+    /// Adds a commit's duration to the average, in which recent commits weigh more.
     pub(super) fn count_commit_time(&self, taken: Duration) {
         let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
         let before = self.commit_time.load(Ordering::Relaxed);
@@ -277,9 +279,9 @@ impl Core {
         self.commit_time.store(average, Ordering::Relaxed);
     }
 
-    /// Waits for other operations to join a transaction, unless its commit was asked for already.
+    /// Waits for other operations to join a transaction, unless its commit was requested already.
     pub(super) fn wait_for_batch(&self, tid: Tid) {
-        if self.options.batch.max.is_zero() || self.gate.look().tid != tid {
+        if self.options.batch.max.is_zero() || self.gate.state().tid != tid {
             return;
         }
         if !self.progress.lock().requested.is_before(tid) {
@@ -307,7 +309,7 @@ impl Core {
         Ok(())
     }
 
-    /// Records the failure where the next mount and whoever looks at the volume find it.
+    /// Records the failure on the device for the next mount and for the checker.
     fn record(&self, error: &JournalError) {
         if let Some(log) = &self.log
             && let Err(second) = log.set_errno(-EIO)
@@ -322,7 +324,7 @@ impl Core {
         }
     }
 
-    /// The volume's superblock as it is in memory.
+    /// The volume's superblock in memory.
     fn newest_superblock(&self) -> Option<RawSuperblock> {
         let block_size = u64::from(self.block_size);
         let frame = self.cache.peek(BlockNo(SUPERBLOCK_OFFSET / block_size));
@@ -331,7 +333,8 @@ impl Core {
         RawSuperblock::read_from_prefix(&bytes[at..]).ok().map(|(raw, _)| raw)
     }
 
-    /// The first failure of a journal or metadata write: nothing is written any more but the journal's own note of it.
+    /// Aborts the journal after the first failed write of the log or of metadata: from then on only
+    /// the record of that error is written.
     pub(super) fn abort(&self, error: JournalError) {
         if !self.latch.set(error.clone()) {
             return;
@@ -346,5 +349,5 @@ impl Core {
     }
 }
 
-/// A transaction takes so many credits even where memory is very short.
+/// Number of credits of a transaction even if memory is very short.
 const MIN_CREDITS: u32 = 64;

@@ -1,7 +1,7 @@
-//! A frame: a block in memory, and what the journal still has to do with it.
+//! A frame: a block in memory with its journal state.
 //!
-//! Content is shared and copied on write: a snapshot, a commit or a checkpoint holds the version that it took, and
-//! whoever changes the block meanwhile changes a copy. So nobody waits for a log write.
+//! Content is shared and copied on write: a snapshot, a commit or a checkpoint holds the version
+//! that it took, and a later change is made to a copy. So changes do not wait for log writes.
 
 use std::ops::{Deref, DerefMut};
 
@@ -15,14 +15,15 @@ use crate::home::Turn;
 /// A version of a block.
 pub type Snapshot = Arc<[u8]>;
 
-/// What completes a block before it leaves memory: stamps the checksums of its parts, each a bit. Made once for many changes.
+/// Completes a block before it is written: sets the checksums of its parts, a bitmap. Called once
+/// for many changes.
 pub type Seal = Box<dyn Fn(&mut [u8], u64) + Send>;
 
-/// What a block still lacks.
+/// The checksums that a block still needs.
 struct Unsealed {
-    /// A number of the caller's for what completes it.
+    /// The caller's number for the function that sets them.
     number: u64,
-    /// The parts that lack it.
+    /// Bitmap of the parts that need one.
     parts: u64,
     seal: Seal,
 }
@@ -33,42 +34,43 @@ pub struct Frame(Arc<Inner>);
 
 struct Inner {
     block: BlockNo,
-    /// Looked at since the cache last thought of giving it up.
+    /// Whether it was used since the cache last considered it for eviction.
     is_referenced: AtomicBool,
-    /// What the content was last checked as; 0 for nothing yet.
+    /// The `kind` of the last successful check of the content; 0 for none.
     verified_as: AtomicU64,
-    /// Whether `content` is the block's; else it must be read.
+    /// Whether `content` is that of the block; otherwise it must be read.
     is_loaded: AtomicBool,
     content: Mutex<Content, FrameLock>,
 }
 
-/// What a frame holds.
+/// The content of a frame.
 pub(super) struct Content {
     /// The newest version.
     pub(super) data: Snapshot,
-    /// The transaction that the newest version belongs to, until its commit took it.
+    /// The transaction of the newest version, until its commit takes the version.
     pub(super) dirty_in: Option<Tid>,
-    /// The version of the committing transaction, which has not taken it yet, where a later one has changed the block.
+    /// The version of the committing transaction, until it takes it, if a later one has changed the
+    /// block.
     pub(super) frozen: Option<(Tid, Snapshot, Turn)>,
-    /// When the newest version is written where there is no log.
+    /// When the newest version is written if there is no log.
     turn: Turn,
-    /// The last committed version, while the log alone has it.
+    /// The last committed version, until it is checkpointed.
     pub(super) home: Option<(Tid, Snapshot)>,
-    /// `home` is being written.
-    pub(super) is_going_home: bool,
-    /// What the newest version still lacks.
+    /// Whether `home` is being written.
+    pub(super) is_being_written: bool,
+    /// The checksums that the newest version still needs.
     unsealed: Option<Unsealed>,
 }
 
 impl Content {
-    /// Makes the newest version nobody else's.
+    /// Makes the newest version exclusive, by a copy if it is shared.
     fn make_own(&mut self) {
         if Arc::get_mut(&mut self.data).is_none() {
             self.data = Arc::from(&self.data[..]);
         }
     }
 
-    /// Completes the newest version.
+    /// Sets the missing checksums of the newest version.
     fn seal_now(&mut self) {
         if let Some(Unsealed { parts, seal, .. }) = self.unsealed.take() {
             self.make_own();
@@ -76,8 +78,8 @@ impl Content {
         }
     }
 
-    /// A transaction joins that has not changed the block yet: keeps the version of one that is
-    /// committing and has not taken it.
+    /// Keeps the version of the committing transaction, if that has not taken it, for a transaction
+    /// that changes the block for the first time.
     pub(super) fn freeze(&mut self, joining: Tid) {
         if let Some(tid) = self.dirty_in
             && tid != joining
@@ -90,7 +92,7 @@ impl Content {
         self.turn = Turn::default();
     }
 
-    /// The version that transaction `tid` commits; `None` when the block was forgotten since.
+    /// The version that transaction `tid` commits; `None` if the block was forgotten since.
     pub(super) fn take(&mut self, tid: Tid) -> Option<(Snapshot, Turn)> {
         if let Some((_, data, turn)) = self.frozen.take_if(|(frozen, ..)| *frozen == tid) {
             return Some((data, turn));
@@ -114,42 +116,44 @@ impl Frame {
                 frozen: None,
                 turn: Turn::default(),
                 home: None,
-                is_going_home: false,
+                is_being_written: false,
                 unsealed: None,
             }),
         }))
     }
 
-    /// Which block it is.
+    /// The block number.
     pub fn block(&self) -> BlockNo {
         self.0.block
     }
 
-    /// The newest version. It stays as it is while others change the block; kept across a change of one's own, it costs
-    /// a copy.
+    /// The newest version. Later changes do not affect it. Holding it during a change by the caller
+    /// costs a copy of the block.
     pub fn snapshot(&self) -> Snapshot {
         self.lock().data.clone()
     }
 
-    /// The newest version, completed.
+    /// The newest version, with its checksums set.
     pub fn sealed(&self) -> Snapshot {
         let mut content = self.lock();
         content.seal_now();
         content.data.clone()
     }
 
-    /// The newest version, and the parts of it that are not sealed yet: what they hold was put there since the block was read.
+    /// The newest version, and the parts whose checksums are not set yet: these were changed since
+    /// the block was read.
     pub fn snapshot_and_unsealed(&self) -> (Snapshot, u64) {
         let content = self.lock();
         let unsealed = content.unsealed.as_ref().map_or(0, |unsealed| unsealed.parts);
         (content.data.clone(), unsealed)
     }
 
-    /// Runs `check` on the content unless the last check that went well since the block was read or created had the
-    /// same `kind`, a number of the caller's (not 0) for what the block should be.
+    /// Runs `check` on the content, unless the last successful check since the block was read or
+    /// created had the same `kind`. `kind` is the caller's number (not 0) for the block's expected
+    /// type.
     ///
     /// # Errors
-    /// What `check` says.
+    /// The error of `check`.
     pub fn verify_once<E>(
         &self,
         kind: u64,
@@ -171,12 +175,12 @@ impl Frame {
         self.0.content.lock_keyed(self.0.block.0)
     }
 
-    /// Whether the newest version is here.
+    /// Whether the newest version is in memory.
     pub(super) fn is_loaded(&self) -> bool {
         self.0.is_loaded.load(Ordering::Acquire)
     }
 
-    /// Under the lock: the content was read, or made by us.
+    /// Sets the content, read or created, under its lock.
     pub(super) fn set_loaded(&self, content: &mut Content, data: Snapshot) {
         content.data = data;
         content.unsealed = None;
@@ -184,21 +188,21 @@ impl Frame {
         self.0.is_loaded.store(true, Ordering::Release);
     }
 
-    /// Under the lock: the next reader reads the block anew.
+    /// Makes the next reader read the block again. The caller holds the lock.
     pub(super) fn set_unloaded(&self, content: &mut Content) {
         content.unsealed = None;
         self.0.is_loaded.store(false, Ordering::Release);
     }
 
     pub(super) fn reference(&self) {
-        // A flag that is set already is not written again: the line stays shared.
+        // A flag that is set already is not written again: the cache line stays shared.
         if !self.0.is_referenced.load(Ordering::Relaxed) {
             self.0.is_referenced.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether the cache alone holds it and nobody looked at it lately. Asked under the cache's lock, so that nobody can
-    /// take hold of it meanwhile.
+    /// Whether only the cache holds the frame and it was not used recently. The caller holds the
+    /// cache's lock, so no other thread can take the frame.
     pub(super) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && !self.0.is_referenced.swap(false, Ordering::Relaxed)
     }
@@ -210,8 +214,8 @@ impl std::fmt::Debug for Frame {
     }
 }
 
-/// A frame being changed by a handle: its bytes. Others wait for it meanwhile, so it is held for moments; no other frame
-/// is touched while it is held, unless its block number is higher.
+/// Write access of a handle to a frame's bytes. Other threads wait for it, so it is held briefly.
+/// While it is held, only frames with higher block numbers may be locked.
 pub struct FrameWrite<'a> {
     content: MutexGuard<'a, Content, FrameLock>,
 }
@@ -222,8 +226,9 @@ impl<'a> FrameWrite<'a> {
         Self { content }
     }
 
-    /// Parts of the block are completed before it is committed or checked, not now: who changes it often pays once. `number`
-    /// stands for what completes it, which `seal` makes where it is not known yet.
+    /// Defers the checksums of parts of the block until it is committed or checked, so that
+    /// frequent changes compute them once. `number` identifies the function that sets them, which
+    /// `seal` creates if it is not known yet.
     pub fn seal_later(&mut self, number: u64, parts: u64, seal: impl FnOnce() -> Seal) {
         match &mut self.content.unsealed {
             Some(unsealed) if unsealed.number == number => unsealed.parts |= parts,
@@ -231,14 +236,14 @@ impl<'a> FrameWrite<'a> {
         }
     }
 
-    /// When the block is written where there is no log; a new block's turn stays.
+    /// Sets when the block is written if there is no log. The turn of a new block stays.
     pub fn set_turn(&mut self, turn: Turn) {
         if self.content.turn != Turn::First {
             self.content.turn = turn;
         }
     }
 
-    /// The block is complete as it is.
+    /// Marks all checksums of the block as set.
     pub fn set_sealed(&mut self) {
         self.content.unsealed = None;
     }

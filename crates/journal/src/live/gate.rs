@@ -1,4 +1,5 @@
-//! The gate of the running transaction: a handle enters by one atomic addition, and takes its credits by another beside it.
+//! The gate of the running transaction: a handle enters by one atomic addition, and takes its
+//! credits by another.
 
 use extant_ondisk::Tid;
 use extant_runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,28 +8,28 @@ const CLOSED: u64 = 1 << 31;
 const HANDLES: u64 = CLOSED - 1;
 const TID_SHIFT: u32 = 32;
 
-/// What all handles change when they come and go. It lies in one line of the processor's cache, which nothing else shares.
+/// The counters that every handle changes at its start and end, alone in a CPU cache line.
 #[repr(align(64))]
 pub(super) struct Gate {
-    /// The running transaction's number, whether it takes handles, and how many it has.
+    /// The running transaction's number, whether it is closed, and its number of handles.
     word: AtomicU64,
-    /// Blocks that the handles of a transaction may still dirty, and those that they have dirtied: of transactions with even
-    /// numbers, and with odd ones.
+    /// Numbers of blocks that the handles of a transaction may still dirty, and have dirtied: for
+    /// transactions with even and with odd numbers.
     credits: [AtomicU32; 2],
 }
 
-/// What a glance at the gate shows.
+/// The state of the gate at one moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Glance {
+pub(super) struct GateState {
     /// The running (or locked) transaction.
     pub(super) tid: Tid,
-    /// It takes no more handles.
+    /// Whether it takes no more handles.
     pub(super) is_closed: bool,
-    /// Handles in it.
+    /// Number of handles in it.
     pub(super) handles: u32,
 }
 
-impl Glance {
+impl GateState {
     fn of(word: u64) -> Self {
         Self {
             tid: Tid((word >> TID_SHIFT) as u32),
@@ -47,39 +48,39 @@ impl Gate {
         }
     }
 
-    /// The credits of the running transaction, or of the one that commits.
+    /// The credits of the running or the committing transaction.
     pub(super) fn credits(&self, tid: Tid) -> &AtomicU32 {
         &self.credits[(tid.0 % 2) as usize]
     }
 
-    /// Enters and shows the gate as it was. If it was closed, the entry does not count and must be taken back by
-    /// [`Gate::leave`] at once.
-    pub(super) fn enter(&self) -> Glance {
-        Glance::of(self.word.fetch_add(1, Ordering::AcqRel))
+    /// Enters, and returns the gate's state before. If it was closed, the entry does not count and
+    /// must be undone by [`Gate::leave`] at once.
+    pub(super) fn enter(&self) -> GateState {
+        GateState::of(self.word.fetch_add(1, Ordering::AcqRel))
     }
 
-    /// Leaves; true when somebody waits at the closed gate for this last one.
+    /// Leaves. Returns true if the commit waits at the closed gate and this was the last handle.
     pub(super) fn leave(&self) -> bool {
-        let before = Glance::of(self.word.fetch_sub(1, Ordering::AcqRel));
+        let before = GateState::of(self.word.fetch_sub(1, Ordering::AcqRel));
         assert!(before.handles > 0, "a handle leaves once");
         before.is_closed && before.handles == 1
     }
 
-    /// No more handles from now on.
+    /// Closes the gate to new handles.
     pub(super) fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// The closed gate opens for the next transaction.
+    /// Opens the closed gate for the next transaction.
     pub(super) fn open_next(&self) {
-        // Entries that are about to be taken back stay counted. The number wraps around as it should.
+        // Entries that are about to be undone stay counted. The number wraps around as intended.
         let step = (1 << TID_SHIFT) - CLOSED;
-        let before = Glance::of(self.word.fetch_add(step, Ordering::AcqRel));
+        let before = GateState::of(self.word.fetch_add(step, Ordering::AcqRel));
         assert!(before.is_closed, "an open gate is opened");
     }
 
-    pub(super) fn look(&self) -> Glance {
-        Glance::of(self.word.load(Ordering::Acquire))
+    pub(super) fn state(&self) -> GateState {
+        GateState::of(self.word.load(Ordering::Acquire))
     }
 }
 
@@ -90,14 +91,14 @@ mod tests {
     #[test]
     fn the_number_wraps_and_late_entries_stay_counted() {
         let gate = Gate::new(Tid(u32::MAX));
-        assert_eq!(gate.enter(), Glance { tid: Tid(u32::MAX), is_closed: false, handles: 0 });
+        assert_eq!(gate.enter(), GateState { tid: Tid(u32::MAX), is_closed: false, handles: 0 });
         gate.close();
         assert!(gate.enter().is_closed);
         assert!(!gate.leave());
         assert!(gate.leave());
         assert!(gate.enter().is_closed);
         gate.open_next();
-        assert_eq!(gate.look(), Glance { tid: Tid(0), is_closed: false, handles: 1 });
+        assert_eq!(gate.state(), GateState { tid: Tid(0), is_closed: false, handles: 1 });
         assert!(!gate.leave());
     }
 }

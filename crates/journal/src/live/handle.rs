@@ -1,4 +1,4 @@
-//! A handle: one operation's share of the running transaction.
+//! Handles: the part of one operation in the running transaction.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,9 +9,10 @@ use super::core::Core;
 use super::frame::{Frame, FrameWrite};
 use crate::JournalError;
 
-/// One operation's share of the running transaction: what it changes is committed together or not at all. It may dirty
-/// as many blocks as it has credits. The transaction cannot be committed before all its handles are dropped, so a handle
-/// is short, and no lock may be held at its start that another handle's owner waits for.
+/// The part of one operation in the running transaction: its changes are committed together or not
+/// at all. It may dirty as many blocks as it has credits. The transaction cannot be committed
+/// before all its handles are dropped, so a handle is short-lived, and its owner must not hold, at
+/// the start, a lock that the owner of another handle waits for.
 pub struct Handle<'a> {
     core: &'a Core,
     tid: Tid,
@@ -29,13 +30,13 @@ impl<'a> Handle<'a> {
         self.tid
     }
 
-    /// Blocks that it may still dirty.
+    /// Number of blocks that it may still dirty.
     pub fn credits(&self) -> u32 {
         self.credits.get()
     }
 
-    /// Asks for `more` credits; false when the transaction has no room for them: then the operation comes to a state that
-    /// may be committed, and calls [`Handle::restart`].
+    /// Asks for `more` credits. Returns false if the transaction has no room for them: then the
+    /// operation completes a consistent part of its changes and calls [`Handle::restart`].
     pub fn extend(&self, more: u32) -> bool {
         let is_granted = self.core.extend(self.tid, more);
         if is_granted {
@@ -44,31 +45,34 @@ impl<'a> Handle<'a> {
         is_granted
     }
 
-    /// Gets one credit more than the transaction has room for: to take back what cannot be finished. The log keeps room for a few.
+    /// Takes one credit more than the transaction has room for, to roll back an operation that
+    /// cannot be finished. The log reserves room for a few.
     pub fn overdraw(&self) {
         self.core.overdraw(self.tid);
         self.credits.set(self.credits.get() + 1);
     }
 
-    /// Ends this share and starts another with `credits`, in a later transaction if need be. What was changed so far may
-    /// be committed alone.
+    /// Ends this handle and starts another with `credits`, in a later transaction if necessary. The
+    /// changes so far may be committed without the later ones.
     ///
     /// # Errors
-    /// As [`Journal::start`](crate::Journal::start); the handle is gone then.
+    /// As [`Journal::start`](crate::Journal::start); the handle has ended then.
     pub fn restart(self, credits: u32) -> Result<Self, JournalError> {
         let core = self.core;
-        // The transaction is not asked to close: others may fill it.
+        // The transaction is not asked to close: other handles may fill it.
         drop(self);
         Self::start(core, credits)
     }
 
-    /// The frame to be changed: it becomes part of the transaction, and costs a credit unless it was already.
+    /// Locks a frame for a change. It joins the transaction, which costs a credit unless it was
+    /// part of it already.
     ///
     /// # Errors
     /// [`JournalError::Aborted`].
     ///
     /// # Panics
-    /// When the frame was forgotten and not created or read again, and in debug builds without credits: our own mistakes.
+    /// If the frame was forgotten and not created or read again, and in debug builds without
+    /// credits: both are programming errors.
     pub fn write<'f>(&self, frame: &'f Frame) -> Result<FrameWrite<'f>, JournalError> {
         if self.core.latch.is_set() {
             self.core.latch.check()?;
@@ -83,7 +87,8 @@ impl<'a> Handle<'a> {
         Ok(FrameWrite::new(content))
     }
 
-    /// The frame of a block that was just allocated: zeros, not read, part of the transaction. Costs a credit.
+    /// Creates the frame of a block that was just allocated: zeros, not read, part of the
+    /// transaction. Costs a credit.
     ///
     /// # Errors
     /// [`JournalError::Aborted`], or the block is not on the volume.
@@ -104,12 +109,12 @@ impl<'a> Handle<'a> {
         Ok(frame)
     }
 
-    /// Whether the frame is part of the transaction: to change it costs no credit.
+    /// Whether the frame is part of the transaction: changing it costs no credit.
     pub fn has(&self, frame: &Frame) -> bool {
         frame.lock().dirty_in == Some(self.tid)
     }
 
-    /// Takes back that a block was created which had no frame: the device has what it holds.
+    /// Undoes the creation of a block that had no frame before: its content is that of the device.
     ///
     /// # Errors
     /// As [`Handle::create`].
@@ -129,7 +134,7 @@ impl<'a> Handle<'a> {
         if left > 0 {
             self.credits.set(left - 1);
         } else {
-            // The log keeps room for a few too many.
+            // The log reserves room for a few blocks more than the credits.
             tracing::error!(?frame, "dirtied without credits");
             self.core.overdraw(self.tid);
         }
@@ -140,12 +145,12 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// A block that was changed through frames is free from now on (if the transaction commits):
-    /// its content is not logged any more, and a revoke record keeps recovery from writing older
-    /// versions over what may lie there later. The block must not be allocated again before
-    /// [`CommitHooks::committed`](crate::CommitHooks::committed) tells of this transaction, unless
-    /// by [`Handle::create`]. Costs no credit, but blocks of revoke records count with the
-    /// transaction: who forgets very many has asked for as many credits more.
+    /// Frees a block that was changed through frames, if the transaction commits. Its content is
+    /// not logged any more, and a revoke record keeps recovery from writing older versions over
+    /// later content of the block. The block must not be allocated again before
+    /// [`CommitHooks::committed`](crate::CommitHooks::committed) is called for this transaction,
+    /// except by [`Handle::create`]. Costs no credit, but revoke blocks count towards the
+    /// transaction's size: an operation that forgets very many blocks asks for credits for them.
     ///
     /// # Errors
     /// [`JournalError::Aborted`], or the block is not on the volume.
@@ -161,7 +166,7 @@ impl<'a> Handle<'a> {
             let transaction = self.core.transaction(self.tid);
             let before = transaction.revoke(block);
             if before.is_some_and(|before| before.is_multiple_of(log.revokes_per_block())) {
-                // Counted with the transaction, beside the handle's credits.
+                // Counted in addition to the handle's credits.
                 self.core.overdraw(self.tid);
             }
             if transaction.started().is_none() {

@@ -3,26 +3,28 @@
 use extant_device::DeviceError;
 use extant_ondisk::Tid;
 
-/// What the journal calls in the volume above it when it commits.
+/// Calls from the journal to the volume above it during a commit.
 pub trait CommitHooks: Send + Sync {
-    /// Transaction `tid` takes no more handles and is about to be written to the log. File data
-    /// that must be on the device before it is committed are written by now, or here; the journal
-    /// flushes the device then. The call allocates nothing, starts no handle and waits for none.
+    /// Called when transaction `tid` takes no more handles, before it is written to the log. File
+    /// data that must be on the device before the commit is written by the end of this call; the
+    /// journal then flushes the device. The call must not allocate space, start a handle or wait
+    /// for one.
     ///
     /// # Errors
-    /// A failure aborts the journal; an error that only concerns a file is the volume's to keep.
+    /// An error aborts the journal; an error that only concerns a file is for the volume to keep.
     fn before_commit(&self, tid: Tid) -> Result<(), DeviceError>;
 
-    /// The transaction is committed: blocks that it freed may be used again.
+    /// Called when transaction `tid` is committed: blocks that it freed may be used again.
     fn committed(&self, tid: Tid);
 
-    /// Whether a failure may still be recorded on the device: not where somebody else has taken the volume.
+    /// Whether a failure may still be recorded on the device: false if another host has taken the
+    /// volume.
     fn may_write(&self) -> bool {
         true
     }
 }
 
-/// Nothing to do: for programs that write no file data and reuse no freed blocks.
+/// Hooks without an effect, for programs that write no file data and reuse no freed blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHooks;
 

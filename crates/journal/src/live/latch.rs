@@ -1,4 +1,4 @@
-//! The first failure, kept: after it nothing is written and nothing is acknowledged.
+//! A latch for the first failure: after it nothing is written and nothing is acknowledged.
 
 use extant_runtime::sync::atomic::{AtomicBool, Ordering};
 use extant_runtime::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ pub(super) struct Latch {
 }
 
 impl Latch {
-    /// Keeps `error` if it is the first one; true then.
+    /// Sets `error` if it is the first one. Returns whether it was.
     pub(super) fn set(&self, error: JournalError) -> bool {
         let mut first = self.first.lock();
         if first.is_some() {
@@ -28,7 +28,7 @@ impl Latch {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// The error that everything after the first failure gets.
+    /// The error that every call returns after the first failure.
     pub(super) fn error(&self) -> Option<JournalError> {
         if !self.is_set() {
             return None;

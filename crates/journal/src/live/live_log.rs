@@ -1,4 +1,4 @@
-//! The log of a live journal: which features it has, where it starts, and its next transaction.
+//! The log of a live journal: its features, its start, and the write of the next transaction.
 
 use std::ops::Range;
 
@@ -13,25 +13,25 @@ use super::frame::Snapshot;
 use super::options::Options;
 use super::ranks::SuperblockLock;
 use crate::built::{Built, Flushes, around, needed, revokes_per_block};
-use crate::{JournalError, JournalPlace, Log};
+use crate::{JournalError, JournalLocation, Log};
 use extant_runtime::env::WallTime;
 
-/// Fewest blocks that a log must have; the kernel wants 1,024 for the journal.
+/// Minimum number of log blocks; the kernel requires 1,024 for the journal.
 const MIN_LOG: u32 = 64;
 
-/// A journal that can be written, and the device it is on.
+/// A journal open for writing, and its device.
 #[derive(Clone, Debug)]
-pub struct LogOnDevice {
+pub struct OpenLog {
     /// The volume's device, or the journal's own.
     pub device: Arc<dyn Device>,
-    /// Where it is there.
-    pub place: JournalPlace,
-    /// It has a device of its own.
+    /// The location of the journal on that device.
+    pub place: JournalLocation,
+    /// Whether the device is an external one.
     pub is_external: bool,
 }
 
 pub(super) struct LiveLog {
-    pub(super) on: LogOnDevice,
+    pub(super) on: OpenLog,
     pub(super) format: LogFormat,
     range: Range<u32>,
     has_barriers: bool,
@@ -39,11 +39,11 @@ pub(super) struct LiveLog {
 }
 
 impl LiveLog {
-    /// Takes a journal whose log is empty, sets its features, and marks it as in use from `head` on: the first
-    /// transaction goes there. Before that `mark_volume` says in the volume's superblock that it needs recovery: a log that has
-    /// begun without that looks forgotten.
+    /// Opens a journal whose log is empty, sets its features, and marks it as in use from `head`
+    /// on: the first transaction is written there. Before that, `mark_volume` sets needs_recovery
+    /// in the volume's superblock: without it, mount and checker would ignore the log.
     pub(super) fn open(
-        on: LogOnDevice,
+        on: OpenLog,
         geometry: &Geometry,
         options: &Options,
         mark_volume: impl FnOnce() -> Result<(), JournalError>,
@@ -69,17 +69,17 @@ impl LiveLog {
         Ok((Self { on, format, range, has_barriers: options.barriers, superblock }, head, first))
     }
 
-    /// Blocks of the log.
+    /// Number of blocks of the log.
     pub(super) fn size(&self) -> u32 {
         self.range.end - self.range.start
     }
 
-    /// The block `count` further on, around the end.
+    /// The block `count` blocks after `at`, wrapping at the end.
     pub(super) fn after(&self, at: u32, count: u32) -> u32 {
         around(&self.range, at, count)
     }
 
-    /// Log blocks of a transaction of so many frames and revoke records.
+    /// Number of log blocks of a transaction of `frames` frames and `revoked` revoke records.
     pub(super) fn needed(&self, frames: u32, revoked: u32) -> u32 {
         needed(&self.format, frames, revoked)
     }
@@ -89,7 +89,7 @@ impl LiveLog {
         revokes_per_block(&self.format)
     }
 
-    /// Stores where the log starts and with which transaction, or (with 0) that nothing is in it.
+    /// Stores the start of the log and the transaction there, or (with 0) that the log is empty.
     pub(super) fn set_tail(
         &self,
         start: u32,
@@ -105,7 +105,7 @@ impl LiveLog {
         Ok(())
     }
 
-    /// Stores that an error stopped the journal.
+    /// Stores the error that aborted the journal.
     pub(super) fn set_errno(&self, errno: i32) -> Result<(), JournalError> {
         self.update(|superblock| superblock.errno = errno)?;
         Ok(self.on.device.flush()?)
@@ -118,7 +118,8 @@ impl LiveLog {
         Log { device: &*self.on.device, place: &self.on.place }.write_superblock(raw, superblock)
     }
 
-    /// Writes a transaction at `head` and makes it durable. Gives the blocks that it took.
+    /// Writes a transaction at `head` and makes it durable. Returns the number of blocks that it
+    /// takes.
     pub(super) fn write(
         &self,
         tid: Tid,

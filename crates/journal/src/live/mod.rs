@@ -30,7 +30,7 @@ use extant_runtime::sync::Arc;
 pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;
 pub use hooks::{CommitHooks, NoHooks};
-pub use live_log::LogOnDevice;
+pub use live_log::OpenLog;
 pub use options::{BatchTime, Options};
 pub use phase::Phase;
 
@@ -39,25 +39,28 @@ use cache::Cache;
 use core::{Core, Wakers};
 use live_log::LiveLog;
 
-/// A live journal. Dropping it stops the workers and nothing else, as a power cut would; [`Journal::close`] ends it well.
+/// A live journal. Dropping it only stops the workers and leaves the device as after a power cut;
+/// [`Journal::close`] ends it cleanly.
 pub struct Journal {
-    // The workers go first.
+    // Dropped first, so that the workers stop first.
     _commit: Worker,
     _checkpoint: Worker,
     core: Arc<Core>,
 }
 
 impl Journal {
-    /// Starts a journal on a volume: with a log, which must be empty ([`recover_volume`](crate::recover_volume) empties
-    /// it), or without, where changes are written home directly when they would have been committed. With a log the
-    /// volume's superblock says needs_recovery afterwards.
+    /// Starts a journal on a volume. With a log, that must be empty
+    /// ([`recover_volume`](crate::recover_volume) empties it), and the volume's superblock has
+    /// needs_recovery set afterwards. Without a log, a commit writes changes directly to their home
+    /// locations.
     ///
     /// # Errors
-    /// [`JournalError::NotRecovered`], [`JournalError::TooSmall`], a broken superblock, or a device failed.
+    /// [`JournalError::NotRecovered`], [`JournalError::TooSmall`], an invalid superblock, or a
+    /// device failed.
     pub fn open(
         device: Arc<dyn Device>,
         geometry: &Geometry,
-        log: Option<LogOnDevice>,
+        log: Option<OpenLog>,
         env: &Env,
         options: Options,
         hooks: Arc<dyn CommitHooks>,
@@ -92,7 +95,7 @@ impl Journal {
         let spawn = |name, mut priority: Option<u8>, step: fn(&Core) -> Next| {
             let (weak, world) = (Arc::downgrade(&core), env.clone());
             env.spawn(name, move || {
-                // Once, by the worker's own thread.
+                // Once, in the worker's own thread.
                 if let Some(level) = priority.take()
                     && let Err(error) = world.set_io_priority(level)
                 {
@@ -116,11 +119,12 @@ impl Journal {
         self.core.cache.read(block)
     }
 
-    /// The frame of a block; where it must be read, those of `run` that are not in memory are read with it, as far as there is
-    /// room. `run` are blocks that are never forgotten, and is asked for only then.
+    /// The frame of a block. If it must be read, those of `run` that are not in memory are read
+    /// with it, as far as the cache has room. `run` is called only then, and gives blocks that are
+    /// never forgotten.
     ///
     /// # Errors
-    /// As [`Journal::read`], for the block alone.
+    /// As [`Journal::read`], for `block` only.
     pub fn read_with(
         &self,
         block: BlockNo,
@@ -143,23 +147,23 @@ impl Journal {
         self.core.cache.peek(block).filter(Frame::is_loaded)
     }
 
-    /// Starts a handle that may dirty `credits` blocks. Waits while the running transaction closes or the log is short of
-    /// space. A thread starts no second handle while it has one.
+    /// Starts a handle that may dirty `credits` blocks. Waits while the running transaction closes
+    /// or the log is short of space. A thread must not start a second handle while it has one.
     ///
     /// # Errors
-    /// [`JournalError::Aborted`], or more credits than one transaction has ([`Journal::max_credits`]).
+    /// [`JournalError::Aborted`], or more credits than [`Journal::max_credits`].
     pub fn start(&self, credits: u32) -> Result<Handle<'_>, JournalError> {
         Handle::start(&self.core, credits)
     }
 
-    /// Most credits of one handle.
+    /// Maximum number of credits of one handle.
     pub fn max_credits(&self) -> u32 {
         self.core.max_credits
     }
 
     /// The transaction that a handle would join now.
     pub fn running(&self) -> Tid {
-        self.core.gate.look().tid
+        self.core.gate.state().tid
     }
 
     /// The last committed transaction.
@@ -167,21 +171,21 @@ impl Journal {
         self.core.progress.lock().committed
     }
 
-    /// What the oldest transaction that is not committed does.
+    /// The phase of the oldest transaction that is not committed.
     pub fn phase(&self) -> Phase {
         self.core.progress.lock().phase
     }
 
-    /// Asks for the commit of `tid` and does not wait.
+    /// Requests the commit of `tid` without waiting for it.
     pub fn request_commit(&self, tid: Tid) {
         self.core.request(tid);
     }
 
-    /// Waits until `tid` is committed, and has it committed once others had the time to join it ([`BatchTime`]) (fsync). A thread
-    /// that waits holds no handle.
+    /// Commits `tid` and waits for it, after a time for other operations to join ([`BatchTime`]);
+    /// this is fsync. The calling thread must not hold a handle.
     ///
     /// # Errors
-    /// [`JournalError::Aborted`]: then nothing is sure.
+    /// [`JournalError::Aborted`]: then it is not known whether `tid` is durable.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
         self.core.wait_for_batch(tid);
         self.commit_at_once(tid)
@@ -194,25 +198,25 @@ impl Journal {
         self.core.wait_committed(tid)
     }
 
-    /// Commits everything that was changed so far and waits for it (syncfs).
+    /// Commits all changes so far and waits for it (syncfs).
     ///
     /// # Errors
     /// [`JournalError::Aborted`].
     pub fn sync(&self) -> Result<(), JournalError> {
         self.core.latch.check()?;
-        let seen = self.core.gate.look();
+        let seen = self.core.gate.state();
         let is_idle = seen.handles == 0 && self.core.transaction(seen.tid).is_empty();
         if is_idle && !seen.is_closed {
-            // What is committing now counts too.
+            // A transaction that is being committed counts too.
             return self.core.wait_committed(Tid(seen.tid.0.wrapping_sub(1)));
         }
         self.commit_at_once(seen.tid)
     }
 
-    /// Commits everything and writes all of it home, so that the log is empty (freeze).
+    /// Commits everything and checkpoints all of it, so that the log is empty (freeze).
     ///
     /// # Errors
-    /// [`JournalError::Aborted`], or a device failed now, which aborts the journal.
+    /// [`JournalError::Aborted`], or a device fails, which aborts the journal.
     pub fn checkpoint(&self) -> Result<(), JournalError> {
         self.sync()?;
         let Some(log) = &self.core.log else { return Ok(()) };
@@ -228,12 +232,12 @@ impl Journal {
         }
     }
 
-    /// Holds all changes back: handles that would start wait for [`Journal::thaw`], those that there are are waited for, and
-    /// everything is committed and home. With a log the journal and the volume's superblock say then that there is nothing to
-    /// recover, so that a copy of the device is a clean volume.
+    /// Blocks all changes: new handles wait for [`Journal::thaw`], current handles are waited for,
+    /// and everything is committed and checkpointed. With a log, the journal and the volume's
+    /// superblock then have nothing to recover, so that a copy of the device is a clean volume.
     ///
     /// # Errors
-    /// As [`Journal::checkpoint`]; then nothing is held back, and the journal is stopped.
+    /// As [`Journal::checkpoint`]; then changes are not blocked, and the journal is aborted.
     pub fn freeze(&self) -> Result<(), JournalError> {
         self.core.freeze();
         let frozen = self.checkpoint().and_then(|()| self.mark_empty());
@@ -243,16 +247,16 @@ impl Journal {
         frozen
     }
 
-    /// Lets changes go on after [`Journal::freeze`].
+    /// Allows changes again after [`Journal::freeze`].
     ///
     /// # Errors
-    /// A device failed, which aborts the journal.
+    /// A device fails, which aborts the journal.
     pub fn thaw(&self) -> Result<(), JournalError> {
         if let Some(log) = &self.core.log {
             let progress = self.core.progress.lock();
             let (next, head) = (progress.committed.next(), progress.head);
             drop(progress);
-            // First the flag: a log that has begun without it looks forgotten.
+            // First the flag: without it, mount and checker would ignore the log.
             let marked = recovery::set_needs_recovery(&*self.core.device, true)
                 .and_then(|()| log.set_tail(head, next, 0));
             if let Err(error) = marked {
@@ -263,7 +267,7 @@ impl Journal {
         self.core.latch.check()
     }
 
-    /// Waits while changes are held back, for those who have no handle and take none yet.
+    /// Waits while changes are blocked, for callers without a handle.
     ///
     /// # Errors
     /// [`JournalError::Aborted`].
@@ -272,8 +276,8 @@ impl Journal {
         self.core.latch.check()
     }
 
-    /// Stores that the log is empty, and that the volume needs no recovery. A failure stops the
-    /// journal: what it has left on the device is not known, and a log that is marked empty is not
+    /// Stores that the log is empty and that the volume needs no recovery. A failure aborts the
+    /// journal: the state on the device is unknown then, and a log that is marked empty is not
     /// replayed.
     fn mark_empty(&self) -> Result<(), JournalError> {
         let core = &self.core;
@@ -290,8 +294,9 @@ impl Journal {
         core.latch.check()
     }
 
-    /// Ends the journal well: everything is home, the log is marked empty, the volume's superblock loses needs_recovery.
-    /// No handle is left. A superblock that the volume holds as a frame is stale afterwards.
+    /// Closes the journal cleanly: everything is checkpointed, the log is marked empty, and
+    /// needs_recovery is cleared in the volume's superblock. There must be no handle. A frame of
+    /// the superblock is stale afterwards.
     ///
     /// # Errors
     /// As [`Journal::checkpoint`]: then the volume needs recovery.
@@ -300,22 +305,23 @@ impl Journal {
         self.mark_empty()
     }
 
-    /// Stops everything for an error of the volume's own: nothing is written any more, every later call fails.
+    /// Aborts the journal for an error of the volume: it writes nothing more, and every later call
+    /// fails.
     pub fn abort(&self, error: JournalError) {
         self.core.abort(error);
     }
 
-    /// The error that stopped the journal.
+    /// The error that aborted the journal.
     pub fn aborted(&self) -> Option<JournalError> {
         self.core.latch.error()
     }
 
-    /// Frames in memory.
+    /// Number of frames in memory.
     pub fn frames_count(&self) -> usize {
         self.core.cache.len()
     }
 
-    /// Blocks of the log that hold nothing needed; `None` without a log.
+    /// Number of free log blocks; `None` without a log.
     pub fn free_log_blocks(&self) -> Option<u32> {
         self.core.log.as_ref().map(|_| self.core.progress.lock().free)
     }

@@ -1,11 +1,11 @@
 //! The phases of a commit.
 
-/// What the transaction after the last committed one does.
+/// The phase of the transaction after the last committed one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Phase {
-    /// Takes handles.
+    /// It takes handles.
     Running,
-    /// Takes no more handles, waits for those that it has.
+    /// It takes no more handles and waits for those that it has.
     Locked,
     /// [`CommitHooks::before_commit`](super::CommitHooks::before_commit) is called.
     Flush,

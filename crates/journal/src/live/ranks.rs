@@ -1,11 +1,12 @@
-//! The lock order of the journal. The volume's locks have lower levels: they are taken before.
+//! The lock order of the journal. The volume's locks have lower levels: they are taken first.
 
 extant_runtime::lock_ranks! {
-    /// One checkpoint batch at a time goes home.
+    /// Serializes checkpoint batches.
     pub CheckpointLock = 500;
-    /// Where the log stands and what was asked of the workers. Held for moments, never while waiting for a device.
+    /// The state of the log and the requests to the workers. Held briefly, never while waiting for
+    /// a device.
     pub ProgressLock = 510;
-    /// The content of a frame. Who holds several takes them with rising block numbers.
+    /// The content of a frame. Several are locked in ascending order of block numbers.
     pub FrameLock = 520, keyed;
     /// A shard of a transaction's list of frames.
     pub FrameListLock = 530;

@@ -11,14 +11,14 @@ use shuttle::{Config, Runner};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
-use crate::{BlockRuns, Finish, JournalPlace, Log, recover};
+use crate::{BlockRuns, Finish, JournalLocation, Log, recover};
 
 const BLOCK: u32 = 1024;
 const BLOCKS: u64 = 8192;
-/// The journal's blocks: a log that a few transactions fill.
+/// The first block of the journal: its log holds only a few transactions.
 const LOG_AT: u64 = 200;
 const LOG: u32 = 66;
-/// Where the test's blocks are.
+/// The first block of the test's data.
 const DATA: u64 = 1000;
 
 /// Recovery puts whole blocks on the stack.
@@ -34,8 +34,8 @@ fn run(scheduler: impl Scheduler + 'static, test: impl Fn() + Send + Sync + 'sta
     Runner::new(scheduler, config).run(test);
 }
 
-/// As much of a volume as the journal looks at.
-fn volume() -> (Arc<dyn Device>, Geometry, LogOnDevice) {
+/// The parts of a volume that the journal reads.
+fn volume() -> (Arc<dyn Device>, Geometry, OpenLog) {
     let mut raw = RawSuperblock::new_zeroed();
     raw.s_magic.set(SUPERBLOCK_MAGIC);
     raw.s_first_data_block.set(1);
@@ -70,8 +70,8 @@ fn volume() -> (Arc<dyn Device>, Geometry, LogOnDevice) {
     device.write_at(LOG_AT * u64::from(BLOCK), superblock.encode().as_bytes()).unwrap();
     let mut runs = BlockRuns::new();
     assert!(runs.push(BlockNo(LOG_AT), LOG));
-    let place = JournalPlace { runs, superblock_at: 0, block_size: BLOCK };
-    let log = LogOnDevice { device: device.clone(), place, is_external: false };
+    let place = JournalLocation { runs, superblock_at: 0, block_size: BLOCK };
+    let log = OpenLog { device: device.clone(), place, is_external: false };
     (device, geometry, log)
 }
 
@@ -81,8 +81,9 @@ fn word(device: &dyn Device, block: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Each thread counts in a block of its own and in one that all share; every third time it frees its block and makes it
-/// anew. What was committed is recovered, and a thread's two counts agree.
+/// Each thread increments a counter in a block of its own and one in a shared block; every third
+/// time it frees its block and creates it again. Committed changes are recovered, and a thread's
+/// two counts are equal.
 fn threads_count(operations: u64) {
     let (device, geometry, log) = volume();
     let place = log.place.clone();
@@ -148,7 +149,8 @@ fn counts_agree_where_threads_are_switched_at_few_places() {
     run(PctScheduler::new(3, 1500), || threads_count(3));
 }
 
-/// A handle that waits for a closed transaction goes on when the next one opens, whoever is faster.
+/// A handle that waits for a closed transaction continues when the next one opens, in any
+/// interleaving.
 #[test]
 fn nobody_waits_for_ever_at_the_gate() {
     random(

@@ -1,4 +1,4 @@
-//! What a transaction gathers until it is committed.
+//! The frames and revoke records of a transaction, until it is committed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use super::cache::ByBlock;
 use super::frame::Frame;
 use super::ranks::{FrameListLock, RevokeLock};
 
-/// Shards of the lists: threads that join different frames rarely meet.
+/// Number of shards of the lists: threads that add different frames rarely contend.
 const SHARDS: u64 = 16;
 
-/// One of the two transactions in memory: the running one and the one being committed take turns.
+/// One of the two transactions in memory: the running and the committing one alternate.
 #[derive(Default)]
 pub(super) struct Transaction {
     frames: [Mutex<Vec<Frame>, FrameListLock>; SHARDS as usize],
     frames_count: AtomicU32,
     revoked: [Mutex<HashSet<u64, ByBlock>, RevokeLock>; SHARDS as usize],
     revoked_count: AtomicU32,
-    /// Nanoseconds of the environment's clock plus one at the first frame; 0 before.
+    /// Time of the first frame in nanoseconds of the runtime's clock, plus one; 0 before.
     started: AtomicU64,
 }
 
 impl Transaction {
-    /// Adds a frame that is not in it yet; true for the first one.
+    /// Adds a frame that is not in it yet. Returns true for the first one.
     pub(super) fn add(&self, frame: Frame) -> bool {
         self.frames[shard(frame.block())].lock().push(frame);
         self.frames_count.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Adds a revoke record; how many there were before, `None` when it was there.
+    /// Adds a revoke record. Returns the number of records before, or `None` if the block had one.
     pub(super) fn revoke(&self, block: BlockNo) -> Option<u32> {
         let is_new = self.revoked[shard(block)].lock().insert(block.0);
         is_new.then(|| self.revoked_count.fetch_add(1, Ordering::Release))
     }
 
-    /// Takes a revoke record back: the block is in use again.
+    /// Removes a revoke record: the block is in use again.
     pub(super) fn cancel_revoke(&self, block: BlockNo) {
         if self.revoked_count() > 0 && self.revoked[shard(block)].lock().remove(&block.0) {
             self.revoked_count.fetch_sub(1, Ordering::Release);
@@ -53,7 +53,7 @@ impl Transaction {
         self.revoked_count.load(Ordering::Acquire)
     }
 
-    /// Nothing to commit so far.
+    /// Whether there is nothing to commit.
     pub(super) fn is_empty(&self) -> bool {
         self.frames_count() == 0 && self.revoked_count() == 0
     }
@@ -63,12 +63,12 @@ impl Transaction {
         self.started.store(nanoseconds + 1, Ordering::Relaxed);
     }
 
-    /// When its first frame came.
+    /// Time of its first frame.
     pub(super) fn started(&self) -> Option<Duration> {
         self.started.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 
-    /// Takes the frames out, some of them perhaps twice.
+    /// Takes the frames out; a frame may be listed twice.
     pub(super) fn take_frames(&self) -> Vec<Frame> {
         self.frames.iter().flat_map(|shard| std::mem::take(&mut *shard.lock())).collect()
     }
@@ -85,7 +85,7 @@ impl Transaction {
         blocks
     }
 
-    /// Ready for the transaction after the next. No handle is in it.
+    /// Empties it for the transaction after the next. It must have no handle.
     pub(super) fn reset(&self) {
         self.frames_count.store(0, Ordering::Relaxed);
         self.revoked_count.store(0, Ordering::Relaxed);

@@ -1,26 +1,28 @@
-//! What fast commits change, written so that a power cut during recovery leaves all of it or none.
+//! Commits the changes of fast commits as a transaction, so that a power cut during recovery leaves
+//! all of them or none.
 //!
-//! Fast commits are replayed on top of what the last transaction left: directories and extent trees are read and
-//! rebuilt. If the first recovery was cut off, a second one would read half-written blocks. So the changes become a transaction
-//! of the log with the TID that the fast commits depend on: once it is committed, the fast commits are stale, and the next
-//! recovery replays the transaction in their place.
+//! Fast commits are replayed on top of the last transaction: directories and extent trees are read
+//! and rebuilt. If a first recovery was interrupted, a second one would read partly written blocks.
+//! So the changes become a transaction in the log with the TID that the fast commits depend on:
+//! once it is committed, the fast commits are stale, and the next recovery replays the transaction
+//! instead.
 
 use extant_device::Device;
 use extant_ondisk::BlockNo;
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 
-use super::scan::Found;
+use super::scan::LogContents;
 use crate::built::{Built, Flushes, needed};
 use crate::{JournalError, Log, home};
 
-/// Commits the blocks to the log, which is home; nothing where there are none. Where the log is too
-/// short for them nothing is done either: a power cut while they are written may leave some of them
-/// then.
+/// Commits the blocks to the log, all of whose transactions must have been replayed. Does nothing
+/// if there are no blocks, or if the log is too short for them: a power cut while they are written
+/// may leave only some of them then.
 pub(super) fn log(
     target: &dyn Device,
     log: &Log<'_>,
     (raw, superblock): (&mut RawJournalSuperblock, &mut JournalSuperblock),
-    found: &Found,
+    found: &LogContents,
     changed: &[(BlockNo, Vec<u8>)],
 ) -> Result<(), JournalError> {
     if changed.is_empty() {
@@ -31,10 +33,14 @@ pub(super) fn log(
     let has_room = needed(&format, count, 0) < range.end - range.start;
     let may_name = |(block, _): &(BlockNo, Vec<u8>)| format.is_64bit || block.0 >> 32 == 0;
     if !has_room || !changed.iter().all(may_name) {
-        tracing::warn!(blocks = changed.len(), "the log has no room for what fast commits change");
+        tracing::warn!(
+            blocks = changed.len(),
+            "log too small for the blocks that fast commits change"
+        );
         return Ok(());
     }
-    // All transactions are home: the log starts behind them, and has all its blocks for the next one.
+    // All transactions are replayed: the log starts after them, and all its blocks are free for the
+    // next one.
     target.flush()?;
     (superblock.start, superblock.sequence) = (found.head, found.end);
     log.write_superblock(raw, superblock)?;
@@ -44,7 +50,7 @@ pub(super) fn log(
     Ok(())
 }
 
-/// Writes the blocks home.
+/// Writes the blocks to their home locations.
 pub(super) fn write_home(
     target: &dyn Device,
     log: &Log<'_>,
@@ -57,7 +63,7 @@ pub(super) fn write_home(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::JournalPlace;
+    use crate::JournalLocation;
     use extant_device::MemoryDevice;
     use extant_offline::read_primary_superblock;
     use extant_ondisk::Geometry;
@@ -73,11 +79,11 @@ mod tests {
         let device = MemoryDevice::from_bytes(&before);
         let volume = read_primary_superblock(&device).unwrap();
         let geometry = Geometry::new(&volume).unwrap();
-        let place = JournalPlace::internal(&device, &volume, &geometry).unwrap();
+        let place = JournalLocation::internal(&device, &volume, &geometry).unwrap();
         let of_device = Log { device: &device, place: &place };
         let (mut raw, mut superblock) = of_device.superblock().unwrap();
         let head = superblock.log().start;
-        let found = Found { head, end: superblock.sequence.next(), ..Found::default() };
+        let found = LogContents { head, end: superblock.sequence.next(), ..LogContents::default() };
         let mut commit = |changed: &[(BlockNo, Vec<u8>)]| {
             log(&device, &of_device, (&mut raw, &mut superblock), &found, changed).unwrap();
             device.to_vec() == before

@@ -1,11 +1,13 @@
-//! Recovery: what a journal holds comes home.
+//! Recovery: replay of a journal.
 //!
-//! One walk over the log finds the committed transactions with their tags and revoke records ([`scan`]); then the last
-//! valid version of each block that no later record revokes is written home. What the walk finds broken is handled as
-//! e2fsck does: a transaction that does not verify ends the replay, a logged block that does not is left out, a revoke
-//! block that cannot be read keeps everything from being replayed, since what it barred is unknown.
+//! One scan of the log finds the committed transactions with their tags and revoke records
+//! ([`scan`]). Then the last valid version of each block that no later record revokes is written to
+//! its home location. Damage in the log is handled as e2fsck does: a transaction with an error ends
+//! the replay, a logged block with an error is skipped, and a revoke block that cannot be read
+//! prevents any replay, since it is unknown which blocks it revokes.
 //!
-//! The target may be an overlay: then the image keeps every byte, and [`Finish::Leave`] is the way to end.
+//! The target may be an overlay: then the image is not changed, and recovery ends with
+//! [`Finish::Leave`].
 
 mod fast_commits;
 mod replay;
@@ -24,24 +26,25 @@ use extant_ondisk::{CompatFeatures, Geometry, IncompatFeatures, Uuid};
 use zerocopy::IntoBytes;
 
 use crate::fast_commit;
-use crate::{JournalError, JournalPlace, Log};
+use crate::{JournalError, JournalLocation, Log};
 
-/// What happens to the journal after the replay.
+/// The state of the journal after the replay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Finish {
-    /// The replayed blocks are flushed, the journal is marked empty, the volume's superblock loses needs_recovery and
-    /// takes over an error that the journal recorded.
+    /// The replayed blocks are flushed, the journal is marked empty, and the volume's superblock
+    /// loses needs_recovery and takes over an error that the journal recorded.
     Reset,
-    /// Journal and superblock stay as they are: for overlays.
+    /// Journal and superblock are not changed: for overlays.
     Leave,
 }
 
-/// Replays `log` into `target` if the volume's superblock there says needs_recovery. Internal journals lie on `target`
-/// itself.
+/// Replays `log` into `target` if the volume's superblock there has needs_recovery set. Internal
+/// journals are on `target` itself.
 ///
 /// # Errors
-/// The journal's or the volume's superblock is broken or beyond this code, or a device failed; some blocks may have come
-/// home then, and recovery can be run again. Damage inside the log is no error: see [`Recovered::damage`].
+/// The journal's or the volume's superblock is invalid or not supported, or a device failed. Some
+/// blocks may have been written by then, and recovery can be repeated. Damage inside the log is not
+/// an error: see [`Recovered::damage`].
 pub fn recover(
     target: &dyn Device,
     log: &Log<'_>,
@@ -89,8 +92,8 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// Recovers a volume whose journal is found from its superblock: internal, or on the device given. `None` when it has no
-/// journal.
+/// Recovers a volume whose superblock names its journal: internal, or on the device given. `None`
+/// if it has no journal.
 ///
 /// # Errors
 /// As [`recover`], and the journal cannot be found or is another volume's.
@@ -105,17 +108,17 @@ pub fn recover_volume(
         return Ok(None);
     }
     let (device, place) = if raw.s_journal_inum.get() != 0 {
-        (target, JournalPlace::internal(target, &raw, &geometry)?)
+        (target, JournalLocation::internal(target, &raw, &geometry)?)
     } else if let Some(device) = external {
-        (device, JournalPlace::external(device, &raw, &geometry)?)
+        (device, JournalLocation::external(device, &raw, &geometry)?)
     } else {
         return Err(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)));
     };
     recover(target, &Log { device, place: &place }, finish).map(Some)
 }
 
-/// Clears needs_recovery, takes over the journal's error, and sees to it that a check follows damage. The superblock may
-/// itself have been replayed, so it is read again.
+/// Clears needs_recovery, takes over the journal's error, and after damage requests a check of the
+/// volume. The superblock is read again, as it may have been replayed itself.
 fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), JournalError> {
     const _: () = assert!(size_of::<RawSuperblock>() == 1024);
     let mut raw = read_primary_superblock(target)?;
@@ -129,7 +132,7 @@ fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), J
     }
     for damage in &recovered.damage {
         match damage {
-            // What was replayed is whole, if not all.
+            // The replayed part is consistent, but may be incomplete.
             Damage::Transaction(..) => state |= State::ERRORS,
             Damage::Block(_) | Damage::Revoke(_) => state -= State::CLEAN,
         }
@@ -143,8 +146,9 @@ fn finish_superblock(target: &dyn Device, recovered: &Recovered) -> Result<(), J
     Ok(target.flush()?)
 }
 
-/// Records in the volume's superblock that the journal stopped, as `text` says: a volume that is not mounted again shows it too.
-/// Where the write that failed has torn the superblock on the device, `newest` takes its place.
+/// Records `text`, the error that aborted the journal, in the volume's superblock, so that it is
+/// known without another mount. If the failed write tore the superblock on the device, `newest`
+/// replaces it.
 pub(crate) fn record_abort(
     device: &dyn Device,
     newest: Option<RawSuperblock>,

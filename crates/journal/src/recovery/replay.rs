@@ -1,4 +1,4 @@
-//! The way home of what the walk found.
+//! Writes of the replayed blocks to their home locations.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use extant_ondisk::jbd2::unescape;
 use extant_ondisk::{BlockNo, Flaw, Place};
 
 use super::report::{Damage, Recovered};
-use super::scan::{Found, LoggedBlock};
+use super::scan::{LogContents, LoggedBlock};
 use crate::home::write_home;
 use crate::log::LogReader;
 use crate::{JournalError, Log};
 
-/// Bytes that go home in one batch.
+/// Bytes written in one batch.
 const BATCH: usize = 4 << 20;
 
 /// Writes the last version of every logged block that is not revoked.
 pub(super) fn replay(
     target: &dyn Device,
     log: &Log<'_>,
-    found: &Found,
+    found: &LogContents,
     recovered: &mut Recovered,
 ) -> Result<(), JournalError> {
     let blocks_count = target.size() / u64::from(log.block_size());
@@ -34,7 +34,7 @@ pub(super) fn replay(
             last.insert(block.home, block);
         }
     }
-    // In log order the log is read in long runs; a batch is sorted again for its way home.
+    // The log is read in log order, in long runs; a batch is then sorted by home location.
     let mut blocks: Vec<_> = last.into_values().collect();
     blocks.sort_unstable_by_key(|block| block.at);
     let size = log.block_size() as usize;

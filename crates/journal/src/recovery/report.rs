@@ -2,37 +2,38 @@
 
 use extant_ondisk::{FormatError, Tid};
 
-/// What recovery met that was not right.
+/// Damage that recovery found in a log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Damage {
-    /// A transaction does not verify: it and all later ones were not replayed.
+    /// A transaction has an error: it and all later ones were not replayed.
     Transaction(Tid, FormatError),
-    /// A logged block does not verify, or belongs past the end of the device: it was left out.
+    /// A logged block has an error, or its home location is past the end of the device: it was
+    /// skipped.
     Block(FormatError),
-    /// A revoke block does not verify: nothing was replayed.
+    /// A revoke block has an error: nothing was replayed.
     Revoke(FormatError),
 }
 
-/// What recovery did.
+/// The result of a recovery.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Recovered {
-    /// Committed transactions in the log.
+    /// Number of committed transactions in the log.
     pub transactions: u32,
-    /// Blocks written home.
+    /// Number of blocks written to their home locations.
     pub blocks: u64,
-    /// Fast commits replayed after them.
+    /// Number of fast commits replayed after them.
     pub fast_commits: u32,
-    /// Logged blocks that a revoke record kept from being written.
+    /// Number of logged blocks that were not written because of a revoke record.
     pub revoked: u64,
-    /// The number of the next transaction, where the journal holds one.
+    /// The number of the next transaction, if the journal stores one.
     pub next_tid: Tid,
     /// An error that the journal had recorded (as errno, negative); 0 for none.
     pub errno: i32,
-    /// What was not right, in order; of many bad blocks the first few.
+    /// The damage found, in log order; at most the first few bad blocks.
     pub damage: Vec<Damage>,
 }
 
-/// Damages that are listed at most.
+/// Maximum number of damages that are listed.
 const MAX_LISTED: usize = 64;
 
 impl Recovered {

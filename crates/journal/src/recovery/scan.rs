@@ -1,4 +1,4 @@
-//! The walk over the log: which transactions were committed, what they logged, what they revoked.
+//! The scan of the log for committed transactions, their logged blocks and revoke records.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,30 +19,30 @@ use crate::{JournalError, Log};
 pub(super) struct LoggedBlock {
     pub(super) home: BlockNo,
     pub(super) tid: Tid,
-    /// Where it lies in the journal.
+    /// The block number in the journal.
     pub(super) at: u32,
     pub(super) is_escaped: bool,
 }
 
-/// What the walk found.
+/// The committed transactions of a log.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Logged blocks in log order, those left out that do not verify.
+pub(super) struct LogContents {
+    /// Logged blocks in log order, except those with errors.
     pub(super) blocks: Vec<LoggedBlock>,
-    /// The last transaction that revokes each block, of those that were logged before: others have nothing to bar.
+    /// The last transaction that revokes each block, for blocks that were logged before it only.
     pub(super) revoked: HashMap<BlockNo, Tid>,
     /// The first transaction that is not committed.
     pub(super) end: Tid,
-    /// The block of the journal behind the last commit block.
+    /// The journal block after the last commit block.
     pub(super) head: u32,
-    /// When the last transaction was committed.
+    /// Time of the last commit.
     pub(super) last_commit: WallTime,
-    /// The walk ended at something broken: whole transactions may follow.
+    /// Whether the scan ended at an error: complete transactions may follow.
     pub(super) has_rest: bool,
 }
 
-impl Found {
-    /// Whether a record of the same or a later transaction bars the block.
+impl LogContents {
+    /// Whether a record of the same or a later transaction revokes the block.
     pub(super) fn is_revoked(&self, block: &LoggedBlock) -> bool {
         self.revoked.get(&block.home).is_some_and(|revoked| !revoked.is_before(block.tid))
     }
@@ -53,11 +53,12 @@ struct Open {
     blocks: Vec<LoggedBlock>,
     /// Logged blocks whose checksum is wrong.
     bad: Vec<FormatError>,
-    /// Where its revoke blocks lie in the journal.
+    /// The journal blocks of its revoke records.
     revokes: Vec<u32>,
     /// Checksum v1 so far.
     checksum: u32,
-    /// A descriptor or revoke block that does not verify: stale, if the commit block is older than the one before.
+    /// A descriptor or revoke block with an error: stale if the commit block is older than the one
+    /// before.
     suspect: Option<FormatError>,
     /// A revoke block whose records cannot be read.
     unreadable: Option<FormatError>,
@@ -76,20 +77,20 @@ impl Open {
     }
 }
 
-/// What a commit block means for the walk.
-enum Verdict {
+/// The result of reading a commit block.
+enum CommitCheck {
     Committed,
-    /// Not part of this log's history: left from an earlier round, or never finished.
+    /// Not part of this log: left from an earlier use of these blocks, or never completed.
     Ended,
     Broken(FormatError),
 }
 
-/// Walks from the log's start to the first block that does not continue it.
+/// Scans from the log's start to the first block that does not continue it.
 pub(super) fn scan(
     log: &Log<'_>,
     superblock: &JournalSuperblock,
     recovered: &mut Recovered,
-) -> Result<Found, JournalError> {
+) -> Result<LogContents, JournalError> {
     let mut walk = Walk {
         reader: LogReader::new(*log, superblock.log().end),
         format: superblock.log_format(),
@@ -98,7 +99,8 @@ pub(super) fn scan(
         left: superblock.log().end - superblock.log().start,
         last_commit: (0, 0),
     };
-    let mut found = Found { end: superblock.sequence, head: superblock.start, ..Found::default() };
+    let mut found =
+        LogContents { end: superblock.sequence, head: superblock.start, ..LogContents::default() };
     let mut logged = HashSet::new();
     let mut open = Open::new();
     while walk.left > 0 {
@@ -111,11 +113,15 @@ pub(super) fn scan(
             BlockType::Descriptor => walk.descriptor(found.end, &mut open)?,
             BlockType::Revoke => walk.revoke(&mut open)?,
             BlockType::Commit => match walk.commit(&mut open)? {
-                Verdict::Committed => {
+                CommitCheck::Committed => {
                     let open = std::mem::replace(&mut open, Open::new());
                     if let Some(error) = open.unreadable {
                         recovered.note(Damage::Revoke(error));
-                        return Ok(Found { end: found.end, has_rest: true, ..Found::default() });
+                        return Ok(LogContents {
+                            end: found.end,
+                            has_rest: true,
+                            ..LogContents::default()
+                        });
                     }
                     for error in open.bad {
                         recovered.note(Damage::Block(error));
@@ -130,11 +136,11 @@ pub(super) fn scan(
                     (found.head, found.last_commit) = (walk.at, walk.committed_at());
                     recovered.transactions += 1;
                 }
-                Verdict::Ended => {
+                CommitCheck::Ended => {
                     found.has_rest = true;
                     break;
                 }
-                Verdict::Broken(error) => {
+                CommitCheck::Broken(error) => {
                     found.has_rest = true;
                     recovered.note(Damage::Transaction(found.end, error));
                     break;
@@ -151,13 +157,13 @@ struct Walk<'a> {
     format: LogFormat,
     log: std::ops::Range<u32>,
     at: u32,
-    /// Blocks that can still belong to the log: a walk never goes round twice.
+    /// Number of blocks that can still belong to the log: the scan never wraps twice.
     left: u32,
     last_commit: (u64, u32),
 }
 
 impl Walk<'_> {
-    /// When the last transaction was committed.
+    /// Time of the last commit.
     fn committed_at(&self) -> WallTime {
         let (seconds, nanoseconds) = self.last_commit;
         WallTime { seconds: i64::try_from(seconds).unwrap_or(0), nanoseconds }
@@ -224,14 +230,15 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The records of a revoke block that was read before. A journal may be full of them, so they are not kept.
+    /// The records of a revoke block that was read before. They are not kept, as a journal may be
+    /// full of them.
     fn revoked(&mut self, at: u32) -> Result<impl Iterator<Item = BlockNo> + '_, JournalError> {
         let format = self.format;
         let records = revoke_records(self.reader.block(at)?, &format).ok();
         Ok(records.into_iter().flatten())
     }
 
-    fn commit(&mut self, open: &mut Open) -> Result<Verdict, JournalError> {
+    fn commit(&mut self, open: &mut Open) -> Result<CommitCheck, JournalError> {
         let (at, format) = (self.at, self.format);
         let block = self.reader.block(at)?;
         let time = CommitBlock::unverified_time(block).unwrap_or_default();
@@ -250,31 +257,32 @@ impl Walk<'_> {
                 broken.get_or_insert(flaw.at(Place::JournalBlock(at)));
             }
         }
-        // Written without waiting for what it commits, a commit block proves nothing by itself.
+        // With async commit, a commit block alone does not prove that the transaction is complete.
         if format.is_async_commit && (broken.is_some() || !open.bad.is_empty()) {
-            return Ok(Verdict::Ended);
+            return Ok(CommitCheck::Ended);
         }
         if let Some(error) = broken {
             let is_stale = time < self.last_commit;
-            return Ok(if is_stale { Verdict::Ended } else { Verdict::Broken(error) });
+            return Ok(if is_stale { CommitCheck::Ended } else { CommitCheck::Broken(error) });
         }
         self.last_commit = time;
         self.advance();
-        Ok(Verdict::Committed)
+        Ok(CommitCheck::Committed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::JournalPlace;
+    use crate::JournalLocation;
     use crate::built::{Built, Flushes};
     use extant_device::MemoryDevice;
     use extant_ondisk::superblock::RawSuperblock;
     use extant_ondisk::{Geometry, GroupNo};
     use extant_testkit::{TempImage, skip, tool};
 
-    /// A log may be full of revoke records of eight bytes each: only records that revoke a logged block are kept.
+    /// A log may be full of revoke records of eight bytes each: only those of logged blocks are
+    /// kept.
     #[test]
     fn revoke_records_that_bar_nothing_take_no_memory() {
         if tool("mke2fs").is_none() {
@@ -285,7 +293,7 @@ mod tests {
         let raw = RawSuperblock::from_bytes(&bytes[1024..], GroupNo(0)).unwrap();
         let geometry = Geometry::new(&raw).unwrap();
         let device = MemoryDevice::from_bytes(&bytes);
-        let place = JournalPlace::internal(&device, &raw, &geometry).unwrap();
+        let place = JournalLocation::internal(&device, &raw, &geometry).unwrap();
         let log = Log { device: &device, place: &place };
         let (_, mut superblock) = log.superblock().unwrap();
         superblock.start = superblock.log().start;
@@ -293,7 +301,7 @@ mod tests {
         let (first, second) = (superblock.sequence, superblock.sequence.next());
         let time = WallTime { seconds: 7, nanoseconds: 0 };
         let logged = [(BlockNo(9000), vec![1; 1024])];
-        // All numbers that there are, and more.
+        // More records than there are block numbers.
         let records = (superblock.log().end - superblock.log().start - 100) as usize
             * format.revokes_per_block();
         let revoked: Vec<BlockNo> = (1..=records as u64).map(BlockNo).collect();

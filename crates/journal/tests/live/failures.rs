@@ -15,7 +15,8 @@ fn volume() -> Result<Volume, String> {
     Ok(Volume::new(&["-t", "ext4", "-b", "1024", "-J", "size=1"], 512)?.with_log(80))
 }
 
-/// Runs a history on a device that fails once; gives the operations that were acknowledged before, and the error.
+/// Runs a history on a device that fails once. Returns the operations acknowledged before, and the
+/// error.
 fn until_failure(
     volume: &Volume,
     device: Arc<FaultyDevice>,
@@ -146,7 +147,7 @@ fn a_failed_read_is_told_and_harms_nothing() {
     toy.journal.close().unwrap();
 }
 
-/// A failed write may have marked the log empty: transactions that follow would not be replayed.
+/// A failed write may have marked the log empty: later transactions would not be replayed.
 #[test]
 fn a_freeze_that_fails_stops_the_journal() {
     let volume = match volume() {

@@ -51,7 +51,7 @@ fn a_transaction_commits_at_its_age_and_not_before() {
     env.advance(Duration::from_millis(200));
     assert_eq!(toy.journal.committed(), tid);
     assert_eq!(toy.journal.running(), tid.next());
-    // Nothing in it: it stays open.
+    // It has no frames: it stays open.
     env.advance(Duration::from_secs(60));
     assert_eq!(toy.journal.committed(), tid);
 }
@@ -85,8 +85,8 @@ fn fsyncs_of_one_transaction_share_its_commit() {
     assert_eq!(toy.journal.committed(), before.next());
 }
 
-/// max_batch_time and min_batch_time (ext4(5)): a young transaction waits for others, an old one and one whose commit was asked for
-/// do not.
+/// max_batch_time and min_batch_time (ext4(5)): a young transaction waits for others; an old one,
+/// and one whose commit was requested, do not.
 #[test]
 fn a_commit_waits_for_others_to_join_within_the_batch_times() {
     let millis = Duration::from_millis;
@@ -123,7 +123,7 @@ fn credits_are_granted_until_the_transaction_is_full() {
     let env = Env::stepped(1);
     let Some((toy, _)) = toy(SMALL, &env, Options::default()) else { return };
     let most = toy.journal.max_credits();
-    // A quarter of a log of 1,023 blocks, less what surrounds them.
+    // A quarter of a log of 1,023 blocks, less descriptors, commit block and revoke records.
     assert!((200..=255).contains(&most), "{most}");
     let error = toy.journal.start(most + 1).unwrap_err();
     assert!(matches!(error, JournalError::TooManyCredits { limit, .. } if limit == most));
@@ -132,7 +132,7 @@ fn credits_are_granted_until_the_transaction_is_full() {
     assert!(!handle.extend(1));
     let first = handle.tid();
     let handle = handle.restart(most).unwrap();
-    // What the first share did not use went back, so both fit into one transaction.
+    // The first handle returned its unused credits, so both fit into one transaction.
     assert_eq!(handle.tid(), first);
     drop(handle);
 }
@@ -157,7 +157,8 @@ fn memory_stays_near_its_limit() {
         let frame = journal.read(extant_ondisk::BlockNo(block)).unwrap();
         handle.write(&frame).unwrap()[..8].copy_from_slice(&round.to_le_bytes());
         drop(handle);
-        // The cache keeps its least, eight frames in each of 64 shards, and what the log alone has.
+        // The cache keeps its minimum, eight frames in each of 64 shards, and the frames that are
+        // not checkpointed.
         assert!(journal.frames_count() <= 1200, "{}", journal.frames_count());
     }
     journal.close().unwrap();
@@ -201,7 +202,8 @@ fn log_blocks_are_reused_only_after_the_new_start_is_flushed() {
     let starts: Vec<_> = (0..events.len()).filter(|at| is_start(&events[*at])).collect();
     assert!(starts.len() > 5, "{} checkpoints", starts.len());
     for at in starts {
-        // What the start leaves behind is home, and it is itself on the medium before anything else is written.
+        // Transactions before the new start are checkpointed, and the start is durable before
+        // anything else is written.
         assert!(at == 0 || events[at - 1] == Event::Flush, "event {at}");
         assert_eq!(events[at + 1], Event::Flush, "event {at}");
     }

@@ -1,5 +1,5 @@
-//! The live journal under a toy client: whatever happens to the power, what was committed is there, what was not is
-//! not, and nothing is half there.
+//! The live journal under a test client: after a power cut at any moment, every committed operation
+//! is complete, and no other has left a part.
 
 #[path = "../recovery/compare.rs"]
 #[allow(dead_code, reason = "the recovery tests use the rest")]

@@ -11,7 +11,7 @@ use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use crate::compare::{differences, e2fsck};
 use crate::toy::{Random, Toy, Volume};
 
-/// Acknowledged operations are marked with their count, the end of opening with this.
+/// Mark for the end of opening; acknowledged operations are marked with their count.
 const OPENED: u64 = 1 << 32;
 
 struct Case {
@@ -19,7 +19,8 @@ struct Case {
     more: &'static [&'static str],
     options: Options,
     sector_size: u32,
-    /// A log so short that it is always about full; only our own recovery takes it.
+    /// Log size in blocks, so small that the log is nearly full all the time; only our own recovery
+    /// accepts it.
     log: Option<u32>,
 }
 
@@ -58,14 +59,15 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Runs a random history in a stepped world; what fsync acknowledged is marked.
+/// Runs a random history in a stepped runtime, with a mark for each fsync that returned.
 fn history(toy: &mut Toy, recorder: &Recorder, env: &Env, seed: u64, operations: u64) {
     let log_is_short = toy.journal.free_log_blocks().is_some_and(|blocks| blocks < 100);
     let mut random = Random(seed);
     for _ in 0..operations {
         toy.operate().unwrap();
         let choice = match random.below(40) {
-            // In a short log many commits and nothing that empties it: checkpoints come when there is no room.
+            // In a short log, many commits and no full checkpoint: checkpoints run when there is no
+            // room.
             choice if log_is_short => choice % 2 * 20,
             choice => choice,
         };
@@ -116,7 +118,7 @@ fn power_loss_keeps_what_was_committed_and_nothing_half() {
             history(&mut toy, &recorder, &env, seed, 400);
             let (history, journal) = (toy.history, toy.journal);
             if case.sector_size == 4096 {
-                // The volume's superblock has two small sectors: its own write can be torn there.
+                // The volume's superblock has two small sectors: a write of it can be torn there.
                 journal.close().unwrap();
                 recorder.mark(history.len() as u64 - 1);
             } else {

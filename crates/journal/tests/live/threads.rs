@@ -12,10 +12,11 @@ use extant_testkit::skip;
 use crate::toy::{Random, Volume};
 
 const THREADS: u64 = 4;
-/// Blocks that each thread has for itself.
+/// Number of blocks of each thread.
 const OWN: u64 = 6;
 
-/// Where things are: one shared block with a counter for each thread, then each thread's own blocks.
+/// The blocks of the test: a shared one with a counter for each thread, then the threads' own
+/// blocks.
 #[derive(Clone, Copy)]
 struct Layout {
     first: u64,
@@ -35,7 +36,7 @@ fn word(bytes: &[u8], at: u64) -> u64 {
     u64::from_le_bytes(bytes[at as usize * 8..][..8].try_into().unwrap())
 }
 
-/// Operation `op` of a thread rewrites these of its blocks.
+/// The blocks of a thread that its operation `op` rewrites.
 fn chosen(thread: u64, op: u64) -> impl Iterator<Item = u64> {
     let mask = Random(thread << 32 | op).below(1 << OWN);
     (0..OWN).filter(move |at| mask >> at & 1 == 1)
@@ -47,7 +48,7 @@ fn work(journal: &Journal, layout: Layout, me: u64, operations: u64, recorder: &
         let handle = journal.start(OWN as u32 + 1).unwrap();
         for at in chosen(me, op) {
             let block = layout.own(me, at);
-            // A third of the blocks is freed and allocated anew on the way.
+            // A third of the blocks is freed and allocated again.
             let frame = if random.below(3) == 0 {
                 handle.forget(block).unwrap();
                 handle.create(block).unwrap()
@@ -75,7 +76,8 @@ fn work(journal: &Journal, layout: Layout, me: u64, operations: u64, recorder: &
     }
 }
 
-/// Every thread's blocks are those of the operation that the shared block says; gives these.
+/// Checks that every thread's blocks are those of the operation in the shared block. Returns these
+/// operations.
 fn check(device: &dyn Device, volume: &Volume, layout: Layout, what: &str) -> Vec<u64> {
     let read = |block: BlockNo| {
         let mut bytes = vec![0; volume.geometry.block_len()];

@@ -1,7 +1,8 @@
 //! A client of the journal that keeps a table of slots, each a block that is free, journalled, or ordered data.
 //!
-//! Every operation changes some slots and stamps its number into the table, all through one handle. So the table says
-//! which operations a recovered image holds, and the model knows what every slot must be then.
+//! Every operation changes some slots and writes its number into the table, all through one handle.
+//! So the table shows which operations a recovered image contains, and the model has the expected
+//! content of every slot.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use extant_device::{Device, DeviceError, MemoryDevice, Request};
 use extant_journal::{
-    CommitHooks, Handle, Journal, JournalError, JournalPlace, LogOnDevice, Options,
+    CommitHooks, Handle, Journal, JournalError, JournalLocation, OpenLog, Options,
 };
 use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::superblock::RawSuperblock;
@@ -19,26 +20,26 @@ use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::TempImage;
 use zerocopy::IntoBytes;
 
-/// Slots of a toy.
+/// Number of slots.
 pub(crate) const SLOTS: u64 = 40;
-/// Blocks that an operation may dirty.
+/// Number of blocks that an operation may dirty.
 const CREDITS: u32 = 6;
 
-/// A slot's content, with the operation that made it.
+/// A slot's content, with the operation that wrote it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Slot {
     #[default]
     Free,
-    /// Changed through frames.
+    /// Metadata, changed through frames.
     Meta(u64),
     /// File data, written before the commit of the transaction that allocated it.
     Data(u64),
 }
 
-/// What the slots are after an operation.
+/// The slots after an operation.
 pub(crate) type Model = Vec<Slot>;
 
-/// A small generator with a seed (splitmix64).
+/// A small seeded generator (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -66,7 +67,7 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// `mke2fs ARGS`, 8 MiB, with blocks of 4 KiB 32 MiB; the error says why not.
+    /// `mke2fs ARGS`, 8 MiB, or 32 MiB with blocks of 4 KiB; the error is the reason for a skip.
     pub(crate) fn new(args: &[&str], sector_size: u32) -> Result<Self, String> {
         let size = if args.contains(&"4096") { 32 << 20 } else { 8 << 20 };
         let image = TempImage::by_mke2fs(size, args)?;
@@ -80,7 +81,7 @@ impl Volume {
         Ok(Self { base: Arc::new(base), geometry, free })
     }
 
-    /// The same with a log of `blocks` blocks, shorter than other implementations take.
+    /// As [`Self::new`], with a log of `blocks` blocks, shorter than other implementations accept.
     pub(crate) fn with_log(self, blocks: u32) -> Self {
         let place = self.place(&*self.base).expect("the volume has a journal");
         let (start, _) = place.runs.pieces(0, 1).next().unwrap();
@@ -94,25 +95,25 @@ impl Volume {
         self
     }
 
-    fn place(&self, device: &dyn Device) -> Option<JournalPlace> {
+    fn place(&self, device: &dyn Device) -> Option<JournalLocation> {
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).unwrap();
         let raw = RawSuperblock::from_bytes(&bytes, extant_ondisk::GroupNo(0)).unwrap();
         let has_journal = self.geometry.has_compat(CompatFeatures::HAS_JOURNAL);
-        has_journal.then(|| JournalPlace::internal(device, &raw, &self.geometry).unwrap())
+        has_journal.then(|| JournalLocation::internal(device, &raw, &self.geometry).unwrap())
     }
 
     /// The journal of the volume on `device`.
-    pub(crate) fn log(&self, device: &Arc<dyn Device>) -> Option<LogOnDevice> {
+    pub(crate) fn log(&self, device: &Arc<dyn Device>) -> Option<OpenLog> {
         let place = self.place(&**device)?;
-        Some(LogOnDevice { device: device.clone(), place, is_external: false })
+        Some(OpenLog { device: device.clone(), place, is_external: false })
     }
 
     fn table(&self) -> BlockNo {
         BlockNo(self.free)
     }
 
-    /// Slots are spread, so that not all of them are neighbours.
+    /// Slots are spread, so that not all of them are adjacent.
     fn slot(&self, slot: u64) -> BlockNo {
         BlockNo(self.free + 1 + (slot * 7) % SLOTS)
     }
@@ -141,7 +142,8 @@ impl Volume {
         bytes
     }
 
-    /// The last operation that a recovered image holds; every slot is as the model has it after that one.
+    /// Returns the last operation that a recovered image contains, and checks that every slot is as
+    /// in the model after it.
     pub(crate) fn check(&self, device: &dyn Device, history: &[Model], what: &str) -> usize {
         let table = self.read(device, self.table());
         let (op, found) = decode_table(&table);
@@ -181,7 +183,8 @@ fn decode_table(bytes: &[u8]) -> (u64, Model) {
     (word(0), (0..SLOTS as usize).map(slot).collect())
 }
 
-/// Data that waits for the commit of its transaction, and blocks that wait for the commit of the one that freed them.
+/// Data to be written before its transaction commits, and blocks to be reused after the transaction
+/// that freed them commits.
 #[derive(Default)]
 struct Waiting {
     data: Vec<(Tid, BlockNo, Vec<u8>)>,
@@ -199,7 +202,8 @@ struct Ordered {
 impl CommitHooks for Ordered {
     fn before_commit(&self, tid: Tid) -> Result<(), DeviceError> {
         if self.env.is_stepped() && tid.0.is_multiple_of(2) {
-            // The next transaction gets a chance to change what this one has not taken yet.
+            // Gives the next transaction the chance to change frames that this one has not taken
+            // yet.
             let (nothing, never) = (Mutex::new(()), Condvar::new());
             let limit = Duration::from_millis(1);
             self.env.wait_while_for(&never, &mut nothing.lock(), limit, |()| true);
@@ -228,7 +232,7 @@ impl CommitHooks for Ordered {
     }
 }
 
-/// The client.
+/// The test client.
 pub(crate) struct Toy {
     pub(crate) journal: Journal,
     pub(crate) volume: Volume,
@@ -238,9 +242,10 @@ pub(crate) struct Toy {
     pub(crate) tids: Vec<Tid>,
     ordered: Arc<Ordered>,
     random: Random,
-    /// Slots that may become data.
+    /// Slots that may be used for data.
     reusable: BTreeSet<u64>,
-    /// Ordered data and async commit exclude each other: nothing orders the commit block after the data.
+    /// Whether there are data slots. Ordered data and async commit exclude each other: nothing
+    /// orders the commit block after the data.
     has_data: bool,
 }
 
@@ -286,7 +291,8 @@ impl Toy {
         Ok(())
     }
 
-    /// One operation: up to four slots change, and the table with them. An error leaves the model as it was.
+    /// Runs one operation: changes up to four slots, and the table with them. An error leaves the
+    /// model unchanged.
     pub(crate) fn operate(&mut self) -> Result<Tid, JournalError> {
         for slot in std::mem::take(&mut self.ordered.waiting.lock().reusable) {
             self.reusable.insert(slot);
@@ -323,7 +329,7 @@ impl Toy {
                     let block = self.volume.slot(slot);
                     self.ordered.waiting.lock().data.push((tid, block, bytes));
                 }
-                // A freed block may be journalled again at once; data that waits for it may not.
+                // A freed block may be journalled again at once; data must wait for the commit.
                 Slot::Free => {
                     let is_waiting = {
                         let waiting = self.ordered.waiting.lock();

@@ -1,9 +1,10 @@
-//! Any bytes may be refused, none may panic: journals, and the metadata that leads to them, with bytes changed.
+//! Damaged bytes in journals and in the metadata that leads to them may be refused, but never cause
+//! a panic.
 
 use std::sync::{Arc, OnceLock};
 
 use extant_device::{Device, MemoryDevice, OverlayDevice};
-use extant_journal::{Finish, JournalPlace, recover_volume};
+use extant_journal::{Finish, JournalLocation, recover_volume};
 use extant_ondisk::jbd2::{
     FastCommitChecksum, FastCommitRecord, FastCommitRecords, JournalSuperblock,
     RawJournalSuperblock,
@@ -13,7 +14,7 @@ use extant_ondisk::{Geometry, GroupNo};
 use extant_testkit::{TempImage, is_root, left_dirty};
 use proptest::prelude::*;
 
-/// A dirty image with fast commits, and where its journal's blocks lie.
+/// A dirty image with fast commits, and the blocks of its journal.
 struct Dirty {
     bytes: Vec<u8>,
     block: usize,
@@ -38,7 +39,7 @@ fn make() -> Option<Dirty> {
     let raw = RawSuperblock::from_bytes(&bytes[1024..], GroupNo(0)).ok()?;
     let geometry = Geometry::new(&raw).ok()?;
     let device = MemoryDevice::from_bytes(&bytes);
-    let place = JournalPlace::internal(&device, &raw, &geometry).ok()?;
+    let place = JournalLocation::internal(&device, &raw, &geometry).ok()?;
     let block = geometry.block_len();
     let journal: Vec<_> = place
         .runs
@@ -52,7 +53,7 @@ fn make() -> Option<Dirty> {
     Some(Dirty { bytes, block, journal, superblock })
 }
 
-/// Makes the checksums of the fast commits right, so that the replay believes them.
+/// Corrects the checksums of the fast commits, so that the replay accepts them.
 fn reseal(dirty: &Dirty, bytes: &mut [u8]) {
     let mut checksum = FastCommitChecksum::new();
     for at in dirty.superblock.fast_commit_area() {

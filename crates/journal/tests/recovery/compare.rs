@@ -1,15 +1,15 @@
-//! One dirty image, recovered by us and by e2fsck.
+//! Recovery of one dirty image by this crate and by e2fsck, compared.
 
 use std::path::Path;
 use std::process::Command;
 
 use extant_device::{Device, FileDevice, OpenOptions};
-use extant_journal::{Finish, JournalPlace, Recovered, recover_volume};
+use extant_journal::{Finish, JournalLocation, Recovered, recover_volume};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{Geometry, GroupNo};
 use extant_testkit::{TempImage, tool};
 
-/// A copy, its holes kept.
+/// A copy of an image with its holes.
 pub(crate) fn copy_of(image: &Path) -> TempImage {
     let copy = TempImage::of_size(0).unwrap();
     let mut cp = Command::new("cp");
@@ -25,7 +25,7 @@ pub(crate) fn recover_in_place(image: &Path) -> Recovered {
     recovered.expect("the volume has a journal")
 }
 
-/// `e2fsck ARGS IMAGE`: exit status and all it said.
+/// `e2fsck ARGS IMAGE`: its exit status and output.
 pub(crate) fn e2fsck(image: &Path, args: &[&str]) -> (i32, String) {
     let args = args.iter().map(AsRef::as_ref).chain([image.as_os_str()]);
     let output = tool("e2fsck").unwrap().run(args);
@@ -34,7 +34,8 @@ pub(crate) fn e2fsck(image: &Path, args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap_or(-1), text)
 }
 
-/// Byte ranges of the superblock that each recovery stamps with its own time, and the checksum over them.
+/// Byte ranges of the superblock that each recovery sets to its own time, and the checksum over
+/// them.
 const STAMPS: [std::ops::Range<u64>; 6] =
     [0x2c..0x34, 0x40..0x44, 0x178..0x180, 0x274..0x276, 0x277..0x278, 0x3fc..0x400];
 
@@ -42,7 +43,7 @@ fn is_stamp(at: u64) -> bool {
     at.checked_sub(1024).is_some_and(|at| STAMPS.iter().any(|range| range.contains(&at)))
 }
 
-/// Where two images differ, the first few bytes: (place, ours, theirs).
+/// The first few differing bytes of two images: (offset, ours, theirs).
 pub(crate) fn differences(ours: &Path, theirs: &Path) -> Vec<(u64, u8, u8)> {
     let (ours, theirs) = (FileDevice::open(ours).unwrap(), FileDevice::open(theirs).unwrap());
     assert_eq!(ours.size(), theirs.size());
@@ -70,21 +71,21 @@ pub(crate) fn differences(ours: &Path, theirs: &Path) -> Vec<(u64, u8, u8)> {
     found
 }
 
-/// Where the journal's superblock has the number of the next transaction and its checksum.
+/// Byte ranges of the next transaction's number and of the checksum in the journal superblock.
 fn sequence_places(image: &Path) -> [std::ops::Range<u64>; 2] {
     let device = FileDevice::open(image).unwrap();
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).unwrap();
     let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0)).unwrap();
     let geometry = Geometry::new(&raw).unwrap();
-    let place = JournalPlace::internal(&device, &raw, &geometry).unwrap();
+    let place = JournalLocation::internal(&device, &raw, &geometry).unwrap();
     let (start, _) = place.runs.pieces(0, 1).next().unwrap();
     let at = geometry.byte_of(start);
     [at + 0x18..at + 0x1c, at + 0xfc..at + 0x100]
 }
 
-/// Recovers two copies of `image`, by us and by e2fsck, and demands the same bytes; but behind a log that was broken the next
-/// transaction has another number here, which nothing in the log has.
+/// Recovers two copies of `image`, by this crate and by e2fsck, and asserts the same bytes. The
+/// exception: after a broken log, our next transaction number is one that the log does not contain.
 pub(crate) fn assert_as_e2fsck(image: &Path, what: &str) -> Recovered {
     let (ours, theirs) = (copy_of(image), copy_of(image));
     let recovered = recover_in_place(&ours.path());

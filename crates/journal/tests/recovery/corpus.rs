@@ -26,14 +26,15 @@ fn the_journal_images_are_recovered_as_e2fsck_does() {
     let mut compared = 0;
     for (case, image) in images {
         match case.as_str() {
-            // Nothing to replay from; and logs that wipe the inode of the journal that holds them.
+            // Logs that cannot be replayed, and logs that overwrite the inode of their own journal.
             "j_corrupt_sb_magic" => continue,
             _ if case.starts_with("j_long_trans_mcsum") => continue,
             "j_corrupt_journal_block" | "j_corrupt_revoke_rcount" => {
                 let (ours, theirs) = (copy_of(&image.path()), copy_of(&image.path()));
                 recover_in_place(&ours.path());
                 e2fsck(&theirs.path(), &["-y", "-E", "journal_only"]);
-                // e2fsck leaves s_sequence: new transactions would take the numbers of those still in the log.
+                // e2fsck keeps s_sequence: new transactions would reuse numbers that are still in
+                // the log.
                 let found = differences(&ours.path(), &theirs.path());
                 let [.., journal] = &found[..] else { panic!("{case}: {found:x?}") };
                 let start = journal.0 & !0x3ff;

@@ -1,10 +1,11 @@
-//! Logs that are given up, in part or whole: what they hold must never go on where a new transaction ends.
+//! Logs that are discarded, in part or whole: their transactions must never continue a new
+//! transaction.
 
 use std::sync::Arc;
 
 use extant_device::{Device, MemoryDevice};
 use extant_journal::{
-    Finish, Journal, JournalPlace, Log, LogOnDevice, NoHooks, Options, recover_volume,
+    Finish, Journal, JournalLocation, Log, NoHooks, OpenLog, Options, recover_volume,
 };
 use extant_ondisk::jbd2::{BlockType, Header};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
@@ -13,7 +14,7 @@ use extant_runtime::env::Env;
 use extant_testkit::{TempImage, skip, tool};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Transactions that a log holds, each of one block.
+/// Number of transactions in a log, each of one block.
 const TRANSACTIONS: u32 = 5;
 
 fn superblock(device: &dyn Device) -> RawSuperblock {
@@ -23,15 +24,15 @@ fn superblock(device: &dyn Device) -> RawSuperblock {
     raw
 }
 
-fn place(device: &dyn Device) -> JournalPlace {
+fn place(device: &dyn Device) -> JournalLocation {
     let raw = superblock(device);
-    JournalPlace::internal(device, &raw, &Geometry::new(&raw).unwrap()).unwrap()
+    JournalLocation::internal(device, &raw, &Geometry::new(&raw).unwrap()).unwrap()
 }
 
-/// Changes a free block in so many transactions; the power goes then. The block of each transaction says `fill`.
+/// Commits `transactions` changes of a free block, each filled with `fill`, and cuts the power.
 fn work(device: &Arc<MemoryDevice>, transactions: u32, fill: u8) {
     let geometry = Geometry::new(&superblock(&**device)).unwrap();
-    let log = LogOnDevice { device: device.clone(), place: place(&**device), is_external: false };
+    let log = OpenLog { device: device.clone(), place: place(&**device), is_external: false };
     let (env, options) = (Env::stepped(1), Options::default());
     let journal =
         Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoHooks))
@@ -47,7 +48,7 @@ fn work(device: &Arc<MemoryDevice>, transactions: u32, fill: u8) {
     }
 }
 
-/// Where each block of the log with a number lies, of a kind.
+/// Byte offset and number of each log block of a type.
 fn numbered(device: &MemoryDevice, kind: BlockType) -> Vec<(u64, Tid)> {
     let place = place(device);
     let mut block = vec![0; place.block_size as usize];
@@ -72,8 +73,8 @@ fn dirty() -> Result<Arc<MemoryDevice>, String> {
     Ok(device)
 }
 
-/// The numbers of the log are not used again: neither by the superblock, nor does a new transaction of the same length have old ones
-/// behind it.
+/// Asserts that the numbers of the log are not reused: the superblock has a higher one, and a new
+/// transaction of the same length is not followed by old ones.
 fn assert_given_up(device: &Arc<MemoryDevice>, last: Tid) {
     let place = place(&**device);
     let (_, superblock) = Log { device: &**device, place: &place }.superblock().unwrap();

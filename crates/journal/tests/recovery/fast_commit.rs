@@ -15,13 +15,13 @@ fn sync(path: &Path) {
     File::open(path).unwrap().sync_all().unwrap();
 }
 
-/// What fast commits can say, each synced by itself.
+/// Makes changes that fast commits can record, each synced separately.
 pub(crate) fn work(dir: &Path, names: usize, large: usize) {
     prepare(dir, large);
     change(dir, names);
 }
 
-/// What is there before. It is committed in full.
+/// Creates the initial files, in a full commit.
 pub(crate) fn prepare(dir: &Path, large: usize) {
     fs::create_dir(dir.join("dir")).unwrap();
     for index in 0..5 {
@@ -29,7 +29,7 @@ pub(crate) fn prepare(dir: &Path, large: usize) {
     }
     fs::write(dir.join("large"), vec![b'l'; large]).unwrap();
     fs::write(dir.join("log"), b"begins").unwrap();
-    // These make the kernel commit in full.
+    // Operations that make the kernel do a full commit.
     std::os::unix::fs::symlink("target", dir.join("fast-link")).unwrap();
     std::os::unix::fs::symlink("t".repeat(100), dir.join("slow-link")).unwrap();
     rustix::fs::mknodat(
@@ -44,7 +44,7 @@ pub(crate) fn prepare(dir: &Path, large: usize) {
     rustix::fs::syncfs(File::open(dir).unwrap()).unwrap();
 }
 
-/// What the fast commits say.
+/// Makes the changes that fast commits record.
 pub(crate) fn change(dir: &Path, names: usize) {
     let log = File::options().append(true).open(dir.join("log")).unwrap();
     let commit = || {
@@ -54,7 +54,7 @@ pub(crate) fn change(dir: &Path, names: usize) {
     };
     for index in 0..names {
         let name = dir.join(format!("dir/new-with-a-longer-name-{index:04}"));
-        // What no fsync covers has no blocks yet.
+        // Data without an fsync has no blocks yet.
         let is_synced = index % 7 == 0;
         fs::write(&name, if is_synced { format!("number {index}") } else { String::new() })
             .unwrap();
@@ -78,7 +78,7 @@ pub(crate) fn change(dir: &Path, names: usize) {
     large.sync_all().unwrap();
     large.write_all_at(&[b'w'; 5000], 408_192).unwrap();
     large.sync_all().unwrap();
-    // Holes between: more extents than the inode holds.
+    // Holes between them: more extents than the inode holds.
     for at in 0..40 {
         large.write_all_at(&[b'h'; 4096], 1_000_000 + at * 16_384).unwrap();
     }
@@ -92,7 +92,7 @@ pub(crate) fn change(dir: &Path, names: usize) {
     commit();
 }
 
-/// A tree without the times of directories: fast commits do not log them.
+/// A tree without directory times: fast commits do not log them.
 pub(crate) fn comparable(mut tree: TreeSnapshot) -> TreeSnapshot {
     for entry in tree.entries.values_mut().filter(|entry| entry.kind == Kind::Directory) {
         entry.mtime = (0, 0);
@@ -138,7 +138,7 @@ fn fast_commits_are_replayed_as_the_files_were() {
         mount.unmount().unwrap();
         fast_commits += recovered.fast_commits;
 
-        // An overlay sees the same, and the image stays as it was.
+        // An overlay shows the same, and the image is not changed.
         let before = fs::read(copy.path()).unwrap();
         let device = FileDevice::open(copy.path()).unwrap();
         let overlay = OverlayDevice::new(std::sync::Arc::new(device));

@@ -1,10 +1,11 @@
-//! Power cuts while fast commits are replayed: the next recovery ends with what the first one would have left.
+//! Power cuts during the replay of fast commits: the next recovery leaves the same volume as an
+//! uninterrupted one.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{Device, MemoryDevice};
-use extant_journal::{Finish, JournalPlace, Recovered, recover_volume};
+use extant_journal::{Finish, JournalLocation, Recovered, recover_volume};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{Geometry, GroupNo};
 use extant_sim::{Recorder, Sweep};
@@ -14,7 +15,7 @@ use extant_testkit::{
 
 use crate::fast_commit::{change, comparable, prepare};
 
-/// Cuts of which the kernel recovers a volume, of each shape.
+/// Number of cuts after which the kernel recovers the volume, for each shape.
 const BY_KERNEL: usize = 4;
 
 fn recover(device: &dyn Device) -> Recovered {
@@ -27,12 +28,12 @@ fn bytes_of(device: &dyn Device) -> Vec<u8> {
     bytes
 }
 
-/// Where the journal lies on the volume, in bytes.
+/// Byte ranges of the journal on the volume.
 fn journal_of(bytes: &[u8]) -> Vec<Range<usize>> {
     let raw = RawSuperblock::from_bytes(&bytes[1024..], GroupNo(0)).unwrap();
     let geometry = Geometry::new(&raw).unwrap();
     let device = MemoryDevice::from_bytes(bytes);
-    let place = JournalPlace::internal(&device, &raw, &geometry).unwrap();
+    let place = JournalLocation::internal(&device, &raw, &geometry).unwrap();
     let range = |start: u64, count: u32| {
         let start = start as usize * geometry.block_len();
         start..start + count as usize * geometry.block_len()
@@ -40,7 +41,7 @@ fn journal_of(bytes: &[u8]) -> Vec<Range<usize>> {
     place.runs.runs().iter().map(|run| range(run.start.0, run.count)).collect()
 }
 
-/// Puts zeros where the journal is: which numbers and old blocks it has after two recoveries is no matter.
+/// Fills the journal with zeros: its numbers and old blocks after two recoveries do not matter.
 fn without_journal(mut bytes: Vec<u8>, journal: &[Range<usize>]) -> Vec<u8> {
     for range in journal {
         bytes[range.clone()].fill(0);
@@ -72,7 +73,8 @@ fn a_replay_that_was_cut_off_ends_as_one_that_was_not() {
             Err(why) => skip!("{why}"),
         };
         if !is_committed {
-            // Unmounted, it is home: the log holds little of what the fast commits change.
+            // Unmounting checkpoints it: the log holds little of the blocks that the fast commits
+            // change.
             match LoopMount::new(&image.path(), "") {
                 Ok(mount) => {
                     prepare(mount.path(), 80_000);
@@ -121,7 +123,7 @@ fn all_cuts_end_alike(dirty: &[u8], tree: &TreeSnapshot, args: &[&str]) {
         }
     }
     assert!(cuts > 20 && committed.len() >= BY_KERNEL, "{args:?}: {cuts}, {}", committed.len());
-    // What the fast commits changed is a transaction by then: the kernel replays it too.
+    // The changes of the fast commits are a transaction by then: the kernel replays it too.
     for left in committed.iter().step_by(committed.len() / BY_KERNEL) {
         let image = stored(left);
         let mount = LoopMount::new(&image.path(), "").unwrap();
@@ -132,7 +134,7 @@ fn all_cuts_end_alike(dirty: &[u8], tree: &TreeSnapshot, args: &[&str]) {
     }
 }
 
-/// Then a power cut may leave half of it, but nothing else does.
+/// In this case only, a power cut may leave a part of the changes.
 #[test]
 fn a_directory_longer_than_the_log_is_replayed_too() {
     if !is_root() {

@@ -1,4 +1,5 @@
-//! Maps of journals that name the same blocks again and again: reported before their size is allocated.
+//! Journal maps that name the same blocks repeatedly: reported before memory for their size is
+//! allocated.
 
 use std::time::Duration;
 
@@ -9,19 +10,19 @@ use extant_runtime::env::Env;
 use extant_testkit::{TempImage, debugfs, skip, tool};
 
 const BLOCK: u64 = 1024;
-/// Where `s_inodes_count`, `s_blocks_count_lo` and `s_inodes_per_group` are.
+/// Offsets of `s_inodes_count`, `s_blocks_count_lo` and `s_inodes_per_group`.
 const INODES_COUNT: u64 = 1024;
 const BLOCKS_COUNT: u64 = 1024 + 4;
 const INODES_PER_GROUP: u64 = 1024 + 40;
-/// Blocks of a group.
+/// Number of blocks of a group.
 const GROUP: u32 = 8192;
-/// Where an inode has its size and its map.
+/// Offsets of the size and the map in an inode.
 const SIZE: u64 = 4;
 const MAP: u64 = 0x28;
-/// Blocks that the volume and its journal claim.
+/// Number of blocks that the volume and its journal claim to have.
 const CLAIMED: u32 = 0xf000_0001;
 
-/// A volume with a journal, and where the inode of the journal lies.
+/// A volume with a journal, and the byte offset of the journal's inode.
 fn volume(features: &str) -> Result<(MemoryDevice, u64), String> {
     tool("debugfs").ok_or("debugfs is not installed")?;
     let features = format!("^metadata_csum,^64bit,^resize_inode,{features}");
@@ -51,7 +52,7 @@ fn is_told_at_once(device: &MemoryDevice) {
         panic!("{error:?}");
     };
     assert_eq!(place, Place::Inode(InodeNo(8)));
-    assert_eq!(flaw, Flaw::Rule("the journal has a block twice"));
+    assert_eq!(flaw, Flaw::Rule("duplicate block in the journal"));
     let taken = clock.elapsed() - begun;
     assert!(taken < Duration::from_secs(10), "{taken:?}");
 }
@@ -62,7 +63,7 @@ fn extents_of_a_journal_that_lie_on_each_other_are_told() {
         Ok(all) => all,
         Err(why) => skip!("{why}"),
     };
-    // No copy of the map in the superblock: it would help.
+    // Removes the superblock's copy of the map, which would be used instead.
     device.write_at(1024 + 0xfd, &[0]).unwrap();
     let mut extent = [0; 12];
     device.read_at(inode + MAP + 12, &mut extent).unwrap();

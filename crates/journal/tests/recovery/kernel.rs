@@ -14,8 +14,9 @@ fn sync(path: &Path) {
     File::open(path).unwrap().sync_all().unwrap();
 }
 
-/// Many small transactions: files, a directory that goes again (revokes) and whose blocks become a file's, truncation,
-/// contents that look like journal blocks, and at the end something that no fsync covered.
+/// Many small transactions: files, a directory that is removed (revokes) and whose blocks are
+/// reused for a file, truncation, contents that look like journal blocks, and at the end a write
+/// without fsync.
 fn work(dir: &Path) {
     let mut magic = 0xc03b_3998_u32.to_be_bytes().to_vec();
     magic.resize(4096, 7);
@@ -82,14 +83,14 @@ fn what_the_kernel_left_is_recovered_as_e2fsck_does() {
         assert!(recovered.transactions > 0 && recovered.damage.is_empty(), "{what}: {recovered:?}");
         let copy = copy_of(&image.path());
         recover_in_place(&copy.path());
-        // Orphans are the file system's, not the journal's, to finish.
+        // Orphans are left: the file system handles them, not the journal.
         let (status, said) = e2fsck(&copy.path(), &["-p"]);
         assert!(status <= 1, "{what}: {said}");
         e2fsck_fn(&copy.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
     }
 }
 
-/// A file behind a loop device, detached when dropped.
+/// A file attached to a loop device, detached when dropped.
 struct LoopDevice(String);
 
 impl LoopDevice {

@@ -1,56 +1,57 @@
-//! Directories packed whole: one linear block when it holds all, else an htree of full leaves in the order of their hashes.
+//! Packs whole directories: a single linear block if it holds all entries, otherwise an htree whose
+//! leaves are filled in hash order.
 //!
-//! Leaves are filled until the next record does not fit, because the smallest image counts more here than room for later
-//! names: the first name added to a full leaf splits it. The root comes first, then the nodes level by level, then the
-//! leaves, so that a lookup's index blocks lie together. Without `dir_index` (or a usable hash) blocks are linear, in the
-//! order given.
+//! Leaves are filled until the next entry does not fit: a small image matters more here than room
+//! for new entries, so the first entry added to a full leaf splits it. The root is first, then the
+//! nodes level by level, then the leaves, so that the index blocks of a lookup are adjacent.
+//! Without `dir_index` (or a usable hash), blocks are linear, in the given order.
 
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry};
 use extant_ondisk::dx_hash::{DirHash, DirHasher, HashVersion};
 use extant_ondisk::htree::{HtreeFormat, HtreeRoot, IndexKind};
 use extant_ondisk::{Geometry, InodeNo};
 
-/// A name to be packed.
+/// An entry to be packed.
 #[derive(Clone, Copy, Debug)]
 pub struct DirItem<'a> {
     /// The file's name.
     pub name: &'a [u8],
-    /// The file; not needed for planning.
+    /// The file's inode; not used for planning.
     pub inode: InodeNo,
-    /// Its kind; not needed for planning.
+    /// The file's type; not used for planning.
     pub file_type: FileType,
-    /// Set by the packer where the caller has not.
+    /// Computed by the packer unless the caller gave it.
     hash: DirHash,
-    /// The caller knows the hash: of the folded name, or one that the directory stores.
+    /// Whether the caller gave the hash: that of the folded name, or one stored in the directory.
     has_hash: bool,
 }
 
 impl<'a> DirItem<'a> {
-    /// A name of a file.
+    /// Creates an entry.
     pub fn new(name: &'a [u8], inode: InodeNo, file_type: FileType) -> Self {
         Self { name, inode, file_type, hash: DirHash::default(), has_hash: false }
     }
 
-    /// The same with a hash that is not that of the name's bytes.
+    /// As [`Self::new`], with a hash that is not computed from the name's bytes.
     #[must_use]
     pub fn with_hash(self, hash: DirHash) -> Self {
         Self { hash, has_hash: true, ..self }
     }
 }
 
-/// How many blocks a directory takes, and how they are used.
+/// The number and use of the blocks of a directory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DirPlan {
-    /// Blocks that hold names.
+    /// Number of blocks that hold entries.
     pub leaves: u32,
-    /// Nodes of the level below the root and, with `large_dir`, of the one below that.
+    /// Number of nodes of the level below the root and, with `large_dir`, of the level below that.
     pub nodes: [u32; 2],
     /// Whether there is a root: the inode then has the index flag.
     pub is_indexed: bool,
 }
 
 impl DirPlan {
-    /// Blocks of the directory.
+    /// Number of blocks of the directory.
     pub fn blocks(&self) -> u32 {
         self.leaves + self.nodes[0] + self.nodes[1] + u32::from(self.is_indexed)
     }
@@ -60,16 +61,16 @@ impl DirPlan {
     }
 }
 
-/// A directory has more names than its index can lead to.
+/// A directory has more entries than its index supports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{leaves} blocks of names, but the index of a directory leads to at most {limit} with these features \
-     (large_dir, or larger blocks, admit more)"
+    "directory too large: its index needs {leaves} leaf blocks, the limit is {limit}: \
+     use large_dir or larger blocks"
 )]
 pub struct TooManyNames {
-    /// Blocks needed.
+    /// Number of leaf blocks needed.
     pub leaves: u64,
-    /// Blocks that fit.
+    /// Maximum number of leaf blocks.
     pub limit: u64,
 }
 
@@ -78,14 +79,16 @@ pub struct TooManyNames {
 pub struct DirectoryPacker {
     geometry_format: DirFormat,
     htree_format: HtreeFormat,
-    /// The hash as the root stores it, and as it applies; `None` without `dir_index`.
+    /// The hash version as the root stores it, and the hash function; `None` without `dir_index`.
     index: Option<(HashVersion, DirHasher)>,
 }
 
 impl DirectoryPacker {
-    /// Of a volume; `index` is the hash version that roots store and the function that it means, `None` without `dir_index`.
+    /// Creates a packer for a volume. `index` is the hash version that roots store and its
+    /// function, `None` without `dir_index`.
     pub fn new(geometry: &Geometry, index: Option<(HashVersion, DirHasher)>) -> Self {
-        // The checksum seed is a directory's own and comes with `write`; here it only says that there are tails.
+        // The checksum seed differs per directory and is given to `write`; here it only enables
+        // tails.
         Self {
             geometry_format: DirFormat::new(geometry, InodeNo(0), 0),
             htree_format: HtreeFormat::new(geometry, InodeNo(0), 0),
@@ -93,16 +96,18 @@ impl DirectoryPacker {
         }
     }
 
-    /// The same for a directory that is both encrypted and casefolded: its records carry their hashes.
+    /// As [`Self::new`], for directories that are both encrypted and casefolded: their entries
+    /// store hashes.
     #[must_use]
     pub fn with_stored_hashes(self) -> Self {
         Self { geometry_format: self.geometry_format.with_stored_hashes(), ..self }
     }
 
-    /// How many blocks these names take. `items` are put into the order in which they will be written.
+    /// The blocks that these entries need. `items` are sorted into the order in which they are
+    /// written.
     ///
     /// # Errors
-    /// More names than an index can lead to.
+    /// More entries than an index supports.
     pub fn plan(&self, items: &mut [DirItem<'_>]) -> Result<DirPlan, TooManyNames> {
         let dots = 2 * self.geometry_format.rec_len_of(b".");
         let total: usize =
@@ -117,7 +122,8 @@ impl DirectoryPacker {
         for item in items.iter_mut().filter(|item| !item.has_hash) {
             item.hash = hasher.hash(item.name);
         }
-        // Names of one hash go by their bytes, so that the order never depends on where they came from.
+        // Names of equal hash are sorted by their bytes, so that the result does not depend on
+        // their source.
         items.sort_unstable_by(|a, b| (a.hash, a.name).cmp(&(b.hash, b.name)));
         let leaves = self.count_leaves(0, items)?;
         Ok(DirPlan { leaves, nodes: self.nodes_for(leaves)?, is_indexed: true })
@@ -141,7 +147,7 @@ impl DirectoryPacker {
             .ok_or(TooManyNames { leaves, limit })
     }
 
-    /// Nodes of each level that lead to so many leaves: the top one first.
+    /// Number of nodes of each level above `leaves` leaves, top level first.
     fn nodes_for(&self, leaves: u32) -> Result<[u32; 2], TooManyNames> {
         let root = self.htree_format.capacity(IndexKind::Root) as u64;
         let node = self.htree_format.capacity(IndexKind::Node) as u64;
@@ -162,11 +168,12 @@ impl DirectoryPacker {
         Err(TooManyNames { leaves, limit })
     }
 
-    /// Writes all blocks of a directory, sealed. `items` are those that gave `plan`, in the order that [`Self::plan`] left
-    /// them in; `checksum_seed` is the directory's own, with metadata_csum.
+    /// Writes all blocks of a directory with their checksums. `items` are those given to
+    /// [`Self::plan`], in the order in which it left them; `checksum_seed` is that of the
+    /// directory, with metadata_csum.
     ///
     /// # Panics
-    /// When `plan` is not that of `items`, or `blocks` is not as long as it says.
+    /// If `plan` is not that of `items`, or the length of `blocks` differs from it.
     pub fn write(
         &self,
         plan: &DirPlan,
@@ -229,7 +236,8 @@ impl DirectoryPacker {
         let Some((hash_version, _)) = self.index else { return };
         let format = HtreeFormat { inode, checksum_seed, ..self.htree_format };
         let capacity = format.capacity(IndexKind::Node);
-        // From the lowest level up: the first hash of every block, and where the blocks of that level start.
+        // From the lowest level up: the first hash of every block, and the first block of that
+        // level.
         let mut below: Vec<u32> = leaf_starts.to_vec();
         let mut below_at = 1 + plan.nodes[0] + plan.nodes[1];
         for (level, &count) in plan.nodes.iter().enumerate().rev().filter(|(_, count)| **count > 0)
@@ -253,7 +261,7 @@ impl DirectoryPacker {
     }
 }
 
-/// Index entries: hashes of consecutive blocks from `first` on.
+/// Index entries: the hashes of consecutive blocks, from block `first` on.
 fn numbered(starts: &[u32], first: u32) -> impl ExactSizeIterator<Item = (u32, u32)> + '_ {
     starts.iter().enumerate().map(move |(number, &hash)| (hash, first + number as u32))
 }
@@ -295,7 +303,7 @@ mod tests {
         (plan, blocks)
     }
 
-    /// Looks a name up as a reader does: by its hash, then on through continuations.
+    /// Looks up a name as a reader does: by its hash, and on through continuation blocks.
     fn lookup(geometry: &Geometry, blocks: &[u8], name: &[u8]) -> Option<InodeNo> {
         let hasher = DirHasher::new(HashVersion::HalfMd4, [1, 2, 3, 4]).unwrap();
         let hash = hasher.hash(name).hash;
@@ -332,7 +340,7 @@ mod tests {
     #[test]
     fn names_that_fit_one_block_stay_linear() {
         let geometry = sample::geometry(1024, true);
-        // 1,012 bytes of room, 24 for the dots, 20 a name.
+        // 1,012 bytes of room, 24 for `.` and `..`, 20 per entry.
         let (plan, blocks) = written(&packer(&geometry), &geometry, &names(49));
         assert_eq!((plan.blocks(), plan.is_indexed), (1, false));
         let format = DirFormat::new(&geometry, DIR, 0);

@@ -1,4 +1,4 @@
-//! Extent trees written whole: full leaves from left to right, and as few levels as hold them.
+//! Builds whole extent trees: leaves are filled from left to right, with the fewest levels.
 
 use super::Run;
 use extant_ondisk::extent::{
@@ -7,7 +7,7 @@ use extant_ondisk::extent::{
 };
 use extant_ondisk::{BlockNo, FileBlock, Geometry, InodeNo};
 
-/// Blocks that the tree of so many extents takes besides the root in the inode.
+/// Number of blocks of a tree of `extents` extents, in addition to the root in the inode.
 pub fn extent_blocks(extents: u64, block_size: u32) -> u64 {
     let root = u64::from(capacity(ROOT_SIZE));
     let node = u64::from(capacity(block_size as usize));
@@ -19,14 +19,15 @@ pub fn extent_blocks(extents: u64, block_size: u32) -> u64 {
     blocks
 }
 
-/// A file's extents, ready to be written.
+/// A file's extents, for writing.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ExtentTree {
     extents: Vec<Extent>,
 }
 
 impl ExtentTree {
-    /// Of runs in the order of their logical blocks: neighbours are joined, long ones cut to what an extent holds.
+    /// Creates a tree from runs in logical order: adjacent runs are merged, long ones split to the
+    /// maximum length of an extent.
     pub fn new(runs: impl IntoIterator<Item = Run>) -> Self {
         let mut tree = Self::default();
         for run in runs {
@@ -35,12 +36,13 @@ impl ExtentTree {
         tree
     }
 
-    /// Of extents as they are, in their order: unwritten ones stay unwritten, none are joined.
+    /// Creates a tree from extents in logical order: they are not merged, and unwritten ones stay
+    /// unwritten.
     pub fn from_extents(extents: Vec<Extent>) -> Self {
         Self { extents }
     }
 
-    /// How many extents [`Self::new`] makes of one run alone.
+    /// Number of extents that [`Self::new`] makes of a single run.
     pub fn count_for(len: u64) -> u64 {
         len.div_ceil(u64::from(MAX_WRITTEN_LEN))
     }
@@ -67,21 +69,21 @@ impl ExtentTree {
         }
     }
 
-    /// The extents in their order.
+    /// The extents in order.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// Blocks that the tree takes besides the root.
+    /// Number of blocks of the tree in addition to the root.
     pub fn blocks(&self, block_size: u32) -> u64 {
         extent_blocks(self.extents.len() as u64, block_size)
     }
 
-    /// Writes the nodes to the blocks given, from the leaves up, each sealed and handed to `sink`; returns the root for
-    /// `i_block`.
+    /// Writes the nodes to the given blocks, from the leaves up, and passes each with its checksum
+    /// to `sink`. Returns the root for `i_block`.
     ///
     /// # Panics
-    /// When `blocks` are fewer than [`Self::blocks`].
+    /// If there are fewer `blocks` than [`Self::blocks`].
     pub fn write(
         &self,
         inode: InodeNo,
@@ -131,7 +133,7 @@ fn first_block(entries: &NodeEntries) -> FileBlock {
     }
 }
 
-/// Cuts a level into full nodes; also says how deep the nodes are.
+/// Splits a level into full nodes. Returns them and the depth of the nodes.
 fn split(entries: NodeEntries, max: usize) -> (Vec<NodeEntries>, u16) {
     match entries {
         NodeEntries::Leaf(extents) => {
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(extent_blocks(84 * 84 * 4, 1024), 84 * 4 + 4);
     }
 
-    /// Reads a tree back through the checks of the format.
+    /// Reads a tree back with all checks.
     fn read(
         node: &[u8],
         owner: NodeOwner,

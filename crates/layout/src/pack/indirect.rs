@@ -1,20 +1,20 @@
-//! Indirect maps written whole: for files of ext2 and ext3 volumes.
+//! Builds whole indirect block maps, for files of ext2 and ext3 volumes.
 
 use super::Run;
 use extant_ondisk::indirect::{DIRECT_BLOCKS, IndirectMap, SLOTS, set_pointer};
 use extant_ondisk::{BlockNo, FileBlock};
 
-/// Bytes of `i_block`.
+/// Length of `i_block` in bytes.
 const I_BLOCK_LEN: usize = SLOTS * 4;
 
-/// Indirect blocks that a file with data in these logical blocks takes: ranges in ascending order, as (first, count).
-/// `None` past the largest file that such a map holds.
+/// Number of indirect blocks of a file with data in these logical blocks: ranges in ascending
+/// order, as (first, count). `None` if the file is too large for such a map.
 pub fn indirect_blocks(
     ranges: impl IntoIterator<Item = (FileBlock, u64)>,
     block_size: u32,
 ) -> Option<u64> {
     let map = IndirectMap::new(block_size);
-    // Number of the last indirect block counted at each level, counted from 0 over the whole file.
+    // Index of the last indirect block counted at each level, counted from 0 over the whole file.
     let mut last = [None::<u64>; 3];
     let mut blocks = 0;
     for (first, count) in ranges {
@@ -30,7 +30,7 @@ pub fn indirect_blocks(
                 continue;
             }
             for level in 1..=levels {
-                // Blocks of this level lie side by side in their zone; zones never share one.
+                // Blocks of this level are adjacent in their zone; zones do not share blocks.
                 let number = |block: u64| (block - zone_start) / map.covered_by(level) + zone_start;
                 let (lowest, highest) = (number(from), number(to - 1));
                 let counted = last[level - 1].filter(|&last| last >= lowest).map_or(0, |_| 1);
@@ -49,25 +49,26 @@ pub struct IndirectTree {
     block_len: usize,
 }
 
-/// An indirect block while it is filled.
+/// An indirect block that is being filled.
 struct Open {
     place: BlockNo,
     bytes: Vec<u8>,
-    /// First logical block below it.
+    /// The first logical block that it maps.
     first: u64,
 }
 
 impl IndirectTree {
-    /// For blocks of this size.
+    /// Creates a writer for blocks of this size in bytes.
     pub fn new(block_size: u32) -> Self {
         Self { map: IndirectMap::new(block_size), block_len: block_size as usize }
     }
 
-    /// Writes the indirect blocks to the places given, in the order in which a reader of the file from front to back meets
-    /// them, and hands each, full, to `sink`; returns `i_block`.
+    /// Writes the indirect blocks to the given locations, in the order of a sequential read of the
+    /// file, and passes each complete block to `sink`. Returns `i_block`.
     ///
     /// # Panics
-    /// When there are fewer places than [`indirect_blocks`] said, or a run is past the largest file.
+    /// If there are fewer locations than [`indirect_blocks`] returned, or a run is past the largest
+    /// file.
     pub fn write(
         &self,
         runs: impl IntoIterator<Item = Run>,
@@ -76,7 +77,7 @@ impl IndirectTree {
     ) -> [u8; I_BLOCK_LEN] {
         let mut i_block = [0; I_BLOCK_LEN];
         let mut places = places.into_iter();
-        // The open block of each level above the data: 0 is the one that points to data.
+        // The open block of each level above the data: 0 is the one with pointers to data blocks.
         let mut open: [Option<Open>; 3] = [None, None, None];
         for run in runs {
             for step in 0..run.len {

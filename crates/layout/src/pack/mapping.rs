@@ -1,4 +1,4 @@
-//! The map of a file, of the kind that its inode has: an extent tree or indirect blocks.
+//! A file's block map as an extent tree or indirect blocks.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use extant_ondisk::{BlockNo, FileBlock, Geometry, InodeNo};
 
 use super::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
 
-/// A file's map, ready to be written.
+/// A file's block map, for writing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum MappingTree {
-    /// By extents.
+    /// An extent tree.
     Extents(ExtentTree),
-    /// By indirect blocks: the runs in the order of the file.
+    /// Indirect blocks, given as the runs in logical order.
     Indirect(Vec<Run>),
 }
 
 impl MappingTree {
-    /// Of runs in the order of their logical blocks.
+    /// Creates a map from runs in logical order.
     pub fn new(runs: impl IntoIterator<Item = Run>, has_extents: bool) -> Self {
         if has_extents {
             Self::Extents(ExtentTree::new(runs))
@@ -26,7 +26,7 @@ impl MappingTree {
         }
     }
 
-    /// Of extents as they are: none are joined, and in an extent tree unwritten ones stay
+    /// Creates a map from extents: they are not merged, and in an extent tree unwritten ones stay
     /// unwritten.
     pub fn from_extents(extents: &[Extent], has_extents: bool) -> Self {
         if has_extents {
@@ -40,7 +40,7 @@ impl MappingTree {
         Self::Indirect(extents.iter().map(run).collect())
     }
 
-    /// Blocks that the map takes besides `i_block`; `None` for a file that is too large for
+    /// Number of blocks of the map in addition to `i_block`; `None` for a file too large for
     /// indirect blocks.
     pub fn blocks(&self, block_size: u32) -> Option<u64> {
         match self {
@@ -51,10 +51,10 @@ impl MappingTree {
         }
     }
 
-    /// Writes the map's blocks to the places given and hands each to `sink`; returns `i_block`.
+    /// Writes the map's blocks to the given locations and passes each to `sink`. Returns `i_block`.
     ///
     /// # Panics
-    /// When there are fewer places than [`Self::blocks`].
+    /// If there are fewer locations than [`Self::blocks`].
     pub fn write(
         &self,
         inode: InodeNo,
@@ -73,7 +73,7 @@ impl MappingTree {
     }
 }
 
-/// The runs of a file without holes whose data blocks are these, in the order of the file.
+/// The runs of a file without holes whose data blocks are `data`, in file order.
 pub fn dense_runs(data: impl IntoIterator<Item = Range<u64>>) -> Vec<Run> {
     let mut at = 0;
     let run = |blocks: Range<u64>| {

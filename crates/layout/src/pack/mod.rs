@@ -1,7 +1,9 @@
-//! Bulk packing: directories, extent trees and indirect maps written whole, from contents that are all known in advance.
+//! Bulk packing: directories, extent trees and indirect maps are written whole, from contents that
+//! are all known in advance.
 //!
-//! Each kind answers first how many blocks it needs, then writes them; both from the same input, so that nothing has to be
-//! remembered between. Where the blocks lie is the caller's: no allocation policy here.
+//! For each kind, one call returns the number of blocks needed and a second one writes them, from
+//! the same input, so that no state is kept between the calls. The caller chooses the blocks: there
+//! is no allocation policy here.
 
 mod directory;
 mod extents;
@@ -20,7 +22,7 @@ use extant_ondisk::{BlockNo, FileBlock};
 pub struct Run {
     /// First logical block.
     pub block: FileBlock,
-    /// Blocks, at least one.
+    /// Number of blocks, at least one.
     pub len: u64,
     /// First physical block.
     pub start: BlockNo,

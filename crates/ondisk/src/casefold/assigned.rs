@@ -1,9 +1,10 @@
 //! The characters that Unicode 12.1 has assigned.
 //!
-//! Made from its property Age: `perl -e 'for (0x80..0x10ffff) { printf "%x\n", $_ if chr =~ /\p{Present_In: 12.1}/ }'`,
-//! joined to ranges. Folding agrees with e2fsprogs for every character: see the tests of the module above.
+//! Generated from the property Age: `perl -e 'for (0x80..0x10ffff) { printf "%x\n", $_ if chr =~
+//! /\p{Present_In: 12.1}/ }'`, merged into ranges. Folding matches e2fsprogs for every character:
+//! see the tests of the module above.
 
-/// First and last character of each range past ASCII, in order.
+/// First and last character of each range above ASCII, in ascending order.
 #[rustfmt::skip]
 pub(super) const ASSIGNED: [(u32, u32); 676] = [
     (0x80, 0x377), (0x37a, 0x37f), (0x384, 0x38a), (0x38c, 0x38c), (0x38e, 0x3a1), (0x3a3, 0x52f), (0x531, 0x556),

@@ -1,13 +1,14 @@
-//! Names that differ in case only are one name: the folding of directories with the casefold flag.
+//! Case-insensitive names: the folding of names in directories with the casefold flag.
 //!
-//! Encoding 1 of the superblock is UTF-8 of Unicode 12.1. A name is folded by leaving out the characters that are ignorable by
-//! default, full case folding, and canonical decomposition; the result is what is compared and what is hashed. A character
-//! that Unicode 12.1 has not assigned stays as it is. A name that is not UTF-8 is refused in a strict volume and in any other is
-//! compared and hashed as bytes.
+//! Encoding 1 of the superblock is UTF-8 of Unicode 12.1. A name is folded by removing
+//! default-ignorable characters, full case folding, and canonical decomposition; the result is
+//! compared and hashed. A character that is unassigned in Unicode 12.1 is kept. A name that is not
+//! UTF-8 is invalid on a strict volume, and on others is compared and hashed as bytes.
 //!
-//! Checked for every character against the hashes of e2fsprogs (`dx_hash -c -e utf8` of debugfs). Decomposition comes from a
-//! crate and case from the standard library, both of a later Unicode: its stability policy keeps them as they were for
-//! characters of 12.1, and `assigned` holds back the later ones.
+//! Checked for every character against the hashes of e2fsprogs (`dx_hash -c -e utf8` of debugfs).
+//! Decomposition is from a crate and case mapping from the standard library, both of a later
+//! Unicode version. Unicode's stability policy keeps the mappings of characters of 12.1, and
+//! `assigned` excludes later characters.
 
 mod assigned;
 
@@ -17,36 +18,36 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use unicode_normalization::UnicodeNormalization;
 
-/// `s_encoding` of UTF-8 12.1, the only encoding there is.
+/// `s_encoding` of UTF-8 12.1, the only defined encoding.
 pub const ENCODING_UTF8_12_1: u16 = 1;
-/// Bit of `s_encoding_flags`: names that are not valid are refused.
+/// Bit of `s_encoding_flags`: invalid names are rejected.
 pub const STRICT: u16 = 1;
 
-/// How names of a volume with casefold are compared.
+/// Name comparison on a volume with casefold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Casefold {
-    /// Whether names that are not UTF-8 are refused.
+    /// Whether names that are not UTF-8 are rejected.
     pub is_strict: bool,
 }
 
 impl Casefold {
-    /// As the superblock says; `None` for an encoding that is not known.
+    /// The rules of a volume; `None` for an unknown encoding.
     pub fn of_volume(superblock: &Superblock) -> Option<Self> {
         (superblock.encoding == ENCODING_UTF8_12_1)
             .then_some(Self { is_strict: superblock.encoding_flags & STRICT != 0 })
     }
 
-    /// Whether a directory may take this name.
+    /// Whether a name is valid in a directory.
     pub fn admits(self, name: &[u8]) -> bool {
         !self.is_strict || core::str::from_utf8(name).is_ok()
     }
 
-    /// What is hashed for a name, and equal for names that are the same.
+    /// The bytes of a name that are compared and hashed.
     pub fn key(self, name: &[u8]) -> Cow<'_, [u8]> {
         fold(name).map_or(Cow::Borrowed(name), Cow::Owned)
     }
 
-    /// Whether two names are the same.
+    /// Whether two names are equal.
     pub fn is_same(self, a: &[u8], b: &[u8]) -> bool {
         a == b || self.key(a) == self.key(b)
     }
@@ -59,8 +60,8 @@ pub fn fold(name: &[u8]) -> Option<Vec<u8>> {
     }
     let name = core::str::from_utf8(name).ok()?;
     let mut folded = String::with_capacity(name.len());
-    // A character that 12.1 does not know has no place among combining marks: it divides the name. So does an ignorable one,
-    // though nothing of it stays.
+    // An unassigned or ignorable character ends a sequence of combining marks, even though an
+    // ignorable one is removed.
     let mut rest = name;
     loop {
         let end = rest.find(|c| is_ignorable(c) || !is_assigned(c)).unwrap_or(rest.len());
@@ -91,7 +92,7 @@ fn is_assigned(c: char) -> bool {
             .is_ok()
 }
 
-/// The property Default_Ignorable_Code_Point, with the places that it reserves for later characters.
+/// The property Default_Ignorable_Code_Point, including code points reserved for later characters.
 fn is_ignorable(c: char) -> bool {
     matches!(
         u32::from(c),
@@ -115,9 +116,10 @@ fn is_ignorable(c: char) -> bool {
     )
 }
 
-/// Full case folding of a character: the lower case of its upper case, but for two exceptions.
+/// Full case folding of a character: the lower case of its upper case, with two exceptions.
 fn case_fold(c: char) -> impl Iterator<Item = char> {
-    // The dotless i has an upper case and folds to itself; Cherokee folds to its upper case, which is the older one.
+    // The dotless i has an upper case and folds to itself; Cherokee folds to its upper case, which
+    // is older.
     let as_it_is = match c {
         'ı' | '\u{13a0}'..='\u{13f5}' => Some(c),
         '\u{13f8}'..='\u{13fd}' | '\u{ab70}'..='\u{abbf}' => c.to_uppercase().next(),
@@ -190,7 +192,8 @@ mod tests {
         }
     }
 
-    /// Every character behind an `A`, in one run of debugfs on a volume with the seed and hash version used here.
+    /// Every character after an `A`, in one run of debugfs on a volume with the seed and hash
+    /// version used here.
     #[test]
     fn every_character_folds_as_in_e2fsprogs() {
         use extant_testkit::{TempImage, skip, tool};
@@ -201,7 +204,8 @@ mod tests {
             Err(why) => skip!("no casefold here: {why}"),
         };
         let mut names: Vec<_> = ('\u{80}'..=char::MAX).map(|c| format!("A{c}")).collect();
-        // Marks of several classes in every order, around ignorable and later characters.
+        // Marks of several classes in every order, with ignorable and unassigned characters between
+        // them.
         let marks = ['\u{301}', '\u{323}', '\u{345}', '\u{34f}', '\u{1ac1}', '\u{5b0}', '\u{30d}'];
         for code in 0..marks.len().pow(3) {
             let mark = |digit: u32| marks[code / marks.len().pow(digit) % marks.len()];

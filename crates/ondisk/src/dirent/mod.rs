@@ -1,10 +1,11 @@
-//! Records of a directory block: inode, length, name, and with `filetype` the kind of file.
+//! Directory entries of a directory block: inode, length, name, and with `filetype` the file type.
 //!
-//! Source: `directory.rst`. The record length's encoding in blocks of 64 KiB and the hashes after the names of directories
-//! that are both encrypted and casefolded are stated in `docs/src/internals/on-disk.md`.
+//! Source: `directory.rst`. `docs/src/internals/on-disk.md` has the encoding of the record length in blocks of 64
+//! KiB and the hashes after the names in directories that are both encrypted and casefolded.
 //!
-//! A directory block is one chain of records from its first byte to its last; a record with inode 0 is free space. With
-//! metadata_csum the chain's last record is a fake one that holds the checksum ([`TAIL_LEN`]).
+//! A directory block is a chain of entries from its first byte to its last; an entry with inode 0
+//! is free space. With metadata_csum the last entry is a fake one that holds the checksum
+//! ([`TAIL_LEN`]).
 
 use crate::checksum::Crc32c;
 use crate::dx_hash::DirHash;
@@ -22,20 +23,21 @@ pub use pack::DirPacker;
 pub use scan::HEADER_LEN;
 use scan::{MAX_PLAIN, NO_ROOM, pass_over};
 
-/// Longest name, in bytes.
+/// Maximum length of a name in bytes.
 pub const MAX_NAME_LEN: usize = 255;
-/// Bytes of the fake record with the checksum.
+/// Length in bytes of the fake entry with the checksum.
 pub const TAIL_LEN: usize = 12;
-/// Shortest record: a header and a name of one to four bytes.
+/// Minimum length in bytes of an entry: a header and a name of one to four bytes.
 const MIN_REC_LEN: usize = 12;
-/// Hash and minor hash after the name, where a directory stores them.
+/// Length in bytes of the hash and minor hash after a name.
 const STORED_HASH_LEN: usize = 8;
-/// `det_reserved_ft`: the file type of the fake record.
+/// `det_reserved_ft`: the file type of the fake entry.
 const TAIL_FILE_TYPE: u8 = 0xde;
-/// Stored for a record that fills a block of 64 KiB: the length itself does not fit.
+/// Stored length of an entry that fills a block of 64 KiB, which does not fit the field.
 const WHOLE_BLOCK: u16 = 0xffff;
 
-/// A record's fields before its name, as stored. Without `filetype`, `file_type` is the high byte of the name's length.
+/// The fields before the name, as stored. Without `filetype`, `file_type` is the high byte of the
+/// name's length.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[allow(missing_docs, reason = "the kernel's field names, documented in directory.rst")]
@@ -46,7 +48,7 @@ pub struct RawDirEntry {
     pub file_type: u8,
 }
 
-/// The fake record at a block's end that holds its checksum.
+/// The fake entry at a block's end that holds its checksum.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[allow(missing_docs, reason = "the kernel's field names, documented in directory.rst")]
@@ -63,11 +65,11 @@ const _: () = assert!(offset_of!(RawDirEntry, file_type) == 7);
 const _: () = assert!(size_of::<RawDirTail>() == TAIL_LEN);
 const _: () = assert!(offset_of!(RawDirTail, det_checksum) == 8);
 
-/// The kind of file that a record says its inode is.
+/// The file type in an entry.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum FileType {
-    /// Not stored: the inode's mode tells.
+    /// Not stored: the inode's mode has the type.
     #[default]
     Unknown = 0,
     /// A regular file.
@@ -87,7 +89,8 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// From the stored number. Bits above the low three mean nothing to the kernel, and so here: an unknown number is `Unknown`.
+    /// Decodes the stored number. Like the kernel, ignores bits above the low three; an unknown
+    /// number is `Unknown`.
     pub fn decode(stored: u8) -> Self {
         match stored {
             1 => Self::Regular,
@@ -106,7 +109,7 @@ impl FileType {
         self as u8
     }
 
-    /// From the type bits of `i_mode`.
+    /// Converts the type bits of `i_mode`.
     pub fn of_mode(mode: u16) -> Self {
         match mode & 0xf000 {
             0x8000 => Self::Regular,
@@ -121,23 +124,23 @@ impl FileType {
     }
 }
 
-/// How the blocks of one directory are to be read and written.
+/// The format of a directory's blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DirFormat {
     /// The directory.
     pub inode: InodeNo,
-    /// Bytes a block (for inline data: of the part at hand).
+    /// Block size in bytes (for inline data, the length of the part).
     pub block_len: usize,
-    /// Whether records carry the file type.
+    /// Whether entries have the file type.
     pub has_filetype: bool,
-    /// Whether records carry their hash: in directories that are both encrypted and casefolded.
+    /// Whether entries have a hash: in directories that are both encrypted and casefolded.
     pub has_stored_hashes: bool,
-    /// The inode's checksum seed with metadata_csum; blocks then end in a tail.
+    /// The inode's checksum seed with metadata_csum; blocks then end with a tail.
     pub checksum_seed: Option<u32>,
 }
 
 impl DirFormat {
-    /// Of a directory that stores no hashes.
+    /// The format of a directory without stored hashes.
     pub fn new(geometry: &Geometry, inode: InodeNo, generation: u32) -> Self {
         Self {
             inode,
@@ -150,36 +153,36 @@ impl DirFormat {
         }
     }
 
-    /// The same for a directory that is both encrypted and casefolded.
+    /// The format of a directory that is both encrypted and casefolded.
     #[must_use]
     pub fn with_stored_hashes(self) -> Self {
         Self { has_stored_hashes: true, ..self }
     }
 
-    /// The same for `len` bytes of inline data, which have no tail.
+    /// The format of `len` bytes of inline data, which have no tail.
     #[must_use]
     pub fn inline(self, len: usize) -> Self {
         Self { block_len: len, checksum_seed: None, ..self }
     }
 
-    /// Bytes a record with a name of this length needs: `.` and `..` never carry hashes.
+    /// Length in bytes of an entry with a name of this length: `.` and `..` never have hashes.
     pub fn rec_len(&self, name_len: usize) -> usize {
         let hash_len = if self.has_stored_hashes { STORED_HASH_LEN } else { 0 };
         HEADER_LEN + name_len.next_multiple_of(4) + hash_len
     }
 
-    /// Bytes a record with this name needs.
+    /// Length in bytes of an entry with this name.
     pub fn rec_len_of(&self, name: &[u8]) -> usize {
         if matches!(name, b"." | b"..") { MIN_REC_LEN } else { self.rec_len(name.len()) }
     }
 
-    /// Bytes that records can take in a block.
+    /// Number of bytes for entries in a block.
     pub fn room(&self) -> usize {
         self.block_len - if self.checksum_seed.is_some() { TAIL_LEN } else { 0 }
     }
 
-    /// The stored length, which in blocks of 64 KiB needs two more bits than the field has: they are where the multiples
-    /// of 4 leave room.
+    /// Encodes the length. Blocks of 64 KiB need two more bits than the field has; these are stored
+    /// in its low two bits, as lengths are multiples of 4.
     fn encode_rec_len(&self, rec_len: usize) -> u16 {
         match u16::try_from(rec_len) {
             Ok(short) => short,
@@ -199,10 +202,10 @@ impl DirFormat {
         }
     }
 
-    /// The checksum tail of a block: verified.
+    /// Verifies the checksum tail of a block.
     ///
     /// # Errors
-    /// No tail where metadata_csum asks for one, or a checksum that does not match.
+    /// There is no tail despite metadata_csum, or the checksum does not match.
     pub fn verify(&self, block: &[u8], at: FileBlock) -> Result<(), FormatError> {
         let Some(seed) = self.checksum_seed else { return Ok(()) };
         let place = Place::DirBlock(self.inode, at);
@@ -220,7 +223,8 @@ impl DirFormat {
         Ok(())
     }
 
-    /// The last step before the bytes leave for the device. A block without a tail (of an htree node) is left alone.
+    /// Sets the checksum; the last step before the block is written. A block without a tail (of an
+    /// htree node) is not changed.
     pub fn seal(&self, block: &mut [u8]) {
         let Some(seed) = self.checksum_seed else { return };
         if let Ok((records, tail)) = RawDirTail::mut_from_suffix(block)
@@ -230,15 +234,16 @@ impl DirFormat {
         }
     }
 
-    /// Whether the block ends in a checksum tail, right or wrong.
+    /// Whether the block ends with a checksum tail, right or wrong.
     pub fn has_tail(&self, block: &[u8]) -> bool {
         RawDirTail::ref_from_suffix(block).is_ok_and(|(_, tail)| tail.is_tail())
     }
 
-    /// The records of a block, free ones too, in their order. An index block of a hashed directory shows as free space.
+    /// The entries of a block in order, including free ones. An index block of a hashed directory
+    /// reads as free space.
     ///
-    /// The iterator stops after the first error. Whether an inode number exists, and whether names hold what no name may,
-    /// is left to the caller.
+    /// The iterator ends after the first error. The caller checks whether inodes exist and names
+    /// have valid characters.
     pub fn entries<'a>(&self, block: &'a [u8], at: FileBlock) -> Entries<'a> {
         Entries { format: *self, block, file_block: at, before: 0, next: 0, is_done: false }
     }
@@ -302,10 +307,11 @@ impl DirFormat {
         })
     }
 
-    /// What the header of the record at the start of `rest` says, without a judgement; `None` for one that cannot be taken so.
+    /// The header of the entry at the start of `rest`, not verified; `None` if it needs a full
+    /// check.
     #[inline(always)]
     fn glance(&self, rest: &[u8]) -> Option<Glance> {
-        // As one number: inode, length, length of the name, file type.
+        // As a single number: inode, length, length of the name, file type.
         let header = u64::from_le_bytes(*rest.first_chunk::<HEADER_LEN>()?);
         let rec_len = self.decode_rec_len((header >> 32 & 0xffff) as u16);
         let name_len = (header >> 48) as usize & if self.has_filetype { 0xff } else { 0xffff };
@@ -317,10 +323,10 @@ impl DirFormat {
         fits.then_some(Glance { rec_len, name_len, is_used })
     }
 
-    /// The first used record with a name.
+    /// The first used entry with a name.
     ///
     /// # Errors
-    /// A block that is broken before the record.
+    /// The block has an error before the entry.
     pub fn find<'a>(
         &self,
         block: &'a [u8],
@@ -333,10 +339,11 @@ impl DirFormat {
         }
     }
 
-    /// The first place in a block's slack with room for a record: a free record, or what lies behind the name of a used one.
+    /// The first slot with room for an entry: a free entry, or the slack after the name of a used
+    /// one.
     ///
     /// # Errors
-    /// A name that is empty or too long, or a block that is broken before a place is found.
+    /// The name is empty or too long, or the block has an error before a slot is found.
     pub fn slot(
         &self,
         block: &[u8],
@@ -350,10 +357,10 @@ impl DirFormat {
         }
     }
 
-    /// The record with a name, or else the first place with room for one, in one pass.
+    /// In one pass, the entry with a name or else the first slot with room for it.
     ///
     /// # Errors
-    /// A name that is empty or too long, or a broken block.
+    /// The name is empty or too long, or the block has an error.
     pub fn find_or_slot<'a>(
         &self,
         block: &'a [u8],
@@ -364,7 +371,8 @@ impl DirFormat {
         self.seek(block, file_block, Some(name), self.rec_len_of(name))
     }
 
-    /// Looks for a name, and for the first place with so many bytes; without a name for the place alone.
+    /// Searches for a name, and for the first slot with that number of bytes; without a name for
+    /// the slot only.
     fn seek<'a>(
         &self,
         block: &'a [u8],
@@ -385,7 +393,7 @@ impl DirFormat {
             }
             let rest = &block[at..];
             let Some(Glance { rec_len, name_len, is_used }) = self.glance(rest) else {
-                // Read with care, it says what is wrong, or is not.
+                // The full check finds the error, if there is one.
                 let entry = self.entry_at(block, file_block, at, before)?;
                 if entry.is_used() && Some(entry.name) == name {
                     return Ok(Sought::Found(entry));
@@ -395,7 +403,7 @@ impl DirFormat {
                 continue;
             };
             let found = &rest[HEADER_LEN..HEADER_LEN + name_len];
-            // Names of one directory often differ at their ends alone.
+            // Names in a directory often differ only at their ends.
             if is_used && found.last_chunk::<4>() == tail && Some(found) == name {
                 return self.entry_at(block, file_block, at, before).map(Sought::Found);
             }
@@ -413,19 +421,19 @@ impl DirFormat {
         Ok(Sought::Vacant(slot))
     }
 
-    /// Where the records end: before a checksum tail.
+    /// Byte where the entries end: before a checksum tail.
     fn records_end(&self, block: &[u8]) -> usize {
         let has_tail = self.checksum_seed.is_some() && self.has_tail(block);
         block.len() - if has_tail { TAIL_LEN } else { 0 }
     }
 
-    /// The bytes that change where a record goes into a place that [`Self::slot`] has found.
+    /// The bytes that change when an entry is written to a slot from [`Self::slot`].
     pub fn part_of(&self, slot: Slot, new: &NewEntry<'_>) -> Range<usize> {
         slot.at..slot.at + slot.taken + self.rec_len_of(new.name)
     }
 
-    /// Puts a record into a place that [`Self::slot`] has found; `part` is what [`Self::part_of`]
-    /// says of it.
+    /// Writes an entry to a slot from [`Self::slot`]; `part` is the bytes of the range from
+    /// [`Self::part_of`].
     pub fn insert_in(&self, part: &mut [u8], slot: Slot, new: &NewEntry<'_>) {
         let Slot { rec_len, taken, .. } = slot;
         if taken > 0 {
@@ -434,7 +442,8 @@ impl DirFormat {
         self.write(&mut part[taken..], rec_len - taken, new);
     }
 
-    /// Puts a record into a block's slack. False when no record has room enough; the block is then unchanged.
+    /// Inserts an entry into a block's slack. Returns false and leaves the block unchanged if there
+    /// is not enough room.
     ///
     /// # Errors
     /// As [`Self::slot`].
@@ -449,11 +458,11 @@ impl DirFormat {
         Ok(true)
     }
 
-    /// Frees the record at byte `at`: it is merged into the one before, or, as the block's first, marked free.
-    /// False when no used record starts there.
+    /// Removes the entry at byte `at`: it is merged into the previous one or, as the first of the
+    /// block, marked free. Returns false if no used entry starts there.
     ///
     /// # Errors
-    /// A block that is broken before the record.
+    /// The block has an error before the entry.
     pub fn remove(
         &self,
         block: &mut [u8],
@@ -466,13 +475,13 @@ impl DirFormat {
         Ok(true)
     }
 
-    /// The bytes that change where the record at byte `at` is freed: its own, and those of the one
-    /// before. `None` when no used record starts there. `before` is where the one before was found
-    /// ([`DirEntry::before`]): if none ends at `at` any more that starts there, it is looked for
-    /// from the block's start on.
+    /// The bytes that change when the entry at byte `at` is removed: its own, and those of the
+    /// previous one. `None` if no used entry starts there. `before` is the earlier position of the
+    /// previous entry ([`DirEntry::before`]): if no entry from there ends at `at`, the block is
+    /// searched from its start.
     ///
     /// # Errors
-    /// A block that is broken before the record.
+    /// The block has an error before the entry.
     pub fn removal(
         &self,
         block: &[u8],
@@ -495,8 +504,8 @@ impl DirFormat {
         Ok(entry.is_used().then_some(before..at + entry.rec_len))
     }
 
-    /// Where the record before the one at byte `at` starts, `at` for the block's first; `None` when
-    /// no record starts there.
+    /// Position of the entry before that at byte `at`, or `at` for the first of the block; `None`
+    /// if no entry starts there.
     fn before(
         &self,
         block: &[u8],
@@ -515,19 +524,19 @@ impl DirFormat {
         Ok((next == at).then_some(before))
     }
 
-    /// Frees a record as [`Self::remove`] does; `part` is what [`Self::removal`] says of it, where
-    /// the record starts at byte `from`.
+    /// Removes an entry as [`Self::remove`] does; `part` is the bytes of the range from
+    /// [`Self::removal`], in which the entry starts at byte `from`.
     pub fn remove_in(&self, part: &mut [u8], from: usize) {
-        // The bytes of the removed record are cleared, so that names do not outlive their files.
+        // The bytes of the removed entry are cleared, so that names do not outlive their files.
         part[from..].fill(0);
         self.set_rec_len(part, 0, part.len());
     }
 
-    /// Points the used record at byte `at` to another inode, as a rename over it or a new parent of `..` does. False when no
-    /// used record starts there.
+    /// Sets the inode of the used entry at byte `at`, for a rename over it or a new parent of `..`.
+    /// Returns false if no used entry starts there.
     ///
     /// # Errors
-    /// A block that is broken before the record.
+    /// The block has an error before the entry.
     pub fn set_inode(
         &self,
         block: &mut [u8],
@@ -571,8 +580,8 @@ impl DirFormat {
         }
     }
 
-    /// Writes one record of `rec_len` bytes to the start of `place`, which is at least as long as the record needs. Bytes
-    /// between the name and the record's end are left as they are.
+    /// Writes an entry of `rec_len` bytes to the start of `place`, which must be long enough. Bytes
+    /// between the name and the end of the entry are not changed.
     fn write(&self, place: &mut [u8], rec_len: usize, new: &NewEntry<'_>) {
         let name_len = new.name.len();
         let raw = RawDirEntry {
@@ -606,7 +615,7 @@ impl DirFormat {
         }
     }
 
-    /// Clears a block to one free record and a tail: a new leaf, not yet sealed.
+    /// Clears a block to one free entry and a tail, whose checksum is not set: a new leaf.
     pub fn clear(&self, block: &mut [u8]) {
         block.fill(0);
         let room = self.room();
@@ -614,7 +623,7 @@ impl DirFormat {
         self.write_tail(block);
     }
 
-    /// Starts packing records into `block`, which is of the format's length.
+    /// Starts packing entries into `block`, whose length is that of the format.
     pub fn packer<'a>(&self, block: &'a mut [u8]) -> DirPacker<'a> {
         self.clear(block);
         DirPacker { format: *self, block, end: 0, last: None }
@@ -636,27 +645,27 @@ fn stored_hash(after_header: &[u8], name_len: usize) -> Option<DirHash> {
     Some(DirHash { hash: stored[0].get(), minor: stored[1].get() })
 }
 
-/// One record as read.
+/// An entry as read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DirEntry<'a> {
-    /// Where it starts in the block, in bytes.
+    /// Its position in the block in bytes.
     pub at: usize,
-    /// Where the record before it starts; as `at` for a block's first.
+    /// Position of the previous entry; `at` for the first of the block.
     pub before: usize,
-    /// Bytes it takes, the free ones behind its name included.
+    /// Its length in bytes, including free ones after its name.
     pub rec_len: usize,
-    /// The file; `None` for free space.
+    /// The file's inode; `None` for free space.
     pub inode: Option<InodeNo>,
-    /// The kind of file, where records carry it.
+    /// The file type, if entries have it.
     pub file_type: FileType,
-    /// The name: any bytes (a checker refuses `/` and zero bytes).
+    /// The name, any bytes (a checker reports `/` and zero bytes).
     pub name: &'a [u8],
-    /// The name's hash, where records carry it.
+    /// The name's hash, if entries have it.
     pub stored_hash: Option<DirHash>,
 }
 
 impl DirEntry<'_> {
-    /// Whether it names a file.
+    /// Whether it is in use.
     pub fn is_used(&self) -> bool {
         self.inode.is_some()
     }
@@ -667,7 +676,7 @@ impl DirEntry<'_> {
     }
 }
 
-/// A record's header.
+/// The header of an entry.
 #[derive(Clone, Copy)]
 struct Glance {
     rec_len: usize,
@@ -675,16 +684,16 @@ struct Glance {
     is_used: bool,
 }
 
-/// What [`DirFormat::find_or_slot`] has come upon.
+/// The result of [`DirFormat::find_or_slot`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sought<'a> {
-    /// The name is there.
+    /// The name was found.
     Found(DirEntry<'a>),
-    /// It is not; a place for it, if the block has one.
+    /// The name was not found; the first slot for it, if the block has one.
     Vacant(Option<Slot>),
 }
 
-/// A place for a record: in the record at byte `at`, behind the bytes that are taken.
+/// A slot for a new entry: in the entry at byte `at`, after its used bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Slot {
     at: usize,
@@ -692,27 +701,27 @@ pub struct Slot {
     taken: usize,
 }
 
-/// A record to be written.
+/// An entry to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEntry<'a> {
     /// The file.
     pub inode: InodeNo,
-    /// Its kind, stored where records carry it.
+    /// The file type, stored if entries have it.
     pub file_type: FileType,
-    /// Its name, 1 to 255 bytes.
+    /// The name, 1 to 255 bytes.
     pub name: &'a [u8],
-    /// The name's hash, stored where records carry it.
+    /// The name's hash, stored if entries have it.
     pub hash: DirHash,
 }
 
 impl<'a> NewEntry<'a> {
-    /// For directories that store no hashes: all but those both encrypted and casefolded.
+    /// Creates an entry for a directory without stored hashes.
     pub fn new(inode: InodeNo, file_type: FileType, name: &'a [u8]) -> Self {
         Self { inode, file_type, name, hash: DirHash::default() }
     }
 }
 
-/// Iterator over a block's records.
+/// Iterator over a block's entries.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     format: DirFormat,
@@ -747,10 +756,10 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The inodes that a directory's first block names as itself and its parent.
+/// The inodes of `.` and `..` in a directory's first block.
 ///
 /// # Errors
-/// A first record that is not `.`, a second one that is not `..`, or a broken record.
+/// The first entry is not `.`, the second is not `..`, or an entry has an error.
 pub fn dot_entries(
     format: &DirFormat,
     first_block: &[u8],

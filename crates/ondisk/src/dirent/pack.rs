@@ -1,19 +1,19 @@
-//! Records packed into a new block of a directory.
+//! Packing of entries into a new directory block.
 
 use super::{DirFormat, MAX_NAME_LEN, NewEntry};
 
-/// Packs records into a block, one after the other.
+/// Packs entries into a block in sequence.
 #[derive(Debug)]
 pub struct DirPacker<'a> {
     pub(super) format: DirFormat,
     pub(super) block: &'a mut [u8],
     pub(super) end: usize,
-    /// Where the last record starts.
+    /// Position of the last entry.
     pub(super) last: Option<usize>,
 }
 
 impl DirPacker<'_> {
-    /// Adds a record; false when it does not fit any more.
+    /// Adds an entry. Returns false if it does not fit.
     pub fn push(&mut self, new: &NewEntry<'_>) -> bool {
         let rec_len = self.format.rec_len_of(new.name);
         if new.name.is_empty()
@@ -28,7 +28,7 @@ impl DirPacker<'_> {
         true
     }
 
-    /// Lets the last record reach to the end of the room. The block is complete but for the seal.
+    /// Extends the last entry to the end of the room. Only the checksum is not set.
     pub fn finish(self) {
         if let Some(last) = self.last {
             let rec_len = self.format.room() - last;

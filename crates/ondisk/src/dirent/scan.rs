@@ -1,24 +1,25 @@
-//! Records passed over by their headers alone, on the way to a name or to room for one.
+//! Skips entries by their headers only, in searches for a name or for free space.
 
-/// Bytes of a record before its name.
+/// Length in bytes of an entry before its name.
 pub const HEADER_LEN: usize = 8;
-/// More bytes than any record has.
+/// More bytes than any entry has.
 pub(super) const NO_ROOM: usize = usize::MAX / 2;
-/// Blocks shorter than this store record lengths as they are.
+/// Block size in bytes below which record lengths are stored without encoding.
 pub(super) const MAX_PLAIN: usize = 1 << 16;
 
-/// Records that are looked at together.
+/// Number of entries examined together.
 const TOGETHER: usize = 8;
-/// Passes over used records that have not the name, and less than `room` bytes behind theirs; ends
-/// at the first other one, or at one that is to be read with care. `from` and the result say where a
-/// record starts, and where the one before it does. Records carry the file type and no hashes.
+/// Skips used entries with another name and with less than `room` bytes after theirs. Ends at the
+/// first entry that is different or needs a full check. `from` and the result are the positions of
+/// an entry and of the previous one. Entries must have the file type and no hashes.
 pub(super) fn pass_over(
     block: &[u8],
     from: (usize, usize),
     name: Option<&[u8]>,
     room: usize,
 ) -> (usize, usize) {
-    // Names of one directory often differ at their ends alone; those of less than four bytes are not compared here.
+    // Names in a directory often differ only at their ends; shorter ones than four bytes are not
+    // compared here.
     let (len, end_of_name) = match name {
         Some(name) => (name.len(), name.last_chunk::<4>().copied().map(u32::from_le_bytes)),
         None => (usize::MAX, None),
@@ -30,13 +31,13 @@ pub(super) fn pass_over(
         }
         let Some(rest) = block.get(at..) else { break };
         let Some(header) = rest.first_chunk::<HEADER_LEN>() else { break };
-        // As one number: inode, length, length of the name, file type.
+        // As a single number: inode, length, length of the name, file type.
         let header = u64::from_le_bytes(*header);
         let is_free = header & 0xffff_ffff == 0;
         let rec_len = (header >> 32 & 0xffff) as usize;
         let name_len = (header >> 48 & 0xff) as usize;
         let taken = HEADER_LEN + ((name_len + 3) & !3);
-        // A record that is shorter than its name has very much room so.
+        // An entry shorter than its name wraps to a very large room.
         let is_of_interest = rec_len.wrapping_sub(taken) >= room
             || is_free
             || name_len == 0
@@ -57,8 +58,9 @@ pub(super) fn pass_over(
     (at, before)
 }
 
-/// Passes over used records that are just as long as one with a name of `len` bytes, four or more, has to be: often all of a
-/// directory. Ends at the first one that is another, or that ends as the one that is looked for would, or before.
+/// Skips used entries whose length is the minimum for a name of `len` bytes, four or more: often
+/// all of a directory. Ends at the first entry of another length, or with the same end as the name
+/// searched for, or earlier.
 fn pass_over_like(
     block: &[u8],
     (from, before): (usize, usize),
@@ -68,10 +70,11 @@ fn pass_over_like(
     let padded = len.next_multiple_of(4);
     let rec_len = HEADER_LEN + padded;
     let end_of_name_at = HEADER_LEN + len - 4;
-    // Of the second half of a header: its length, and that of its name with what fills it up. The latter's carry falls away: longer
-    // names are read with care.
+    // The second half of a header: the entry's length, and that of its name with padding. The carry
+    // of the latter is dropped: longer names get a full check.
     let alike = (padded << 16 | rec_len) as u32;
-    // Without a branch: several records are looked at together, and none of their places hangs on what another holds.
+    // Without a branch: several entries are examined together, and the position of none depends on
+    // the content of another.
     let is_passed = |record: &[u8]| {
         let (Some(header), Some(end)) = (
             record.first_chunk::<HEADER_LEN>(),

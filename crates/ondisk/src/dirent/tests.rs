@@ -126,7 +126,7 @@ fn insertion_takes_the_slack_until_there_is_none() {
         }
         count += 1;
     }
-    // 1,012 bytes of room, 20 a record.
+    // 1,012 bytes of room, 20 per entry.
     assert_eq!(count, 50);
     assert_eq!(names(&format, &block).len(), 50);
 }
@@ -155,7 +155,7 @@ fn what_changes_lies_in_the_part_that_is_named() {
     assert_eq!(part, 0..third);
     format.remove_in(&mut block[part], second);
     assert_eq!(names(&format, &block), [&b"first"[..], b"third"]);
-    // The record before it is another by now.
+    // By then the previous entry is another one.
     let part = format.removal(&block, BLOCK, third, before_third).unwrap().unwrap();
     assert_eq!(part, 0..third + len);
 }
@@ -169,7 +169,7 @@ fn removal_gives_the_room_to_the_record_before() {
     assert_eq!(format.remove(&mut block, BLOCK, at), Ok(true));
     assert_eq!(names(&format, &block), [&b"first"[..], b"third"]);
     assert_eq!(format.entries(&block, BLOCK).next().unwrap().unwrap().rec_len, at + rec_len);
-    // The block's first record can only be marked free.
+    // The first entry of a block can only be marked free.
     assert_eq!(format.remove(&mut block, BLOCK, 0), Ok(true));
     assert_eq!(names(&format, &block), [b"third"]);
     assert_eq!(format.remove(&mut block, BLOCK, 0), Ok(false));
@@ -319,7 +319,7 @@ proptest! {
             block[at] = byte;
         }
         let Ok(entries) = format.entries(&block, BLOCK).collect::<Result<Vec<_>, _>>() else {
-            // What is broken behind the name is not met.
+            // An error after the name is not reached.
             return Ok(());
         };
         for DirEntry { at, .. } in &entries {
@@ -335,7 +335,7 @@ proptest! {
             let taken = |entry: &DirEntry<'_>| {
                 if entry.is_used() { format.rec_len_of(entry.name) } else { 0 }
             };
-            // The checksum's record is none to put anything in.
+            // The fake entry with the checksum is not a slot.
             let records = entries.iter().filter(|entry| entry.at < 1024 - TAIL_LEN);
             let slot = records.map(|entry| Slot { at: entry.at, rec_len: entry.rec_len, taken: taken(entry) })
                 .find(|slot| slot.rec_len >= slot.taken + needed);
