@@ -139,7 +139,7 @@ pub(crate) fn install_packages() -> Vec<&'static str> {
 
 /// Builds the programs of [`CRATES`] that are missing, into a directory that stays with what cargo builds; gives what is still missing.
 pub(crate) fn install_crates() -> Vec<&'static str> {
-    // What is missing in the end is said in the end: there may be no network.
+    // There may be no network: the end says which programs are missing.
     let is_missing = |(name, version): &&(&str, &str)| install_tool(name, version, &[]).is_err();
     CRATES.iter().filter(is_missing).map(|(name, _)| *name).collect()
 }

@@ -186,7 +186,7 @@ fn links_between_papers_lead_somewhere() {
     expect_none(complaints);
 }
 
-/// What a link names the headings of a page by: lower case, hyphens for spaces, no signs.
+/// The names by which links find the headings of a page: lower case, hyphens for spaces, no signs.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     let is_kept = |it: &char| it.is_alphanumeric() || matches!(it, '-' | '_' | ' ');
