@@ -14,7 +14,7 @@ const DEFAULT_MEMORY: u64 = 256 << 20;
 /// Age of delayed data when they are written: the kernel's default.
 const DIRTY_EXPIRE: Duration = Duration::from_secs(30);
 
-/// What happens to file data beside the journal.
+/// The way of file data, as against that of metadata.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataMode {
     /// Data are on the device before the metadata that show them are committed.
@@ -33,7 +33,7 @@ pub struct VolumeOptions {
     /// Blocks of an inode table that are read at once at most, where one of them is not in memory (`inode_readahead_blks=`); 0
     /// or 1: only that one. Fewer where memory is short.
     pub inode_readahead_blks: u32,
-    /// What happens to file data (`data=`); else what the superblock's default options say, else [`DataMode::Ordered`].
+    /// The way of file data (`data=`); else what the superblock's default options say, else [`DataMode::Ordered`].
     pub data: Option<DataMode>,
     /// A transaction is committed at this age at the latest (`commit=`).
     pub commit_interval: Duration,
@@ -54,11 +54,11 @@ pub struct VolumeOptions {
     /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes for each block group are enough;
     /// with less than there is to do, calls wait for the device.
     pub memory: u64,
-    /// What to do when an error is met (`errors=`); else what the superblock says.
+    /// The answer to an error (`errors=`); else what the superblock says.
     pub errors: Option<ErrorPolicy>,
     /// The journal's own device, where the volume has an external one.
     pub external_journal: Option<Arc<dyn Device>>,
-    /// Who finds free blocks (`mballoc`, `nomballoc`).
+    /// The allocator that finds free blocks (`mballoc`, `nomballoc`).
     pub allocator: AllocatorKind,
     /// Blocks of a stripe that large runs are aligned to (`stripe=`); else what the superblock says, 0 or 1 for none.
     pub stripe: Option<u32>,

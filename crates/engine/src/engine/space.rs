@@ -7,7 +7,7 @@
 use super::Engine;
 use extant_reader::Error;
 
-/// What is done for space where a call has found none, before it is tried again.
+/// A way to gain space where a call has found none, before it is tried again.
 #[derive(Clone, Copy, Debug)]
 enum Rung {
     /// A commit, where it would free something.

@@ -1,4 +1,4 @@
-//! What the tests share: what those of reading have, and work on volumes.
+//! Helpers of the tests: those of reading, and work on volumes.
 #![allow(dead_code, unused_imports, reason = "each test file uses some of it")]
 
 pub(crate) mod edited;

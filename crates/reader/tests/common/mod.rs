@@ -1,4 +1,4 @@
-//! What the tests share: opening images, and the tree that a volume shows.
+//! Helpers of the tests: opening images, and the tree that a volume shows.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 pub(crate) mod bases;
