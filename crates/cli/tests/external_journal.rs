@@ -406,6 +406,32 @@ fn a_lost_superblock_does_not_hide_the_journal() {
     }
 }
 
+/// A superblock that names an inode without a journal, beside the device: the log is replayed, and
+/// nothing is written where the device is not there.
+#[test]
+fn an_inode_without_a_journal_does_not_hide_the_journal() {
+    let _turn = turn();
+    for option in ["-p", "-fy"] {
+        let mut pair = match Pair::dirty() {
+            Ok(pair) => pair,
+            Err(why) => skip!("{why}"),
+        };
+        pair.change_superblock(|raw| raw.s_journal_inum.set(8));
+        pair.device = None;
+        let before = pair.bytes();
+        let (code, said) = extant(&["fsck", option], &[&pair.image]);
+        assert!(code == 8 && said.contains("was not found"), "{option}: {code}: {said}");
+        assert!(pair.bytes() == before, "{option}: something was written");
+        pair.reattach().expect("a loop device");
+        let (code, said) = extant(&["fsck", "-n"], &[&pair.image]);
+        assert_eq!(code, 4, "{said}");
+        assert!(pair.bytes() == before, "a look wrote something");
+        let (code, said) = extant(&["fsck", option], &[&pair.image]);
+        assert!(code == 1 && said.contains("recovering journal"), "{option}: {code}: {said}");
+        pair.assert_well(&["kernel"]);
+    }
+}
+
 #[test]
 fn another_volumes_journal_at_the_right_number_is_not_used() {
     let _turn = turn();

@@ -32,10 +32,14 @@ impl ExternalJournal {
     /// The journal that a superblock names. `None` where the volume has none, or has it inside.
     pub fn named_by(superblock: &RawSuperblock) -> Option<Self> {
         let compat = superblock.features().compat;
-        let is_external = compat.contains(CompatFeatures::HAS_JOURNAL)
-            && superblock.s_journal_inum.get() == 0
-            && superblock.s_journal_uuid != [0; 16];
-        is_external.then(|| Self {
+        let is_external =
+            compat.contains(CompatFeatures::HAS_JOURNAL) && superblock.s_journal_inum.get() == 0;
+        Self::outside(superblock).filter(|_| is_external)
+    }
+
+    /// The journal outside that a superblock names, also beside one inside.
+    fn outside(superblock: &RawSuperblock) -> Option<Self> {
+        (superblock.s_journal_uuid != [0; 16]).then(|| Self {
             uuid: Uuid(superblock.s_journal_uuid),
             volume: Uuid(superblock.s_uuid),
             device_number: superblock.s_journal_dev.get(),
@@ -46,13 +50,15 @@ impl ExternalJournal {
     /// that is not a superblock: opening the volume tells why. Its checksum does not matter here,
     /// since a superblock that was torn is mended by the log.
     pub fn of_volume(volume: &dyn Device) -> Option<Self> {
-        Self::of_superblock_at(volume, SUPERBLOCK_OFFSET)
+        Self::named_by(&superblock_at(volume, SUPERBLOCK_OFFSET)?)
     }
 
-    /// The same for the superblock at a byte of the device: a backup's, where the first one is
-    /// lost.
+    /// The journal outside that the superblock at a byte of the device names, also beside one
+    /// inside: for a check, which judges what the superblock says.
     pub fn of_superblock_at(volume: &dyn Device, offset: u64) -> Option<Self> {
-        Self::named_by(&superblock_at(volume, offset)?)
+        let raw = superblock_at(volume, offset)?;
+        let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
+        Self::outside(&raw).filter(|_| has_journal)
     }
 
     /// The same where the volume cannot be read without its journal: the log must be replayed, or
