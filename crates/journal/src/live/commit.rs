@@ -6,9 +6,9 @@ use extant_ondisk::{BlockNo, Tid};
 use extant_runtime::env::Next;
 use extant_runtime::sync::atomic::Ordering;
 
-use super::Phase;
 use super::core::{Core, Finished};
 use super::frame::{Frame, Snapshot};
+use super::phase::Phase;
 use crate::JournalError;
 use crate::home::{Turn, write_in_turns};
 

@@ -14,11 +14,13 @@ use zerocopy::FromBytes;
 use super::cache::Cache;
 use super::frame::Frame;
 use super::gate::Gate;
+use super::hooks::CommitHooks;
 use super::latch::Latch;
 use super::live_log::LiveLog;
+use super::options::Options;
+use super::phase::Phase;
 use super::ranks::{CheckpointLock, ProgressLock, WakersLock};
 use super::transaction::Transaction;
-use super::{CommitHooks, Options, Phase};
 use crate::{JournalError, recovery};
 
 /// Errno that an aborted journal records: EIO.

@@ -9,8 +9,8 @@ use extant_ondisk::jbd2::{
 use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, Tid};
 use extant_runtime::sync::{Arc, Mutex};
 
-use super::Options;
 use super::frame::Snapshot;
+use super::options::Options;
 use super::ranks::SuperblockLock;
 use crate::built::{Built, Flushes, around, needed, revokes_per_block};
 use crate::{JournalError, JournalPlace, Log};

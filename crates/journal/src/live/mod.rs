@@ -9,8 +9,11 @@ mod core;
 mod frame;
 mod gate;
 mod handle;
+mod hooks;
 mod latch;
 mod live_log;
+mod options;
+mod phase;
 mod ranks;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
@@ -18,118 +21,23 @@ mod transaction;
 
 use std::fmt;
 use std::ops::Range;
-use std::time::Duration;
 
-use extant_device::{Device, DeviceError};
+use extant_device::Device;
 use extant_ondisk::{BlockNo, Geometry, Tid};
 use extant_runtime::env::{Env, Next, Worker};
 use extant_runtime::sync::Arc;
 
 pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;
+pub use hooks::{CommitHooks, NoHooks};
 pub use live_log::LogOnDevice;
+pub use options::{BatchTime, Options};
+pub use phase::Phase;
 
 use crate::{JournalError, recovery};
 use cache::Cache;
 use core::{Core, Wakers};
 use live_log::LiveLog;
-
-/// How a journal works. The data modes are the volume's: journalled data goes through frames like
-/// metadata.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// A transaction is committed at this age at the latest (`commit=N`).
-    pub commit_interval: Duration,
-    /// Flushes order the log (`barrier`). Without them power loss may break the volume.
-    pub barriers: bool,
-    /// Checksums in the log (`journal_checksum`); volumes with metadata_csum have them anyway.
-    pub checksum: bool,
-    /// The commit block is not held back until the log is on the medium (`journal_async_commit`).
-    pub async_commit: bool,
-    /// How long a commit that is waited for waits for other operations to join.
-    pub batch: BatchTime,
-    /// The priority of what commits write, 0 (first) to 7 (`journal_ioprio=`). `None`: as other threads have.
-    pub io_priority: Option<u8>,
-    /// Bytes of memory for frames, about. A transaction closes early at a quarter of it.
-    pub memory: u64,
-}
-
-impl Default for Options {
-    /// As the kernel mounts: five seconds, barriers, no options; 64 MiB of frames.
-    fn default() -> Self {
-        Self {
-            commit_interval: Duration::from_secs(5),
-            barriers: true,
-            checksum: false,
-            async_commit: false,
-            batch: BatchTime::default(),
-            io_priority: None,
-            memory: 64 << 20,
-        }
-    }
-}
-
-/// How long [`Journal::commit`] waits for other operations to join the transaction before it is committed (ext4(5),
-/// `max_batch_time=`): for as long as commits have taken on average, within these bounds, where the transaction is younger than
-/// that. Operations that come during a commit are committed together by the next one in any case.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct BatchTime {
-    /// At least so long.
-    pub min: Duration,
-    /// At most so long: zero for not at all.
-    pub max: Duration,
-}
-
-impl BatchTime {
-    /// How long to wait where commits take `average` and the transaction has been open for `age`.
-    fn wait(self, average: Duration, age: Duration) -> Duration {
-        let wanted = average.max(self.min).min(self.max);
-        if age < wanted { wanted } else { Duration::ZERO }
-    }
-}
-
-/// What the journal calls in the volume above it when it commits.
-pub trait CommitHooks: Send + Sync {
-    /// Transaction `tid` takes no more handles and is about to be written to the log. File data
-    /// that must be on the device before it is committed are written by now, or here; the journal
-    /// flushes the device then. The call allocates nothing, starts no handle and waits for none.
-    ///
-    /// # Errors
-    /// A failure aborts the journal; an error that only concerns a file is the volume's to keep.
-    fn before_commit(&self, tid: Tid) -> Result<(), DeviceError>;
-
-    /// The transaction is committed: blocks that it freed may be used again.
-    fn committed(&self, tid: Tid);
-
-    /// Whether a failure may still be recorded on the device: not where somebody else has taken the volume.
-    fn may_write(&self) -> bool {
-        true
-    }
-}
-
-/// Nothing to do: for programs that write no file data and reuse no freed blocks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoHooks;
-
-impl CommitHooks for NoHooks {
-    fn before_commit(&self, _: Tid) -> Result<(), DeviceError> {
-        Ok(())
-    }
-    fn committed(&self, _: Tid) {}
-}
-
-/// What the transaction after the last committed one does.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Phase {
-    /// Takes handles.
-    Running,
-    /// Takes no more handles, waits for those that it has.
-    Locked,
-    /// [`CommitHooks::before_commit`] is called.
-    Flush,
-    /// Its blocks are written to the log.
-    Commit,
-}
 
 /// A live journal. Dropping it stops the workers and nothing else, as a power cut would; [`Journal::close`] ends it well.
 pub struct Journal {

@@ -6,8 +6,8 @@ use extant_device::Device;
 use extant_ondisk::jbd2::unescape;
 use extant_ondisk::{BlockNo, Flaw, Place};
 
+use super::report::{Damage, Recovered};
 use super::scan::{Found, LoggedBlock};
-use super::{Damage, Recovered};
 use crate::home::write_home;
 use crate::log::LogReader;
 use crate::{JournalError, Log};

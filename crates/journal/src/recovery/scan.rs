@@ -10,7 +10,7 @@ use extant_ondisk::jbd2::{
 use extant_ondisk::{BlockNo, Flaw, FormatError, Place, Tid};
 use extant_runtime::env::WallTime;
 
-use super::{Damage, Recovered};
+use super::report::{Damage, Recovered};
 use crate::log::LogReader;
 use crate::{JournalError, Log};
 

@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::error::{CellError, Trying};
 use super::place::{Live, Place, volume_size};
+use super::protocol::Cell;
 use super::recorder::Recorder;
-use super::{Cell, CellError, Trying};
 use crate::experiment::CopyRemove;
 use crate::files::{Access, Intent, make_filled};
 use crate::tree::{self, Made};

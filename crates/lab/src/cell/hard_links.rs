@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tar::EntryType;
 
+use super::error::{CellError, Trying};
 use super::place::{Live, Place, volume_size};
+use super::protocol::Cell;
 use super::recorder::Recorder;
-use super::{Cell, CellError, Trying};
 use crate::archive::{ArchiveSize, Entries, LINKS_BEGIN, POOL};
 use crate::clock::Clock;
 use crate::cpu::Cpu;

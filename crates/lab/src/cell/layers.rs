@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::SeekFrom;
 
+use super::error::{CellError, Trying};
 use super::tool::run;
-use super::{CellError, Trying};
 use crate::target::Layer;
 
 /// Where a linear mapping begins: LVM's first extent lies behind its metadata, at 1 MiB.

@@ -1,8 +1,9 @@
 //! Document 001: files are written with write(2) and removed while memory is short.
 
+use super::error::{CellError, Trying};
 use super::place::{Live, Place, volume_size};
+use super::protocol::Cell;
 use super::recorder::Recorder;
-use super::{Cell, CellError, Trying};
 use crate::experiment::{FileRow, LowMemory};
 use crate::files::make_filled;
 

@@ -7,87 +7,28 @@
 mod check_time;
 mod copy_remove;
 mod engine;
+mod error;
 mod hard_links;
 mod layers;
 mod low_memory;
 mod place;
+mod protocol;
 mod recorder;
 mod sequential_write;
 mod tool;
 mod zfs;
 
 use std::io::{self, BufRead, Read, Write};
-use std::path::PathBuf;
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Settings, Work};
-use crate::sample::{Sample, unit_of};
-use crate::target::Target;
+use crate::experiment::Work;
 pub(crate) use check_time::REAL_STEPS;
+pub use error::CellError;
 pub(crate) use place::work_dir;
+pub use protocol::{Cell, Message};
 use recorder::Recorder;
-
-/// What a cell is to do.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Cell {
-    /// The experiment.
-    pub experiment: Experiment,
-    /// What the command line changes of it.
-    pub settings: Settings,
-    /// What is measured.
-    pub target: Target,
-    /// Which run; 0 warms up.
-    pub run: u32,
-    /// A directory of its own: for the image and the mount point.
-    pub scratch: PathBuf,
-    /// The command `extant`.
-    pub program: PathBuf,
-    /// Whether its mounts end with it. Without that it mounts nothing.
-    pub isolated: bool,
-    /// The members of a control group that limits memory: it joins them first.
-    pub joins: Option<PathBuf>,
-    /// Which of the jobs at work at once does it, from 0 on; `None`: it is alone.
-    pub job: Option<usize>,
-}
-
-/// What a cell says.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Message {
-    /// What it does now.
-    Phase(String),
-    /// What it measured.
-    Sample(Sample),
-    /// Why it ended without having done all.
-    Failed(String),
-    /// It has done all.
-    Done,
-}
-
-/// Why a cell ends early: a sentence for the report.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub struct CellError(pub String);
-
-impl CellError {
-    fn new(what: impl std::fmt::Display) -> Self {
-        Self(what.to_string())
-    }
-}
-
-/// Names what was tried where something failed.
-trait Trying<T> {
-    fn trying(self, what: impl std::fmt::Display) -> Result<T, CellError>;
-}
-
-impl<T, E: std::fmt::Display> Trying<T> for Result<T, E> {
-    fn trying(self, what: impl std::fmt::Display) -> Result<T, CellError> {
-        self.map_err(|error| CellError(format!("{what}: {error}")))
-    }
-}
 
 /// The process of a cell: what `extant lab cell` does.
 ///
@@ -139,26 +80,6 @@ fn stay_on_one_processor(job: Option<usize>) {
 }
 
 impl Cell {
-    /// A figure of it.
-    pub(crate) fn sample(&self, phase: &str, metric: &str, value: f64) -> Sample {
-        Sample {
-            experiment: self.experiment.name.clone(),
-            target: self.target.to_string(),
-            run: self.run,
-            phase: phase.to_owned(),
-            metric: metric.to_owned(),
-            value,
-            unit: unit_of(metric).to_owned(),
-            at: None,
-            why: None,
-        }
-    }
-
-    /// Bytes of memory that it is limited to.
-    pub fn memory(&self) -> Option<u64> {
-        self.settings.memory.or(self.experiment.memory.map(|bytes| bytes.0))
-    }
-
     /// Does it, in this process.
     pub fn perform(&self, say: &mut dyn FnMut(Message)) {
         let mut recorder = Recorder::new(self, say);

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use extant::{Direct, FileSystem, open_device};
 
+use super::engine;
+use super::error::{CellError, Trying};
 use super::layers::Mapped;
+use super::protocol::Cell;
 use super::tool::{complaint, finish, needs, run};
 use super::zfs::Pool;
-use super::{Cell, CellError, Trying, engine};
 use crate::charged::Charged;
 use crate::clock::Clock;
 use crate::environment::machine_memory;
@@ -131,8 +133,9 @@ impl<'c> Place<'c> {
         };
         match self.system() {
             System::Engine | System::Extant | System::Model(_) => {
-                let device = open_device(&self.image, true, Direct::Off).trying("extant mkfs")?;
-                extant::format(&*device, words.clone()).trying("extant mkfs")
+                let opened = open_device(&self.image, true, Direct::Off).trying("extant mkfs")?;
+                extant::format(&*opened.device, words.clone()).trying("extant mkfs")?;
+                opened.finish().trying("extant mkfs")
             }
             System::Kernel(name @ ("xfs" | "btrfs")) => {
                 make(&format!("mkfs.{name}"), &["-f", "-q"])

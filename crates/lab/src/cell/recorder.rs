@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 
+use super::error::CellError;
 use super::place::Live;
-use super::{Cell, CellError, Message};
+use super::protocol::{Cell, Message};
 use crate::clock::Clock;
 use crate::cpu::Cpu;
 use crate::sample::{SKIPPED, Sample};

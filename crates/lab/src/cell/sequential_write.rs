@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::error::{CellError, Trying};
 use super::place::{Live, Place, check, mean_extents, simulated_times, volume_size};
+use super::protocol::Cell;
 use super::recorder::Recorder;
 use super::tool::needs;
-use super::{Cell, CellError, Trying};
 use crate::clock::Clock;
 use crate::experiment::{SequentialWrite, Settings};
 use crate::ffsb::profile::{Sizes, Start};

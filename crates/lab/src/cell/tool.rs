@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use super::CellError;
+use super::error::CellError;
 use crate::environment::is_there;
 
 /// Runs a command that must succeed; what it printed.

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::error::{CellError, Trying};
 use super::tool::{finish, run};
-use super::{CellError, Trying};
 
 /// The pool's name.
 const POOL: &str = "extant-lab";

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 
 use super::beside::beside_drives;
 use super::own::scaled;
-use super::summary::{Headline, escaped};
-use super::table::{Table, number, published, with_interval};
+use super::table::{Headline, Table, escaped, number, published, with_interval};
 use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
 use crate::sample::{Sample, WHOLE};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::drives;
 use super::own::{difference_text, scaled};
 use super::shell_line;
-use super::table::{number, published, with_interval};
+use super::table::{Headline, escaped, number, published, with_interval};
 use crate::experiment::{Experiment, Work};
 use crate::findings::{Finding, Pair};
 use crate::results::{Of, Results};
@@ -15,9 +15,6 @@ use crate::run::RunError;
 use crate::sample::Sample;
 use crate::stats::{Difference, Summary};
 use crate::target::{System, Target};
-
-/// A figure by which systems are compared: title, phase, metric, what it is divided by, whether more is better.
-pub(super) type Headline = (&'static str, &'static str, &'static str, f64, bool);
 
 const COPY: [Headline; 6] = [
     ("cp, s", "cp", "elapsed_seconds", 1.0, false),
@@ -395,11 +392,6 @@ fn worse(ours: &Summary, theirs: &Summary, more_is_better: bool) -> Option<Strin
         false => ours.mean / theirs.mean,
     };
     (is_worse && difference.is_significant()).then(|| format!("{times:.2} times worse"))
-}
-
-/// In a cell of a table.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('|', "\\|")
 }
 
 #[cfg(test)]

@@ -7,6 +7,9 @@ use crate::stats::Summary;
 /// Titles of columns with published figures end so, where others are beside them.
 pub(super) const PUBLISHED: &str = ": published";
 
+/// A figure by which systems are compared: title, phase, metric, what it is divided by, whether more is better.
+pub(super) type Headline = (&'static str, &'static str, &'static str, f64, bool);
+
 /// A table of texts: ours, or a document's.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -141,6 +144,11 @@ pub(super) fn with_interval(summary: &Summary) -> String {
         Some(half) => format!("{} ± {}", number(summary.mean), number(half)),
         None => number(summary.mean),
     }
+}
+
+/// In a cell of a table.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('|', "\\|")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::{RunError, failed};
+use super::error::{RunError, failed};
 
 /// A directory that is had alone as long as this is there.
 #[derive(Debug)]

@@ -8,8 +8,12 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use super::course::Course;
+use super::error::RunError;
+use super::executor::{Ended, Watch};
+use super::here::{LOOK, one};
 use super::isolate::Isolation;
-use super::{Ended, LOOK, Plan, RunError, SCRATCH, Watch, clean, must_be_alone, one};
+use super::plan::{Plan, must_be_alone};
+use super::scratch::{SCRATCH, clean};
 use crate::cell::Cell;
 
 /// A cell at work; what it comes to, and in how many seconds.

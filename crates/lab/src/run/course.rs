@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Ended, Failure, Manifest, Plan, RunError, SCRATCH, Watch, clear, failed};
+use super::error::{RunError, failed};
+use super::executor::{Ended, Failure, Watch};
+use super::manifest::Manifest;
+use super::plan::Plan;
+use super::scratch::{SCRATCH, clear};
 use crate::cell::Cell;
 use crate::sample::{CELL_SECONDS, CellKey, OTHER_LOAD, SAMPLES, SKIPPED, Sample, Store, WHOLE};
 use crate::stats::Summary;

@@ -9,7 +9,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Plan, RunError, failed};
+use super::error::{RunError, failed};
+use super::plan::{GuestMachine, Plan};
 use crate::clock::Clock;
 use crate::cpu::Cpu;
 use crate::environment::Environment;
@@ -45,24 +46,6 @@ pub struct Manifest {
     /// The guest that it was done in, if it was; `environment` is its host's then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestMachine>,
-}
-
-/// A virtual machine that cells run in.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct GuestMachine {
-    /// What it is, seen from inside.
-    pub environment: Environment,
-    /// What runs its processors: `KVM`, or `emulation (TCG)`.
-    pub accelerator: String,
-    /// Where its times come from.
-    pub clock: String,
-    /// What its disk is on the host.
-    pub disk: String,
-    /// What measuring one phase costs in there, in seconds.
-    pub overhead_seconds: f64,
-    /// What timing one call costs in there, in seconds.
-    #[serde(default)]
-    pub call_overhead_seconds: f64,
 }
 
 impl Manifest {

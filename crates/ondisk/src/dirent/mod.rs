@@ -19,12 +19,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 mod pack;
 mod scan;
 pub use pack::DirPacker;
+pub use scan::HEADER_LEN;
 use scan::{MAX_PLAIN, NO_ROOM, pass_over};
 
 /// Longest name, in bytes.
 pub const MAX_NAME_LEN: usize = 255;
-/// Bytes of a record before its name.
-pub const HEADER_LEN: usize = 8;
 /// Bytes of the fake record with the checksum.
 pub const TAIL_LEN: usize = 12;
 /// Shortest record: a header and a name of one to four bytes.

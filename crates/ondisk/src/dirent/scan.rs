@@ -1,7 +1,7 @@
 //! Records passed over by their headers alone, on the way to a name or to room for one.
 
-use super::HEADER_LEN;
-
+/// Bytes of a record before its name.
+pub const HEADER_LEN: usize = 8;
 /// More bytes than any record has.
 pub(super) const NO_ROOM: usize = usize::MAX / 2;
 /// Blocks shorter than this store record lengths as they are.
@@ -9,7 +9,6 @@ pub(super) const MAX_PLAIN: usize = 1 << 16;
 
 /// Records that are looked at together.
 const TOGETHER: usize = 8;
-
 /// Passes over used records that have not the name, and less than `room` bytes behind theirs; ends
 /// at the first other one, or at one that is to be read with care. `from` and the result say where a
 /// record starts, and where the one before it does. Records carry the file type and no hashes.

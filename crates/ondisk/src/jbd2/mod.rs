@@ -10,6 +10,7 @@
 mod commit;
 mod descriptor;
 mod fast_commit;
+mod features;
 mod revoke;
 mod superblock;
 
@@ -19,15 +20,12 @@ pub use fast_commit::{
     FastCommitChecksum, FastCommitDentry, FastCommitRecord, FastCommitRecords, FastCommitTag,
     push_fast_commit_record,
 };
+pub use features::{JournalCompat, JournalIncompat, JournalRoCompat};
 pub use revoke::{RevokeRecords, RevokeWriter, revoke_records};
 pub use superblock::{JournalSuperblock, RawJournalSuperblock};
 
 use crate::checksum::Crc32c;
-use crate::features::features;
 use crate::types::{Tid, Uuid};
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::fmt;
 use core::mem::size_of;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,47 +34,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const JOURNAL_MAGIC: u32 = 0xc03b_3998;
 /// Bytes of the checksum at the end of descriptor and revoke blocks, with checksum v2 and v3.
 pub const TAIL_SIZE: usize = 4;
-
-features! {
-    /// `s_feature_compat` of the journal.
-    JournalCompat, "C" {
-        /// Commit blocks carry a checksum of the transaction (checksum v1).
-        CHECKSUM = 0x1, "journal_checksum";
-    }
-}
-
-features! {
-    /// `s_feature_incompat` of the journal.
-    JournalIncompat, "I" {
-        /// Has revoke records.
-        REVOKE = 0x1, "journal_incompat_revoke";
-        /// Block numbers of 64 bits.
-        BIT64 = 0x2, "journal_64bit";
-        /// The commit block is written together with the transaction, without a flush between.
-        ASYNC_COMMIT = 0x4, "journal_async_commit";
-        /// Checksums in every block and tag, tags with 16 bits of it.
-        CSUM_V2 = 0x8, "journal_checksum_v2";
-        /// The same with 32 bits in tags of one size.
-        CSUM_V3 = 0x10, "journal_checksum_v3";
-        /// Has a fast-commit area.
-        FAST_COMMIT = 0x20, "fast_commit";
-    }
-}
-
-features! {
-    /// `s_feature_ro_compat` of the journal. None is known.
-    JournalRoCompat, "R" {}
-}
-
-impl JournalIncompat {
-    /// What this code reads.
-    pub const READABLE: Self = Self::REVOKE
-        .union(Self::BIT64)
-        .union(Self::ASYNC_COMMIT)
-        .union(Self::CSUM_V2)
-        .union(Self::CSUM_V3)
-        .union(Self::FAST_COMMIT);
-}
 
 /// What a journal block is, from `h_blocktype`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -227,11 +184,6 @@ impl LogFormat {
         self.block_len()
             .saturating_sub(size_of::<RawHeader>() + size_of::<Uuid>() + self.tail_size())
             / self.tag_size()
-    }
-
-    /// Most records that fit into one revoke block.
-    pub fn revokes_per_block(&self) -> usize {
-        self.block_len().saturating_sub(revoke::RECORDS_AT + self.tail_size()) / self.revoke_size()
     }
 
     /// Bytes of a revoke record.

@@ -16,8 +16,15 @@ struct RawRevokeHeader {
 }
 
 /// Where the records start.
-pub(super) const RECORDS_AT: usize = 16;
+const RECORDS_AT: usize = 16;
 const _: () = assert!(size_of::<RawRevokeHeader>() == RECORDS_AT);
+
+impl LogFormat {
+    /// Most records that fit into one revoke block.
+    pub fn revokes_per_block(&self) -> usize {
+        self.block_len().saturating_sub(RECORDS_AT + self.tail_size()) / self.revoke_size()
+    }
+}
 
 /// The records of a revoke block, its checksum verified where it has one.
 ///

@@ -1,6 +1,6 @@
 //! Lines of a profile, put into the sections that they stand in.
 
-use super::{Flaw, ProfileError};
+use super::error::{Flaw, ProfileError};
 
 /// What a section describes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
