@@ -497,6 +497,41 @@ fn a_journal_that_lists_other_volumes_is_not_used() {
     victim.assert_well(&["kernel"]);
 }
 
+/// It is found before the volume is changed, by all who would write it.
+#[test]
+fn a_journal_that_cannot_be_written_is_told_before_anything_is_written() {
+    let _turn = turn();
+    let mut pair = match Pair::dirty() {
+        Ok(pair) => pair,
+        Err(why) => skip!("{why}"),
+    };
+    pair.device = None;
+    pair.device = Some(LoopDevice::read_only(&pair.journal).expect("a loop device"));
+    let before = pair.bytes();
+    let point = pair.scratch.join("mount");
+    fs::create_dir_all(&point).expect("a mount point");
+    let (image, file) = (pair.image.display().to_string(), pair.inside("/file"));
+    let device = pair.device().display().to_string();
+    let refused = format!("{device}: the device is read-only\n");
+    let mut all = vec![
+        (vec!["fsck", "-p", &image], 8),
+        (vec!["fsck", "-fy", &image], 8),
+        (vec!["fsck", "-fy", "-j", &device, &image], 8),
+        (vec!["touch", &file], 1),
+        (vec!["tune", "-O", "^has_journal", &image], 1),
+    ];
+    if Path::new("/dev/fuse").exists() {
+        all.push((vec!["mount", &image, point.to_str().expect("a plain path")], 1));
+    }
+    for (words, expected) in all {
+        let (code, said) = extant(&words, &[]);
+        assert!(code == expected && said.ends_with(&refused), "{words:?}: {code}: {said}");
+        assert!(pair.bytes() == before, "{words:?}: something was written");
+    }
+    assert_eq!(succeeds(&["cat", &pair.inside("/kernel")]), TEXT);
+    assert!(pair.bytes() == before, "a reader wrote something");
+}
+
 #[test]
 fn a_missing_journal_is_told_with_its_uuid_and_what_to_do() {
     let _turn = turn();
