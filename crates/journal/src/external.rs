@@ -16,6 +16,17 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{JournalError, JournalPlace, Log};
 
+/// Why a journal's own device was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOpened {
+    /// It is not known which device it is.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The device cannot be opened.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
 /// A journal on a device of its own, as the volume's superblock names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ExternalJournal {
@@ -70,32 +81,56 @@ impl ExternalJournal {
     }
 
     /// The block device that holds the journal; `None` where no such device can be read.
-    pub fn find(&self) -> Option<PathBuf> {
+    ///
+    /// # Errors
+    /// The only such device does not list the volume, or there are two, neither of which has the
+    /// number that the superblock stores.
+    pub fn find(&self) -> Result<Option<PathBuf>, JournalError> {
         let by_number = block_devices::path_of(self.device_number).ok();
         let by_number = by_number.filter(|_| self.device_number != 0);
-        by_number.into_iter().chain(block_devices::all()).find(|path| self.is_on(path))
+        if let Some(path) = by_number.filter(|path| self.looked_at(path) == Some(true)) {
+            return Ok(Some(path));
+        }
+        let mut unlisted = None;
+        let mut listed = Vec::new();
+        for path in block_devices::all() {
+            match self.looked_at(&path) {
+                Some(true) => listed.push(path),
+                Some(false) if unlisted.is_none() => unlisted = Some(path),
+                _ => {}
+            }
+        }
+        let uuid = self.uuid;
+        match (listed.as_slice(), unlisted) {
+            ([one, other, ..], _) => {
+                let devices = [one.clone(), other.clone()];
+                Err(JournalError::OnTwoDevices { uuid, devices })
+            }
+            ([], Some(device)) => Err(JournalError::NotListed { uuid, device }),
+            (found, _) => Ok(found.first().cloned()),
+        }
     }
 
     /// Finds and opens the journal's device. `None` where it is not found.
     ///
     /// # Errors
-    /// It was found and cannot be opened so: it may be in use.
-    pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, FileError> {
-        self.find().map(|path| options.open(path).map(Arc::new)).transpose()
+    /// As [`Self::find`]; or it was found and cannot be opened so: it may be in use.
+    pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, NotOpened> {
+        Ok(self.find()?.map(|path| options.open(path).map(Arc::new)).transpose()?)
     }
 
-    /// Whether a block device is this journal. One that cannot be read is not, and neither is one
-    /// that is for other volumes: an image may name any journal.
-    fn is_on(&self, path: &Path) -> bool {
+    /// Whether a block device is this journal, and then whether it lists the volume: an image may
+    /// name any journal. `None` where it is another, or cannot be read.
+    fn looked_at(&self, path: &Path) -> Option<bool> {
         let mut raw = RawSuperblock::new_zeroed();
-        let read = block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes());
-        if read.is_err() || !self.is_superblock_of(&raw) {
-            return false;
+        block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes()).ok()?;
+        if !self.is_superblock_of(&raw) {
+            return None;
         }
         let mut journal = RawJournalSuperblock::new_zeroed();
         let at = journal_superblock_at(&raw);
-        let read = block_devices::peek(path, at, journal.as_mut_bytes());
-        read.is_ok() && self.is_listed_in(&journal)
+        block_devices::peek(path, at, journal.as_mut_bytes()).ok()?;
+        Some(self.is_listed_in(&journal))
     }
 
     /// Whether the volume is among the users of a journal. A superblock that is not one names none:

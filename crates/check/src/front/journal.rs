@@ -481,6 +481,10 @@ impl Front<'_> {
                 seal_device(&*device)?;
                 JournalPlace::external(&*device, &raw, self.volume.geometry())?
             }
+            Err(error @ JournalError::DeviceTooShort { .. }) if !self.may_repair() => {
+                let finding = Finding::new(Code::JournalSuperblockCorrupt);
+                return Ok(self.tell(finding.detail(error.to_string()))?);
+            }
             found => found?,
         };
         let log = Log { device: &*device, place: &place };

@@ -15,7 +15,7 @@ use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, 
 use extant_check::{CheckError, Code, Options};
 use extant_device::undo::UndoDevice;
 use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
-use extant_journal::{ExternalJournal, JournalError};
+use extant_journal::{ExternalJournal, JournalError, NotOpened};
 use extant_ondisk::Uuid;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extant_storage::{Access, DeviceUrl, look};
@@ -279,6 +279,8 @@ struct Opened {
     undo: Option<Arc<UndoDevice>>,
     /// The device as the image's name says.
     named: extant_storage::Opened,
+    /// Why the journal's own device was not found, where that is known.
+    no_journal: Option<JournalError>,
     /// Its superblock, if one was there, said so before anything was done.
     was_clean: bool,
 }
@@ -298,7 +300,7 @@ impl Opened {
     ) -> Self {
         let superblock = summary::superblock_of(&*device).ok().flatten();
         let was_clean = superblock.is_none_or(|read| read.state.contains(State::CLEAN));
-        Self { device, undo, named, was_clean }
+        Self { device, undo, named, no_journal: None, was_clean }
     }
 }
 
@@ -342,7 +344,7 @@ impl Run<'_> {
             // The volume is brought to where its inodes can be believed, then opened again.
             match front::open(opened.device.clone(), &open_options, &console) {
                 Ok(ready) => ready.close(Closing::Skipped, &console),
-                Err(error) => return self.not_opened(error, &console),
+                Err(error) => return self.not_opened(error, opened, &console),
             }
             .map_err(|error| self.failed(&error))?;
             bad_blocks::update(self.args, &opened.device, &console)
@@ -350,7 +352,7 @@ impl Run<'_> {
         }
         let ready = match front::open(opened.device.clone(), &open_options, &console) {
             Ok(ready) => ready,
-            Err(error) => return self.not_opened(error, &console),
+            Err(error) => return self.not_opened(error, opened, &console),
         };
         let label = label_of(&ready);
         let superblock = ready.store.superblock();
@@ -490,7 +492,12 @@ impl Run<'_> {
         code
     }
 
-    fn not_opened(&self, error: OpenError, console: &Console) -> Result<u8, Failure> {
+    fn not_opened(
+        &self,
+        error: OpenError,
+        opened: &Opened,
+        console: &Console,
+    ) -> Result<u8, Failure> {
         let no_superblock = console.has_found(Code::SuperblockInvalid);
         match error {
             OpenError::Check(CheckError::Stopped) => {
@@ -500,11 +507,13 @@ impl Run<'_> {
                 if self.args.json {
                     console.print_json_alone(&self.image, OPERATIONAL);
                 }
-                if let OpenError::Journal(JournalError::ExternalJournalNeeded(_)) = error {
-                    let what = format_args!("{error}: name it with -j DEVICE");
-                    return Err(self.failed(&what));
+                match &error {
+                    OpenError::Journal(error) if error.wants_device() => {
+                        let error = opened.no_journal.as_ref().unwrap_or(error);
+                        Err(self.failed(&format_args!("{error}: name it with -j DEVICE")))
+                    }
+                    _ => Err(self.failed(&error)),
                 }
-                Err(self.failed(&error))
             }
         }
     }
@@ -537,17 +546,23 @@ impl Run<'_> {
         let options = options.shared_lock(self.args.waiting.wait.is_some());
         let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
-        let journal = match (named, url.plain_device(&files)) {
-            (None, Some(Ok(device))) => self.found_journal(&*device, access)?,
+        let (journal, no_journal) = match (named, url.plain_device(&files)) {
+            (None, Some(Ok(device))) => match self.found_journal(&*device, access) {
+                Ok(found) => (found, None),
+                // Whether the volume needs it is seen later.
+                Err(NotOpened::Journal(error)) => (None, Some(error)),
+                Err(NotOpened::File(error)) => return Err(failed(&error)),
+            },
             // Opening the image tells why.
-            (named, _) => named,
+            (named, _) => (named, None),
         };
         let keys = url.keys().map_err(|error| failed(&error))?;
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
             let named = part()?;
-            return Ok((Opened::new(named.clone(), named.device, None), journal));
+            let opened = Opened::new(named.clone(), named.device, None);
+            return Ok((Opened { no_journal, ..opened }, journal));
         };
         // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
@@ -556,7 +571,8 @@ impl Run<'_> {
         let undo = undo.map_err(|error| failed(&error))?;
         self.restrict()?;
         let undo = Arc::new(undo);
-        Ok((Opened::new(named, undo.clone(), Some(undo)), journal))
+        let opened = Opened::new(named, undo.clone(), Some(undo));
+        Ok((Opened { no_journal, ..opened }, journal))
     }
 
     /// Gives up what reading a damaged image does not need. Lists of bad blocks are read when its size is known.
@@ -584,12 +600,11 @@ impl Run<'_> {
         &self,
         device: &dyn Device,
         access: Access,
-    ) -> Result<Option<JournalDevice>, Failure> {
+    ) -> Result<Option<JournalDevice>, NotOpened> {
         let named = |offset| ExternalJournal::of_superblock_at(device, offset);
         let Some(journal) = self.superblock_places().find_map(named) else { return Ok(None) };
         let options = FileOptions::new().write(access == Access::ReadWrite);
-        let found = journal.open(&self.args.waiting.on(options));
-        let found = found.map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
+        let found = journal.open(&self.args.waiting.on(options))?;
         Ok(found.map(|device| {
             let number = block_devices::number_of(device.path());
             JournalDevice { device, number }
