@@ -73,7 +73,10 @@ impl Edited {
         };
         // The error names the file already.
         let opened = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
-        let journal = journal_device::of(&*opened.device, &options.write(true))?;
+        let (journal, why) = journal_device::of(&*opened.device, &options.write(true))?;
+        if let Some(error) = why {
+            return Err(journal_device::not_opened(&name, &error.into()));
+        }
         let volume = live(&opened, journal, opening, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs, opened })

@@ -5,29 +5,34 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant_device::{Device, FileDevice, OpenOptions};
-use extant_journal::{ExternalJournal, JournalError};
+use extant_journal::{ExternalJournal, JournalError, NotOpened};
 use extant_reader::{Error, Journal};
 use extant_storage::{DeviceUrl, Files};
 
 use crate::failure::Failure;
 
-/// The hint of a command without an option for the journal's device.
-const ATTACH_IT: &str = "attach it (losetup)";
-
 /// The journal's device of the volume on `volume`, opened as `options` say. `None` where the
-/// journal is inside, or is not found.
+/// journal is inside, or is not found; with it goes why not, for a command that needs it.
 pub(crate) fn of(
     volume: &dyn Device,
     options: &OpenOptions,
-) -> Result<Option<Arc<dyn Device>>, Failure> {
-    let journal = ExternalJournal::of_volume(volume);
-    Ok(opened(journal, options)?.map(|device| device as Arc<dyn Device>))
+) -> Result<(Option<Arc<dyn Device>>, Option<JournalError>), Failure> {
+    match opened(ExternalJournal::of_volume(volume), options) {
+        Ok(found) => Ok((found.map(|device| device as Arc<dyn Device>), None)),
+        Err(NotOpened::Journal(error)) => Ok((None, Some(error))),
+        // The error names the device already.
+        Err(NotOpened::File(error)) => Err(Failure::new(error)),
+    }
 }
 
 /// How a reader takes the journal of the volume on `volume`. A clean volume is read without
 /// its journal.
 pub(crate) fn for_reading(volume: &dyn Device) -> Result<Journal, Failure> {
-    let journal = opened(ExternalJournal::needed_to_read(volume), &OpenOptions::new())?;
+    let journal = opened(ExternalJournal::needed_to_read(volume), &OpenOptions::new());
+    let journal = journal.map_err(|error| match error {
+        NotOpened::Journal(error) => Failure::new(format_args!("{error}: {}", hint(&error))),
+        NotOpened::File(error) => Failure::new(error),
+    })?;
     Ok(journal.map_or(Journal::Replay, |device| Journal::ReplayExternal(device)))
 }
 
@@ -44,9 +49,8 @@ pub(crate) fn for_reading_of(url: &DeviceUrl, files: &Files) -> Result<Journal, 
 fn opened(
     journal: Option<ExternalJournal>,
     options: &OpenOptions,
-) -> Result<Option<Arc<FileDevice>>, Failure> {
-    // The error names the device already.
-    Ok(journal.map(|journal| journal.open(options)).transpose().map_err(Failure::new)?.flatten())
+) -> Result<Option<Arc<FileDevice>>, NotOpened> {
+    Ok(journal.map(|journal| journal.open(options)).transpose()?.flatten())
 }
 
 /// Why a volume was not opened, and what to do where its journal is missing.
@@ -60,6 +64,15 @@ pub(crate) fn not_opened(place: impl AsRef<Path>, error: &Error) -> Failure {
 
 /// The failure of a command that did not find the journal's device; `None` for other errors.
 pub(crate) fn missing(place: &Path, error: &JournalError) -> Option<Failure> {
-    let is_missing = matches!(error, JournalError::ExternalJournalNeeded(_));
-    is_missing.then(|| Failure::at(place, format_args!("{error}: {ATTACH_IT}")))
+    let failure = || Failure::at(place, format_args!("{error}: {}", hint(error)));
+    error.wants_device().then(failure)
+}
+
+/// What to do where a command has no option for the journal's device.
+fn hint(error: &JournalError) -> &'static str {
+    match error {
+        JournalError::NotListed { .. } => "mount it with -o journal_path=DEVICE",
+        JournalError::OnTwoDevices { .. } => "detach one (losetup -d)",
+        _ => "attach it (losetup)",
+    }
 }

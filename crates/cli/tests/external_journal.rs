@@ -406,6 +406,32 @@ fn a_lost_superblock_does_not_hide_the_journal() {
     }
 }
 
+/// A superblock that names an inode without a journal, beside the device: the log is replayed, and
+/// nothing is written where the device is not there.
+#[test]
+fn an_inode_without_a_journal_does_not_hide_the_journal() {
+    let _turn = turn();
+    for option in ["-p", "-fy"] {
+        let mut pair = match Pair::dirty() {
+            Ok(pair) => pair,
+            Err(why) => skip!("{why}"),
+        };
+        pair.change_superblock(|raw| raw.s_journal_inum.set(8));
+        pair.device = None;
+        let before = pair.bytes();
+        let (code, said) = extant(&["fsck", option], &[&pair.image]);
+        assert!(code == 8 && said.contains("was not found"), "{option}: {code}: {said}");
+        assert!(pair.bytes() == before, "{option}: something was written");
+        pair.reattach().expect("a loop device");
+        let (code, said) = extant(&["fsck", "-n"], &[&pair.image]);
+        assert_eq!(code, 4, "{said}");
+        assert!(pair.bytes() == before, "a look wrote something");
+        let (code, said) = extant(&["fsck", option], &[&pair.image]);
+        assert!(code == 1 && said.contains("recovering journal"), "{option}: {code}: {said}");
+        pair.assert_well(&["kernel"]);
+    }
+}
+
 #[test]
 fn another_volumes_journal_at_the_right_number_is_not_used() {
     let _turn = turn();
@@ -462,13 +488,130 @@ fn a_journal_that_lists_other_volumes_is_not_used() {
     ] {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (code, said) = extant(&words, &[]);
-        assert!(code != 0 && said.contains("was not found"), "{words:?}: {code}: {said}");
+        let device = victim.device().display();
+        let why = format!("is on {device}, which does not list this file system");
+        assert!(code != 0 && said.contains(&why), "{words:?}: {code}: {said}");
         assert!(victim.bytes() == before, "{words:?}: another's journal was written");
         assert!(fs::read(&image).expect("read") == own, "{words:?}: the image was written");
     }
     let (code, said) = extant(&["fsck", "-p"], &[&victim.image]);
     assert!(code | 1 == 1, "{code}: {said}");
     victim.assert_well(&["kernel"]);
+}
+
+/// It is found before the volume is changed, by all who would write it.
+#[test]
+fn a_journal_that_cannot_be_written_is_told_before_anything_is_written() {
+    let _turn = turn();
+    let mut pair = match Pair::dirty() {
+        Ok(pair) => pair,
+        Err(why) => skip!("{why}"),
+    };
+    pair.device = None;
+    pair.device = Some(LoopDevice::read_only(&pair.journal).expect("a loop device"));
+    let before = pair.bytes();
+    let point = pair.scratch.join("mount");
+    fs::create_dir_all(&point).expect("a mount point");
+    let (image, file) = (pair.image.display().to_string(), pair.inside("/file"));
+    let device = pair.device().display().to_string();
+    let refused = format!("{device}: the device is read-only\n");
+    let mut all = vec![
+        (vec!["fsck", "-p", &image], 8),
+        (vec!["fsck", "-fy", &image], 8),
+        (vec!["fsck", "-fy", "-j", &device, &image], 8),
+        (vec!["touch", &file], 1),
+        (vec!["tune", "-O", "^has_journal", &image], 1),
+    ];
+    if Path::new("/dev/fuse").exists() {
+        all.push((vec!["mount", &image, point.to_str().expect("a plain path")], 1));
+    }
+    for (words, expected) in all {
+        let (code, said) = extant(&words, &[]);
+        assert!(code == expected && said.ends_with(&refused), "{words:?}: {code}: {said}");
+        assert!(pair.bytes() == before, "{words:?}: something was written");
+    }
+    assert_eq!(succeeds(&["cat", &pair.inside("/kernel")]), TEXT);
+    assert!(pair.bytes() == before, "a reader wrote something");
+}
+
+/// Of two devices with the UUID the stored number decides; where it is neither's, a name does.
+#[test]
+fn of_two_journals_with_one_uuid_none_is_taken_by_chance() {
+    let _turn = turn();
+    let pair = match Pair::dirty() {
+        Ok(pair) => pair,
+        Err(why) => skip!("{why}"),
+    };
+    let copy = pair.scratch.join("copy");
+    fs::copy(&pair.journal, &copy).expect("copied");
+    let second = LoopDevice::new(&copy).expect("a loop device");
+    pair.set_number(NO_DEVICE);
+    let (before, untouched) = (pair.bytes(), fs::read(&copy).expect("read"));
+    let mut paths = [pair.device(), second.path()].map(|path| path.display().to_string());
+    paths.sort();
+    let why = format!("is on two devices, {} and {}: ", paths[0], paths[1]);
+    let point = pair.scratch.join("mount");
+    fs::create_dir_all(&point).expect("a mount point");
+    let (image, file) = (pair.image.display().to_string(), pair.inside("/kernel"));
+    let mut all = vec![
+        (vec!["fsck", "-p", &image], 8, "name it with -j DEVICE"),
+        (vec!["fsck", "-fy", &image], 8, "name it with -j DEVICE"),
+        (vec!["touch", &file], 1, "detach one"),
+        (vec!["cat", &file], 1, "detach one"),
+        (vec!["tune", "-O", "^has_journal", &image], 1, "detach one"),
+    ];
+    if Path::new("/dev/fuse").exists() {
+        let words = vec!["mount", &image, point.to_str().expect("a plain path")];
+        all.push((words, 1, "name it with -o journal_path=DEVICE"));
+    }
+    for (words, expected, hint) in all {
+        let (code, said) = extant(&words, &[]);
+        let is_told = said.contains(&format!("{why}{hint}"));
+        assert!(code == expected && is_told, "{words:?}: {code}: {said}");
+        assert!(pair.bytes() == before, "{words:?}: something was written");
+    }
+    let name = pair.device().to_str().expect("a plain path");
+    let (code, said) = extant(&["fsck", "-p", "-j", name], &[&pair.image]);
+    assert!(code | 1 == 1, "{code}: {said}");
+    assert!(fs::read(&copy).expect("read") == untouched, "the other one was written");
+    drop(second);
+    pair.assert_well(&["kernel"]);
+}
+
+/// The kernel mounts no volume whose journal a check has made shorter than 1,024 blocks.
+#[test]
+fn a_journals_device_that_lost_its_end_is_refused_and_stays() {
+    let _turn = turn();
+    let mut pair = match Pair::dirty() {
+        Ok(pair) => pair,
+        Err(why) => skip!("{why}"),
+    };
+    pair.device = None;
+    let whole = fs::read(&pair.journal).expect("read");
+    fs::write(&pair.journal, &whole[..3 << 20]).expect("written");
+    pair.reattach().expect("a loop device");
+    let before = pair.bytes();
+    let why = "the journal's device holds 768 of the 2048 blocks that it should";
+    let (image, file) = (pair.image.display().to_string(), pair.inside("/kernel"));
+    for (words, expected) in [
+        (vec!["fsck", "-p", &image], 8),
+        (vec!["fsck", "-fy", &image], 8),
+        (vec!["touch", &file], 1),
+        (vec!["tune", "-O", "^has_journal", &image], 1),
+    ] {
+        let (code, said) = extant(&words, &[]);
+        assert!(code == expected && said.contains(why), "{words:?}: {code}: {said}");
+        assert!(pair.bytes() == before, "{words:?}: something was written");
+    }
+    let (code, said) = extant(&["fsck", "-fn"], &[&pair.image]);
+    assert!(code != 8 && said.contains(why), "{code}: {said}");
+    assert!(pair.bytes() == before, "a look wrote something");
+    pair.device = None;
+    fs::write(&pair.journal, &whole).expect("written");
+    pair.reattach().expect("a loop device");
+    let (code, said) = extant(&["fsck", "-p"], &[&pair.image]);
+    assert!(code | 1 == 1, "{code}: {said}");
+    pair.assert_well(&["kernel"]);
 }
 
 #[test]

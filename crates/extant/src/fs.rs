@@ -14,8 +14,8 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_reader::{
-    AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, StatFs, VolumeRead,
-    XattrInfo,
+    AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, NotOpened, StatFs,
+    VolumeRead, XattrInfo,
 };
 use extant_runtime::env::Env;
 use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, look};
@@ -739,8 +739,13 @@ pub fn open_device(
 fn journal_device(
     journal: Option<ExternalJournal>,
     options: &extant_device::OpenOptions,
-) -> Result<Option<Arc<dyn Device>>, UrlError> {
-    let found = journal.map(|journal| journal.open(options)).transpose()?.flatten();
+) -> Result<Option<Arc<dyn Device>>, OpenError> {
+    let found = journal.map(|journal| journal.open(options)).transpose();
+    let found = found.map_err(|error| match error {
+        NotOpened::Journal(error) => OpenError::Volume(error.into()),
+        NotOpened::File(error) => OpenError::Device(error.into()),
+    })?;
+    let found = found.flatten();
     Ok(found.map(|device| device as Arc<dyn Device>))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant_device::{Device, OpenOptions as FileOptions};
 use extant_image::mkfs::{Dialogue, UuidChoice};
 use extant_image::tune::{self, Request, TuneError};
-use extant_journal::ExternalJournal;
+use extant_journal::{ExternalJournal, JournalError, NotOpened};
 use extant_runtime::env::Env;
 
 /// Changes a volume as tune2fs does. Nothing is written before [`Self::apply`].
@@ -102,21 +102,32 @@ impl Tuner {
     /// What tune2fs refuses; a volume that is in use or damaged; failures of the device. After a
     /// late refusal (no room for a journal) parts of the request may be done.
     pub fn apply(&self, device: Arc<dyn Device>) -> Result<Vec<String>, TuneError> {
-        let found = match &self.journal {
-            Some(journal) => Some(journal.clone()),
-            None => ExternalJournal::of_volume(&*device)
-                .map(|journal| journal.open(&FileOptions::new().write(true)))
-                .transpose()
-                .map_err(|error| TuneError::Value(error.into()))?
-                .flatten()
-                .map(|journal| journal as Arc<dyn Device>),
+        let (found, why) = match &self.journal {
+            Some(journal) => (Some(journal.clone()), None),
+            None => found_journal(&*device)?,
         };
         let env = Env::threads();
         let now = u64::try_from(env.now().seconds).unwrap_or_default();
         let mut warnings = Warnings::default();
-        tune::run(&device, found.as_deref(), &env, &self.request, now, &mut warnings)?;
+        let outcome = tune::run(&device, found.as_deref(), &env, &self.request, now, &mut warnings);
+        outcome.map_err(|error| match (error, why) {
+            (TuneError::Journal(error), Some(why)) if error.wants_device() => why.into(),
+            (error, _) => error,
+        })?;
         device.flush()?;
         Ok(warnings.0)
+    }
+}
+
+/// The journal's own device, or why it was not found where that is known.
+fn found_journal(
+    device: &dyn Device,
+) -> Result<(Option<Arc<dyn Device>>, Option<JournalError>), TuneError> {
+    let Some(journal) = ExternalJournal::of_volume(device) else { return Ok((None, None)) };
+    match journal.open(&FileOptions::new().write(true)) {
+        Ok(found) => Ok((found.map(|journal| journal as Arc<dyn Device>), None)),
+        Err(NotOpened::Journal(why)) => Ok((None, Some(why))),
+        Err(NotOpened::File(error)) => Err(TuneError::Value(error.into())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors of the journal.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use extant_device::DeviceError;
@@ -18,6 +19,30 @@ pub enum JournalError {
     /// The volume's journal is on an external device, which was neither given nor found.
     #[error("external journal not found: UUID {0}")]
     ExternalJournalNeeded(Uuid),
+    /// The journal's device was found, but its list of users lacks the volume.
+    #[error("the journal (UUID {uuid}) is on {}, which does not list this file system", device.display())]
+    NotListed {
+        /// The journal.
+        uuid: Uuid,
+        /// Where it was found.
+        device: PathBuf,
+    },
+    /// Two devices hold the journal, and the volume stores the number of neither.
+    #[error("the journal (UUID {uuid}) is on two devices, {} and {}", devices[0].display(), devices[1].display())]
+    OnTwoDevices {
+        /// The journal.
+        uuid: Uuid,
+        /// The first ones of them.
+        devices: [PathBuf; 2],
+    },
+    /// The journal's device ends before its superblock says.
+    #[error("the journal's device holds {held} of the {wanted} blocks that it should")]
+    DeviceTooShort {
+        /// Blocks on the device.
+        held: u64,
+        /// Blocks that its superblock counts.
+        wanted: u64,
+    },
     /// The device given does not hold this volume's journal.
     #[error("wrong external journal: UUID {found}, expected {wanted}")]
     OtherJournal {
@@ -63,6 +88,14 @@ pub enum JournalError {
     /// The volume has no journal.
     #[error("the volume has no journal")]
     NoJournal,
+}
+
+impl JournalError {
+    /// Whether the journal's own device was not found for sure, so that it must be named.
+    pub fn wants_device(&self) -> bool {
+        use JournalError::{ExternalJournalNeeded, NotListed, OnTwoDevices};
+        matches!(self, ExternalJournalNeeded(_) | NotListed { .. } | OnTwoDevices { .. })
+    }
 }
 
 impl From<OfflineError> for JournalError {

@@ -16,7 +16,18 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{JournalError, JournalLocation, Log};
 
-/// An external journal, as the volume's superblock names it.
+/// Why a journal's own device was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOpened {
+    /// It is not known which device it is.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The device cannot be opened.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A journal on a device of its own, as the volume's superblock names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ExternalJournal {
     /// The UUID of the journal's device.
@@ -33,10 +44,14 @@ impl ExternalJournal {
     /// internal one.
     pub fn named_by(superblock: &RawSuperblock) -> Option<Self> {
         let compat = superblock.features().compat;
-        let is_external = compat.contains(CompatFeatures::HAS_JOURNAL)
-            && superblock.s_journal_inum.get() == 0
-            && superblock.s_journal_uuid != [0; 16];
-        is_external.then(|| Self {
+        let is_external =
+            compat.contains(CompatFeatures::HAS_JOURNAL) && superblock.s_journal_inum.get() == 0;
+        Self::outside(superblock).filter(|_| is_external)
+    }
+
+    /// The journal outside that a superblock names, also beside one inside.
+    fn outside(superblock: &RawSuperblock) -> Option<Self> {
+        (superblock.s_journal_uuid != [0; 16]).then(|| Self {
             uuid: Uuid(superblock.s_journal_uuid),
             volume: Uuid(superblock.s_uuid),
             device_number: superblock.s_journal_dev.get(),
@@ -47,13 +62,15 @@ impl ExternalJournal {
     /// if that is invalid: opening the volume reports why. Its checksum is not verified, since
     /// replaying the log repairs a torn superblock.
     pub fn of_volume(volume: &dyn Device) -> Option<Self> {
-        Self::of_superblock_at(volume, SUPERBLOCK_OFFSET)
+        Self::named_by(&superblock_at(volume, SUPERBLOCK_OFFSET)?)
     }
 
-    /// As [`Self::of_volume`], for the superblock at a byte offset of the device, such as a backup
-    /// when the primary one is lost.
+    /// The journal outside that the superblock at a byte of the device names, also beside one
+    /// inside: for a check, which judges what the superblock says.
     pub fn of_superblock_at(volume: &dyn Device, offset: u64) -> Option<Self> {
-        Self::named_by(&superblock_at(volume, offset)?)
+        let raw = superblock_at(volume, offset)?;
+        let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
+        Self::outside(&raw).filter(|_| has_journal)
     }
 
     /// As [`Self::of_volume`], but only if the volume cannot be read without its journal: the log
@@ -64,33 +81,57 @@ impl ExternalJournal {
         Self::named_by(&raw).filter(|_| needs_recovery || raw.verify(GroupNo(0)).is_err())
     }
 
-    /// The block device that holds the journal; `None` if no readable device does.
-    pub fn find(&self) -> Option<PathBuf> {
+    /// The block device that holds the journal; `None` where no such device can be read.
+    ///
+    /// # Errors
+    /// The only such device does not list the volume, or there are two, neither of which has the
+    /// number that the superblock stores.
+    pub fn find(&self) -> Result<Option<PathBuf>, JournalError> {
         let by_number = block_devices::path_of(self.device_number).ok();
         let by_number = by_number.filter(|_| self.device_number != 0);
-        by_number.into_iter().chain(block_devices::all()).find(|path| self.is_on(path))
+        if let Some(path) = by_number.filter(|path| self.looked_at(path) == Some(true)) {
+            return Ok(Some(path));
+        }
+        let mut unlisted = None;
+        let mut listed = Vec::new();
+        for path in block_devices::all() {
+            match self.looked_at(&path) {
+                Some(true) => listed.push(path),
+                Some(false) if unlisted.is_none() => unlisted = Some(path),
+                _ => {}
+            }
+        }
+        let uuid = self.uuid;
+        match (listed.as_slice(), unlisted) {
+            ([one, other, ..], _) => {
+                let devices = [one.clone(), other.clone()];
+                Err(JournalError::OnTwoDevices { uuid, devices })
+            }
+            ([], Some(device)) => Err(JournalError::NotListed { uuid, device }),
+            (found, _) => Ok(found.first().cloned()),
+        }
     }
 
     /// Finds and opens the journal's device. `None` if it is not found.
     ///
     /// # Errors
-    /// The device was found and cannot be opened: for example, it is in use.
-    pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, FileError> {
-        self.find().map(|path| options.open(path).map(Arc::new)).transpose()
+    /// As [`Self::find`]; or it was found and cannot be opened so: it may be in use.
+    pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, NotOpened> {
+        Ok(self.find()?.map(|path| options.open(path).map(Arc::new)).transpose()?)
     }
 
-    /// Whether a block device is this journal. A device that cannot be read, or that lists only
-    /// other volumes, is not: an image may name any journal.
-    fn is_on(&self, path: &Path) -> bool {
+    /// Whether a block device is this journal, and then whether it lists the volume: an image may
+    /// name any journal. `None` where it is another, or cannot be read.
+    fn looked_at(&self, path: &Path) -> Option<bool> {
         let mut raw = RawSuperblock::new_zeroed();
-        let read = block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes());
-        if read.is_err() || !self.is_superblock_of(&raw) {
-            return false;
+        block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes()).ok()?;
+        if !self.is_superblock_of(&raw) {
+            return None;
         }
         let mut journal = RawJournalSuperblock::new_zeroed();
         let at = journal_superblock_at(&raw);
-        let read = block_devices::peek(path, at, journal.as_mut_bytes());
-        read.is_ok() && self.is_listed_in(&journal)
+        block_devices::peek(path, at, journal.as_mut_bytes()).ok()?;
+        Some(self.is_listed_in(&journal))
     }
 
     /// Whether the volume is among the users of a journal. An invalid journal superblock lists no

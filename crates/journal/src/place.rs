@@ -71,7 +71,8 @@ impl JournalLocation {
     /// Finds the journal on an external device.
     ///
     /// # Errors
-    /// The device is not a journal, or another volume's, or has another block size, or failed.
+    /// The device is not a journal, belongs to another volume, has another block size, is shorter
+    /// than its journal, or failed.
     pub fn external(
         device: &dyn Device,
         superblock: &RawSuperblock,
@@ -94,11 +95,14 @@ impl JournalLocation {
             let flaw = Flaw::bad_value("s_log_block_size", log_block_size);
             return Err(flaw.at(Place::JournalSuperblock).into());
         }
-        let on_device = device.size() / u64::from(geometry.block_size);
-        let count = u64::from(own.s_blocks_count_lo.get()).min(on_device);
+        let held = device.size() / u64::from(geometry.block_size);
+        let count = own.s_blocks_count_lo.get();
+        let wanted = u64::from(count);
+        if held < wanted {
+            return Err(JournalError::DeviceTooShort { held, wanted });
+        }
         let mut runs = BlockRuns::new();
-        // Below 2^32, since the low half is.
-        let is_pushed = runs.push(BlockNo(0), count as u32);
+        let is_pushed = runs.push(BlockNo(0), count);
         debug_assert!(is_pushed, "the first run is below 2^32 blocks");
         // The first whole block after the file system superblock.
         let superblock_at = if geometry.block_size == 1024 { 2 } else { 1 };

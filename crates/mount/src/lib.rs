@@ -70,7 +70,7 @@ pub enum MountError {
         /// What is wrong.
         source: extant_reader::Error,
     },
-    /// The journal is on a device of its own, which was neither named nor found.
+    /// The journal is on a device of its own, which was not named, nor found for sure.
     #[error("{}: {source}: name it with -o journal_path=DEVICE", image.display())]
     JournalNotFound {
         /// The image.

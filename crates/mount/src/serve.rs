@@ -92,12 +92,13 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         Some(number) => url.keys_from(&KeySource::Descriptor(number))?,
         None => url.keys()?,
     };
-    let journal = journal_path(options)?
-        .or_else(|| match url.plain_device(&files) {
-            Some(Ok(device)) => find_journal(&*device, options),
-            // Opening the image tells why.
-            Some(Err(_)) | None => None,
-        })
+    let found = match (journal_path(options)?, url.plain_device(&files)) {
+        (None, Some(Ok(device))) => find_journal(&*device, options)
+            .map_err(|error| not_opened(&image, Error::Journal(error)))?,
+        // Where it is not named, opening the image tells why.
+        (named, _) => named,
+    };
+    let journal = found
         .map(|path| open_files(&DeviceUrl::plain(&path), options, false))
         .transpose()?
         .map(|files| files.first().clone());
@@ -173,21 +174,24 @@ fn journal_path(options: &MountOptions) -> Result<Option<PathBuf>, MountError> {
 
 /// The journal's own device where the volume has one and the options do not name it. The superblock
 /// is read for that.
-fn find_journal(device: &dyn Device, options: &MountOptions) -> Option<PathBuf> {
+fn find_journal(
+    device: &dyn Device,
+    options: &MountOptions,
+) -> Result<Option<PathBuf>, JournalError> {
     if options.read_only && options.norecovery {
-        return None;
+        return Ok(None);
     }
     let journal = match options.read_only {
         true => ExternalJournal::needed_to_read(device),
         false => ExternalJournal::of_volume(device),
     };
-    journal?.find()
+    Ok(journal.map(|journal| journal.find()).transpose()?.flatten())
 }
 
 fn not_opened(image: &Path, source: Error) -> MountError {
     let image = image.to_owned();
     match source {
-        Error::Journal(source @ JournalError::ExternalJournalNeeded(_)) => {
+        Error::Journal(source) if source.wants_device() => {
             MountError::JournalNotFound { image, source }
         }
         source => MountError::Volume { image, source },

@@ -23,7 +23,7 @@ pub mod torn;
 mod volume_read;
 
 pub use error::Error;
-pub use extant_journal::{ExternalJournal, JournalError};
+pub use extant_journal::{ExternalJournal, JournalError, NotOpened};
 pub use info::VolumeInfo;
 pub use open::{
     DEFAULT_TABLE_RUN, Journal, ReaderOptions, SuperblockAt, check_journal_device, check_size,

@@ -45,15 +45,24 @@ impl LoopDevice {
         Self::with_sectors(file, 512)
     }
 
+    /// As [`Self::new`], a device that cannot be written.
+    pub fn read_only(file: &Path) -> Result<Self, String> {
+        Self::with_options(file, &["--read-only"])
+    }
+
     /// As [`Self::new`], with sectors of `sector_size` bytes.
     pub fn with_sectors(file: &Path, sector_size: u32) -> Result<Self, String> {
-        let sector_size = sector_size.to_string();
+        Self::with_options(file, &["--sector-size", &sector_size.to_string()])
+    }
+
+    fn with_options(file: &Path, options: &[&str]) -> Result<Self, String> {
         let file = file.canonicalize().map_err(|error| format!("{}: {error}", file.display()))?;
         let started = Instant::now();
         loop {
             let mut losetup = Command::new("losetup");
             let output = losetup
-                .args(["--find", "--show", "--sector-size", &sector_size])
+                .args(["--find", "--show"])
+                .args(options)
                 .arg(&file)
                 .env("LC_ALL", "C")
                 .output();

@@ -56,6 +56,9 @@ impl Front<'_> {
         if raw.s_journal_inum.get() == 0 && (is_outside || self.options.journal.is_some()) {
             return self.check_external_journal();
         }
+        if is_outside && !self.may_be_inside()? {
+            return self.check_outside_beside_none();
+        }
         if is_outside && self.ask(Finding::new(Code::JournalPlaceAmbiguous))? {
             self.volume.update_superblock(|raw| {
                 raw.s_journal_dev.set(0);
@@ -91,6 +94,30 @@ impl Front<'_> {
             Err(Broken::Offline(OfflineError::Device(error))) => Err(error.into()),
             Err(_) => Ok(false),
         }
+    }
+
+    /// Whether the inode that the superblock names holds a journal, or its copy tells of one.
+    fn may_be_inside(&self) -> Result<bool, CheckError> {
+        let raw = &self.volume.raw;
+        match self.place_of_inode(InodeNo(raw.s_journal_inum.get())) {
+            Err(Broken::Offline(OfflineError::Device(error))) => Err(error.into()),
+            Err(_) => Ok(raw.s_jnl_backup_type == BACKUP_OF_INODE),
+            Ok(_) => Ok(true),
+        }
+    }
+
+    /// The superblock names an inode that never held a journal, beside a device: the device has it.
+    fn check_outside_beside_none(&mut self) -> Result<(), OpenError> {
+        if self.may_repair() && self.options.journal.is_none() {
+            return self.check_external_journal();
+        }
+        let number = InodeNo(self.volume.raw.s_journal_inum.get());
+        let finding = Finding::new(Code::JournalPlaceAmbiguous).inode(number);
+        if !self.ask(finding.detail(format!("inode {number} holds none")))? {
+            return Ok(());
+        }
+        self.volume.update_superblock(|raw| raw.s_journal_inum.set(0))?;
+        self.check_external_journal()
     }
 
     /// No journal: then there must be no trace of one.
@@ -453,6 +480,10 @@ impl Front<'_> {
                 }
                 seal_device(&*device)?;
                 JournalLocation::external(&*device, &raw, self.volume.geometry())?
+            }
+            Err(error @ JournalError::DeviceTooShort { .. }) if !self.may_repair() => {
+                let finding = Finding::new(Code::JournalSuperblockCorrupt);
+                return Ok(self.tell(finding.detail(error.to_string()))?);
             }
             found => found?,
         };

@@ -26,6 +26,7 @@ const STRICTER: &[(RangeInclusive<u32>, RangeInclusive<usize>, &str)] = &[
     (7..=7, 0x1a..=0x1b, "the resize inode has one link"),
     (7..=7, 0x20..=0x23, "the flag of a feature that the volume lacks"),
     (7..=7, 0x68..=0x77, "an attribute block off the volume"),
+    (3..=4, 0x80..=0x81, "the kernel reads no inode with such an i_extra_isize"),
     (7..=8, 0x80..=0x81, "the kernel mounts no volume with such an i_extra_isize"),
     (8..=8, 0x04..=0x07, "e2fsck gives up if such a journal is to be replayed"),
     (8..=8, 0x6c..=0x6f, "the same"),

@@ -8,6 +8,7 @@ use std::time::UNIX_EPOCH;
 use extant_device::undo::UndoDevice;
 use extant_device::{Device, OpenOptions};
 use extant_image::tune::{self, Request, TuneError};
+use extant_journal::JournalError;
 use extant_runtime::env::Env;
 use extant_storage::{Access, DeviceUrl, look};
 
@@ -182,8 +183,8 @@ impl Args {
         let options = self.waiting.on(OpenOptions::new());
         let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let device = &opened.device;
-        let journal = journal_device::of(&**device, &options.write(true))?;
-        let on = (journal.as_deref(), &opened.env);
+        let (journal, why) = journal_device::of(&**device, &options.write(true))?;
+        let on = (journal.as_deref(), why.as_ref(), &opened.env);
         let outcome = match &self.undo {
             None => apply(device, on, request, now, image, session),
             Some(path) => {
@@ -201,7 +202,7 @@ impl Args {
 
 fn apply(
     device: &Arc<dyn Device>,
-    (journal, env): (Option<&dyn Device>, &Env),
+    (journal, why, env): (Option<&dyn Device>, Option<&JournalError>, &Env),
     request: &Request,
     now: u64,
     image: &OsStr,
@@ -212,7 +213,10 @@ fn apply(
     let said = terminal.close();
     outcome.map_err(|error| {
         let missing = match &error {
-            TuneError::Journal(error) => journal_device::missing(Path::new(image), error),
+            TuneError::Journal(error) => {
+                let why = why.filter(|_| error.wants_device()).unwrap_or(error);
+                journal_device::missing(Path::new(image), why)
+            }
             _ => None,
         };
         missing.unwrap_or_else(|| Failure::at(image, error))

@@ -1,5 +1,6 @@
 //! The requests of block devices that have no system call of their own.
 
+use std::ffi::c_int;
 use std::os::fd::AsFd;
 
 use rustix::io::Result;
@@ -7,6 +8,8 @@ use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 
 /// `_IOR(0x12, 114, size_t)` of linux/fs.h: bytes on the device.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+/// `_IO(0x12, 94)`: whether the device cannot be written, as an int.
+const BLKROGET: Opcode = opcode::none(0x12, 94);
 /// `_IO(0x12, 119)`: discard a range, given as two 64-bit numbers.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// `_IO(0x12, 127)`: zero a range, given as two 64-bit numbers.
@@ -17,6 +20,13 @@ const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 pub(super) fn size(device: impl AsFd) -> Result<u64> {
     // SAFETY: BLKGETSIZE64 stores one u64 where its argument points, and `Getter` gives it room for one.
     unsafe { ioctl(device, Getter::<BLKGETSIZE64, u64>::new()) }
+}
+
+/// Whether a block device cannot be written.
+#[allow(unsafe_code)]
+pub(super) fn is_read_only(device: impl AsFd) -> Result<bool> {
+    // SAFETY: BLKROGET stores one int where its argument points, and `Getter` gives it room for one.
+    unsafe { ioctl(device, Getter::<BLKROGET, c_int>::new()) }.map(|flag| flag != 0)
 }
 
 /// Discards whole sectors of a block device.

@@ -78,6 +78,12 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// A block device that was to be written is read-only.
+    #[error("{}: the device is read-only", path.display())]
+    ReadOnly {
+        /// The device.
+        path: PathBuf,
+    },
     /// Another process, or another open device of this one, has it locked; a block device may be mounted.
     #[error("{}: in use: {}", path.display(), use_of(*.mounted, holder.as_ref()))]
     InUse {
@@ -313,6 +319,13 @@ impl OpenOptions {
         let metadata = file.metadata().map_err(failed)?;
         if is_block != self::is_block(path, &metadata)? {
             return Err(FileError::NotADevice { path: path.to_owned() });
+        }
+        // The kernel opens some of them for writing all the same, and fails each write.
+        if is_block
+            && self.write
+            && ioctl::is_read_only(&file).map_err(|errno| failed(errno.into()))?
+        {
+            return Err(FileError::ReadOnly { path: path.to_owned() });
         }
         self.lock(path, &file)?;
         if self.write {

@@ -16,7 +16,7 @@ use extant_check::{BlockTest, Options, Report};
 use extant_device::undo::UndoDevice;
 use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
 use extant_image::mkfs::bad_blocks::read_list;
-use extant_journal::{ExternalJournal, JournalError};
+use extant_journal::{ExternalJournal, JournalError, NotOpened};
 use extant_layout::RunSet;
 use extant_ondisk::Uuid;
 use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
@@ -279,6 +279,8 @@ struct Opened {
     undo: Option<Arc<UndoDevice>>,
     /// The device as the image's name says.
     named: extant_storage::Opened,
+    /// Why the journal's own device was not found, where that is known.
+    no_journal: Option<JournalError>,
 }
 
 /// The device of a journal that is not inside the volume.
@@ -334,7 +336,7 @@ impl Run<'_> {
                 finish_undo(opened)?;
                 self.show(&report, &console)
             }
-            Err(error) => Err(self.not_finished(&error)),
+            Err(error) => Err(self.not_finished(&error, opened)),
         }
     }
 
@@ -403,15 +405,18 @@ impl Run<'_> {
         Ok(report.exit_code())
     }
 
-    fn not_finished(&self, error: &RunError) -> Failure {
+    fn not_finished(&self, error: &RunError, opened: &Opened) -> Failure {
         let RunFailure::Open(failure) = &error.failure else { return self.failed(error) };
         if self.args.json {
             summary::print_json_alone(&self.image, OPERATIONAL, &error.findings);
         }
-        if let OpenError::Journal(JournalError::ExternalJournalNeeded(_)) = failure {
-            return self.failed(&format_args!("{error}: name it with -j DEVICE"));
+        match failure {
+            OpenError::Journal(error) if error.wants_device() => {
+                let error = opened.no_journal.as_ref().unwrap_or(error);
+                self.failed(&format_args!("{error}: name it with -j DEVICE"))
+            }
+            _ => self.failed(error),
         }
-        self.failed(error)
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> Failure {
@@ -443,17 +448,23 @@ impl Run<'_> {
         let options = options.shared_lock(self.args.waiting.wait.is_some());
         let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
-        let journal = match (named, url.plain_device(&files)) {
-            (None, Some(Ok(device))) => self.found_journal(&*device, access)?,
+        let (journal, no_journal) = match (named, url.plain_device(&files)) {
+            (None, Some(Ok(device))) => match self.found_journal(&*device, access) {
+                Ok(found) => (found, None),
+                // Whether the volume needs it is seen later.
+                Err(NotOpened::Journal(error)) => (None, Some(error)),
+                Err(NotOpened::File(error)) => return Err(failed(&error)),
+            },
             // Opening the image tells why.
-            (named, _) => named,
+            (named, _) => (named, None),
         };
         let keys = url.keys().map_err(|error| failed(&error))?;
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
             let named = part()?;
-            return Ok((Opened { device: named.device.clone(), undo: None, named }, journal));
+            let device = named.device.clone();
+            return Ok((Opened { device, undo: None, named, no_journal }, journal));
         };
         // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
@@ -462,7 +473,7 @@ impl Run<'_> {
         let undo = undo.map_err(|error| failed(&error))?;
         self.restrict()?;
         let undo = Arc::new(undo);
-        Ok((Opened { device: undo.clone(), undo: Some(undo), named }, journal))
+        Ok((Opened { device: undo.clone(), undo: Some(undo), named, no_journal }, journal))
     }
 
     /// Gives up what reading a damaged image does not need. Lists of bad blocks are read afterwards.
@@ -491,12 +502,11 @@ impl Run<'_> {
         &self,
         device: &dyn Device,
         access: Access,
-    ) -> Result<Option<JournalDevice>, Failure> {
+    ) -> Result<Option<JournalDevice>, NotOpened> {
         let named = |offset| ExternalJournal::of_superblock_at(device, offset);
         let Some(journal) = self.superblock_places().find_map(named) else { return Ok(None) };
         let options = FileOptions::new().write(access == Access::ReadWrite);
-        let found = journal.open(&self.args.waiting.on(options));
-        let found = found.map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
+        let found = journal.open(&self.args.waiting.on(options))?;
         Ok(found.map(|device| {
             let number = block_devices::number_of(device.path());
             JournalDevice { device, number }
