@@ -121,12 +121,12 @@ pub fn change(
     if !has_changed || !geometry.has_metadata_csum() || bit / 8 >= covered {
         return has_changed;
     }
-    let behind = (covered - 1 - bit / 8) * 8 + 7 - bit % 8;
+    let bits_after = (covered - 1 - bit / 8) * 8 + 7 - bit % 8;
     let checksum = match kind {
         BitmapKind::Block => &mut desc.block_bitmap_checksum,
         BitmapKind::Inode => &mut desc.inode_bitmap_checksum,
     };
-    *checksum ^= cut(Crc32c::of_bit(behind), geometry);
+    *checksum ^= cut(Crc32c::of_bit(bits_after), geometry);
     true
 }
 

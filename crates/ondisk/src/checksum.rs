@@ -58,11 +58,11 @@ impl Crc32c {
         Self(crc)
     }
 
-    /// The change (by `^`) of a checksum when a single bit changes. `behind` is the number of bits
+    /// The change (by `^`) of a checksum when a single bit changes. `bits_after` is the number of bits
     /// after it: those of later bytes, and the higher ones of its own byte.
     #[must_use]
-    pub fn of_bit(behind: u32) -> u32 {
-        let (bytes, bits) = (behind / 8, behind % 8);
+    pub fn of_bit(bits_after: u32) -> u32 {
+        let (bytes, bits) = (bits_after / 8, bits_after % 8);
         let near = BIT_POWERS.near[(bytes % NEAR) as usize];
         let near = (0..bits).fold(near, |power, _| times_x(power));
         (0..bytes / NEAR).fold(near, |power, _| product(power, BIT_POWERS.step))
@@ -177,14 +177,14 @@ impl SlicedTables {
     const fn new(polynomial: u32) -> Self {
         let first = ReflectedTable::new(polynomial);
         let mut tables = [first; 8];
-        let mut behind = 1;
-        while behind < 8 {
+        let mut zeros = 1;
+        while zeros < 8 {
             let mut byte = 0;
             while byte < 256 {
-                tables[behind].0[byte] = first.step(tables[behind - 1].0[byte], 0);
+                tables[zeros].0[byte] = first.step(tables[zeros - 1].0[byte], 0);
                 byte += 1;
             }
-            behind += 1;
+            zeros += 1;
         }
         Self(tables)
     }
@@ -305,9 +305,9 @@ mod tests {
         for bit in [0, 1, 7, 8, 1023, 1024, 1025, 77_777, bits / 2, bits - 9, bits - 1] {
             let before = Crc32c::new().bytes(&bytes).value();
             bytes[bit as usize / 8] ^= 1 << (bit % 8);
-            let behind = bits - 8 - bit / 8 * 8 + 7 - bit % 8;
+            let bits_after = bits - 8 - bit / 8 * 8 + 7 - bit % 8;
             let after = Crc32c::new().bytes(&bytes).value();
-            assert_eq!(before ^ Crc32c::of_bit(behind), after, "bit {bit}");
+            assert_eq!(before ^ Crc32c::of_bit(bits_after), after, "bit {bit}");
         }
         let last = Crc32c::seeded(0).bytes(&[0x80]).zeros(1 << 17).value();
         assert_eq!(Crc32c::of_bit(1 << 20), last, "farther than the tables reach");

@@ -1,8 +1,10 @@
-//! The index of a hashed directory: a root in the first block, nodes below it, leaves that are ordinary directory blocks.
+//! The index (htree) of a hashed directory: a root in the first block, nodes below it, and ordinary
+//! directory blocks as leaves.
 //!
-//! Source: `directory.rst`. What it leaves out is stated in `docs/format.md`: limit and count share the first entry's hash
-//! word, `indirect_levels` counts the levels between root and leaves, and the entries' hashes carry a continuation in bit 0.
-//! Readers that know no index see free records where the index is.
+//! Source: `directory.rst`. `docs/format.md` has the rest: limit and count are stored in the first
+//! entry's hash word, `indirect_levels` is the number of levels between root and leaves, and bit 0
+//! of an entry's hash marks a continuation. Implementations without htree support see free entries
+//! in index blocks.
 
 use crate::checksum::Crc32c;
 use crate::dirent::{FileType, RawDirEntry};
@@ -14,15 +16,16 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `dx_root_info.info_length`: the only one there is.
+/// `dx_root_info.info_length`: the only defined value.
 const INFO_LEN: u8 = 8;
-/// Bytes of the tail that holds an index block's checksum.
+/// Length in bytes of the tail with an index block's checksum.
 const TAIL_LEN: usize = 8;
-/// Levels between root and leaves at most, without and with `large_dir`.
+/// Maximum number of levels between root and leaves, without and with `large_dir`.
 const MAX_LEVELS: u8 = 1;
 const MAX_LEVELS_LARGEDIR: u8 = 2;
 
-/// The root's fixed part, as stored: `.` and `..` as records, then what the tree is.
+/// The fixed part of the root, as stored: the entries `.` and `..`, then the parameters of the
+/// tree.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[allow(missing_docs, reason = "the kernel's field names, documented in directory.rst")]
@@ -38,7 +41,7 @@ pub struct RawHtreeRoot {
     pub unused_flags: u8,
 }
 
-/// An index entry as stored. The first one of a block has limit and count where the others have their hash.
+/// An index entry as stored. The first one of a block has limit and count instead of a hash.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Unaligned,
@@ -71,7 +74,7 @@ const _: () = assert!(offset_of!(RawHtreeRoot, indirect_levels) == 0x1e);
 const _: () = assert!(size_of::<RawHtreeEntry>() == 8);
 const _: () = assert!(size_of::<RawHtreeTail>() == TAIL_LEN);
 
-/// Which kind of index block: they differ in where their entries start.
+/// The type of an index block, which determines where its entries start.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum IndexKind {
     /// The directory's first block.
@@ -81,7 +84,8 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
-    /// Where the entries start: behind the root's fixed part, or behind one free record's header.
+    /// Byte where the entries start: after the root's fixed part, or after the header of a free
+    /// entry.
     fn entries_at(self) -> usize {
         match self {
             Self::Root => size_of::<RawHtreeRoot>(),
@@ -90,23 +94,23 @@ impl IndexKind {
     }
 }
 
-/// How the index blocks of one directory are to be read and written.
+/// The format of a directory's index blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HtreeFormat {
     /// The directory.
     pub inode: InodeNo,
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_len: usize,
-    /// The inode's checksum seed with metadata_csum; blocks then end in a tail.
+    /// The inode's checksum seed with metadata_csum; blocks then end with a tail.
     pub checksum_seed: Option<u32>,
-    /// Whether records carry the file type.
+    /// Whether directory entries have the file type.
     pub has_filetype: bool,
-    /// Levels between root and leaves at most.
+    /// Maximum number of levels between root and leaves.
     pub max_levels: u8,
 }
 
 impl HtreeFormat {
-    /// Of a directory's index.
+    /// The format of a directory's index.
     pub fn new(geometry: &Geometry, inode: InodeNo, generation: u32) -> Self {
         Self {
             inode,
@@ -123,16 +127,17 @@ impl HtreeFormat {
         }
     }
 
-    /// Entries that a block holds, the first one (without a hash) included: the stored limit.
+    /// Maximum number of entries of a block, including the first one (without a hash): the stored
+    /// limit.
     pub fn capacity(&self, kind: IndexKind) -> usize {
         let tail = if self.checksum_seed.is_some() { TAIL_LEN } else { 0 };
         (self.block_len - kind.entries_at() - tail) / size_of::<RawHtreeEntry>()
     }
 
-    /// Reads the root: what the tree is, and its entries.
+    /// Reads the root: the parameters of the tree, and its entries.
     ///
     /// # Errors
-    /// A hash version nobody knows, too many levels, or whatever [`Self::node`] finds.
+    /// An unknown hash version, too many levels, or an error of [`Self::node`].
     pub fn root<'a>(&self, block: &'a [u8]) -> Result<(HtreeRoot, HtreeNode<'a>), FormatError> {
         let place = Place::Htree(self.inode, FileBlock(0));
         let (raw, _) = RawHtreeRoot::read_from_prefix(block)
@@ -150,10 +155,10 @@ impl HtreeFormat {
         Ok((root, self.node(block, FileBlock(0), IndexKind::Root)?))
     }
 
-    /// Reads the entries of an index block. Their order is not judged here: [`HtreeNode::check_order`] does that.
+    /// Reads the entries of an index block. [`HtreeNode::check_order`] checks their order.
     ///
     /// # Errors
-    /// A limit that the block has no room for, a count of 0 or above the limit.
+    /// The limit does not fit in the block, or the count is 0 or above the limit.
     pub fn node<'a>(
         &self,
         block: &'a [u8],
@@ -180,10 +185,10 @@ impl HtreeFormat {
         Ok(HtreeNode { entries, limit })
     }
 
-    /// The checksum tail of an index block: verified.
+    /// Verifies the checksum tail of an index block.
     ///
     /// # Errors
-    /// What [`Self::node`] finds, no room for a tail, or a checksum that does not match.
+    /// An error of [`Self::node`], no room for a tail, or a checksum that does not match.
     pub fn verify(&self, block: &[u8], at: FileBlock, kind: IndexKind) -> Result<(), FormatError> {
         let Some(seed) = self.checksum_seed else { return Ok(()) };
         let place = Place::Htree(self.inode, at);
@@ -197,7 +202,8 @@ impl HtreeFormat {
         Ok(())
     }
 
-    /// The last step before the bytes leave for the device. A block whose counts make no sense is left alone.
+    /// Sets the checksum; the last step before the bytes are written. A block with invalid counts
+    /// is not changed.
     pub fn seal(&self, block: &mut [u8], kind: IndexKind) {
         let Some(seed) = self.checksum_seed else { return };
         let Ok(node) = self.node(block, FileBlock(0), kind) else { return };
@@ -208,10 +214,11 @@ impl HtreeFormat {
         block[tail_at..tail_at + TAIL_LEN].copy_from_slice(tail.as_bytes());
     }
 
-    /// Writes a new root over the whole block: `entries` as (hash, logical block), the first one's hash unused. Not sealed.
+    /// Overwrites the whole block with a new root: `entries` are (hash, logical block), where the
+    /// first hash is not used. The checksum is not set.
     ///
     /// # Panics
-    /// When the entries are none or more than [`Self::capacity`]: the caller counts them.
+    /// If there are no entries or more than [`Self::capacity`].
     pub fn write_root(
         &self,
         block: &mut [u8],
@@ -221,7 +228,7 @@ impl HtreeFormat {
     ) {
         block.fill(0);
         let file_type = if self.has_filetype { FileType::Directory.encode() } else { 0 };
-        // `..` hides the index: its record reaches to the block's end.
+        // `..` hides the index: its entry extends to the block's end.
         let hidden = self.block_len - 12;
         let record = |inode: InodeNo, rec_len: usize, name_len| RawDirEntry {
             inode: U32::new(inode.0),
@@ -244,7 +251,7 @@ impl HtreeFormat {
         self.write_entries(block, IndexKind::Root, entries);
     }
 
-    /// Writes a new node over the whole block. Not sealed.
+    /// Overwrites the whole block with a new node. The checksum is not set.
     ///
     /// # Panics
     /// As [`Self::write_root`].
@@ -276,10 +283,11 @@ impl HtreeFormat {
         set_counts(block, kind, limit, count);
     }
 
-    /// Adds an entry behind the one at `after`. False when the block is full; it is then unchanged.
+    /// Inserts an entry after the one with index `after`. Returns false and leaves the block
+    /// unchanged if it is full.
     ///
     /// # Errors
-    /// What [`Self::node`] finds, or an `after` that is no entry.
+    /// An error of [`Self::node`], or there is no entry `after`.
     pub fn insert(
         &self,
         block: &mut [u8],
@@ -307,7 +315,7 @@ impl HtreeFormat {
     }
 }
 
-/// A record that covers all of a block of 64 KiB does not fit its length field: see `dirent`.
+/// The length of an entry that covers a block of 64 KiB does not fit its field: see `dirent`.
 fn hidden_len(rec_len: usize, block_len: usize) -> usize {
     if rec_len == block_len && rec_len > usize::from(u16::MAX) {
         usize::from(u16::MAX)
@@ -323,7 +331,7 @@ fn set_counts(block: &mut [u8], kind: IndexKind, limit: usize, count: usize) {
     block[at..at + size_of::<RawCounts>()].copy_from_slice(counts.as_bytes());
 }
 
-/// The bytes that the checksum covers before the tail, and the tail, where there is room for one.
+/// The bytes before the tail that the checksum covers, and the tail, if there is room for one.
 fn tail_of(
     block: &[u8],
     kind: IndexKind,
@@ -339,12 +347,12 @@ fn checksum(seed: u32, used: &[u8], tail: &RawHtreeTail) -> u32 {
     Crc32c::seeded(seed).bytes(used).bytes(tail.dt_reserved.as_bytes()).zeros(4).value()
 }
 
-/// What the tree is, from its root.
+/// The parameters of the tree in its root.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HtreeRoot {
-    /// The hash function, as stored: signedness comes from the superblock.
+    /// The hash function, as stored: the superblock has the signedness.
     pub hash_version: HashVersion,
-    /// Levels between root and leaves.
+    /// Number of levels between root and leaves.
     pub indirect_levels: u8,
 }
 
@@ -352,28 +360,28 @@ pub struct HtreeRoot {
 #[derive(Clone, Copy, Debug)]
 pub struct HtreeNode<'a> {
     entries: &'a [RawHtreeEntry],
-    /// Entries that the block holds, as stored.
+    /// Maximum number of entries, as stored.
     pub limit: usize,
 }
 
-/// One entry: the names from `hash` on, up to the next entry's hash, lie below `block`.
+/// An index entry: names with hashes from `hash` up to the next entry's are below `block`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HtreeEntry {
-    /// Lowest hash below, bit 0 clear; 0 for a block's first entry.
+    /// Lowest hash, bit 0 clear; 0 for the first entry of a block.
     pub hash: u32,
-    /// Names of this very hash begin in the block before.
+    /// Whether names of this hash begin in the previous block.
     pub is_continuation: bool,
     /// Logical block of the leaf or the next node.
     pub block: FileBlock,
 }
 
 impl HtreeNode<'_> {
-    /// How many entries there are: at least one.
+    /// Number of entries: at least one.
     pub fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether another entry fits.
+    /// Whether the block has no room for another entry.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= self.limit
     }
@@ -389,22 +397,22 @@ impl HtreeNode<'_> {
         })
     }
 
-    /// All entries in their order.
+    /// All entries in order.
     pub fn entries(&self) -> impl Iterator<Item = HtreeEntry> + '_ {
         (0..self.count()).filter_map(|index| self.entry(index))
     }
 
-    /// Which entry a name of this hash lies below: the last one whose hash is not above it. With names of one hash in
-    /// several blocks this is the first of them; the others follow as continuations.
+    /// Index of the entry for a hash: the last one whose hash is not above it. If names of one hash
+    /// are in several blocks, this is the first of them; the others follow as continuations.
     pub fn search(&self, hash: u32) -> usize {
         let above_first = self.entries.get(1..).unwrap_or_default();
         above_first.partition_point(|entry| entry.hash.get() <= hash)
     }
 
-    /// The hashes ascend, as a search needs it.
+    /// Checks that the hashes ascend, as searches require.
     ///
     /// # Errors
-    /// A hash below the one before.
+    /// A hash is lower than the previous one.
     pub fn check_order(&self, place: Place) -> Result<(), FormatError> {
         let above_first = self.entries.get(1..).unwrap_or_default();
         if above_first.is_sorted_by_key(|entry| entry.hash.get()) {

@@ -1,54 +1,55 @@
-//! Maps of indirect blocks: how ext2 and ext3 files find their blocks.
+//! Indirect block maps of ext2 and ext3 files.
 //!
-//! Source: the kernel's `blockmap.rst`. Of the 15 numbers in `i_block` 12 are of data blocks, then one each of a single,
-//! double and triple indirect block. A block of pointers has neither magic number nor checksum; 0 means hole.
+//! Source: the kernel's `blockmap.rst`. 12 of the 15 numbers in `i_block` are data blocks; the
+//! others are a single, a double and a triple indirect block. A block of pointers has no magic
+//! number or checksum; 0 is a hole.
 
 use crate::types::{BlockNo, FileBlock, MAX_FILE_BLOCKS};
 
-/// Data blocks that the inode itself points to.
+/// Number of data blocks that the inode itself points to.
 pub const DIRECT_BLOCKS: u64 = 12;
-/// Numbers in `i_block`.
+/// Number of block numbers in `i_block`.
 pub const SLOTS: usize = 15;
-/// Levels of the triple indirect block.
+/// Number of levels of the triple indirect block.
 pub const MAX_LEVELS: usize = 3;
-/// Bytes a pointer.
+/// Size of a pointer in bytes.
 const POINTER_SIZE: usize = 4;
 
-/// The arithmetic of block maps for one block size.
+/// Arithmetic of block maps for a block size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct IndirectMap {
     pointer_bits: u32,
 }
 
-/// The way to a data block: a slot of `i_block`, then a pointer in each indirect block.
+/// The path to a data block: a slot of `i_block`, then a pointer in each indirect block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MapPath {
     /// 0 to 11 for data blocks, 12 to 14 for the single to the triple indirect block.
     pub slot: usize,
-    /// Indirect blocks on the way: 0 to 3.
+    /// Number of indirect blocks on the path: 0 to 3.
     pub levels: usize,
-    /// Positions in them, from the inode down; only the first `levels` count.
+    /// Positions in them, from the inode down; only the first `levels` are used.
     pub positions: [u32; MAX_LEVELS],
 }
 
 impl IndirectMap {
-    /// For blocks of so many bytes: a power of two, as `Geometry` has it.
+    /// For a block size in bytes: a power of two, as in `Geometry`.
     pub fn new(block_size: u32) -> Self {
         Self { pointer_bits: block_size.trailing_zeros() - 2 }
     }
 
-    /// Pointers a block.
+    /// Number of pointers per block.
     pub fn pointers_per_block(&self) -> u64 {
         1 << self.pointer_bits
     }
 
-    /// Blocks of the largest file: what three levels map, and never more than the format's own limit.
+    /// Maximum number of blocks of a file: those that three levels map, up to the format's limit.
     pub fn max_blocks(&self) -> u64 {
         let per_block = self.pointers_per_block();
         (DIRECT_BLOCKS + per_block + per_block.pow(2) + per_block.pow(3)).min(MAX_FILE_BLOCKS)
     }
 
-    /// The way to a logical block; `None` past [`Self::max_blocks`].
+    /// The path to a logical block; `None` past [`Self::max_blocks`].
     pub fn path(&self, block: FileBlock) -> Option<MapPath> {
         if block.0 >= self.max_blocks() {
             return None;
@@ -64,7 +65,7 @@ impl IndirectMap {
                 let mut positions = [0; MAX_LEVELS];
                 for (index, position) in positions.iter_mut().take(levels).enumerate() {
                     let shift = self.pointer_bits * (levels - 1 - index) as u32;
-                    // Masked to the pointers of a block: at most 14 bits.
+                    // Masked to the number of pointers per block: at most 14 bits.
                     *position = (at >> shift & (self.pointers_per_block() - 1)) as u32;
                 }
                 let slot = DIRECT_BLOCKS as usize + levels - 1;
@@ -75,12 +76,12 @@ impl IndirectMap {
         None
     }
 
-    /// Data blocks below an indirect block with so many levels (1 to 3), itself counted.
+    /// Number of data blocks below an indirect block of `levels` levels (1 to 3, including itself).
     pub fn covered_by(&self, levels: usize) -> u64 {
         1 << (self.pointer_bits * levels as u32)
     }
 
-    /// First logical block below a slot of `i_block`.
+    /// First logical block of a slot of `i_block`.
     pub fn slot_start(&self, slot: usize) -> FileBlock {
         let before = (1..=MAX_LEVELS)
             .take(slot.saturating_sub(DIRECT_BLOCKS as usize))
@@ -89,7 +90,7 @@ impl IndirectMap {
         FileBlock(before + (slot as u64).min(DIRECT_BLOCKS))
     }
 
-    /// Indirect blocks that a file without holes of so many data blocks needs.
+    /// Number of indirect blocks of a file without holes with `data_blocks` data blocks.
     pub fn metadata_blocks(&self, data_blocks: u64) -> u64 {
         let mut left = data_blocks.saturating_sub(DIRECT_BLOCKS);
         let mut needed = 0;
@@ -118,7 +119,8 @@ pub fn pointers(bytes: &[u8]) -> impl ExactSizeIterator<Item = BlockNo> + '_ {
 /// Sets the pointer at a position.
 ///
 /// # Panics
-/// When the position is past the end, or the block number does not fit in 32 bits: our own mistake, not the disk's.
+/// If the position is past the end, or the block number does not fit in 32 bits: a programming
+/// error, not disk damage.
 pub fn set_pointer(bytes: &mut [u8], position: usize, block: BlockNo) {
     let stored = u32::try_from(block.0).expect("an indirect map holds block numbers of 32 bits");
     let at = position * POINTER_SIZE;

@@ -1,8 +1,9 @@
-//! Inline data: a small file or directory inside its inode.
+//! Inline data: the content of a small file or directory in its inode.
 //!
-//! Source: `inlinedata.rst`. The first part lies in `i_block`, the rest is the value of the attribute `system.data` in the
-//! inode's own attribute space; the attribute is there even when its value is empty. A directory keeps its parent's inode
-//! number in the first four bytes and has no `.` and `..`; each of the two parts is a chain of records of its own.
+//! Source: `inlinedata.rst`. The first part is in `i_block`, the rest is the value of the attribute
+//! `system.data` in the inode's own attribute space; the attribute exists even if its value is
+//! empty. A directory stores its parent's inode number in the first four bytes and has no `.` and
+//! `..`; each of the two parts is a separate chain of entries.
 
 use crate::dirent::{DirFormat, Entries, NewEntry};
 use crate::types::{FileBlock, InodeNo};
@@ -10,17 +11,17 @@ use crate::{Flaw, FormatError, Place};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-/// Bytes in `i_block`.
+/// Number of bytes in `i_block`.
 pub const IN_I_BLOCK: usize = 60;
-/// Bytes of `i_block` that a directory keeps its parent in.
+/// Number of bytes of `i_block` for a directory's parent.
 const PARENT_LEN: usize = 4;
-/// Shortest part that holds a record.
+/// Minimum length in bytes of a part with an entry.
 const MIN_PART: usize = 12;
 
-/// A file's bytes, in the two parts that the inode keeps them in.
+/// A file's bytes, as the two parts in the inode.
 ///
 /// # Errors
-/// A size that the parts do not hold.
+/// The size exceeds the parts.
 pub fn file_parts<'a>(
     i_block: &'a [u8; IN_I_BLOCK],
     xattr_value: &'a [u8],
@@ -36,20 +37,21 @@ pub fn file_parts<'a>(
     Ok([&i_block[..first], &xattr_value[..size - first]])
 }
 
-/// A directory inside its inode, as read.
+/// A decoded inline directory.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineDir<'a> {
-    /// The directory that holds this one.
+    /// The parent directory.
     pub parent: InodeNo,
     format: DirFormat,
     parts: [&'a [u8]; 2],
 }
 
 impl<'a> InlineDir<'a> {
-    /// `format` is that of the directory's blocks, `size` its `i_size`.
+    /// Decodes an inline directory. `format` is that of the directory's blocks, `size` its
+    /// `i_size`.
     ///
     /// # Errors
-    /// A size that is not that of the parts.
+    /// The size is not that of the parts.
     pub fn decode(
         format: &DirFormat,
         i_block: &'a [u8; IN_I_BLOCK],
@@ -66,8 +68,8 @@ impl<'a> InlineDir<'a> {
         Ok(Self { parent: InodeNo(parent.get()), format: *format, parts: [records, parts[1]] })
     }
 
-    /// All records, free ones too. A position counts from the start of its part; the first part is reported as logical block
-    /// 0, the second as 1.
+    /// All entries, including free ones. Positions count from the start of their part; the first
+    /// part is reported as logical block 0, the second as 1.
     pub fn entries(&self) -> impl Iterator<Item = <Entries<'a> as Iterator>::Item> + 'a {
         let [first, second] = self.parts;
         let format = self.format;
@@ -76,20 +78,21 @@ impl<'a> InlineDir<'a> {
     }
 }
 
-/// Packs a directory into an inode.
+/// Packs a directory for an inode.
 #[derive(Debug)]
 pub struct InlineDirPacker {
     format: DirFormat,
 }
 
 impl InlineDirPacker {
-    /// `format` is that of the directory's blocks.
+    /// Creates a packer. `format` is that of the directory's blocks.
     pub fn new(format: &DirFormat) -> Self {
         Self { format: *format }
     }
 
-    /// Writes parent and records; `xattr_part` is the attribute's value, of the length that is to be stored (0, or 12 and
-    /// more). The records go to the first part while they fit there, then to the second. False when they do not fit.
+    /// Writes the parent and the entries. `xattr_part` is the attribute's value, with the length to
+    /// be stored (0, or 12 and more). Entries are packed into the first part while they fit, then
+    /// into the second. Returns false if they do not fit.
     pub fn pack<'n>(
         &self,
         parent: InodeNo,
@@ -119,8 +122,8 @@ impl InlineDirPacker {
     }
 }
 
-/// Bytes of attribute value that a directory of records of these lengths needs, packed in their order: 0 when `i_block`
-/// holds them all.
+/// Length in bytes of the attribute value for a directory with entries of these lengths, packed in
+/// order: 0 if `i_block` is enough.
 pub fn xattr_len_of(rec_lens: impl IntoIterator<Item = usize>) -> usize {
     let (mut first, mut second) = (IN_I_BLOCK - PARENT_LEN, 0);
     for rec_len in rec_lens {

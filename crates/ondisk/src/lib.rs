@@ -1,8 +1,9 @@
-//! The ext4 format: bytes in, values out.
+//! The ext4 format: decoding and encoding of its structures.
 //!
-//! Every structure has a *raw* form, lossless and with the kernel's field names, and a *decoded* form that the rest of the
-//! code speaks. Reading is verify, then decode; writing is encode, then seal. No device, no clock, no policy, and the byte
-//! order is in the field's type: little-endian, in the journal big-endian.
+//! Every structure has a lossless *raw* form with the kernel's field names, and a *decoded* form
+//! that the rest of the code uses. Reading is verify, then decode; writing is encode, then seal
+//! (set the checksum). This crate has no I/O, no clock and no policy. The byte order is in the
+//! field's type: little-endian, big-endian in the journal.
 #![no_std]
 #![forbid(unsafe_code)]
 

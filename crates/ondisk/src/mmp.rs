@@ -1,4 +1,4 @@
-//! Multiple-mount protection: one block that says whether somebody has the volume open.
+//! Multiple-mount protection (MMP): a block that records whether a host has the volume open.
 //!
 //! Source: `mmp.rst`; the special sequence numbers as stated in `docs/format.md`.
 
@@ -11,11 +11,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `mmp_magic`: "MMP".
 pub const MMP_MAGIC: u32 = 0x004d_4d50;
-/// Nobody has the volume open.
+/// The volume is not open.
 const SEQUENCE_CLEAN: u32 = 0xff4d_4d50;
 /// A checker has it open.
 const SEQUENCE_FSCK: u32 = 0xe24d_4d50;
-/// Largest sequence number of a mount.
+/// Maximum sequence number of a mount.
 pub const MAX_SEQUENCE: u32 = 0xe24d_4d4f;
 
 /// The structure as stored, little-endian; the rest of its block is not used.
@@ -38,19 +38,19 @@ const _: () = assert!(size_of::<RawMmp>() == 1024);
 const _: () = assert!(offset_of!(RawMmp, mmp_check_interval) == 0x70);
 const _: () = assert!(offset_of!(RawMmp, mmp_checksum) == 0x3fc);
 
-/// Who has the volume open.
+/// The user of the volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MmpSequence {
-    /// Nobody.
+    /// Not open.
     Clean,
     /// A checker.
     Fsck,
-    /// A mount, which counts this up while it lives.
+    /// A mount, which increments this number while it is active.
     Mounted(u32),
 }
 
 impl MmpSequence {
-    /// From the stored number.
+    /// Decodes the stored number.
     pub fn decode(stored: u32) -> Self {
         match stored {
             SEQUENCE_CLEAN => Self::Clean,
@@ -70,7 +70,7 @@ impl MmpSequence {
 }
 
 impl RawMmp {
-    /// Takes the structure from its block.
+    /// Copies the structure from its block.
     ///
     /// # Errors
     /// A block that is too short.
@@ -80,7 +80,7 @@ impl RawMmp {
             .map_err(|_| Flaw::truncated(bytes.len(), size_of::<Self>()).at(Place::Mmp(block)))
     }
 
-    /// The magic number, and the checksum with metadata_csum.
+    /// Verifies the magic number, and the checksum with metadata_csum.
     ///
     /// # Errors
     /// [`Flaw::Magic`] or [`Flaw::Checksum`].
@@ -98,7 +98,7 @@ impl RawMmp {
         Ok(())
     }
 
-    /// The last step before the bytes leave for the device.
+    /// Sets the checksum; the last step before the bytes are written.
     pub fn seal(&mut self, geometry: &Geometry) {
         if geometry.has_metadata_csum() {
             self.mmp_checksum.set(self.checksum(geometry));
@@ -111,23 +111,23 @@ impl RawMmp {
     }
 }
 
-/// The structure as meant.
+/// The decoded structure.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mmp {
-    /// Who has the volume open.
+    /// The user of the volume.
     pub sequence: MmpSequence,
-    /// Last update, seconds since 1970.
+    /// Time of the last update in seconds since 1970.
     pub time: u64,
-    /// Host that opened it last, for people.
+    /// Host that opened the volume last, for information.
     pub node_name: [u8; 64],
-    /// Its name for the device, for people.
+    /// That host's name for the device, for information.
     pub device_name: [u8; 32],
-    /// Seconds between updates.
+    /// Update interval in seconds.
     pub check_interval: u16,
 }
 
 impl Mmp {
-    /// Of a volume that nobody has opened yet.
+    /// The structure of a volume that was never open.
     pub fn new(check_interval: u16, time: u64) -> Self {
         Self {
             sequence: MmpSequence::Clean,
@@ -138,7 +138,7 @@ impl Mmp {
         }
     }
 
-    /// The meaning of a verified structure.
+    /// Decodes a verified structure.
     pub fn decode(raw: &RawMmp) -> Self {
         Self {
             sequence: MmpSequence::decode(raw.mmp_seq.get()),
@@ -149,7 +149,7 @@ impl Mmp {
         }
     }
 
-    /// Sets the known fields and leaves every other byte as it was.
+    /// Sets the known fields. Every other byte is not changed.
     pub fn encode_into(&self, raw: &mut RawMmp) {
         raw.mmp_magic.set(MMP_MAGIC);
         raw.mmp_seq.set(self.sequence.encode());

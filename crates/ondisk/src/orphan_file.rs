@@ -1,6 +1,7 @@
-//! A block of the orphan file: inodes whose delete or truncate must be finished.
+//! A block of the orphan file: inodes whose deletion or truncation must be completed.
 //!
-//! Source: `orphan.rst`. The checksum covers the physical block number too, so that a stale block elsewhere is not believed.
+//! Source: `orphan.rst`. The checksum covers the physical block number too, so that a stale block
+//! elsewhere is detected.
 
 use crate::checksum::Crc32c;
 use crate::types::{BlockNo, FileBlock, InodeNo};
@@ -11,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `ob_magic`.
 pub const ORPHAN_BLOCK_MAGIC: u32 = 0x0b10_ca04;
-/// Bytes of the tail.
+/// Size of the tail in bytes.
 const TAIL_LEN: usize = 8;
 
 /// The last bytes of a block, as stored.
@@ -25,7 +26,7 @@ pub struct RawOrphanTail {
 
 const _: () = assert!(size_of::<RawOrphanTail>() == TAIL_LEN);
 
-/// How the blocks of a volume's orphan file are to be read and written.
+/// The format of the blocks of a volume's orphan file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OrphanFileFormat {
     /// The orphan file's inode.
@@ -35,22 +36,23 @@ pub struct OrphanFileFormat {
 }
 
 impl OrphanFileFormat {
-    /// Of the orphan file with this inode and generation.
+    /// The format for the orphan file with this inode and generation.
     pub fn new(geometry: &Geometry, inode: InodeNo, generation: u32) -> Self {
         let checksum_seed =
             geometry.has_metadata_csum().then(|| geometry.inode_checksum_seed(inode, generation));
         Self { inode, checksum_seed }
     }
 
-    /// Orphans that a block holds.
+    /// Number of orphans in a block.
     pub fn capacity(block_len: usize) -> usize {
         block_len.saturating_sub(TAIL_LEN) / size_of::<U32>()
     }
 
-    /// The magic number, and the checksum where there is one. `at` is the logical, `block_no` the physical block.
+    /// Verifies the magic number, and the checksum if there is one. `at` is the logical, `block_no`
+    /// the physical block.
     ///
     /// # Errors
-    /// [`Flaw::Magic`], [`Flaw::Checksum`], or a block too short for its tail.
+    /// [`Flaw::Magic`], [`Flaw::Checksum`], or a block that is too short for its tail.
     pub fn verify(
         &self,
         block: &[u8],
@@ -72,8 +74,8 @@ impl OrphanFileFormat {
         Ok(())
     }
 
-    /// The last step before the bytes leave for the device: stamps magic and checksum, 0 without metadata_csum (e2fsck takes
-    /// a block with anything else for one in use).
+    /// Sets magic number and checksum; the last step before the bytes are written. The checksum is
+    /// 0 without metadata_csum (e2fsck treats a block with another value as in use).
     pub fn seal(&self, block: &mut [u8], block_no: BlockNo) {
         if let Ok((entries, tail)) = RawOrphanTail::mut_from_suffix(block) {
             tail.ob_magic.set(ORPHAN_BLOCK_MAGIC);
@@ -83,12 +85,12 @@ impl OrphanFileFormat {
     }
 }
 
-/// Over the entries alone, behind the inode's seed and the physical block number.
+/// Covers the inode's seed, the physical block number and the entries.
 fn checksum(seed: u32, entries: &[u8], block_no: BlockNo) -> u32 {
     Crc32c::seeded(seed).bytes(&block_no.0.to_le_bytes()).bytes(entries).value()
 }
 
-/// The slots of a block, empty ones as `None`. Whether such inodes exist is left to the caller.
+/// The slots of a block; free ones are `None`. The caller checks whether the inodes exist.
 pub fn orphans(block: &[u8]) -> impl Iterator<Item = Option<InodeNo>> + '_ {
     let entries = &block[..OrphanFileFormat::capacity(block.len()) * size_of::<U32>()];
     entries.chunks_exact(size_of::<U32>()).map(|slot| {
@@ -97,7 +99,7 @@ pub fn orphans(block: &[u8]) -> impl Iterator<Item = Option<InodeNo>> + '_ {
     })
 }
 
-/// Sets or clears a slot; false when the block has no such slot.
+/// Sets or clears a slot. Returns false if the block has no such slot.
 pub fn set_orphan(block: &mut [u8], slot: usize, orphan: Option<InodeNo>) -> bool {
     if slot >= OrphanFileFormat::capacity(block.len()) {
         return false;

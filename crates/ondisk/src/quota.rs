@@ -1,8 +1,9 @@
-//! Quota files: what each user, group or project may use and uses, as a radix tree of 1 KiB blocks (version 1 of the format
-//! that quota tools call vfsv1).
+//! Quota files: limits and usage of each user, group or project, as a radix tree of 1 KiB blocks
+//! (version 1 of the format that quota tools call vfsv1).
 //!
-//! Source: `docs/format.md`, checked against files that mke2fs and e2fsck wrote. Block 0 is the header, block 1 the tree's
-//! root; four levels of 256 numbers lead, the id's top byte first, to a leaf, which holds 14 records of any ids.
+//! Source: `docs/format.md`, checked against files that mke2fs and e2fsck wrote. Block 0 is the
+//! header, block 1 the tree's root. Four levels of 256 numbers, indexed by the ID's bytes from the
+//! highest on, lead to a leaf, which holds 14 records of any IDs.
 
 use crate::types::InodeNo;
 use crate::{Flaw, FormatError, Place};
@@ -12,24 +13,24 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of every block of a quota file, whatever the volume's block size.
+/// Size in bytes of every block of a quota file, regardless of the volume's block size.
 pub const QUOTA_BLOCK_SIZE: usize = 1024;
 /// A block of a quota file.
 pub type QuotaBlock = [u8; QUOTA_BLOCK_SIZE];
-/// The tree's root.
+/// Block of the tree's root.
 pub const QUOTA_ROOT: u32 = 1;
-/// Levels of the tree, the root included; the last one's numbers name leaves.
+/// Number of levels of the tree, including the root; numbers of the last level are leaves.
 pub const QUOTA_DEPTH: usize = 4;
-/// Records of a leaf.
+/// Number of records in a leaf.
 pub const RECORDS_PER_LEAF: usize =
     (QUOTA_BLOCK_SIZE - size_of::<RawQuotaLeafHeader>()) / size_of::<RawQuotaRecord>();
-/// Default time for which a soft limit may be exceeded, seconds: a week.
+/// Default grace time in seconds for exceeding a soft limit: a week.
 pub const DEFAULT_GRACE: u32 = 7 * 24 * 60 * 60;
 
 const VERSION: u32 = 1;
 const FANOUT: usize = 256;
 
-/// Whose use a file counts.
+/// The type of IDs in a quota file.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum QuotaKind {
     /// Per user.
@@ -44,7 +45,7 @@ impl QuotaKind {
     /// All kinds, in the order of their superblock fields.
     pub const ALL: [Self; 3] = [Self::User, Self::Group, Self::Project];
 
-    /// The number that marks a file of this kind.
+    /// The magic number of a file of this kind.
     pub fn magic(self) -> u32 {
         match self {
             Self::User => 0xd9c0_1f11,
@@ -104,16 +105,16 @@ const _: () = assert!(size_of::<RawQuotaLeafHeader>() == 16);
 const _: () = assert!(size_of::<RawQuotaRecord>() == 72);
 const _: () = assert!(RECORDS_PER_LEAF == 14);
 
-/// Block 0 as meant.
+/// The decoded block 0.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct QuotaHeader {
-    /// Seconds for which the soft limit of space may be exceeded.
+    /// Grace time in seconds for the soft limit of space.
     pub block_grace: u32,
-    /// Seconds for which the soft limit of inodes may be exceeded.
+    /// Grace time in seconds for the soft limit of inodes.
     pub inode_grace: u32,
     /// Flags, none of which ext4 uses.
     pub flags: u32,
-    /// Blocks of the file, this one included.
+    /// Number of blocks of the file, including this one.
     pub blocks: u32,
     /// First block of the list of unused blocks; 0 for none.
     pub free_block: u32,
@@ -122,10 +123,11 @@ pub struct QuotaHeader {
 }
 
 impl QuotaHeader {
-    /// Reads block 0. `file_blocks` is the file's length in blocks of 1 KiB: the header may not claim more.
+    /// Decodes block 0. `file_blocks` is the file's length in blocks of 1 KiB: the header must not
+    /// exceed it.
     ///
     /// # Errors
-    /// The flaw, placed at the file's block 0.
+    /// The flaw, with block 0 of the file as its location.
     pub fn decode(
         block: &[u8],
         kind: QuotaKind,
@@ -166,7 +168,7 @@ impl QuotaHeader {
         Ok(header)
     }
 
-    /// Sets the header's fields in block 0 and leaves the rest of it.
+    /// Sets the header's fields in block 0. The rest of it is not changed.
     ///
     /// # Errors
     /// [`Flaw::Truncated`].
@@ -186,31 +188,31 @@ impl QuotaHeader {
     }
 }
 
-/// Limits and use of one id. A limit of 0 is none.
+/// Limits and usage of one ID. A limit of 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QuotaRecord {
-    /// The user, group or project.
+    /// The user, group or project ID.
     pub id: u32,
-    /// Inodes never to be exceeded.
+    /// Hard limit: number of inodes.
     pub inode_hard: u64,
-    /// Inodes to be exceeded for the grace time only.
+    /// Soft limit: number of inodes.
     pub inode_soft: u64,
-    /// Inodes in use.
+    /// Number of inodes in use.
     pub inodes: u64,
-    /// Space never to be exceeded, KiB.
+    /// Hard limit of space in KiB.
     pub block_hard: u64,
-    /// Space to be exceeded for the grace time only, KiB.
+    /// Soft limit of space in KiB.
     pub block_soft: u64,
-    /// Space in use, bytes.
+    /// Space in use in bytes.
     pub space: u64,
-    /// When the grace time of space ends, seconds since 1970; 0 below the soft limit.
+    /// End of the grace time of space in seconds since 1970; 0 below the soft limit.
     pub block_time: u64,
-    /// When the grace time of inodes ends, seconds since 1970; 0 below the soft limit.
+    /// End of the grace time of inodes in seconds since 1970; 0 below the soft limit.
     pub inode_time: u64,
 }
 
 impl QuotaRecord {
-    /// Reads a stored record; `None` for a slot of zeros, which is unused.
+    /// Decodes a stored record; `None` for a slot of zeros, which is free.
     pub fn decode(raw: &RawQuotaRecord) -> Option<Self> {
         if raw.as_bytes().iter().all(|&byte| byte == 0) {
             return None;
@@ -232,7 +234,8 @@ impl QuotaRecord {
         Some(record)
     }
 
-    /// The stored form. A record of zeros, which would read as an unused slot, gets an inode time of 1, as quota tools do.
+    /// Encodes the stored form. A record of zeros, which would read as a free slot, gets an inode
+    /// time of 1, as quota tools do.
     pub fn encode(&self) -> RawQuotaRecord {
         let is_empty = *self == Self::default();
         RawQuotaRecord {
@@ -250,19 +253,20 @@ impl QuotaRecord {
     }
 }
 
-/// Where an id's record lies, or how far the tree leads to it: what an update in place needs.
+/// The position of an ID's record, or the existing part of the path to it, for an update in place.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct QuotaPath {
-    /// Blocks of the tree from the root down, as many as there are on the way: [`QUOTA_DEPTH`] when there is a record.
+    /// Blocks of the path from the root down, as far as it exists: [`QUOTA_DEPTH`] if there is a
+    /// record.
     pub nodes: Vec<u32>,
-    /// The record, when there is one.
+    /// The record, if there is one.
     pub found: Option<FoundRecord>,
 }
 
-/// A record and its place.
+/// A record and its position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FoundRecord {
-    /// The leaf's block.
+    /// Block of the leaf.
     pub leaf: u32,
     /// Byte of the record in the leaf.
     pub at: usize,
@@ -270,7 +274,7 @@ pub struct FoundRecord {
     pub record: QuotaRecord,
 }
 
-/// A quota file to read: its header, and where blocks come from.
+/// A reader of a quota file: its header, and the function that reads blocks.
 #[derive(Debug)]
 pub struct QuotaTree<R> {
     header: QuotaHeader,
@@ -283,16 +287,17 @@ where
     R: FnMut(u32) -> Result<QuotaBlock, E>,
     E: From<FormatError>,
 {
-    /// Reads the tree of `inode` by `read`, which gives the file's block of that number. It is asked only for blocks below the
-    /// header's count.
+    /// Creates a reader of the tree of `inode`. `read` returns a block of the file by its number,
+    /// and is called only for blocks below the header's count.
     pub fn new(header: QuotaHeader, inode: InodeNo, read: R) -> Self {
         Self { header, inode, read }
     }
 
-    /// The way to an id's record.
+    /// Finds an ID's record.
     ///
     /// # Errors
-    /// A number in the tree that names no block, a leaf that lacks the record it should hold, or what `read` said.
+    /// A block number in the tree is invalid, a leaf lacks the record that the tree has, or `read`
+    /// failed.
     pub fn find(&mut self, id: u32) -> Result<QuotaPath, E> {
         let mut nodes = Vec::with_capacity(QUOTA_DEPTH);
         let mut next = QUOTA_ROOT;
@@ -309,18 +314,20 @@ where
         Ok(QuotaPath { nodes, found: Some(FoundRecord { leaf: next, at, record }) })
     }
 
-    /// All records in the order of their ids.
+    /// All records in ascending order of IDs.
     ///
     /// # Errors
-    /// As for [`find`](Self::find), and a tree whose blocks are used twice.
+    /// As for [`find`](Self::find), and a tree that uses a block twice.
     pub fn records(&mut self) -> Result<Vec<QuotaRecord>, E> {
         Ok(self.walk()?.0)
     }
 
-    /// All records in the order of their ids, where leaves have no others than those that the tree names.
+    /// All records in ascending order of IDs, if the leaves have no records that are missing in the
+    /// tree.
     ///
     /// # Errors
-    /// As for [`records`](Self::records), and a leaf with another record: readers that look for an id in the leaf may take that one.
+    /// As for [`records`](Self::records), and a leaf with a record that is missing in the tree: a
+    /// reader that searches the leaf for an ID may find that one.
     pub fn sound_records(&mut self) -> Result<Vec<QuotaRecord>, E> {
         let (records, leaves) = self.walk()?;
         for (leaf, named) in leaves {
@@ -336,13 +343,14 @@ where
         Ok(records)
     }
 
-    /// All records in the order of their ids, and how many the tree names in each leaf.
+    /// All records in ascending order of IDs, and their number in each leaf.
     fn walk(&mut self) -> Result<(Vec<QuotaRecord>, BTreeMap<u32, usize>), E> {
         let mut records = Vec::new();
         let mut leaves = BTreeMap::new();
         let mut visited = BTreeSet::new();
         let mut leaf = (0, [0; QUOTA_BLOCK_SIZE]);
-        // Nodes to visit: block, level, the id's digits so far. Each block is a node at most once, which bounds the walk.
+        // Nodes to visit: block, level, and the ID's bytes so far. Each block is a node at most
+        // once, which bounds the walk.
         let mut waiting = Vec::from([(QUOTA_ROOT, 0, 0_u32)]);
         while let Some((block, level, digits)) = waiting.pop() {
             if !visited.insert(block) {
@@ -384,7 +392,7 @@ where
         }
     }
 
-    /// The first record of that id in a leaf. Slots of zeros are not records: not of id 0 either.
+    /// The first record of an ID in a leaf. Slots of zeros are not records, even of ID 0.
     fn record_of(&self, leaf: &QuotaBlock, block: u32, id: u32) -> Result<(usize, QuotaRecord), E> {
         slots(leaf)
             .find_map(|(at, raw)| {
@@ -408,11 +416,11 @@ pub fn slots(leaf: &QuotaBlock) -> impl Iterator<Item = (usize, RawQuotaRecord)>
     })
 }
 
-/// A whole quota file of these records: full leaves and the least tree, byte for byte what quota tools write when they add the
-/// records one by one to a new file. Grace times are a week.
+/// Builds a quota file of these records, with full leaves and the smallest tree: byte for byte the
+/// file that quota tools write if they add the records one by one. Grace times are a week.
 ///
 /// # Errors
-/// Records that are not in the order of their ids, each once.
+/// Records that are not in ascending order of IDs, or have an ID twice.
 pub fn build_quota_file(kind: QuotaKind, records: &[QuotaRecord]) -> Result<Vec<u8>, FormatError> {
     let refused = |flaw: Flaw| flaw.at(Place::Quota(InodeNo(0), 0));
     if !records.is_sorted_by(|a, b| a.id < b.id) {
@@ -460,7 +468,7 @@ impl QuotaFile {
         self.blocks.len() - 1
     }
 
-    /// The node of the last level on the way to an id, made where it is missing.
+    /// The node of the last level for an ID, created if it is missing.
     fn last_node(&mut self, id: u32) -> usize {
         let mut node = QUOTA_ROOT as usize;
         for digit in &id.to_be_bytes()[..QUOTA_DEPTH - 1] {

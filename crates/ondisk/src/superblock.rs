@@ -1,6 +1,8 @@
-//! The superblock: what the volume is, 1,024 bytes at byte 1,024 and in backups at the start of some groups.
+//! The superblock: 1,024 bytes at byte 1,024 with the parameters of the volume, and backups at the
+//! start of some groups.
 //!
-//! Source: the kernel's `super.rst`; the flags of `s_flags` and later feature bits as stated in `docs/format.md`.
+//! Source: the kernel's `super.rst`; `docs/format.md` for the flags of `s_flags` and later feature
+//! bits.
 
 use crate::checksum::Crc32c;
 use crate::features::{
@@ -12,11 +14,11 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the superblock starts on the device, in bytes, whatever the block size.
+/// Byte offset of the superblock on the device, for every block size.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// `s_magic` of ext2, ext3 and ext4.
 pub const SUPERBLOCK_MAGIC: u16 = 0xef53;
-/// `s_checksum_type` of crc32c, the only one there is.
+/// `s_checksum_type` of crc32c, the only defined one.
 pub const CHECKSUM_TYPE_CRC32C: u8 = 1;
 
 /// The superblock as stored, little-endian.
@@ -146,11 +148,11 @@ bitflags::bitflags! {
     pub struct State: u16 {
         /// Unmounted cleanly.
         const CLEAN = 0x1;
-        /// Errors were met.
+        /// Errors were detected.
         const ERRORS = 0x2;
         /// Orphans are being recovered.
         const ORPHANS = 0x4;
-        /// A fast-commit replay is under way.
+        /// A fast-commit replay is in progress.
         const FAST_COMMIT_REPLAY = 0x20;
         const _ = !0;
     }
@@ -160,9 +162,9 @@ bitflags::bitflags! {
     /// `s_flags`.
     #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
     pub struct SuperFlags: u32 {
-        /// Directory hashes take characters as signed.
+        /// Directory hashes use signed characters.
         const SIGNED_HASH = 0x1;
-        /// Directory hashes take characters as unsigned.
+        /// Directory hashes use unsigned characters.
         const UNSIGNED_HASH = 0x2;
         /// For testing development code.
         const TEST_FILESYS = 0x4;
@@ -176,17 +178,17 @@ bitflags::bitflags! {
     pub struct DefaultMountOptions: u32 {
         /// Print debugging information on (re)mount.
         const DEBUG = 0x1;
-        /// New files take the group of their directory.
+        /// New files get the group of their directory.
         const BSD_GROUPS = 0x2;
         /// User extended attributes.
         const USER_XATTR = 0x4;
         /// POSIX access control lists.
         const ACL = 0x8;
-        /// No 32-bit user numbers.
+        /// No 32-bit user IDs.
         const UID16 = 0x10;
-        /// data=journal; with the next bit too, data=writeback.
+        /// data=journal; together with the next bit, data=writeback.
         const DATA_JOURNAL = 0x20;
-        /// data=ordered; with the bit before too, data=writeback.
+        /// data=ordered; together with the previous bit, data=writeback.
         const DATA_ORDERED = 0x40;
         /// No write barriers.
         const NO_BARRIER = 0x100;
@@ -200,20 +202,20 @@ bitflags::bitflags! {
     }
 }
 
-/// What to do when an error is met, from `s_errors`.
+/// The action on errors, `s_errors`.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum ErrorPolicy {
-    /// Go on.
+    /// Continue.
     #[default]
     Continue,
-    /// Turn read-only.
+    /// Remount read-only.
     RemountReadOnly,
-    /// Stop the machine (this code: turn read-only).
+    /// Panic (in this code: become read-only).
     Panic,
 }
 
 impl ErrorPolicy {
-    /// From the stored number; an unknown one means continue, as the kernel takes it.
+    /// Decodes the stored number; an unknown one means continue, as in the kernel.
     pub fn decode(stored: u16) -> Self {
         match stored {
             2 => Self::RemountReadOnly,
@@ -259,10 +261,10 @@ impl RawSuperblock {
         self.s_lastcheck_hi = high;
     }
 
-    /// Takes the first 1,024 bytes.
+    /// Copies the first 1,024 bytes.
     ///
     /// # Errors
-    /// [`Flaw::Truncated`] when there are fewer.
+    /// [`Flaw::Truncated`] if there are fewer.
     pub fn from_bytes(bytes: &[u8], group: GroupNo) -> Result<Self, FormatError> {
         Self::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| {
             Flaw::truncated(bytes.len(), size_of::<Self>()).at(Place::Superblock(group))
@@ -288,10 +290,11 @@ impl RawSuperblock {
         self.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// The magic number, and the checksum where metadata_csum is on. `group` is where these bytes were found.
+    /// Verifies the magic number, and the checksum with metadata_csum. `group` is the group where
+    /// these bytes were read.
     ///
     /// # Errors
-    /// [`Flaw::Magic`], [`Flaw::Checksum`], or a checksum type nobody knows.
+    /// [`Flaw::Magic`], [`Flaw::Checksum`], or an unknown checksum type.
     pub fn verify(&self, group: GroupNo) -> Result<(), FormatError> {
         let place = Place::Superblock(group);
         if self.s_magic.get() != SUPERBLOCK_MAGIC {
@@ -310,19 +313,20 @@ impl RawSuperblock {
         Ok(())
     }
 
-    /// The last step before the bytes leave for the device: stamps the checksum where metadata_csum is on.
+    /// Sets the checksum with metadata_csum; the last step before the bytes are written.
     pub fn seal(&mut self) {
         if self.features().checksum() == MetadataChecksum::Crc32c {
             self.s_checksum.set(self.checksum());
         }
     }
 
-    /// Starts at ~0 and not at the volume's seed: the seed is one of the bytes.
+    /// The initial value is ~0 and not the volume's seed, which is one of the covered bytes.
     fn checksum(&self) -> u32 {
         Crc32c::new().bytes(&self.as_bytes()[..offset_of!(Self, s_checksum)]).value()
     }
 
-    /// The seed of all other crc32c checksums: stored with metadata_csum_seed, else made from the UUID.
+    /// The seed of all other crc32c checksums: stored with metadata_csum_seed, otherwise computed
+    /// from the UUID.
     pub fn checksum_seed(&self) -> u32 {
         if self.features().incompat.contains(IncompatFeatures::CSUM_SEED) {
             self.s_checksum_seed.get()
@@ -337,57 +341,57 @@ impl RawSuperblock {
     }
 }
 
-/// The superblock as meant: halves joined, units in the types. Sizes and counts that the rest of the code computes with are
-/// checked and kept in [`Geometry`](crate::Geometry).
+/// A decoded superblock: halves joined, units in the types. [`Geometry`](crate::Geometry) has the
+/// sizes and counts for the rest of the code, checked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Superblock {
-    /// Inodes of the volume.
+    /// Number of inodes of the volume.
     pub inodes_count: u32,
-    /// Blocks of the volume.
+    /// Number of blocks of the volume.
     pub blocks_count: u64,
-    /// Blocks that only the reserved user and group may allocate.
+    /// Number of blocks that only the reserved user and group may allocate.
     pub reserved_blocks: u64,
-    /// Free blocks (a multiple of the cluster with bigalloc).
+    /// Number of free blocks (a multiple of the cluster with bigalloc).
     pub free_blocks: u64,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
-    /// Last mount, seconds since 1970.
+    /// Time of the last mount in seconds since 1970.
     pub mount_time: u64,
-    /// Last write of the superblock, seconds since 1970.
+    /// Time of the last write of the superblock in seconds since 1970.
     pub write_time: u64,
-    /// Mounts since the last check.
+    /// Number of mounts since the last check.
     pub mount_count: u16,
-    /// Mounts after which a check is due; 0xffff (-1) for never.
+    /// Number of mounts after which a check is due; 0xffff (-1) for never.
     pub max_mount_count: u16,
-    /// Clean, with errors, orphans.
+    /// State flags: clean, with errors, orphans.
     pub state: State,
-    /// What to do when an error is met.
+    /// The action on errors.
     pub errors: ErrorPolicy,
-    /// Last check, seconds since 1970.
+    /// Time of the last check in seconds since 1970.
     pub last_check: u64,
     /// Seconds after which a check is due; 0 for never.
     pub check_interval: u32,
-    /// Who made the volume: 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
+    /// The OS that created the volume: 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
     pub creator_os: u32,
     /// 0 for the original format, 1 for features and larger inodes.
     pub revision: u32,
-    /// User that may use reserved blocks.
+    /// ID of the user that may use reserved blocks.
     pub reserved_uid: u16,
-    /// Group that may use reserved blocks.
+    /// ID of the group that may use reserved blocks.
     pub reserved_gid: u16,
-    /// Group that this copy of the superblock says it lies in.
+    /// Group of this copy of the superblock, according to itself.
     pub block_group_nr: u16,
     /// The feature words.
     pub features: Features,
-    /// Identity of the volume.
+    /// UUID of the volume.
     pub uuid: Uuid,
-    /// Label, up to 16 bytes, cut at the first zero.
+    /// Label, up to 16 bytes, truncated at the first zero.
     pub volume_name: [u8; 16],
-    /// Where it was last mounted.
+    /// Mount point of the last mount.
     pub last_mounted: [u8; 64],
-    /// Identity of the external journal.
+    /// UUID of the external journal.
     pub journal_uuid: Uuid,
-    /// The journal's inode, when it is internal.
+    /// The journal's inode, if it is internal.
     pub journal_inode: Option<InodeNo>,
     /// Device number of an external journal.
     pub journal_dev: u32,
@@ -397,13 +401,13 @@ pub struct Superblock {
     pub hash_seed: [u32; 4],
     /// Default hash version of new directories: 0 legacy, 1 half-MD4, 2 TEA.
     pub def_hash_version: u8,
-    /// Mount options that hold unless others are given.
+    /// Default mount options.
     pub default_mount_opts: DefaultMountOptions,
-    /// When the volume was made, seconds since 1970.
+    /// Creation time of the volume in seconds since 1970.
     pub mkfs_time: u64,
-    /// Extra bytes that every inode has.
+    /// Minimum number of extra bytes of every inode.
     pub min_extra_isize: u16,
-    /// Extra bytes that new inodes should have.
+    /// Desired number of extra bytes of new inodes.
     pub want_extra_isize: u16,
     /// Hash signedness and others.
     pub flags: SuperFlags,
@@ -411,13 +415,13 @@ pub struct Superblock {
     pub raid_stride: u16,
     /// RAID stripe width in blocks.
     pub raid_stripe_width: u32,
-    /// Seconds between updates of the MMP block.
+    /// Update interval of the MMP block in seconds.
     pub mmp_interval: u16,
     /// The MMP block.
     pub mmp_block: BlockNo,
-    /// KiB written over the volume's life.
+    /// KiB written over the volume's lifetime.
     pub kbytes_written: u64,
-    /// Errors met, see `s_error_count`.
+    /// Number of recorded errors, see `s_error_count`.
     pub error_count: u32,
     /// Inode of the user quota file.
     pub usr_quota_inode: Option<InodeNo>,
@@ -425,13 +429,13 @@ pub struct Superblock {
     pub grp_quota_inode: Option<InodeNo>,
     /// Inode of the project quota file.
     pub prj_quota_inode: Option<InodeNo>,
-    /// Clusters taken by metadata, 0 when not recorded.
+    /// Number of clusters used by metadata, 0 if not recorded.
     pub overhead_clusters: u32,
-    /// lost+found's inode, when recorded.
+    /// lost+found's inode, if recorded.
     pub lpf_inode: Option<InodeNo>,
     /// Encoding of casefolded names: 1 is UTF-8 12.1.
     pub encoding: u16,
-    /// Bit 0: names that are not valid in the encoding are refused.
+    /// Bit 0: names that are invalid in the encoding are rejected.
     pub encoding_flags: u16,
     /// Inode of the orphan file.
     pub orphan_file_inode: Option<InodeNo>,
@@ -455,7 +459,8 @@ fn stored_inode(inode: Option<InodeNo>) -> U32 {
 }
 
 impl Superblock {
-    /// Joins the halves. Nothing is judged here: [`RawSuperblock::verify`] comes before, [`Geometry`](crate::Geometry) after.
+    /// Decodes without checks: [`RawSuperblock::verify`] is called before,
+    /// [`Geometry`](crate::Geometry) checks the values.
     pub fn decode(raw: &RawSuperblock) -> Self {
         let high = |half: U32| if raw.is_64bit() { u64::from(half.get()) << 32 } else { 0 };
         Self {
@@ -513,7 +518,7 @@ impl Superblock {
         }
     }
 
-    /// Sets the known fields and leaves every other byte as it was. High halves are set only with 64bit.
+    /// Sets the known fields. Every other byte is not changed. High halves are set only with 64bit.
     pub fn encode_into(&self, raw: &mut RawSuperblock) {
         raw.s_rev_level.set(self.revision);
         if self.revision > 0 {
@@ -580,12 +585,13 @@ impl Superblock {
         until_zero(&self.volume_name)
     }
 
-    /// Where it was last mounted, up to the first zero byte.
+    /// Mount point of the last mount, up to the first zero byte.
     pub fn last_mounted_on(&self) -> &[u8] {
         until_zero(&self.last_mounted)
     }
 
-    /// Whether directory hashes take characters as unsigned. Neither flag set means signed, as on x86.
+    /// Whether directory hashes use unsigned characters. If neither flag is set they are signed, as
+    /// on x86.
     pub fn hash_is_unsigned(&self) -> bool {
         self.flags.contains(SuperFlags::UNSIGNED_HASH)
     }

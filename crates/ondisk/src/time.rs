@@ -1,15 +1,17 @@
-//! Times of inodes: seconds since 1970 in 34 bits and nanoseconds in 30, from 1901-12-13 to 2446-05-10.
+//! Inode timestamps: seconds since 1970 in 34 bits and nanoseconds in 30, from 1901-12-13 to
+//! 2446-05-10.
 //!
-//! Source: "Inode Timestamps" in the kernel's `inodes.rst`. The 32-bit field holds the low bits of the seconds, taken as
-//! signed; the two low bits of the *extra* field add multiples of 2^32, its upper 30 bits are nanoseconds. An inode without
-//! the extra field ends in 2038 and knows whole seconds.
+//! Source: "Inode Timestamps" in the kernel's `inodes.rst`. The 32-bit field is the low half of the
+//! seconds, as a signed number; the two low bits of the *extra* field add multiples of 2^32, its
+//! upper 30 bits are nanoseconds. Without the extra field, times end in 2038 and are in whole
+//! seconds.
 
 use core::fmt;
 
-/// Bits of the extra field that belong to the seconds.
+/// Number of bits of the extra field for the seconds.
 const EPOCH_BITS: u32 = 2;
 
-/// A moment as an inode stores it.
+/// A time as inodes store it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 00:00:00 UTC.
@@ -21,11 +23,11 @@ pub struct Timestamp {
 impl Timestamp {
     /// The start of 1970.
     pub const EPOCH: Self = Self { seconds: 0, nanoseconds: 0 };
-    /// The earliest that can be stored: 1901-12-13 20:45:52.
+    /// The earliest time that can be stored: 1901-12-13 20:45:52.
     pub const MIN: Self = Self { seconds: -(1 << 31), nanoseconds: 0 };
-    /// The latest with the extra field: 2446-05-10 22:38:55.
+    /// The latest time with the extra field: 2446-05-10 22:38:55.
     pub const MAX: Self = Self { seconds: (1 << 34) - (1 << 31) - 1, nanoseconds: 0 };
-    /// The latest without it: 2038-01-19 03:14:07.
+    /// The latest time without it: 2038-01-19 03:14:07.
     pub const MAX_WITHOUT_EXTRA: Self = Self { seconds: (1 << 31) - 1, nanoseconds: 0 };
 
     /// Seconds since 1970 and nanoseconds after them.
@@ -33,7 +35,7 @@ impl Timestamp {
         Self { seconds, nanoseconds }
     }
 
-    /// Joins the 32-bit field and, where the inode has it, the extra one.
+    /// Joins the 32-bit field and the extra one, if the inode has it.
     pub fn decode(low: u32, extra: Option<u32>) -> Self {
         let seconds = i64::from(low.cast_signed());
         match extra {
@@ -45,18 +47,20 @@ impl Timestamp {
         }
     }
 
-    /// The 32-bit field and the extra one. A time that cannot be stored is clamped to the nearest that can, see
-    /// [`Self::clamped`]; without room for the extra field only the first is stored.
+    /// The 32-bit field and the extra one. A time out of range is clamped, see [`Self::clamped`];
+    /// without room for the extra field only the first is stored.
     pub fn encode(self, has_extra: bool) -> (u32, u32) {
         let Self { seconds, nanoseconds } = self.clamped(has_extra);
-        // Truncation is the encoding: the low 32 bits, and what they leave over when taken as signed.
+        // Truncation is the encoding: the low 32 bits, and the remainder after these are read as
+        // signed.
         let low = seconds as i32;
         let epoch = ((seconds - i64::from(low)) >> 32) as u32;
         (low.cast_unsigned(), nanoseconds << EPOCH_BITS | epoch)
     }
 
-    /// The nearest time that an inode can store, as the kernel does it: [`Self::MIN`] to [`Self::MAX`], or to
-    /// [`Self::MAX_WITHOUT_EXTRA`] in whole seconds without the extra field. Times between are kept as they are.
+    /// The nearest time that an inode can store, as in the kernel: [`Self::MIN`] to [`Self::MAX`],
+    /// or to [`Self::MAX_WITHOUT_EXTRA`] in whole seconds without the extra field. Times in range
+    /// are not changed.
     #[must_use]
     pub fn clamped(self, has_extra: bool) -> Self {
         let max = if has_extra { Self::MAX } else { Self::MAX_WITHOUT_EXTRA };

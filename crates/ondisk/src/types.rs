@@ -1,4 +1,4 @@
-//! Numbers of the format, each with its unit in its type.
+//! Numeric types of the format, each for a unit.
 
 use core::fmt;
 
@@ -17,11 +17,13 @@ macro_rules! number {
 }
 
 number! {
-    /// A physical block: a place on the device, counted in file-system blocks from its start. 48 bits are stored.
+    /// A physical block number: counted in file system blocks from the start of the device. 48 bits
+    /// are stored.
     BlockNo(u64)
 }
 number! {
-    /// A logical block: a place in a file, counted in blocks from its start. ext4 stores 32 bits, memory keeps 64.
+    /// A logical block number: counted from the start of a file. ext4 stores 32 bits, memory keeps
+    /// 64.
     FileBlock(u64)
 }
 number! {
@@ -33,7 +35,7 @@ number! {
     GroupNo(u32)
 }
 number! {
-    /// An inode, counted from 1; 0 means none.
+    /// An inode number, counted from 1; 0 means none.
     InodeNo(u32)
 }
 number! {
@@ -41,21 +43,21 @@ number! {
     Tid(u32)
 }
 
-/// Physical block numbers that the format can store: 48 bits.
+/// Number of physical blocks that the format can address: 48 bits.
 pub const MAX_BLOCKS: u64 = 1 << 48;
 
 /// Logical blocks of one file: block 2^32-1 is not addressable, so a file ends there (`EFBIG` past it).
 pub const MAX_FILE_BLOCKS: u64 = (1 << 32) - 1;
 
 impl BlockNo {
-    /// The block `count` further on, or `None` past 2^64.
+    /// The block `count` blocks after this one, or `None` past 2^64.
     pub fn checked_add(self, count: u64) -> Option<Self> {
         self.0.checked_add(count).map(Self)
     }
 }
 
 impl FileBlock {
-    /// As stored in an extent or dirent map, or `None` where the format ends ([`MAX_FILE_BLOCKS`]).
+    /// The stored 32-bit number, or `None` past the format's end ([`MAX_FILE_BLOCKS`]).
     pub fn stored(self) -> Option<u32> {
         if self.0 < MAX_FILE_BLOCKS { u32::try_from(self.0).ok() } else { None }
     }
@@ -72,9 +74,9 @@ impl InodeNo {
     pub const GROUP_QUOTA: Self = Self(4);
     /// Holds the descriptor blocks reserved for growing the volume.
     pub const RESIZE: Self = Self(7);
-    /// The internal journal, where the superblock does not name another inode.
+    /// The internal journal, unless the superblock names another inode.
     pub const JOURNAL: Self = Self(8);
-    /// First inode for ordinary files on revision 0 volumes, and by default later.
+    /// First inode of ordinary files on revision 0 volumes, and the default later.
     pub const FIRST_ORDINARY: Self = Self(11);
 }
 
@@ -96,7 +98,7 @@ impl Tid {
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// All bytes zero: none given.
+    /// All bytes zero: no identifier.
     pub const NIL: Self = Self([0; 16]);
 
     /// Whether all bytes are zero.

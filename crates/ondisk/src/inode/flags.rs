@@ -1,9 +1,9 @@
-//! Flags of inodes, with the letters and names of lsattr.
+//! Inode flags, with the letters and names of lsattr.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Defines the flags that lsattr knows in its order, and those that it does not.
+/// Defines the flags that lsattr shows, in its order, and the others.
 macro_rules! inode_flags {
     (
         shown { $($(#[$($doc:tt)*])* $flag:ident = $bit:literal, $letter:literal, $text:literal;)* }
@@ -15,7 +15,7 @@ macro_rules! inode_flags {
             pub struct InodeFlags: u32 {
                 $($(#[$($doc)*])* const $flag = $bit;)*
                 $($(#[$($hidden_doc)*])* const $hidden = $hidden_bit;)*
-                // Unknown bits survive: they belong to somebody.
+                // Unknown bits are preserved.
                 const _ = !0;
             }
         }
@@ -30,9 +30,9 @@ macro_rules! inode_flags {
 
 inode_flags! {
     shown {
-        /// Overwrite on deletion; never done.
+        /// Overwrite on deletion; not implemented.
         SECURE_DELETION = 0x1, 's', "Secure_Deletion";
-        /// Keep for undeletion; never done.
+        /// Keep for undeletion; not implemented.
         UNDELETE = 0x2, 'u', "Undelete";
         /// Writes are synchronous.
         SYNC = 0x8, 'S', "Synchronous_Updates";
@@ -42,15 +42,15 @@ inode_flags! {
         IMMUTABLE = 0x10, 'i', "Immutable";
         /// Can only grow.
         APPEND = 0x20, 'a', "Append_Only";
-        /// Left out by dump.
+        /// Excluded from dump.
         NODUMP = 0x40, 'd', "No_Dump";
-        /// The time of reading is not kept.
+        /// Access times are not updated.
         NOATIME = 0x80, 'A', "No_Atime";
-        /// Compressed; never done.
+        /// Compressed; not implemented.
         COMPRESSED = 0x4, 'c', "Compression_Requested";
         /// Encrypted.
         ENCRYPT = 0x800, 'E', "Encrypted";
-        /// Data go through the journal.
+        /// Data is journalled.
         JOURNAL_DATA = 0x4000, 'j', "Journaled_Data";
         /// Directory with a hashed index.
         INDEX = 0x1000, 'I', "Indexed_directory";
@@ -64,15 +64,15 @@ inode_flags! {
         NO_COW = 0x80_0000, 'C', "No_COW";
         /// Direct access to persistent memory.
         DAX = 0x200_0000, 'x', "DAX";
-        /// Directory that ignores the case of names.
+        /// Case-insensitive directory.
         CASEFOLD = 0x4000_0000, 'F', "Casefold";
-        /// Data in the inode.
+        /// Data is stored in the inode.
         INLINE_DATA = 0x1000_0000, 'N', "Inline_Data";
-        /// New files take the directory's project.
+        /// New files inherit the directory's project.
         PROJECT_INHERIT = 0x2000_0000, 'P', "Project_Hierarchy";
-        /// Contents are guarded by a hash tree.
+        /// Contents are protected by a hash tree (fs-verity).
         VERITY = 0x10_0000, 'V', "Verity";
-        /// Not to be compressed; never done.
+        /// Must not be compressed; not implemented.
         NO_COMPRESSION = 0x400, 'm', "Dont_Compress";
     }
     hidden {
@@ -94,13 +94,13 @@ inode_flags! {
         SNAPSHOT_DELETED = 0x400_0000;
         /// A snapshot that was shrunk; never merged.
         SNAPSHOT_SHRUNK = 0x800_0000;
-        /// Kept for ext4's library.
+        /// Reserved for the ext4 library.
         RESERVED = 0x8000_0000;
     }
 }
 
 impl InodeFlags {
-    /// The flags as lsattr prints them: a letter or a dash for each it knows.
+    /// The flags as lsattr prints them: a letter or a dash for each.
     pub fn letters(self) -> String {
         Self::SHOWN
             .iter()

@@ -1,7 +1,8 @@
-//! Inodes of every size: what a file is, but for its name.
+//! Inodes of every size: the metadata of a file except its names.
 //!
-//! Source: the kernel's `inodes.rst`. A record of the inode table takes `inode_size` bytes: the 128 of ext2, then
-//! `i_extra_isize` bytes of further fields, then room for extended attributes. A field past `i_extra_isize` does not exist.
+//! Source: the kernel's `inodes.rst`. A record of the inode table has `inode_size` bytes: the 128
+//! of ext2, then `i_extra_isize` bytes of further fields, then room for extended attributes. A
+//! field past `i_extra_isize` does not exist.
 
 mod fields;
 mod flags;
@@ -23,15 +24,15 @@ use core::mem::{offset_of, size_of};
 use fields::{BASE, CHECKSUM_HI_AT, CHECKSUM_LO_AT, has_extra};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of the unit in which `i_blocks` counts, unless the inode has [`InodeFlags::HUGE_FILE`].
+/// Unit of `i_blocks` in bytes, unless the inode has [`InodeFlags::HUGE_FILE`].
 pub const SECTOR: u64 = 512;
-/// `s_creator_os` of the Hurd, which gives some fields a meaning of its own.
+/// `s_creator_os` of the Hurd, for which some fields differ.
 const CREATOR_HURD: u32 = 1;
-/// Links that no directory can count any more are shown as 1 (dir_nlink).
+/// Link count of directories with too many links to count (dir_nlink).
 pub const MANY_LINKS: u16 = 1;
 
-/// The inode as meant: halves joined, units in the types. What no field holds stays in the record: the room for extended
-/// attributes, and reserved bytes.
+/// A decoded inode: halves joined, units in the types. The room for extended attributes and
+/// reserved bytes are only in the record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inode {
     /// File type and permissions, `i_mode`; 0 in a free inode. See [`Self::file_type`].
@@ -40,41 +41,42 @@ pub struct Inode {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Bytes of the file. For directories the high half counts only with large_dir.
+    /// File size in bytes. For directories the high half is used only with large_dir.
     pub size: u64,
-    /// Last read; of an ea_inode the seconds are the value's checksum.
+    /// Access time; the seconds of an ea_inode are the value's checksum.
     pub atime: Timestamp,
-    /// Last change of the inode; of an ea_inode a part of its reference count.
+    /// Change time of the inode; in an ea_inode a part of its reference count.
     pub ctime: Timestamp,
-    /// Last change of the data.
+    /// Modification time of the data.
     pub mtime: Timestamp,
-    /// When the file was made; `None` where the record has no room for it.
+    /// Creation time; `None` if the record has no room for it.
     pub crtime: Option<Timestamp>,
-    /// When the file was deleted, seconds since 1970; in the orphan list the number of the next orphan.
+    /// Deletion time in seconds since 1970; in the orphan list the number of the next orphan.
     pub dtime: u32,
-    /// Hard links; [`MANY_LINKS`] for a directory with more subdirectories than can be counted.
+    /// Number of hard links; [`MANY_LINKS`] for a directory with too many subdirectories to count.
     pub links: u16,
-    /// Space in use, in the unit that [`Self::space`] knows.
+    /// Space in use, in units of [`Self::space_unit`].
     pub blocks: u64,
     /// `i_flags`.
     pub flags: InodeFlags,
-    /// Version: counts changes; of an ea_inode a part of its reference count. The high half needs room in the record.
+    /// Change counter; in an ea_inode a part of its reference count. The high half needs room in
+    /// the record.
     pub version: u64,
-    /// The block map, extent root, short symlink, device number or inline data.
+    /// The block map, extent root, fast symlink target, device number or inline data.
     pub i_block: [u8; I_BLOCK_SIZE],
-    /// Changes whenever the inode number is used anew.
+    /// Changed whenever the inode number is reused.
     pub generation: u32,
     /// Block of extended attributes, 0 for none.
     pub file_acl: BlockNo,
-    /// Bytes of fields after the first 128; 0 in records of 128 bytes.
+    /// Length in bytes of fields after the first 128; 0 in records of 128 bytes.
     pub extra_isize: u16,
-    /// Project; `None` where the record has no room for it.
+    /// Project ID; `None` if the record has no room for it.
     pub project: Option<u32>,
 }
 
 impl Inode {
-    /// An inode with one link, without blocks and without a map, owned by user and group 0. All its
-    /// times are `time`, and it has all fields that its record has room for.
+    /// Creates an inode with one link, without blocks and block map, owned by user and group 0. All
+    /// its times are `time`, and it has all fields that its record has room for.
     #[must_use]
     pub fn new(geometry: &Geometry, mode: u16, time: Timestamp) -> Self {
         let has_extra = geometry.inode_size > GOOD_OLD_INODE_SIZE;
@@ -100,8 +102,8 @@ impl Inode {
         }
     }
 
-    /// Sets the space that the file takes, in blocks of the volume: counted in sectors while the field
-    /// holds them, else in blocks, with [`InodeFlags::HUGE_FILE`].
+    /// Sets the space that the file uses, in blocks of the volume. It is stored in sectors if that
+    /// fits, otherwise in blocks, with [`InodeFlags::HUGE_FILE`].
     pub fn set_space(&mut self, geometry: &Geometry, blocks: u64) {
         let sectors = blocks * (u64::from(geometry.block_size) / SECTOR);
         let in_blocks = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE) && sectors >= 1 << 48;
@@ -109,10 +111,11 @@ impl Inode {
         self.blocks = if in_blocks { blocks } else { sectors };
     }
 
-    /// Joins the halves. Says nothing about the file type or what `i_block` holds.
+    /// Decodes a record. Does not check the file type or the content of `i_block`.
     ///
     /// # Errors
-    /// A record shorter than `geometry.inode_size`, or an `i_extra_isize` that does not fit in it or is no multiple of 4.
+    /// A record shorter than `geometry.inode_size`, or an `i_extra_isize` that does not fit in it
+    /// or is not a multiple of 4.
     pub fn decode(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Result<Self, FormatError> {
         Self::decoded(record, geometry).map_err(|flaw| flaw.at(Place::Inode(inode)))
     }
@@ -157,11 +160,12 @@ impl Inode {
         })
     }
 
-    /// Sets the known fields that the record has room for and leaves every other byte as it was. Times are clamped to what
-    /// fits ([`Timestamp::clamped`]). The record is sealed after that: [`seal`].
+    /// Sets the known fields that the record has room for. Every other byte is not changed. Times
+    /// are clamped to their range ([`Timestamp::clamped`]). Call [`seal`] afterwards.
     ///
     /// # Panics
-    /// When the record is not `geometry.inode_size` bytes, or `extra_isize` does not fit in it: our own mistake.
+    /// If the record has not `geometry.inode_size` bytes, or `extra_isize` does not fit in it: a
+    /// programming error.
     pub fn encode_into(&self, record: &mut [u8], geometry: &Geometry) {
         assert_eq!(record.len(), usize::from(geometry.inode_size), "bytes of an inode record");
         let (base, rest) = record.split_at_mut(BASE);
@@ -212,12 +216,12 @@ impl Inode {
         extra.i_crtime_extra.set(crtime_extra);
         extra.i_version_hi.set((self.version >> 32) as u32);
         extra.i_projid.set(self.project.unwrap_or(0));
-        // A field that is cut off by i_extra_isize is not there: its bytes stay as they were.
+        // A field that i_extra_isize truncates does not exist: its bytes are not changed.
         let whole_fields = fields::whole_fields(self.extra_isize);
         room[..whole_fields].copy_from_slice(&extra.as_bytes()[..whole_fields]);
     }
 
-    /// The file type; `None` for a mode that means none, as in a free inode.
+    /// The file type; `None` for a mode without one, as in a free inode.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::of_mode(self.mode)
     }
@@ -237,13 +241,13 @@ impl Inode {
         self.flags.contains(InodeFlags::EXTENTS)
     }
 
-    /// Whether the data lie in the inode.
+    /// Whether the inode has inline data.
     pub fn is_inline(&self) -> bool {
         self.flags.contains(InodeFlags::INLINE_DATA)
     }
 
-    /// Whether a symbolic link's target lies in `i_block`, not in a block: without ea_inode when no block but that of
-    /// extended attributes is counted, with it when the target is short.
+    /// Whether a symbolic link's target is in `i_block` instead of a block: without ea_inode, if no
+    /// block except that of extended attributes is counted; with it, if the target is short.
     pub fn is_fast_symlink(&self, geometry: &Geometry) -> bool {
         if self.file_type() != Some(FileType::Symlink) || self.is_inline() {
             return false;
@@ -255,52 +259,56 @@ impl Inode {
         self.space(geometry) == of_xattrs
     }
 
-    /// Space in use in bytes: data, indirect blocks or extent nodes, the block of extended attributes.
+    /// Space in use in bytes, for data, indirect blocks or extent nodes, and the block of extended
+    /// attributes.
     pub fn space(&self, geometry: &Geometry) -> u64 {
         // 48 bits of count and 16 of unit.
         self.blocks.saturating_mul(self.space_unit(geometry))
     }
 
-    /// Bytes that [`Self::blocks`] counts in: sectors, or blocks of the volume.
+    /// Unit of [`Self::blocks`] in bytes: a sector, or a block of the volume.
     pub fn space_unit(&self, geometry: &Geometry) -> u64 {
         let is_in_blocks = self.flags.contains(InodeFlags::HUGE_FILE)
             && geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
         if is_in_blocks { u64::from(geometry.block_size) } else { SECTOR }
     }
 
-    /// The number of a device file.
+    /// The device number of a device file.
     pub fn device(&self) -> Option<DeviceNumber> {
         let is_device =
             matches!(self.file_type(), Some(FileType::CharDevice | FileType::BlockDevice));
         is_device.then(|| DeviceNumber::decode(&self.i_block))
     }
 
-    /// Counts a change in `i_version`: of what a file holds or is, of a directory's names. Not of links and times of reading.
+    /// Increments `i_version` for a change of a file's content or attributes, or of a directory's
+    /// entries. Not called for changes of links and access times.
     pub fn count_change(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
 
-    /// References to an inode that holds the value of an extended attribute: ctime is the high half, the version the low
-    /// one (`inodes.rst` says it the other way round; the kernel writes it so).
+    /// Reference count of an inode that holds the value of an extended attribute: ctime is the high
+    /// half, the version the low one (`inodes.rst` has it the other way round; the kernel writes it
+    /// so).
     pub fn ea_inode_references(&self) -> u64 {
         let ctime = (self.ctime.seconds & 0xffff_ffff) as u32;
         ea_inode_refcount(ctime, (self.version & 0xffff_ffff) as u32)
     }
 
-    /// Sets what [`Self::ea_inode_references`] reads.
+    /// Sets the reference count that [`Self::ea_inode_references`] returns.
     pub fn set_ea_inode_references(&mut self, references: u64) {
         let (ctime, version_lo) = ea_inode_refcount_fields(references);
         self.ctime = Timestamp::new(i64::from(ctime.cast_signed()), 0);
         self.version = self.version & !0xffff_ffff | u64::from(version_lo);
     }
 
-    /// The checksum of the value in an inode that holds one.
+    /// The checksum of the value in an ea_inode.
     pub fn ea_inode_checksum(&self) -> u32 {
         (self.atime.seconds & 0xffff_ffff) as u32
     }
 }
 
-/// The part of a record that may hold extended attributes: what follows the extra fields. Empty in records of 128 bytes.
+/// The part of a record for extended attributes: after the extra fields. Empty in records of 128
+/// bytes.
 ///
 /// # Errors
 /// As [`Inode::decode`].
@@ -315,8 +323,8 @@ pub fn xattr_area<'a>(
     Ok(&record[BASE + usize::from(extra)..])
 }
 
-/// Compares the record's checksum with the one that its bytes give; true to life without metadata_csum. A record that was
-/// never used may be all zeros and fails: look at the mode and the group's `itable_unused` first.
+/// Verifies the record's checksum. Ok without metadata_csum. A record that was never used may be
+/// all zeros, which is an error: check the mode and the group's `itable_unused` first.
 ///
 /// # Errors
 /// [`Flaw::Checksum`], or those of [`Inode::decode`].
@@ -337,10 +345,10 @@ pub fn verify(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Result<(), 
     Ok(())
 }
 
-/// The last step before the record leaves for the device.
+/// Sets the checksum; the last step before the record is written.
 ///
 /// # Panics
-/// When the record is not `geometry.inode_size` bytes: our own mistake.
+/// If the record has not `geometry.inode_size` bytes: a programming error.
 pub fn seal(record: &mut [u8], inode: InodeNo, geometry: &Geometry) {
     assert_eq!(record.len(), usize::from(geometry.inode_size), "bytes of an inode record");
     let Some(computed) = checksum(record, inode, geometry) else { return };
@@ -351,8 +359,8 @@ pub fn seal(record: &mut [u8], inode: InodeNo, geometry: &Geometry) {
     }
 }
 
-/// The number of the inode that a record was sealed for, told by a checksum of 32 bits; `None` where there is none, or where it is
-/// that of no inode.
+/// The number of the inode for which a record's 32-bit checksum was computed; `None` if there is no
+/// checksum, or if it matches no inode.
 pub fn number_of(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Option<InodeNo> {
     let record = whole(record, geometry).ok()?;
     if !checksum_is_wide(record) {
@@ -360,25 +368,26 @@ pub fn number_of(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Option<I
     }
     let half = |at: usize| u32::from(u16::from_le_bytes([record[at], record[at + 1]]));
     let stored = half(CHECKSUM_LO_AT) | half(CHECKSUM_HI_AT) << 16;
-    // Checksums of equal bytes behind two numbers differ by what the numbers do, carried on over those bytes.
+    // Checksums of equal bytes after two numbers differ by the difference of the numbers, continued
+    // over those bytes.
     let difference = Crc32c::seeded(stored ^ checksum(record, inode, geometry)?);
     let number = InodeNo(inode.0 ^ difference.without_zeros(8 + record.len()).value());
     let is_some = (1..=geometry.inodes_count).contains(&number.0);
     (is_some && verify(record, number, geometry).is_ok()).then_some(number)
 }
 
-/// Bytes of the records of most volumes.
+/// Record size in bytes of most volumes.
 const USUAL: usize = 256;
 
-/// Over number, generation and the whole record, the checksum's halves read as zero. The Hurd keeps something else in
-/// their place, so its inodes have none.
+/// Covers number, generation and the whole record, in which the checksum's halves count as zero.
+/// The Hurd uses these fields otherwise, so its inodes have no checksum.
 fn checksum(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Option<u32> {
     if !geometry.has_metadata_csum() || geometry.creator_os == CREATOR_HURD {
         return None;
     }
     const GENERATION_AT: usize = offset_of!(RawInode, i_generation);
     if record.len() <= USUAL {
-        // One long piece is summed faster than several short ones.
+        // A single long slice is summed faster than several short ones.
         let mut joined = [0; 8 + USUAL];
         joined[..4].copy_from_slice(&inode.0.to_le_bytes());
         joined[4..8].copy_from_slice(&record[GENERATION_AT..GENERATION_AT + 4]);
@@ -430,7 +439,8 @@ fn extra_isize(record: &[u8]) -> Result<u16, Flaw> {
     Ok(found)
 }
 
-/// Whether `i_size_high` belongs to the size: for regular files always, for directories with large_dir.
+/// Whether `i_size_high` is part of the size: for regular files always, for directories with
+/// large_dir.
 fn size_is_64bit(mode: u16, geometry: &Geometry) -> bool {
     match FileType::of_mode(mode) {
         Some(FileType::Regular) => true,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 use zerocopy::FromZeros;
 
-/// A volume with inodes of so many bytes and the features that a modern one has.
+/// A volume with inodes of `inode_size` bytes and today's default features.
 fn geometry(inode_size: u16) -> Geometry {
     let mut raw = RawSuperblock::new_zeroed();
     raw.s_log_block_size.set(2);

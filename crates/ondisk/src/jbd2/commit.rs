@@ -1,4 +1,4 @@
-//! Commit block: ends a transaction and makes it real.
+//! Commit block: ends a transaction and commits it.
 
 use super::{BlockType, Header, JournalChecksum, LogFormat, RawHeader};
 use crate::Flaw;
@@ -32,12 +32,12 @@ const _: () = assert!(offset_of!(RawCommitBlock, h_chksum) == CHECKSUM_AT);
 const _: () = assert!(offset_of!(RawCommitBlock, h_commit_sec) == 0x30);
 const _: () = assert!(size_of::<RawCommitBlock>() == 0x3c);
 
-/// A commit block as meant.
+/// A decoded commit block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CommitBlock {
     /// The transaction that it ends.
     pub tid: Tid,
-    /// When it was written: seconds since 1970.
+    /// Commit time in seconds since 1970.
     pub seconds: u64,
     /// Nanoseconds of that second.
     pub nanoseconds: u32,
@@ -46,11 +46,13 @@ pub struct CommitBlock {
 }
 
 impl CommitBlock {
-    /// Reads a commit block, and verifies the checksum that covers the block itself (v2, v3). The checksum over the
-    /// transaction (v1) is the reader's to compare. A block of which power loss let only the first sector through is
-    /// whole: that sector says everything, and the rest would be zeros.
+    /// Decodes a commit block, and verifies the checksum of the block itself (v2, v3). The caller
+    /// compares the checksum of the transaction (v1). A block of which a power cut let only the
+    /// first sector through is valid: that sector has all fields, and the rest would be zeros.
     ///
     /// # Errors
+    /// [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type or
+    /// size.
     /// [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type or size.
     pub fn decode(block: &[u8], format: &LogFormat) -> Result<Self, Flaw> {
         let needed = format.block_len().max(size_of::<RawCommitBlock>());
@@ -79,7 +81,7 @@ impl CommitBlock {
         })
     }
 
-    /// Writes and seals a commit block into `block`, a whole block, which is cleared.
+    /// Writes a commit block with its checksum to `block`, a whole block, which is cleared.
     pub fn encode(&self, block: &mut [u8], format: &LogFormat) {
         assert_eq!(block.len(), format.block_len(), "a commit fills a block");
         let with_v1 = self.transaction_checksum.filter(|_| format.checksum == JournalChecksum::V1);
@@ -104,28 +106,30 @@ impl CommitBlock {
         }
     }
 
-    /// The time of a block whose checksum may be wrong: it tells a stale block of an earlier round from a broken one.
+    /// The time of a block whose checksum may be wrong: it distinguishes a stale block from a
+    /// corrupt one.
     pub fn unverified_time(block: &[u8]) -> Option<(u64, u32)> {
         let (raw, _) = RawCommitBlock::read_from_prefix(block).ok()?;
         Some((raw.h_commit_sec.get(), raw.h_commit_nsec.get()))
     }
 }
 
-/// Checksum v2 and v3 of a commit block: the whole block with the checksum field read as zero.
+/// Checksum v2 and v3 of a commit block: of the whole block, in which the checksum field counts as
+/// zero.
 fn block_checksum(block: &[u8], format: &LogFormat) -> u32 {
     let (front, back) = block.split_at(CHECKSUM_AT);
     Crc32c::seeded(format.seed()).bytes(front).zeros(4).bytes(&back[4..]).value()
 }
 
-/// The bytes that power loss never tears: the smallest sector.
+/// Number of bytes that a power cut never tears: the smallest sector.
 const SECTOR: usize = 512;
 
-/// The checksum that the block had when its first sector was written with zeros behind it.
+/// The checksum that the block had when its first sector was written, followed by zeros.
 fn torn_checksum(block: &[u8], format: &LogFormat) -> u32 {
-    let (first, behind) = block.split_at(SECTOR.min(block.len()));
+    let (first, rest) = block.split_at(SECTOR.min(block.len()));
     let (front, back) = first.split_at(CHECKSUM_AT);
     let crc = Crc32c::seeded(format.seed()).bytes(front).zeros(4).bytes(&back[4..]);
-    crc.zeros(behind.len()).value()
+    crc.zeros(rest.len()).value()
 }
 
 #[cfg(test)]
@@ -151,7 +155,7 @@ mod tests {
             let mut block = vec![0xee; 1024];
             commit.encode(&mut block, &format);
             assert_eq!(CommitBlock::decode(&block, &format), Ok(commit));
-            // Only the first sector came through.
+            // Only the first sector was written.
             block[512..].fill(0xaa);
             assert_eq!(CommitBlock::decode(&block, &format), Ok(commit));
             block[500] ^= 1;

@@ -1,4 +1,4 @@
-//! Descriptor block: says where the logged blocks after it belong.
+//! Descriptor block: the home locations of the logged blocks after it.
 
 use super::{BlockType, Header, JournalChecksum, LogFormat, RawHeader};
 use crate::Flaw;
@@ -13,7 +13,7 @@ bitflags::bitflags! {
     pub struct TagFlags: u16 {
         /// The block began with the journal's magic number, which the log holds as zero.
         const ESCAPED = 0x1;
-        /// No UUID follows: it is that of the tag before.
+        /// No UUID follows: it is that of the previous tag.
         const SAME_UUID = 0x2;
         /// The block was deleted by the transaction. Never written.
         const DELETED = 0x4;
@@ -23,8 +23,8 @@ bitflags::bitflags! {
     }
 }
 
-/// A tag without checksum v3, as stored. `t_blocknr_high` is there with 64-bit block numbers only; with checksum v2 two
-/// unused bytes follow.
+/// A tag without checksum v3, as stored. `t_blocknr_high` exists only with 64-bit block numbers;
+/// with checksum v2 two unused bytes follow.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 struct RawTag {
@@ -47,14 +47,14 @@ struct RawTag3 {
 const _: () = assert!(offset_of!(RawTag, t_blocknr_high) == 8);
 const _: () = assert!(size_of::<RawTag3>() == 16);
 
-/// One entry of a descriptor block: where one logged block belongs.
+/// An entry of a descriptor block: the home location of a logged block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BlockTag {
-    /// Its home.
+    /// The home location.
     pub block: BlockNo,
     /// Escaped, last, and so on.
     pub flags: TagFlags,
-    /// The checksum of the block as logged; only checksums v2 (16 bits) and v3 (32 bits) store one.
+    /// The checksum of the logged block; only checksums v2 (16 bits) and v3 (32 bits) have one.
     pub checksum: u32,
 }
 
@@ -108,10 +108,10 @@ impl BlockTag {
     }
 }
 
-/// The tags of a descriptor block, its checksum verified where it has one.
+/// The tags of a descriptor block, whose checksum is verified if it has one.
 ///
 /// # Errors
-/// [`Flaw::Checksum`], or [`Flaw::Truncated`] when `block` is not a whole block.
+/// [`Flaw::Checksum`], or [`Flaw::Truncated`] if `block` is not a whole block.
 pub fn tags<'a>(block: &'a [u8], format: &LogFormat) -> Result<Tags<'a>, Flaw> {
     if block.len() != format.block_len() {
         return Err(Flaw::truncated(block.len(), format.block_len()));
@@ -124,7 +124,8 @@ pub fn tags<'a>(block: &'a [u8], format: &LogFormat) -> Result<Tags<'a>, Flaw> {
     Ok(Tags::unverified(block, format))
 }
 
-/// Iterator over the tags of a descriptor block: ends after the one marked last or where no other fits.
+/// Iterator over the tags of a descriptor block: ends after the one marked last or if no other
+/// fits.
 #[derive(Clone, Debug)]
 pub struct Tags<'a> {
     left: &'a [u8],
@@ -132,7 +133,8 @@ pub struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// The tags of a block whose checksum may be wrong: scanning goes on to see whether the transaction was committed.
+    /// The tags of a block whose checksum may be wrong: the scan continues, to find out whether the
+    /// transaction was committed.
     pub fn unverified(block: &'a [u8], format: &LogFormat) -> Self {
         let end = block.len().saturating_sub(format.tail_size());
         Self { left: block.get(size_of::<RawHeader>()..end).unwrap_or(&[]), format: *format }
@@ -175,7 +177,7 @@ impl<'a> DescriptorWriter<'a> {
         Self { block, format: *format, end, last: None }
     }
 
-    /// Adds a tag; `flags` beside ESCAPED are this writer's matter. False when the block is full.
+    /// Adds a tag; this writer sets all flags but ESCAPED. Returns false if the block is full.
     pub fn push(&mut self, home: BlockNo, is_escaped: bool, checksum: u32) -> bool {
         let is_first = self.last.is_none();
         let size = self.format.tag_size();
@@ -198,7 +200,7 @@ impl<'a> DescriptorWriter<'a> {
         true
     }
 
-    /// Marks the last tag and seals the block.
+    /// Marks the last tag and sets the checksum of the block.
     pub fn finish(self) {
         if let Some((at, mut tag)) = self.last {
             tag.flags |= TagFlags::LAST;
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn tags_without_a_last_one_end_with_the_block() {
         for format in shapes() {
-            // Every tag followed by a UUID: block number 0, no flags.
+            // Every tag is followed by a UUID: block number 0, no flags.
             let block = vec![0; 1024];
             let step = format.tag_size() + 16;
             let room = 1024 - 12 - format.tail_size();

@@ -1,7 +1,9 @@
-//! Records of the fast-commit area: what changed, told by inode and name instead of by block. Little-endian.
+//! Records of the fast-commit area: changes by inode and directory entry instead of by block.
+//! Little-endian.
 //!
-//! A stream of {tag, length, value} records from the area's first block on; a record never crosses a block. One fast
-//! commit is the records up to a tail, whose checksum covers them; the next starts in the next block.
+//! A stream of {tag, length, value} records from the area's first block on; a record never crosses
+//! a block. A fast commit consists of the records up to a tail, whose checksum covers them; the
+//! next one starts in the next block.
 
 use crate::Flaw;
 use crate::checksum::Crc32c;
@@ -20,10 +22,10 @@ struct RawRecordHead {
 
 const HEAD_SIZE: usize = size_of::<RawRecordHead>();
 const _: () = assert!(HEAD_SIZE == 4);
-/// Bytes of an extent as in a leaf of an extent tree.
+/// Size in bytes of an extent as in a leaf of an extent tree.
 const EXTENT_SIZE: usize = 12;
 
-/// What a record is, from `fc_tag`.
+/// The type of a record, `fc_tag`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum FastCommitTag {
     /// A range of a file is mapped by an extent.
@@ -32,9 +34,9 @@ pub enum FastCommitTag {
     DelRange,
     /// A new file and its name.
     Create,
-    /// A name of a file.
+    /// A new name of a file.
     Link,
-    /// A name that is gone.
+    /// A removed name.
     Unlink,
     /// The fields of an inode.
     Inode,
@@ -47,7 +49,7 @@ pub enum FastCommitTag {
 }
 
 impl FastCommitTag {
-    /// From the stored number.
+    /// Decodes the stored number.
     pub fn decode(stored: u16) -> Option<Self> {
         Some(match stored {
             1 => Self::AddRange,
@@ -79,7 +81,7 @@ impl FastCommitTag {
     }
 }
 
-/// A name in a directory and the inode that it stands for.
+/// A directory entry: a name and its inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FastCommitDentry<'a> {
     /// The directory.
@@ -95,15 +97,15 @@ pub struct FastCommitDentry<'a> {
 pub enum FastCommitRecord<'a> {
     /// The inode maps this extent, 12 bytes as in a leaf.
     AddRange(InodeNo, [u8; EXTENT_SIZE]),
-    /// The inode no longer maps these blocks: first logical block, and how many.
+    /// The inode no longer maps these blocks: first logical block and number of blocks.
     DelRange(InodeNo, u32, u32),
     /// A new file and its name.
     Create(FastCommitDentry<'a>),
-    /// A name of a file.
+    /// A new name of a file.
     Link(FastCommitDentry<'a>),
-    /// A name that is gone.
+    /// A removed name.
     Unlink(FastCommitDentry<'a>),
-    /// The inode as it lies in the inode table: 128 bytes and its extra fields.
+    /// The record of the inode table: 128 bytes and the extra fields.
     Inode(InodeNo, &'a [u8]),
     /// Filler.
     Pad,
@@ -151,8 +153,9 @@ impl<'a> FastCommitRecord<'a> {
     }
 }
 
-/// Iterator over the records of one block of the area: the byte where each starts, the bytes it takes with its head, and
-/// what it says. It ends with the block, or after a flaw: nothing behind it can be found.
+/// Iterator over the records of one block of the area: byte where each starts, its bytes including
+/// the head, and the decoded record. It ends with the block, or after a flaw: later records cannot
+/// be found then.
 #[derive(Clone, Debug)]
 pub struct FastCommitRecords<'a> {
     block: &'a [u8],
@@ -185,7 +188,7 @@ impl<'a> Iterator for FastCommitRecords<'a> {
     type Item = Result<(usize, &'a [u8], FastCommitRecord<'a>), (usize, Flaw)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // Fewer bytes than a head at the end of a block are filler that no record describes.
+        // Fewer bytes than a head at the end of a block are padding without a record.
         if self.block.len() - self.at < HEAD_SIZE {
             return None;
         }
@@ -203,18 +206,19 @@ impl<'a> Iterator for FastCommitRecords<'a> {
     }
 }
 
-/// The checksum of one fast commit: crc32c that starts at 0, over its records up to and including the tail's tid.
+/// The checksum of a fast commit: crc32c, initially 0, of its records up to and including the
+/// tail's tid.
 #[derive(Clone, Copy, Debug)]
 pub struct FastCommitChecksum(Crc32c);
 
 impl FastCommitChecksum {
-    /// Before the first record.
+    /// The state before the first record.
     #[expect(clippy::new_without_default, reason = "a start is named")]
     pub fn new() -> Self {
         Self(Crc32c::seeded(0))
     }
 
-    /// Feeds a record, head included; of a tail only what precedes its checksum.
+    /// Feeds a record, including its head; of a tail only the part before its checksum.
     pub fn record(&mut self, bytes: &[u8], record: &FastCommitRecord<'_>) {
         let covered = match record {
             FastCommitRecord::Tail(..) => &bytes[..bytes.len().min(HEAD_SIZE + size_of::<U32>())],
@@ -229,9 +233,9 @@ impl FastCommitChecksum {
     }
 }
 
-/// Adds one record to `area`, whose records so far fill whole blocks but for the last; a PAD comes first where it would
-/// cross a block. A tail takes its checksum from the caller and fills the block. False when the value is too long for
-/// a block.
+/// Appends a record to `area`, whose last block may be partial; after a PAD record if it would
+/// cross a block. A tail fills the block; its checksum is the caller's. Returns false if the value
+/// is too long for a block.
 pub fn push_fast_commit_record(
     area: &mut alloc::vec::Vec<u8>,
     block_size: usize,

@@ -21,11 +21,11 @@ features! {
         REVOKE = 0x1, "journal_incompat_revoke";
         /// Block numbers of 64 bits.
         BIT64 = 0x2, "journal_64bit";
-        /// The commit block is written together with the transaction, without a flush between.
+        /// The commit block is written together with the transaction, without a flush between them.
         ASYNC_COMMIT = 0x4, "journal_async_commit";
-        /// Checksums in every block and tag, tags with 16 bits of it.
+        /// Checksums in every block and tag; tags have 16 bits.
         CSUM_V2 = 0x8, "journal_checksum_v2";
-        /// The same with 32 bits in tags of one size.
+        /// As [`Self::CSUM_V2`], with 32 bits in tags of a fixed size.
         CSUM_V3 = 0x10, "journal_checksum_v3";
         /// Has a fast-commit area.
         FAST_COMMIT = 0x20, "fast_commit";
@@ -38,7 +38,7 @@ features! {
 }
 
 impl JournalIncompat {
-    /// What this code reads.
+    /// The supported features.
     pub const READABLE: Self = Self::REVOKE
         .union(Self::BIT64)
         .union(Self::ASYNC_COMMIT)

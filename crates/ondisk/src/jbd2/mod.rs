@@ -1,11 +1,12 @@
 //! The journal's format (jbd2): big-endian, except for the records of fast commits.
 //!
-//! A journal is a superblock and a log. A transaction in the log is descriptor blocks, each followed by the blocks it
-//! describes, revoke blocks, and a commit block that makes it real. What the blocks look like depends on the journal's
-//! features: [`LogFormat`] holds what follows from them.
+//! A journal is a superblock and a log. A transaction in the log consists of descriptor blocks,
+//! each followed by the blocks it describes, revoke blocks, and a commit block that commits it. The
+//! format of the blocks depends on the journal's features: [`LogFormat`] has the parameters that
+//! follow from them.
 //!
-//! Source: the kernel's `journal.rst`; what it leaves out (tag sizes, checksum v1, the fast-commit area) was found on
-//! images that the kernel and debugfs wrote, see `docs/format.md`.
+//! Source: the kernel's `journal.rst`; the rest (tag sizes, checksum v1, the fast-commit area) was
+//! inferred from images that the kernel and debugfs wrote, see `docs/format.md`.
 
 mod commit;
 mod descriptor;
@@ -30,17 +31,18 @@ use core::mem::size_of;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// First word of every journal block that is not a logged block.
+/// First word of every journal block except logged blocks.
 pub const JOURNAL_MAGIC: u32 = 0xc03b_3998;
-/// Bytes of the checksum at the end of descriptor and revoke blocks, with checksum v2 and v3.
+/// Size in bytes of the checksum at the end of descriptor and revoke blocks, with checksum v2 and
+/// v3.
 pub const TAIL_SIZE: usize = 4;
 
-/// What a journal block is, from `h_blocktype`.
+/// The type of a journal block, `h_blocktype`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BlockType {
-    /// Says where the blocks after it belong.
+    /// Has the home locations of the blocks after it.
     Descriptor,
-    /// Ends a transaction and makes it real.
+    /// Ends a transaction and commits it.
     Commit,
     /// Superblock without features.
     SuperblockV1,
@@ -51,7 +53,7 @@ pub enum BlockType {
 }
 
 impl BlockType {
-    /// From the stored number.
+    /// Decodes the stored number.
     pub fn decode(stored: u32) -> Option<Self> {
         Some(match stored {
             1 => Self::Descriptor,
@@ -87,17 +89,18 @@ pub struct RawHeader {
 
 const _: () = assert!(size_of::<RawHeader>() == 12);
 
-/// The first 12 bytes of a journal block, as meant.
+/// The decoded first 12 bytes of a journal block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Header {
-    /// What the block is.
+    /// The type of the block.
     pub block_type: BlockType,
     /// The transaction it belongs to.
     pub tid: Tid,
 }
 
 impl Header {
-    /// The header of a block; `None` when the magic is not there or the type is unknown: such a block ends the log.
+    /// The header of a block; `None` if the magic number is wrong or the type is unknown: such a
+    /// block ends the log.
     pub fn of(block: &[u8]) -> Option<Self> {
         let (raw, _) = RawHeader::read_from_prefix(block).ok()?;
         if raw.h_magic.get() != JOURNAL_MAGIC {
@@ -107,7 +110,7 @@ impl Header {
         Some(Self { block_type, tid: Tid(raw.h_sequence.get()) })
     }
 
-    /// As stored.
+    /// Encodes the stored form.
     pub fn encode(self) -> RawHeader {
         RawHeader {
             h_magic: U32::new(JOURNAL_MAGIC),
@@ -117,7 +120,7 @@ impl Header {
     }
 }
 
-/// Which checksum guards the log.
+/// The type of the log's checksums.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum JournalChecksum {
     /// None.
@@ -131,18 +134,18 @@ pub enum JournalChecksum {
     V3,
 }
 
-/// What the blocks of a log look like: everything that follows from the journal's superblock.
+/// Format of the blocks of a log, from the journal's superblock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogFormat {
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Which checksum guards the log.
+    /// The type of the log's checksums.
     pub checksum: JournalChecksum,
     /// Whether block numbers have 64 bits.
     pub is_64bit: bool,
     /// Whether commit blocks are written without waiting for the rest.
     pub is_async_commit: bool,
-    /// Identity of the journal: written into tags.
+    /// UUID of the journal, as written into tags.
     pub uuid: Uuid,
 }
 
@@ -152,18 +155,18 @@ impl LogFormat {
         self.block_size as usize
     }
 
-    /// Whether blocks and tags have checksums of their own (v2 and v3).
+    /// Whether blocks and tags have their own checksums (v2 and v3).
     pub fn has_block_checksums(&self) -> bool {
         matches!(self.checksum, JournalChecksum::V2 | JournalChecksum::V3)
     }
 
-    /// Start of every crc32c in the log.
+    /// Initial value of crc32c checksums in the log.
     pub fn seed(&self) -> u32 {
         Crc32c::new().bytes(&self.uuid.0).value()
     }
 
-    /// Bytes of a tag without the UUID that may follow it. With checksum v2 a tag is two bytes longer than the
-    /// documents say.
+    /// Size in bytes of a tag without the UUID that may follow it. With checksum v2 a tag is two
+    /// bytes longer than documented.
     pub fn tag_size(&self) -> usize {
         match (self.checksum, self.is_64bit) {
             (JournalChecksum::V3, _) => 16,
@@ -174,34 +177,36 @@ impl LogFormat {
         }
     }
 
-    /// Bytes at the end of descriptor and revoke blocks that hold their checksum.
+    /// Size in bytes of the checksum at the end of descriptor and revoke blocks.
     pub fn tail_size(&self) -> usize {
         if self.has_block_checksums() { TAIL_SIZE } else { 0 }
     }
 
-    /// Most tags that fit into one descriptor block: the first is followed by the UUID.
+    /// Maximum number of tags in a descriptor block: a UUID follows the first one.
     pub fn tags_per_block(&self) -> usize {
         self.block_len()
             .saturating_sub(size_of::<RawHeader>() + size_of::<Uuid>() + self.tail_size())
             / self.tag_size()
     }
 
-    /// Bytes of a revoke record.
+    /// Size of a revoke record in bytes.
     pub fn revoke_size(&self) -> usize {
         if self.is_64bit { 8 } else { 4 }
     }
 
-    /// The checksum of a logged block as it lies in the log (escaped), for its tag; v2 keeps the low half.
+    /// The checksum of a logged block as stored in the log (escaped), for its tag; v2 uses the low
+    /// half.
     pub fn data_checksum(&self, tid: Tid, logged: &[u8]) -> u32 {
         self.data_checksums(tid).of(logged)
     }
 
-    /// The checksums of a transaction's logged blocks, their common start computed once.
+    /// The checksums of a transaction's logged blocks, whose common start is computed once.
     pub fn data_checksums(&self, tid: Tid) -> DataChecksums {
         DataChecksums { start: Crc32c::seeded(self.seed()).be32(tid.0), version: self.checksum }
     }
 
-    /// Of a block that ends in its checksum: (stored, computed). `None` without such checksums or for a short block.
+    /// The checksum at the end of a block: (stored, computed). `None` without such checksums or for
+    /// a short block.
     fn tail_checksum(&self, block: &[u8]) -> Option<(u32, u32)> {
         if !self.has_block_checksums() {
             return None;
@@ -211,7 +216,7 @@ impl LogFormat {
         Some((u32::from_be_bytes(*tail), computed))
     }
 
-    /// Stamps the checksum at the end of a descriptor or revoke block, where there is one.
+    /// Sets the checksum at the end of a descriptor or revoke block, if it has one.
     fn seal_tail(&self, block: &mut [u8]) {
         if let Some((_, computed)) = self.tail_checksum(block)
             && let Some(tail) = block.last_chunk_mut::<TAIL_SIZE>()
@@ -229,7 +234,7 @@ pub struct DataChecksums {
 }
 
 impl DataChecksums {
-    /// The checksum of a block as it lies in the log (escaped); 0 where tags have none.
+    /// The checksum of a block as stored in the log (escaped); 0 if tags have none.
     pub fn of(&self, logged: &[u8]) -> u32 {
         match self.version {
             JournalChecksum::None | JournalChecksum::V1 => 0,
@@ -239,19 +244,19 @@ impl DataChecksums {
     }
 }
 
-/// Whether a block must be escaped in the log: it begins with the journal's magic number, as its own blocks do.
+/// Whether a block must be escaped in the log: it begins with the journal's magic number.
 pub fn needs_escape(block: &[u8]) -> bool {
     block.first_chunk::<4>() == Some(&JOURNAL_MAGIC.to_be_bytes())
 }
 
-/// Escapes a block for the log: the magic number is replaced by zeros. [`unescape`] puts it back.
+/// Escapes a block for the log: replaces the magic number by zeros. [`unescape`] restores it.
 pub fn escape(block: &mut [u8]) {
     if let Some(start) = block.first_chunk_mut::<4>() {
         *start = [0; 4];
     }
 }
 
-/// Puts the magic number back into a block whose tag says [`TagFlags::ESCAPED`].
+/// Restores the magic number in a block whose tag has [`TagFlags::ESCAPED`].
 pub fn unescape(block: &mut [u8]) {
     if let Some(start) = block.first_chunk_mut::<4>() {
         *start = JOURNAL_MAGIC.to_be_bytes();

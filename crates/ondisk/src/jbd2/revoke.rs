@@ -1,4 +1,4 @@
-//! Revoke block: bars the replay of blocks from this transaction or any earlier one.
+//! Revoke block: lists blocks that must not be replayed from this transaction or any earlier one.
 
 use super::{BlockType, Header, LogFormat, RawHeader};
 use crate::Flaw;
@@ -7,7 +7,7 @@ use core::mem::size_of;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The start of a revoke block, as stored. `r_count` counts bytes, these 16 included.
+/// The start of a revoke block, as stored. `r_count` is in bytes, including these 16.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 struct RawRevokeHeader {
@@ -15,21 +15,22 @@ struct RawRevokeHeader {
     r_count: U32,
 }
 
-/// Where the records start.
+/// Byte where the records start.
 const RECORDS_AT: usize = 16;
 const _: () = assert!(size_of::<RawRevokeHeader>() == RECORDS_AT);
 
 impl LogFormat {
-    /// Most records that fit into one revoke block.
+    /// Maximum number of records in a revoke block.
     pub fn revokes_per_block(&self) -> usize {
         self.block_len().saturating_sub(RECORDS_AT + self.tail_size()) / self.revoke_size()
     }
 }
 
-/// The records of a revoke block, its checksum verified where it has one.
+/// The records of a revoke block, whose checksum is verified if it has one.
 ///
 /// # Errors
-/// [`Flaw::Truncated`] when `block` is not a whole block, [`Flaw::Checksum`], or a count that runs past the block.
+/// [`Flaw::Truncated`] if `block` is not a whole block, [`Flaw::Checksum`], or a count that exceeds
+/// the block.
 pub fn revoke_records<'a>(block: &'a [u8], format: &LogFormat) -> Result<RevokeRecords<'a>, Flaw> {
     if block.len() != format.block_len() {
         return Err(Flaw::truncated(block.len(), format.block_len()));
@@ -50,7 +51,7 @@ pub fn revoke_records<'a>(block: &'a [u8], format: &LogFormat) -> Result<RevokeR
     Ok(RevokeRecords { left: records, size: format.revoke_size() })
 }
 
-/// Iterator over the blocks that a revoke block names.
+/// Iterator over the blocks that a revoke block lists.
 #[derive(Clone, Debug)]
 pub struct RevokeRecords<'a> {
     left: &'a [u8],
@@ -85,7 +86,7 @@ impl<'a> RevokeWriter<'a> {
         Self { block, format: *format, end: RECORDS_AT }
     }
 
-    /// Adds a record. False when the block is full.
+    /// Adds a record. Returns false if the block is full.
     pub fn push(&mut self, revoked: BlockNo) -> bool {
         let size = self.format.revoke_size();
         if self.end + size > self.block.len() - self.format.tail_size() {
@@ -97,7 +98,7 @@ impl<'a> RevokeWriter<'a> {
         true
     }
 
-    /// Stores the count and seals the block.
+    /// Stores the count and sets the checksum of the block.
     pub fn finish(self) {
         let count = u32::try_from(self.end).expect("a block is at most 64 KiB");
         self.block[size_of::<RawHeader>()..RECORDS_AT].copy_from_slice(&count.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The journal's superblock: how large the log is, where it starts, which features its blocks follow.
+//! The journal superblock: size, start and features of the log.
 
 use super::{
     BlockType, Header, JOURNAL_MAGIC, JournalChecksum, JournalCompat, JournalIncompat,
@@ -13,11 +13,11 @@ use core::ops::Range;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `s_checksum_type` of crc32c, the only one for checksum v2 and v3.
+/// `s_checksum_type` of crc32c, the only one of checksum v2 and v3.
 const CHECKSUM_TYPE_CRC32C: u8 = 4;
-/// Users that an external journal has room for.
+/// Maximum number of users of an external journal.
 const MAX_USERS: u32 = 48;
-/// Blocks of the fast-commit area where the superblock says 0.
+/// Number of blocks of the fast-commit area if the superblock has 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 
 /// The superblock as stored, big-endian: 1,024 bytes at the start of the journal.
@@ -57,10 +57,10 @@ const _: () = assert!(offset_of!(RawJournalSuperblock, s_checksum) == 0xfc);
 const _: () = assert!(offset_of!(RawJournalSuperblock, s_users) == 0x100);
 
 impl RawJournalSuperblock {
-    /// Takes the first 1,024 bytes of the journal.
+    /// Copies the first 1,024 bytes of the journal.
     ///
     /// # Errors
-    /// [`Flaw::Truncated`] when there are fewer.
+    /// [`Flaw::Truncated`] if there are fewer.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         Self::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| {
             Flaw::truncated(bytes.len(), size_of::<Self>()).at(Place::JournalSuperblock)
@@ -81,10 +81,11 @@ impl RawJournalSuperblock {
         self.incompat().intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3)
     }
 
-    /// The magic number, the block type, and the checksum where there is one.
+    /// Verifies the magic number, the block type, and the checksum if there is one.
     ///
     /// # Errors
-    /// [`Flaw::Magic`], a type that is no superblock's, an unknown checksum type, [`Flaw::Checksum`].
+    /// [`Flaw::Magic`], a block type other than a superblock, an unknown checksum type,
+    /// [`Flaw::Checksum`].
     pub fn verify(&self) -> Result<(), FormatError> {
         self.flaw().map_or(Ok(()), |flaw| Err(flaw.at(Place::JournalSuperblock)))
     }
@@ -110,25 +111,26 @@ impl RawJournalSuperblock {
         (found != computed).then(|| Flaw::checksum(found, computed))
     }
 
-    /// Lists the volumes that use the journal, the first 48 of them.
+    /// Sets the list of volumes that use the journal, at most 48.
     pub fn set_users(&mut self, users: &[Uuid]) {
         let users = &users[..users.len().min(self.s_users.len())];
         self.s_users = [[0; 16]; MAX_USERS as usize];
         for (stored, user) in self.s_users.iter_mut().zip(users) {
             *stored = user.0;
         }
-        // 48 at most.
+        // At most 48.
         self.s_nr_users.set(users.len() as u32);
     }
 
-    /// The last step before the bytes leave for the device.
+    /// Sets the checksum; the last step before the bytes are written.
     pub fn seal(&mut self) {
         if self.has_checksum() {
             self.s_checksum.set(self.checksum());
         }
     }
 
-    /// Of all 1,024 bytes with the checksum field read as zero; starts at ~0, not at the journal's seed.
+    /// Covers all 1,024 bytes, in which the checksum field counts as zero; the initial value is ~0,
+    /// not the journal's seed.
     fn checksum(&self) -> u32 {
         let (front, back) = self.as_bytes().split_at(offset_of!(Self, s_checksum));
         let field = size_of::<U32>();
@@ -136,22 +138,22 @@ impl RawJournalSuperblock {
     }
 }
 
-/// The superblock as meant: features, figures in range.
+/// A decoded superblock with valid values.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct JournalSuperblock {
-    /// Whether it is of version 2: version 1 has no features and no UUID.
+    /// Whether its version is 2: version 1 has no features and no UUID.
     pub is_v2: bool,
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks of the journal, the superblock and the fast-commit area included.
+    /// Number of blocks of the journal, including the superblock and the fast-commit area.
     pub blocks_count: u32,
     /// First block of the log.
     pub first: u32,
     /// Number of the first transaction expected in the log.
     pub sequence: Tid,
-    /// Where the log starts; 0 when there is nothing in it.
+    /// Block where the log starts; 0 if it is empty.
     pub start: u32,
-    /// An error that stopped the journal, as errno with its sign (-5 for EIO); 0 for none.
+    /// Error that aborted the journal, as a negative errno (-5 for EIO); 0 for none.
     pub errno: i32,
     /// Compatible features.
     pub compat: JournalCompat,
@@ -159,22 +161,23 @@ pub struct JournalSuperblock {
     pub incompat: JournalIncompat,
     /// Read-only compatible features.
     pub ro_compat: JournalRoCompat,
-    /// Identity of the journal; start of its crc32c checksums.
+    /// UUID of the journal; initial value of its crc32c checksums.
     pub uuid: Uuid,
-    /// Blocks of the fast-commit area; 0 without the feature.
+    /// Number of blocks of the fast-commit area; 0 without the feature.
     pub fast_commit_blocks: u32,
-    /// First unused block of the log, known only when the log is empty; 0 for unknown.
+    /// First unused block of the log, stored only if the log is empty; 0 for unknown.
     pub head: u32,
-    /// Volumes that use the journal (an external one).
+    /// Volumes that use the journal, if it is external.
     pub users: Vec<Uuid>,
 }
 
 impl JournalSuperblock {
-    /// Reads the fields and checks that they fit each other: `first` and `start` lie in the log, the fast-commit area
-    /// leaves room for it. Checksums are [`RawJournalSuperblock::verify`]'s.
+    /// Decodes the fields and checks that they are consistent: `first` and `start` are in the log,
+    /// and the fast-commit area leaves room for it. [`RawJournalSuperblock::verify`] verifies the
+    /// checksum.
     ///
     /// # Errors
-    /// A flaw of [`Place::JournalSuperblock`], or features beyond this code.
+    /// A flaw of [`Place::JournalSuperblock`], or unsupported features.
     pub fn decode(raw: &RawJournalSuperblock) -> Result<Self, FormatError> {
         let beyond = raw.incompat().difference(JournalIncompat::READABLE);
         if !beyond.is_empty() {
@@ -192,7 +195,7 @@ impl JournalSuperblock {
         if incompat.contains(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3) {
             return Err(Flaw::Rule("checksum v2 and v3 are both set"));
         }
-        // The kernel and e2fsck refuse it: the commit blocks would have two checksums in one field.
+        // The kernel and e2fsck reject this: commit blocks would have two checksums in one field.
         if raw.has_checksum() && compat.contains(JournalCompat::CHECKSUM) {
             return Err(Flaw::Rule("checksum v1 and a later one are both set"));
         }
@@ -214,7 +217,7 @@ impl JournalSuperblock {
             fast_commit_blocks,
             blocks_count,
         ))?;
-        // A log of one block could not even hold one transaction.
+        // A log of one block cannot hold a transaction.
         if log_end < first.saturating_add(2) {
             return Err(Flaw::below_limit("s_maxlen", blocks_count, u64::from(first) + 2));
         }
@@ -246,8 +249,8 @@ impl JournalSuperblock {
         })
     }
 
-    /// Sets the fields that change while a journal is used, and its features; every other byte stays as it was. The
-    /// shape of the journal (sizes, UUID, users) is set when it is made: [`Self::encode`].
+    /// Sets the fields that change while a journal is in use, and its features. Every other byte is
+    /// not changed. Sizes, UUID and users are set when a journal is created: [`Self::encode`].
     pub fn encode_into(&self, raw: &mut RawJournalSuperblock) {
         raw.s_sequence.set(self.sequence.0);
         raw.s_start.set(self.start);
@@ -263,7 +266,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// The superblock of a new journal, not yet sealed. At most 48 users are stored.
+    /// Encodes the superblock of a new journal, without its checksum. At most 48 users are stored.
     pub fn encode(&self) -> RawJournalSuperblock {
         let mut raw = RawJournalSuperblock::read_from_bytes(&[0; 1024])
             .expect("1,024 bytes, whatever they are, make a raw superblock");
@@ -281,7 +284,7 @@ impl JournalSuperblock {
         raw
     }
 
-    /// Which checksum guards the log. v2 and v3 win over v1.
+    /// The type of the log's checksums. v2 and v3 take precedence over v1.
     pub fn checksum(&self) -> JournalChecksum {
         if self.incompat.contains(JournalIncompat::CSUM_V3) {
             JournalChecksum::V3
@@ -294,7 +297,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// What the blocks of the log look like.
+    /// The format of the log's blocks.
     pub fn log_format(&self) -> LogFormat {
         LogFormat {
             block_size: self.block_size,
@@ -305,12 +308,12 @@ impl JournalSuperblock {
         }
     }
 
-    /// Journal blocks of the log: it wraps around from the end to the start of this range.
+    /// Journal blocks of the log, which wraps from the end to the start of this range.
     pub fn log(&self) -> Range<u32> {
         self.first..self.blocks_count - self.fast_commit_blocks
     }
 
-    /// Journal blocks of the fast-commit area. The block between the log and the area is never used.
+    /// Journal blocks of the fast-commit area. The block between the log and the area is not used.
     pub fn fast_commit_area(&self) -> Range<u32> {
         if self.fast_commit_blocks == 0 {
             return self.blocks_count..self.blocks_count;

@@ -1,7 +1,9 @@
-//! Extended attributes: named values kept behind an inode's fields, in a block of their own, or one value to an inode.
+//! Extended attributes: named values, stored after an inode's fields, in a block, or each in its
+//! own inode.
 //!
-//! Source: the kernel's `attributes.rst`, `eainode.rst` and `checksums.rst`; the hashes as stated in `docs/format.md`, checked
-//! against images that the kernel wrote. Which attribute goes where is decided in [`pack`]; who may see which, by the caller.
+//! Source: the kernel's `attributes.rst`, `eainode.rst` and `checksums.rst`; `docs/format.md` for
+//! the hashes, checked against images that the kernel wrote. [`pack`] decides the location of each
+//! attribute; the caller checks permissions.
 
 pub mod pack;
 mod region;
@@ -20,15 +22,16 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Marks the attributes of an inode and of a block (`h_magic`).
+/// Magic number of the attributes of an inode and of a block (`h_magic`).
 pub const XATTR_MAGIC: u32 = 0xea02_0000;
 /// Entries, names and values start on multiples of this.
 const ALIGNMENT: usize = 4;
-/// Inodes that may share one block (the kernel's limit of `h_refcount`).
+/// Maximum number of inodes that share one block (the kernel's limit of `h_refcount`).
 pub const MAX_BLOCK_REFCOUNT: u32 = 1024;
-/// Bytes of a name after its prefix: `e_name_len` has 8 bits.
+/// Maximum length in bytes of a name after its prefix: `e_name_len` has 8 bits.
 pub const MAX_SUFFIX_LEN: usize = 255;
-/// Bytes of a value: the kernel's limit of `e_value_size`, reached only by values with an inode of their own.
+/// Maximum size of a value in bytes: the kernel's limit of `e_value_size`, reachable only in an
+/// ea_inode.
 pub const MAX_VALUE_SIZE: u32 = 1 << 24;
 
 /// The header of a block of attributes, as stored.
@@ -44,7 +47,7 @@ pub struct RawXattrHeader {
     pub h_reserved: [U32; 3],
 }
 
-/// An entry's fixed part, as stored; the name's bytes follow it.
+/// The fixed part of an entry, as stored; the name's bytes follow it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[allow(missing_docs, reason = "the kernel's field names, documented in attributes.rst")]
@@ -74,10 +77,10 @@ impl RawXattrHeader {
     }
 }
 
-/// The magic number, the length in blocks, and the checksum where metadata_csum is on.
+/// Verifies the magic number, the length in blocks, and the checksum with metadata_csum.
 ///
 /// # Errors
-/// The flaw, placed at block `no`.
+/// The flaw, with block `no` as its location.
 pub fn verify_block(block: &[u8], no: BlockNo, geometry: &Geometry) -> Result<(), FormatError> {
     let place = Place::XattrBlock(no);
     let header = RawXattrHeader::from_block(block, no)?;
@@ -96,7 +99,7 @@ pub fn verify_block(block: &[u8], no: BlockNo, geometry: &Geometry) -> Result<()
     Ok(())
 }
 
-/// The last step before a block leaves for the device: stamps the checksum where metadata_csum is on.
+/// Sets the checksum with metadata_csum; the last step before a block is written.
 pub fn seal_block(block: &mut [u8], no: BlockNo, geometry: &Geometry) {
     if geometry.has_metadata_csum() {
         let checksum = block_checksum(block, no, geometry);
@@ -104,7 +107,8 @@ pub fn seal_block(block: &mut [u8], no: BlockNo, geometry: &Geometry) {
     }
 }
 
-/// Seed, the block's number in 64 bits, the whole block with its checksum read as zero.
+/// Covers the seed, the block's number in 64 bits, and the whole block, in which the checksum
+/// counts as zero.
 fn block_checksum(block: &[u8], no: BlockNo, geometry: &Geometry) -> u32 {
     Crc32c::seeded(geometry.checksum_seed)
         .bytes(&no.0.to_le_bytes())
@@ -114,7 +118,7 @@ fn block_checksum(block: &[u8], no: BlockNo, geometry: &Geometry) -> u32 {
         .value()
 }
 
-/// Which prefix a name has (`e_name_index`); only what follows it is stored.
+/// The prefix of a name (`e_name_index`); only the rest of the name is stored.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct NameIndex(pub u8);
 
@@ -133,18 +137,18 @@ impl NameIndex {
     pub const SYSTEM: Self = Self(7);
     /// `system.richacl`, the whole name.
     pub const RICHACL: Self = Self(8);
-    /// The encryption context, stored with the suffix `c`. No name shows it to users.
+    /// The encryption context, stored with the suffix `c`. It has no name for users.
     pub const ENCRYPTION: Self = Self(9);
     /// `gnu.`, written by the Hurd.
     pub const HURD: Self = Self(10);
 
-    /// What a stored name of this index starts with; `None` for an index that no user's name has.
+    /// The prefix of names with this index; `None` for an index without names for users.
     pub fn prefix(self) -> Option<&'static str> {
         PREFIXES.iter().find(|(index, ..)| *index == self).map(|(_, prefix)| *prefix)
     }
 }
 
-/// Whole names before the prefixes that they start with.
+/// Whole names are before the prefixes with which they start.
 const PREFIXES: [(NameIndex, &str); 8] = [
     (NameIndex::ACL_ACCESS, "system.posix_acl_access"),
     (NameIndex::ACL_DEFAULT, "system.posix_acl_default"),
@@ -156,23 +160,23 @@ const PREFIXES: [(NameIndex, &str); 8] = [
     (NameIndex::HURD, "gnu."),
 ];
 
-/// An attribute's name as stored: prefix by number, then the rest.
+/// An attribute's name as stored: the number of the prefix, and the rest.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct XattrName {
     /// The prefix.
     pub index: NameIndex,
-    /// What follows it, at most [`MAX_SUFFIX_LEN`] bytes; not always UTF-8.
+    /// The rest of the name, at most [`MAX_SUFFIX_LEN`] bytes; not always UTF-8.
     pub suffix: Vec<u8>,
 }
 
 impl XattrName {
-    /// `system.data`, which holds inline data and is no attribute to users.
+    /// `system.data`, which holds inline data and is not visible to users.
     pub fn inline_data() -> Self {
         Self { index: NameIndex::SYSTEM, suffix: b"data".to_vec() }
     }
 
-    /// Splits a full name, as `user.comment`; `None` for a prefix that ext4 has no number for, a prefix with nothing after
-    /// it, or a name too long to store.
+    /// Splits a full name, such as `user.comment`; `None` for a prefix without a number in ext4, a
+    /// prefix only, or a name that is too long.
     pub fn parse(full: &[u8]) -> Option<Self> {
         PREFIXES.iter().find_map(|&(index, prefix)| {
             let suffix = full.strip_prefix(prefix.as_bytes())?;
@@ -186,7 +190,8 @@ impl XattrName {
         })
     }
 
-    /// The full name; `None` where users see none (the encryption context, unknown indexes).
+    /// The full name; `None` if it is not visible to users (the encryption context, unknown
+    /// indexes).
     pub fn full(&self) -> Option<Vec<u8>> {
         self.as_ref().full()
     }
@@ -202,7 +207,7 @@ impl fmt::Display for XattrName {
     }
 }
 
-/// Where entries of a block belong: by index, then length, then bytes.
+/// Order of the entries of a block: by index, then length, then bytes.
 impl Ord for XattrName {
     fn cmp(&self, other: &Self) -> core::cmp::Ordering {
         self.as_ref().cmp(&other.as_ref())
@@ -215,17 +220,17 @@ impl PartialOrd for XattrName {
     }
 }
 
-/// A name that lies in the bytes it was read from.
+/// A name borrowed from the bytes it was read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct XattrNameRef<'a> {
     /// The prefix.
     pub index: NameIndex,
-    /// What follows it.
+    /// The rest of the name.
     pub suffix: &'a [u8],
 }
 
 impl XattrNameRef<'_> {
-    /// The full name; `None` where users see none.
+    /// The full name; `None` if it is not visible to users.
     pub fn full(&self) -> Option<Vec<u8>> {
         let prefix = self.index.prefix()?.as_bytes();
         Some([prefix, self.suffix].concat())
@@ -236,7 +241,7 @@ impl XattrNameRef<'_> {
         self.index == NameIndex::SYSTEM && self.suffix == b"data"
     }
 
-    /// A name with storage of its own.
+    /// Converts to an owned name.
     pub fn to_owned(&self) -> XattrName {
         XattrName { index: self.index, suffix: self.suffix.to_vec() }
     }
@@ -268,43 +273,44 @@ impl fmt::Display for XattrNameRef<'_> {
     }
 }
 
-/// A value, or where it is.
+/// A value, or the inode that holds it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ValueRef<'a> {
-    /// Beside its entry.
+    /// Stored in the same region as its entry.
     Stored(&'a [u8]),
-    /// In an inode of its own (ea_inode).
+    /// In its own inode (ea_inode).
     EaInode(EaValue),
 }
 
-/// A value that has an inode of its own.
+/// A value in its own inode.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct EaValue {
     /// The inode.
     pub inode: InodeNo,
-    /// Bytes of the value.
+    /// Size of the value in bytes.
     pub size: u32,
-    /// [`value_hash`] of the value, as the entry's hash implies it. The inode's atime holds it too.
+    /// [`value_hash`] of the value, as implied by the entry's hash. The inode's atime has it too.
     pub hash: u32,
 }
 
-/// An attribute that lies in the bytes it was read from.
+/// An attribute borrowed from the bytes it was read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct XattrRef<'a> {
     /// The name.
     pub name: XattrNameRef<'a>,
-    /// The value, or where it is.
+    /// The value, or the inode that holds it.
     pub value: ValueRef<'a>,
     /// `e_hash` as stored.
     pub hash: u32,
-    /// A stored value with the bytes behind it up to the next word, which its hash covers as they are.
+    /// A stored value with the bytes after it up to the next word, which its hash covers as they
+    /// are.
     hashed: &'a [u8],
 }
 
 impl XattrRef<'_> {
-    /// Whether the stored hash is that of name and value, with characters taken as unsigned or, as old writers on x86 did,
-    /// as signed. Entries inside the inode may store 0. For a value with an inode of its own compare [`EaValue::hash`] with
-    /// [`value_hash`]: the entry alone does not tell.
+    /// Whether the stored hash matches name and value, with unsigned characters or, as old writers
+    /// on x86 did, with signed ones. Entries in the inode may store 0. For a value in its own
+    /// inode, also compare [`EaValue::hash`] with [`value_hash`]: the entry does not verify it.
     pub fn hash_matches(&self) -> bool {
         let ValueRef::Stored(_) = self.value else { return true };
         self.hash == 0
@@ -312,13 +318,14 @@ impl XattrRef<'_> {
             || self.hash == mix_value(signed_name_hash(self.name.suffix), self.hashed)
     }
 
-    /// Whether a hash is stored at all: 0 is the hash of hardly any attribute, and stands for none. Entries in blocks have one.
+    /// Whether a hash is stored: 0, which hardly any attribute hashes to, means none. Entries in
+    /// blocks have one.
     pub fn has_hash(&self) -> bool {
         let ValueRef::Stored(_) = self.value else { return true };
         self.hash != 0 || entry_hash(self.name.suffix, self.hashed) == 0
     }
 
-    /// The attribute with storage of its own.
+    /// Converts to an owned attribute.
     pub fn to_owned(&self) -> Xattr {
         let value = match self.value {
             ValueRef::Stored(bytes) => Value::Stored(bytes.to_vec()),
@@ -328,12 +335,12 @@ impl XattrRef<'_> {
     }
 }
 
-/// A value with storage of its own, or where it is.
+/// An owned value, or the inode that holds it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Value {
-    /// To be stored beside its entry.
+    /// To be stored in the same region as its entry.
     Stored(Vec<u8>),
-    /// In an inode of its own.
+    /// In its own inode.
     EaInode(EaValue),
 }
 
@@ -342,12 +349,12 @@ pub enum Value {
 pub struct Xattr {
     /// The name.
     pub name: XattrName,
-    /// The value, or where it is.
+    /// The value, or the inode that holds it.
     pub value: Value,
 }
 
 impl Xattr {
-    /// An attribute with its value beside it.
+    /// Creates an attribute whose value is stored with its entry.
     pub fn new(name: XattrName, value: Vec<u8>) -> Self {
         Self { name, value: Value::Stored(value) }
     }
@@ -360,12 +367,13 @@ impl Xattr {
         }
     }
 
-    /// Bytes that its entry and its value take, padding included; the value's only when stored beside it.
+    /// Size in bytes of its entry and its value with padding; of the entry only, if the value is in
+    /// its own inode.
     pub fn stored_len(&self) -> usize {
         self.entry_len() + padded(self.stored_value().len())
     }
 
-    /// Bytes of the entry and name with padding.
+    /// Size in bytes of the entry and name with padding.
     fn entry_len(&self) -> usize {
         size_of::<RawXattrEntry>() + padded(self.name.suffix.len())
     }
@@ -378,16 +386,17 @@ impl Xattr {
     }
 }
 
-/// All attributes of an inode, wherever they lie: what an editor changes between decoding and [`pack::pack`].
+/// All attributes of an inode, regardless of location, for changes between decoding and
+/// [`pack::pack`].
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct XattrSet {
-    /// In the order in which they were found or added; every name once.
+    /// Attributes in the order in which they were read or added; names are unique.
     pub entries: Vec<Xattr>,
 }
 
 impl XattrSet {
-    /// Collects what was read from the inode and from its block. Of two attributes with one name the first stays, which is
-    /// the one that the kernel finds.
+    /// Collects the attributes of the inode and of its block. If a name occurs twice the first
+    /// attribute is kept, which is the one that the kernel finds.
     pub fn of<'a>(found: impl IntoIterator<Item = XattrRef<'a>>) -> Self {
         let mut set = Self::default();
         for xattr in found {
@@ -398,12 +407,12 @@ impl XattrSet {
         set
     }
 
-    /// The attribute of that name.
+    /// The attribute with a name.
     pub fn get(&self, name: &XattrName) -> Option<&Xattr> {
         self.entries.iter().find(|xattr| xattr.name == *name)
     }
 
-    /// Adds an attribute, or replaces the value of the one with its name, which is returned.
+    /// Adds an attribute, or replaces the one with its name, which is returned.
     pub fn set(&mut self, xattr: Xattr) -> Option<Xattr> {
         match self.entries.iter_mut().find(|known| known.name == xattr.name) {
             Some(known) => Some(core::mem::replace(known, xattr)),
@@ -414,29 +423,31 @@ impl XattrSet {
         }
     }
 
-    /// Takes an attribute out.
+    /// Removes an attribute.
     pub fn remove(&mut self, name: &XattrName) -> Option<Xattr> {
         let at = self.entries.iter().position(|xattr| xattr.name == *name)?;
         Some(self.entries.remove(at))
     }
 }
 
-/// `e_hash` of an entry with its value beside it.
+/// `e_hash` of an entry whose value is stored with it.
 pub fn entry_hash(suffix: &[u8], value: &[u8]) -> u32 {
     mix_value(name_hash(suffix), value)
 }
 
-/// `e_hash` of an entry whose value has an inode of its own and the given [`value_hash`].
+/// `e_hash` of an entry whose value is in its own inode and has the given [`value_hash`].
 pub fn ea_entry_hash(suffix: &[u8], value_hash: u32) -> u32 {
     name_hash(suffix).rotate_left(16) ^ value_hash
 }
 
-/// The hash of a value with an inode of its own: crc32c from the volume's seed. The inode's atime seconds store it.
+/// The hash of a value in its own inode: crc32c from the volume's seed. The seconds of the inode's
+/// atime store it.
 pub fn value_hash(value: &[u8], checksum_seed: u32) -> u32 {
     Crc32c::seeded(checksum_seed).bytes(value).value()
 }
 
-/// `h_hash` of a block from the `e_hash` of its entries in order: 0, which bars sharing, when one of them is 0.
+/// `h_hash` of a block from the `e_hash` of its entries in order: 0, which prevents sharing, if one
+/// of them is 0.
 pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     let mut hash = 0_u32;
     for entry in entry_hashes {
@@ -448,7 +459,8 @@ pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     hash
 }
 
-/// How often a value's inode is referred to: ctime seconds are the high half, the low half of the version the low one.
+/// The reference count of a value's inode: ctime seconds are the high half, the low half of the
+/// version the low one.
 pub fn ea_inode_refcount(ctime_seconds: u32, version_lo: u32) -> u64 {
     u64::from(ctime_seconds) << 32 | u64::from(version_lo)
 }

@@ -1,39 +1,40 @@
-//! Which attribute goes where: as many as fit behind the inode's fields, the rest into one block, large values into inodes of
-//! their own where the volume has ea_inode.
+//! Locations of attributes: as many as fit after the inode's fields, the rest in a block, large
+//! values in their own inodes if the volume has ea_inode.
 
 use super::{NameIndex, Xattr, room_in_block, room_in_inode};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Where attributes of one inode may go.
+/// The room for attributes of one inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Room {
-    /// Bytes behind the inode's `i_extra_isize`, the magic number included.
+    /// Bytes after the inode's `i_extra_isize`, including the magic number.
     pub inode_space: usize,
-    /// Bytes of a block; 0 when the inode may have none.
+    /// Block size in bytes; 0 if the inode must not have a block.
     pub block_size: usize,
-    /// Whether values may move to inodes of their own.
+    /// Whether values may be stored in their own inodes.
     pub has_ea_inodes: bool,
 }
 
-/// Where each attribute goes, by its place in the list that was packed. Every attribute is in exactly one of `in_inode`,
-/// `in_block` and `does_not_fit`.
+/// The locations of attributes, by their index in the packed list. Every attribute is in exactly
+/// one of `in_inode`, `in_block` and `does_not_fit`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Packing {
-    /// Entries behind the inode's fields.
+    /// Entries after the inode's fields.
     pub in_inode: Vec<usize>,
-    /// Entries in the block, which is needed only when there are any.
+    /// Entries in the block, which is needed only if there are any.
     pub in_block: Vec<usize>,
-    /// Those of the entries above whose values move to inodes of their own.
+    /// Those of the entries above whose values are stored in their own inodes.
     pub to_ea_inode: Vec<usize>,
-    /// There is no place for these: the largest, so that most of the rest fits.
+    /// Attributes without room: the largest ones, so that most of the others fit.
     pub does_not_fit: Vec<usize>,
 }
 
-/// Decides where attributes go. A division that fits is found whenever there is one. What the file system itself looks up
-/// (inline data, which can be nowhere else, ACLs, security labels) goes into the inode first; everything stays out of the
-/// block when that is possible, and values keep their place beside their entry as long as they can.
+/// Chooses the locations of attributes. If all of them can fit, a solution is found. Attributes
+/// that the file system itself reads (inline data, which must be in the inode, ACLs, security
+/// labels) are put into the inode first. The block is avoided if possible, and values stay with
+/// their entry as long as possible.
 pub fn pack(entries: &[Xattr], room: Room) -> Packing {
     let mut packing = Packing::default();
     let mut sizes: Vec<usize> = entries.iter().map(Xattr::stored_len).collect();
@@ -76,12 +77,12 @@ pub fn pack(entries: &[Xattr], room: Room) -> Packing {
     packing
 }
 
-/// How much an attribute belongs into the inode.
+/// Priority of an attribute for the inode.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Rank {
-    /// Can be nowhere else.
+    /// Must be in the inode.
     InlineData,
-    /// Looked up with the inode.
+    /// Read together with the inode.
     Lookup,
     Other,
 }
@@ -97,7 +98,8 @@ fn rank(xattr: &Xattr) -> Rank {
     }
 }
 
-/// Divides `places`, which are ordered by rank, between inode and block; `None` when there is no way.
+/// Divides `places`, which are sorted by rank, between inode and block; `None` if that is not
+/// possible.
 fn divide(
     entries: &[Xattr],
     sizes: &[usize],
@@ -113,7 +115,7 @@ fn divide(
     if total(free) > left + block_room {
         return None;
     }
-    // In order of rank, as long as there is room.
+    // In order of rank, while there is room.
     let (mut in_inode, mut in_block, mut taken) = (bound.to_vec(), Vec::new(), 0);
     for &at in free {
         if taken + sizes[at] <= left {
@@ -126,7 +128,7 @@ fn divide(
     if total(&in_block) <= block_room {
         return Some((in_inode, in_block));
     }
-    // The inode filled as well as possible.
+    // Fills the inode as far as possible.
     let chosen = fullest(free, sizes, left);
     in_inode = [bound, &chosen].concat();
     in_block = free.iter().copied().filter(|at| !chosen.contains(at)).collect();
@@ -137,7 +139,8 @@ fn divide(
 fn fullest(places: &[usize], sizes: &[usize], limit: usize) -> Vec<usize> {
     const UNIT: usize = 4;
     let limit = limit / UNIT;
-    // For each sum that can be made, which place made it last; places before that one make the rest of the sum.
+    // For each possible sum, the item that completed it last; items before that one make the rest
+    // of the sum.
     let mut made_by = vec![None; limit + 1];
     let mut largest = 0;
     for (order, &at) in places.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Entries and values in one region: the space behind an inode's fields, or a block.
+//! Entries and values in one region: the space after an inode's fields, or a block.
 //!
 //! Entries grow from the front, values from the back; four zero bytes end the entries.
 
@@ -14,36 +14,37 @@ use core::mem::size_of;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The magic number before the entries of an inode.
+/// Size in bytes of the magic number before the entries of an inode.
 const INODE_HEADER: usize = 4;
 const BLOCK_HEADER: usize = size_of::<RawXattrHeader>();
-/// The zero word after the last entry.
+/// Size in bytes of the zero word after the last entry.
 const TERMINATOR: usize = 4;
 
-/// There is less room than the attributes need.
+/// The attributes do not fit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("attributes need {needed} bytes, there is room for {room}")]
 pub struct NoRoom {
-    /// Bytes that entries and values take.
+    /// Bytes needed for entries and values.
     pub needed: usize,
-    /// Bytes there are for them.
+    /// Bytes available.
     pub room: usize,
 }
 
-/// Bytes for entries and values in the space behind an inode's fields.
+/// Room in bytes for entries and values in the space after an inode's fields.
 pub fn room_in_inode(space: usize) -> usize {
     space.saturating_sub(INODE_HEADER + TERMINATOR)
 }
 
-/// Bytes for entries and values in a block.
+/// Room in bytes for entries and values in a block.
 pub fn room_in_block(block_size: usize) -> usize {
     block_size.saturating_sub(BLOCK_HEADER + TERMINATOR)
 }
 
-/// The attributes in `space`, which is everything behind the inode's `i_extra_isize`. None without the magic number.
+/// The attributes in `space`, which is everything after the inode's `i_extra_isize`. Empty without
+/// the magic number.
 ///
 /// # Errors
-/// An entry or a value that does not lie where it can, placed at the inode.
+/// An entry or a value with an invalid position, reported for the inode.
 pub fn decode_inode<'a>(
     space: &'a [u8],
     inode: InodeNo,
@@ -59,10 +60,10 @@ pub fn decode_inode<'a>(
     region.decode().map_err(|flaw| flaw.at(Place::InodeXattr(inode)))
 }
 
-/// The attributes of a block. [`verify_block`](super::verify_block) comes before.
+/// The attributes of a block. [`verify_block`](super::verify_block) must be called before.
 ///
 /// # Errors
-/// An entry or a value that does not lie where it can, placed at the block.
+/// An entry or a value with an invalid position, reported for the block.
 pub fn decode_block<'a>(
     block: &'a [u8],
     no: BlockNo,
@@ -73,7 +74,8 @@ pub fn decode_block<'a>(
     region.decode().map_err(|flaw| flaw.at(Place::XattrBlock(no)))
 }
 
-/// Whether entries lie as a block needs them: by index, then length, then name, none twice.
+/// Whether entries are in the order for a block: by index, then length, then name, without
+/// duplicates.
 pub fn is_sorted(entries: &[XattrRef<'_>]) -> bool {
     entries.is_sorted_by(|a, b| a.name < b.name)
 }
@@ -82,7 +84,7 @@ fn has_ea_inodes(geometry: &Geometry) -> bool {
     geometry.has_incompat(IncompatFeatures::EA_INODE)
 }
 
-/// Bytes with entries from `first_entry` on. Value offsets count from the bytes' start.
+/// Bytes with entries from `first_entry` on. Value offsets count from the start of the bytes.
 struct Region<'a> {
     bytes: &'a [u8],
     first_entry: usize,
@@ -168,7 +170,8 @@ impl<'a> Region<'a> {
     }
 }
 
-/// Writes attributes into the space behind an inode's fields; without any the space is all zeros. Their order stays.
+/// Writes attributes in the given order into the space after an inode's fields; without attributes
+/// the space is set to zeros.
 ///
 /// # Errors
 /// [`NoRoom`]; nothing is written then.
@@ -184,7 +187,8 @@ pub fn encode_inode<'a>(
     }
     let (magic, region) = space.split_at_mut(INODE_HEADER);
     magic.copy_from_slice(&XATTR_MAGIC.to_le_bytes());
-    // The kernel does not keep hashes of values inside the inode, and e2fsck judges any that is not 0.
+    // The kernel does not store hashes of values inside the inode, and e2fsck verifies every hash
+    // that is not 0.
     encode(&entries, region, 0, |xattr| match xattr.value {
         Value::Stored(_) => 0,
         Value::EaInode(_) => xattr.entry_hash(),
@@ -192,8 +196,8 @@ pub fn encode_inode<'a>(
     Ok(())
 }
 
-/// Writes attributes into a block, sorted, with its header but for the checksum ([`seal_block`](super::seal_block));
-/// `h_reserved` stays as it was.
+/// Writes attributes, sorted, and the header into a block. The checksum is not set
+/// ([`seal_block`](super::seal_block)); `h_reserved` is not changed.
 ///
 /// # Errors
 /// [`NoRoom`]; nothing is written then.
@@ -222,7 +226,7 @@ fn check_room(entries: &[&Xattr], room: usize) -> Result<(), NoRoom> {
     if needed > room { Err(NoRoom { needed, room }) } else { Ok(()) }
 }
 
-/// There is room, and the bytes from `first_entry` on are zero.
+/// Requires enough room, and zeros from `first_entry` on.
 fn encode(entries: &[&Xattr], region: &mut [u8], first_entry: usize, hash: impl Fn(&Xattr) -> u32) {
     let (mut at, mut values) = (first_entry, region.len() / 4 * 4);
     for xattr in entries {

@@ -3,7 +3,8 @@ use super::*;
 use proptest::prelude::*;
 use zerocopy::FromZeros;
 
-/// What the kernel wrote behind an inode's fields: `user.a`, `user.empty`, `user.bbb`, in the order in which they were set.
+/// Attributes that the kernel wrote after an inode's fields: `user.a`, `user.empty`, `user.bbb`, in
+/// the order in which they were set.
 fn kernel_inode_space() -> [u8; 96] {
     let mut space = [0; 96];
     space[..68].copy_from_slice(&[
@@ -233,7 +234,7 @@ fn a_block_is_verified_by_magic_length_and_checksum() {
             Err(FormatError::Corrupt { flaw: Flaw::Checksum { .. }, place: Place::XattrBlock(_) })
         )
     };
-    // Another place, another byte.
+    // Another block number, then another byte.
     assert!(is_checksum(verify_block(&block, BlockNo(1173), &geometry)));
     block[1023] ^= 1;
     assert!(is_checksum(verify_block(&block, BLOCK, &geometry)));
@@ -284,7 +285,7 @@ fn inline_data_and_acls_come_into_the_inode_first() {
 
 #[test]
 fn the_inode_is_filled_as_well_as_the_rest_demands() {
-    // 988 bytes fit into the block: only 44 + 44 in the inode leave so few.
+    // 988 bytes fit into the block: only 44 + 44 in the inode leave that few.
     let entries = [sized("a", 40), sized("b", 24), sized("c", 24), sized("d", 988 - 60 - 20)];
     let packing = pack(&entries, ROOM);
     assert_eq!((packing.in_inode, packing.in_block), ([1, 2].into(), [0, 3].into()));
@@ -342,7 +343,7 @@ proptest! {
         let mut expected = entries.clone();
         expected.sort_by(|a, b| a.name.cmp(&b.name));
         prop_assert_eq!(found, expected);
-        // Nothing is left out without need.
+        // Nothing is left out unnecessarily.
         let total: usize = entries.iter().map(Xattr::stored_len).sum();
         prop_assert!(packing.does_not_fit.is_empty() || total > room_in_inode(room.inode_space));
     }
@@ -352,7 +353,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         small in any::<bool>(),
     ) {
-        // Small numbers lead further into the structure.
+        // Small numbers reach further into the structure.
         let mut bytes: Vec<u8> = bytes.into_iter().map(|byte| if small { byte % 24 } else { byte }).collect();
         if let Some(magic) = bytes.first_chunk_mut() {
             *magic = XATTR_MAGIC.to_le_bytes();
