@@ -8,35 +8,56 @@ use serde_json::Value;
 
 /// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not use each other:
 /// a checker that trusts the writer checks nothing.
-const ROOMS: [(&str, &[&str]); 16] = [
+const ROOMS: [(&str, &[&str]); 18] = [
     ("extant-ondisk", &[]),
     ("extant-layout", &["extant-ondisk"]),
     ("extant-runtime", &[]),
     ("extant-device", &["extant-runtime"]),
-    ("extant-storage", &["extant-runtime", "extant-device"]),
+    ("extant-sim", &["extant-runtime", "extant-device"]),
+    ("extant-storage", &["extant-runtime", "extant-device", "extant-sim"]),
     ("extant-offline", &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device"]),
     (
         "extant-journal",
         &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device", "extant-offline"],
     ),
-    ("extant-volume", BELOW_VOLUME),
-    ("extant-check", BELOW_VOLUME),
-    // `volume` for export only: see `image_uses_volume_for_export_only`.
+    ("extant-reader", BELOW_READER),
+    (
+        "extant-engine",
+        &[
+            "extant-ondisk",
+            "extant-runtime",
+            "extant-device",
+            "extant-offline",
+            "extant-journal",
+            "extant-reader",
+        ],
+    ),
+    // Neither the checker nor the image tools know the engine.
+    ("extant-check", BELOW_READER),
+    // `reader` for export only: see `image_uses_reader_for_export_only`.
     (
         "extant-image",
         &[
             "extant-ondisk",
             "extant-layout",
+            "extant-runtime",
             "extant-device",
             "extant-storage",
             "extant-offline",
             "extant-journal",
-            "extant-volume",
+            "extant-reader",
         ],
     ),
     (
         "extant-mount",
-        &["extant-ondisk", "extant-runtime", "extant-device", "extant-storage", "extant-volume"],
+        &[
+            "extant-ondisk",
+            "extant-runtime",
+            "extant-device",
+            "extant-storage",
+            "extant-reader",
+            "extant-engine",
+        ],
     ),
     (
         "extant",
@@ -45,8 +66,10 @@ const ROOMS: [(&str, &[&str]); 16] = [
             "extant-layout",
             "extant-runtime",
             "extant-device",
+            "extant-sim",
             "extant-storage",
-            "extant-volume",
+            "extant-reader",
+            "extant-engine",
             "extant-image",
         ],
     ),
@@ -56,7 +79,7 @@ const ROOMS: [(&str, &[&str]); 16] = [
     ("xtask", &["extant-testkit"]),
 ];
 
-const BELOW_VOLUME: &[&str] = &[
+const BELOW_READER: &[&str] = &[
     "extant-ondisk",
     "extant-layout",
     "extant-runtime",
@@ -72,7 +95,8 @@ const ALL_ROOMS: &[&str] = &[
     "extant-storage",
     "extant-offline",
     "extant-journal",
-    "extant-volume",
+    "extant-reader",
+    "extant-engine",
     "extant-check",
     "extant-image",
     "extant-mount",
@@ -81,7 +105,11 @@ const ALL_ROOMS: &[&str] = &[
 ];
 
 /// The rooms that a room's tests may use beside those below it: makers of images and judges of them.
-const SIDE_BY_SIDE: [&str; 4] = ["extant-volume", "extant-check", "extant-image", "extant-mount"];
+const SIDE_BY_SIDE: [&str; 5] =
+    ["extant-reader", "extant-engine", "extant-check", "extant-image", "extant-mount"];
+
+/// What tests may use wherever they are: tools, and devices that fail or lose power.
+const FOR_TESTS: [&str; 2] = ["extant-testkit", "extant-sim"];
 
 struct Edge {
     from: String,
@@ -131,7 +159,7 @@ fn edges_lead_downwards_only() {
     let height = |name: &str| ROOMS.iter().position(|(room, _)| *room == name);
     for Edge { from, to, for_tests } in edges().1 {
         let downwards = allowed[from.as_str()].contains(&to.as_str());
-        let test_help = to == "extant-testkit"
+        let test_help = FOR_TESTS.contains(&to.as_str())
             || (SIDE_BY_SIDE.contains(&to.as_str())
                 && (SIDE_BY_SIDE.contains(&from.as_str()) || height(&to) < height(&from)));
         assert!(downwards || (for_tests && test_help), "{from} must not use {to}");
@@ -157,14 +185,14 @@ fn the_test_kit_is_for_tests() {
 }
 
 #[test]
-fn image_uses_volume_for_export_only() {
+fn image_uses_reader_for_export_only() {
     for path in rust_files(&workspace().join("crates/image/src")) {
         let is_export = path
             .components()
             .any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("export")));
         let text = std::fs::read_to_string(&path).expect("sources are text");
-        let uses = text.contains("extant_volume");
-        assert!(is_export || !uses, "{} uses the live file system", path.display());
+        let uses = text.contains("extant_reader");
+        assert!(is_export || !uses, "{} uses the reader", path.display());
     }
 }
 

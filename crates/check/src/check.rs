@@ -10,7 +10,6 @@ use crate::tables::{
     BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, SharedClusters,
     Stored, Window, Windows, XattrBlocks,
 };
-use extant_device::model::costs;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{State, Superblock};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
@@ -87,8 +86,7 @@ impl<'a> Check<'a> {
             && options.memory.is_none()
             && window.is_whole()
             && store.is_read_once()
-            && !judge.may_repair()
-            && !options.env.is_stepped();
+            && !judge.may_repair();
         let mut check = Self {
             store,
             geometry,
@@ -200,8 +198,7 @@ impl<'a> Check<'a> {
 
     /// Worker threads for `shares` of work that are each worth a start of one.
     fn threads(&self, shares: usize) -> usize {
-        // A world that is stepped has the caller's thread only.
-        if self.is_repair() || self.options.env.is_stepped() {
+        if self.is_repair() {
             return 1;
         }
         let allowed = match self.options.threads {
@@ -263,12 +260,9 @@ impl<'a> Check<'a> {
     }
 
     pub(crate) fn progress(&self, pass: Pass, more: u64, whole: u64) {
-        // On the real clock it took the time that it took.
-        self.options.env.spend(match pass {
-            1 => costs::CHECK_INODE.saturating_mul(more.try_into().unwrap_or(u32::MAX)),
-            2 => costs::CHECK_DIR_BLOCK.saturating_mul(more.try_into().unwrap_or(u32::MAX)),
-            _ => costs::CHECK_GROUP.saturating_mul(more.try_into().unwrap_or(u32::MAX)),
-        });
+        if let Some(on_work) = &self.options.on_work {
+            on_work(pass, more);
+        }
         if let Some(progress) = &self.options.progress {
             let done = self.progress_done.fetch_add(more, Relaxed) + more;
             progress(pass, done.min(whole), whole);

@@ -30,5 +30,5 @@ mod tables;
 pub use check::{look, repair};
 pub use finding::{Code, Finding, Severity, Subject};
 pub use judge::{Answers, Judge, Judgement};
-pub use report::{Census, Jump, JumpTo, Options, Outcome, PassFigures, Progress, Report};
+pub use report::{Census, Jump, JumpTo, OnWork, Options, Outcome, PassFigures, Progress, Report};
 pub use store::{CheckError, Store, Traffic};

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// groups). Called from several threads.
 pub type Progress = dyn Fn(Pass, u64, u64) + Send + Sync;
 
+/// Called with work that was done: the pass, and the number of its units.
+pub type OnWork = dyn Fn(Pass, u64) + Send + Sync;
+
 /// What a check is told besides the volume.
 #[derive(Clone)]
 pub struct Options {
@@ -42,7 +45,11 @@ pub struct Options {
     pub list_jumps: bool,
     /// Told how far the check is.
     pub progress: Option<Arc<Progress>>,
-    /// The clock for times and for what a repair stamps.
+    /// Called for each piece of work that was done, where `progress` is: with the pass, and how
+    /// many of its units the piece has (inodes in pass 1, directory blocks in pass 2, groups in
+    /// the others). On a clock that is stepped this is where the work costs time.
+    pub on_work: Option<Arc<OnWork>>,
+    /// The clock for times and for what a repair stamps. One that is stepped wants `threads` 1.
     pub env: Env,
 }
 
@@ -61,6 +68,7 @@ impl Default for Options {
             read_ahead: 4 << 20,
             list_jumps: false,
             progress: None,
+            on_work: None,
             env: Env::threads(),
         }
     }

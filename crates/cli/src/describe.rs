@@ -2,7 +2,7 @@
 
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
-use extant_volume::{LoadedInode, VolumeRead};
+use extant_reader::{LoadedInode, VolumeRead};
 use serde::Serialize;
 
 use crate::output::JsonName;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extant::{Creator, Error, FileSystem};
-use extant_device::{ByteSize, Device, Direct, OpenOptions, env_of};
+use extant_device::{ByteSize, Device, Direct, OpenOptions};
+use extant_engine::{Volume, VolumeOptions};
+use extant_reader::Error as Cause;
 use extant_runtime::env::{Env, WallTime};
-use extant_storage::{Access, DeviceUrl};
-use extant_volume::{Error as Cause, LiveOptions, Volume};
+use extant_storage::{Access, DeviceUrl, Opened};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -55,6 +56,8 @@ pub(crate) struct Edited {
     name: String,
     /// Its files. New ones belong to whoever runs the command.
     pub(crate) fs: FileSystem,
+    /// What it lies on.
+    opened: Opened,
 }
 
 impl Edited {
@@ -69,11 +72,11 @@ impl Edited {
             None => options.patience(PATIENCE),
         };
         // The error names the file already.
-        let device = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
-        let journal = journal_device::of(&*device, &options.write(true))?;
-        let volume = live(device, journal, opening, &name)?;
+        let opened = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
+        let journal = journal_device::of(&*opened.device, &options.write(true))?;
+        let volume = live(&opened, journal, opening, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
-        Ok(Self { name, fs })
+        Ok(Self { name, fs, opened })
     }
 
     /// `IMAGE:/path`, as messages begin.
@@ -117,7 +120,8 @@ impl Edited {
     /// Ends the image well.
     fn close(self) -> Result<(), Failure> {
         let name = self.name;
-        self.fs.close().map_err(|cause| Failure::at(name, cause))
+        self.fs.close().map_err(|cause| Failure::at(name, cause))?;
+        self.opened.finish().map_err(Failure::new)
     }
 }
 
@@ -134,22 +138,22 @@ impl<T> In<T> for Result<T, Error> {
 }
 
 fn live(
-    device: Arc<dyn Device>,
+    opened: &Opened,
     external_journal: Option<Arc<dyn Device>>,
     opening: Opening,
     name: &str,
 ) -> Result<Volume, Failure> {
-    let default = LiveOptions::default();
+    let default = VolumeOptions::default();
     let memory = opening.memory.unwrap_or(default.memory);
-    let live = LiveOptions { memory, external_journal, ..default };
+    let live = VolumeOptions { memory, external_journal, ..default };
     let env = match time::epoch()? {
-        Some(seconds) if device.env().is_none() => {
+        Some(seconds) if !opened.is_simulated() => {
             Env::threads_at(WallTime { seconds, nanoseconds: 0 })
         }
-        _ => env_of(&device),
+        _ => opened.env.clone(),
     };
-    let opened = extant_volume::OpenOptions::default().open_live(device, &env, &live);
-    opened.map_err(|error| journal_device::not_opened(name, &error))
+    let volume = Volume::open(opened.device.clone(), &env, &live);
+    volume.map_err(|error| journal_device::not_opened(name, &error))
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.

@@ -75,7 +75,8 @@ impl Inside {
 /// Opens an image that is never written.
 pub(crate) fn open_for_reading(image: &DeviceUrl) -> Result<Arc<dyn Device>, Failure> {
     // The error names the file already.
-    image.open(Access::ReadOnly, &OpenOptions::default()).map_err(Failure::new)
+    let opened = image.open(Access::ReadOnly, &OpenOptions::default()).map_err(Failure::new)?;
+    Ok(opened.device)
 }
 
 impl Operands {

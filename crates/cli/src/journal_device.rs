@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use extant_device::{Device, FileDevice, OpenOptions};
 use extant_journal::{ExternalJournal, JournalError};
+use extant_reader::{Error, Journal};
 use extant_storage::{DeviceUrl, Files};
-use extant_volume::{Error, Journal};
 
 use crate::failure::Failure;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use extant_device::Device;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
+use extant_reader::{Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead};
 use extant_storage::{DeviceUrl, Files, Keys};
-use extant_volume::{Error, Follow, Journal, LoadedInode, OpenOptions, Reader, VolumeRead};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -45,13 +45,14 @@ impl Image {
         let (files, keys) = inside.open_files()?;
         let journal = journal_device::for_reading_of(&inside.image, &files)?;
         sandbox::enter(no_sandbox, &[])?;
-        Self::on(inside, inside.image.device(&files, keys).map_err(Failure::new)?, journal)
+        let opened = inside.image.device(&files, keys).map_err(Failure::new)?;
+        Self::on(inside, opened.device, journal)
     }
 
     /// The image of an operand on its device.
     fn on(inside: &Inside, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
-        let volume = OpenOptions { journal, ..OpenOptions::default() }
+        let volume = ReaderOptions { journal, ..ReaderOptions::default() }
             .open(device)
             .map_err(|error| journal_device::not_opened(&name, &error))?;
         Ok(Self { name, volume, holders: Vec::new() })
@@ -265,7 +266,7 @@ impl Images {
                     }
                 };
                 let opened = url.device(&files, keys).map_err(Failure::new);
-                let opened = opened.and_then(|device| Image::on(inside, device, journal));
+                let opened = opened.and_then(|opened| Image::on(inside, opened.device, journal));
                 opened.map_err(|failure| {
                     let why = failure.sentence();
                     *had = Err(why.clone());

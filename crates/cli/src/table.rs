@@ -14,7 +14,7 @@ use crate::commands::{
 };
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::{err_line, later, twins};
+use crate::{later, twins};
 
 /// ext4 images made, read, changed and checked without the kernel
 ///
@@ -167,21 +167,9 @@ impl Command {
 /// Runs the command line: as a twin where a link of its name called us, else by the table.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let twin = twins::called_as(arguments.first());
-    let is_check = match twin {
-        Some(twin) => twin.is_check(),
-        None => arguments.get(1).is_some_and(|name| name == "fsck"),
-    };
-    let code = match twin {
+    ExitCode::from(match twin {
         Some(twin) => twin.run(arguments),
         None => run_by_table(arguments),
-    };
-    // A simulated drive brings what it holds to its image when the command has let go of it.
-    ExitCode::from(match extant_device::model::take_lost() {
-        Some(why) => {
-            err_line!("extant: {why}");
-            code | if is_check { fsck::OPERATIONAL } else { 1 }
-        }
-        None => code,
     })
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn called_as(program: Option<&OsString>) -> Option<Twin> {
 
 impl Twin {
     /// Whether its exit code is made of e2fsck's.
-    pub(crate) fn is_check(self) -> bool {
+    fn is_check(self) -> bool {
         self.command == "fsck"
     }
 

@@ -20,7 +20,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Cause, DeviceError, Operation};
-use extant_runtime::env::Env;
 
 /// A run of bytes that can be read, written and flushed. See the [module](self) for the rules.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -52,11 +51,6 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Whether a discarded range reads as zeroes afterwards.
     fn discard_reads_zero(&self) -> bool {
         false
-    }
-
-    /// The world whose clock the device runs on; `None`: the real one. See [`env_of`].
-    fn env(&self) -> Option<Env> {
-        None
     }
 
     /// Says that bytes will be read soon, so that a device may fetch them meanwhile. Never waits and never fails; does nothing
@@ -186,9 +180,6 @@ macro_rules! forward_device {
             }
             fn sector_size(&self) -> u32 {
                 (**self).sector_size()
-            }
-            fn env(&self) -> Option<Env> {
-                (**self).env()
             }
             fn discard_reads_zero(&self) -> bool {
                 (**self).discard_reads_zero()
@@ -507,10 +498,4 @@ pub fn run_batch(
         stopped |= first_failure.is_some() && matches!(request.kind, RequestKind::Flush);
     }
     first_failure.map_or(Ok(()), Err)
-}
-
-/// The clock and the background work for a user of this device: the device's own world, or the
-/// machine's.
-pub fn env_of<D: Device + ?Sized>(device: &D) -> Env {
-    device.env().unwrap_or_else(Env::threads)
 }

@@ -3,8 +3,6 @@
 //! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on another device.
 //! - [`LinearDevice`] joins runs of devices.
-//! - [`model`]: a simulated drive on a clock of its own.
-//! - [`Recorder`] and [`FaultyDevice`] are for tests: power cuts and failures.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`block_devices`]: the block devices of the machine.
 #![deny(unsafe_code)]
@@ -12,13 +10,10 @@
 pub mod block_devices;
 pub mod device;
 mod error;
-mod faulty;
 mod file;
 mod linear;
 mod memory;
-pub mod model;
 mod overlay;
-pub mod recorder;
 mod size;
 mod slice;
 mod sparse;
@@ -27,15 +22,12 @@ pub mod undo;
 
 pub use device::{
     Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
-    data_runs, env_of, run_batch,
+    data_runs, run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
-pub use faulty::{Effect, Fault, FaultyDevice};
 pub use file::{AlignedBuffer, Direct, FileDevice, FileError, Holder, LoopBacking, OpenOptions};
 pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;
-pub use model::{ModelDevice, ModelOptions};
 pub use overlay::OverlayDevice;
-pub use recorder::{Cut, Cuts, Event, RecordedPart, Recorder, Survivors, Sweep};
 pub use size::{ByteSize, InvalidSize, SizeGrammar, c_number};
 pub use slice::{SliceDevice, SliceError};

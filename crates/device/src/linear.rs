@@ -9,7 +9,6 @@ use crate::device::{
 };
 use crate::error::DeviceError;
 use crate::slice::SliceError;
-use extant_runtime::env::Env;
 
 /// A run of a device that becomes a part of a [`LinearDevice`].
 #[derive(Clone, Debug)]
@@ -216,10 +215,6 @@ impl Device for LinearDevice {
 
     fn is_read_only(&self) -> bool {
         self.devices.iter().any(|device| device.is_read_only())
-    }
-
-    fn env(&self) -> Option<Env> {
-        self.devices.iter().find_map(|device| device.env())
     }
 
     fn sector_size(&self) -> u32 {

@@ -10,7 +10,6 @@ use rangemap::RangeSet;
 use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
 use crate::error::DeviceError;
 use crate::sparse::{CHUNK, Piece, SparseBytes, pieces};
-use extant_runtime::env::Env;
 use extant_runtime::sync::RwLock;
 
 /// A device that reads as its base until it is written; writes stay in memory. The base is never written, so it may be
@@ -217,10 +216,6 @@ impl<D: Device> Device for OverlayDevice<D> {
 
     fn is_read_only(&self) -> bool {
         false
-    }
-
-    fn env(&self) -> Option<Env> {
-        self.base.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::device::{Device, Outcome, Request, check_batch, check_range};
 use crate::error::DeviceError;
-use extant_runtime::env::Env;
 
 /// Bytes `start..start + size` of another device, as a device of its own. Errors count from the slice's start.
 #[derive(Debug)]
@@ -84,10 +83,6 @@ impl Device for SliceDevice {
 
     fn is_read_only(&self) -> bool {
         self.whole.is_read_only()
-    }
-
-    fn env(&self) -> Option<Env> {
-        self.whole.env()
     }
 
     fn sector_size(&self) -> u32 {

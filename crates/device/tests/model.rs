@@ -4,11 +4,12 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_device::model::Preset;
 use extant_device::{
-    Cause, Device, Direct, FaultyDevice, MemoryDevice, ModelDevice, ModelOptions, OpenOptions,
-    OverlayDevice, Recorder, Request, SliceDevice, data_runs,
+    Cause, Device, Direct, MemoryDevice, OpenOptions, OverlayDevice, Request, SliceDevice,
+    data_runs,
 };
+use extant_sim::model::Preset;
+use extant_sim::{FaultyDevice, ModelDevice, ModelOptions, Recorder};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

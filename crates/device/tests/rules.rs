@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use extant_device::{
-    Cause, Device, Effect, Fault, FaultyDevice, MemoryDevice, Operation, Outcome, Request,
-    SliceDevice, SliceError,
+    Cause, Device, MemoryDevice, Operation, Outcome, Request, SliceDevice, SliceError,
 };
+use extant_sim::{Effect, Fault, FaultyDevice};
 
 fn failure(request: &Request<'_>) -> Option<String> {
     match &request.outcome {

@@ -6,8 +6,8 @@ use crate::metadata::Metadata;
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::FileType;
-use extant_volume::DirEntry as Found;
-use extant_volume::VolumeRead;
+use extant_reader::DirEntry as Found;
+use extant_reader::VolumeRead;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -35,7 +35,7 @@ impl ReadDir {
         Self { inner, dir, path: path.into(), waiting: VecDeque::new(), next: Some(0) }
     }
 
-    fn fill(&mut self, from: u64) -> Result<(), extant_volume::Error> {
+    fn fill(&mut self, from: u64) -> Result<(), extant_reader::Error> {
         self.next = None;
         for found in self.inner.volume().read_dir(self.dir, from)?.take(BATCH) {
             let found = found?;

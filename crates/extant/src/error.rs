@@ -1,6 +1,6 @@
 //! What a call on a path can end in.
 
-use extant_volume::Error as Cause;
+use extant_reader::Error as Cause;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 

@@ -4,11 +4,10 @@ use crate::error::Error;
 use crate::fs::{FileSystem, Inner};
 use crate::metadata::Metadata;
 use crate::path;
+use extant_engine::{Creator, ErrorSample, OpenVolume};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
-use extant_volume::{
-    Creator, Error as Cause, ErrorSample, Follow, LoadedInode, OpenVolume, VolumeRead,
-};
+use extant_reader::{Error as Cause, Follow, LoadedInode, VolumeRead};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -27,7 +27,8 @@ where
     let mut volume = planned(device, options)?;
     volume.write_to(
         device,
-        WriteRules { offset: 0, discard: false, prezeroed: false, super_only: false },
+        // The device may be a simulated drive's.
+        WriteRules { one_thread: true, ..WriteRules::default() },
     )?;
     Ok(())
 }

@@ -5,15 +5,19 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
-use extant_device::{Device, Direct, env_of};
+use extant_device::{Device, Direct};
+use extant_engine::{
+    Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
+};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
-use extant_storage::{Access, DeviceUrl, UrlError, look};
-use extant_volume::{
-    AclKind, Creator, Error as Cause, ExternalJournal, Follow, Journal, LiveOptions, LoadedInode,
-    OpenVolume, RenameFlags, SetAttributes, StatFs, VolumeRead, XattrInfo, XattrSet,
+use extant_reader::{
+    AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, StatFs, VolumeRead,
+    XattrInfo,
 };
+use extant_runtime::env::Env;
+use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, look};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -41,6 +45,8 @@ pub enum OpenError {
 pub(crate) struct Inner {
     /// There until the last user is gone.
     volume: Option<OpenVolume>,
+    /// What it lies on, where that was opened here.
+    opened: Option<Opened>,
 }
 
 impl Inner {
@@ -102,13 +108,13 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// Opens an image for reading and changing, and has it alone: a file is locked, a block device
-    /// opened exclusively. `image` is a path or a device URL. The default [`LiveOptions`] hold. A
+    /// opened exclusively. `image` is a path or a device URL. The default [`VolumeOptions`] hold. A
     /// journal on a device of its own is found among the machine's block devices.
     ///
     /// # Errors
     /// The image is not there or in use, or holds no volume that can be changed.
     pub fn open(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        Self::open_with(image, &LiveOptions::default(), Direct::Off)
+        Self::open_with(image, &VolumeOptions::default(), Direct::Off)
     }
 
     /// As [`Self::open`], with options of one's own. A limit of memory is true where the image is opened around the host's page
@@ -118,18 +124,18 @@ impl FileSystem {
     /// As [`Self::open`]; options that do not go together or with the volume.
     pub fn open_with(
         image: impl AsRef<OsStr>,
-        options: &LiveOptions,
+        options: &VolumeOptions,
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let files = extant_device::OpenOptions::default().direct(direct);
-        let device = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
-        let (open, env) = (extant_volume::OpenOptions::default(), env_of(&device));
+        let opened = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
         let mut options = options.clone();
         if options.external_journal.is_none() {
-            let journal = ExternalJournal::of_volume(&*device);
+            let journal = ExternalJournal::of_volume(&*opened.device);
             options.external_journal = journal_device(journal, &files.write(true))?;
         }
-        Ok(Self::of_volume(open.open_live(device, &env, &options)?))
+        let volume = Volume::open(opened.device.clone(), &opened.env, &options)?;
+        Ok(Self::of_volume_on(volume, opened))
     }
 
     /// Opens an image for reading: it is never written. A journal that must be replayed is replayed in memory.
@@ -137,27 +143,35 @@ impl FileSystem {
     /// # Errors
     /// The image is not there, or holds no volume that can be read.
     pub fn open_read_only(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        let device = device(image.as_ref(), Access::ReadOnly, Direct::Off)?;
+        let device = open(image.as_ref(), Access::ReadOnly, Direct::Off)?.device;
         let files = extant_device::OpenOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
-        let options = extant_volume::OpenOptions { journal, ..Default::default() };
+        let options = extant_reader::ReaderOptions { journal, ..Default::default() };
         Ok(Self::of_volume(options.open(device)?))
     }
 
-    /// Opens the volume on a device for reading and changing.
+    /// Opens the volume on a device for reading and changing, on the clock of the machine.
     ///
     /// # Errors
     /// No volume that can be changed, or the device failed.
     pub fn on_device(device: Arc<dyn Device>) -> Result<Self, Cause> {
-        let (options, env) = (extant_volume::OpenOptions::default(), env_of(&device));
-        let volume = options.open_live(device, &env, &LiveOptions::default())?;
+        let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
         Ok(Self::of_volume(volume))
     }
 
     /// The file system of a volume that was opened with options of its own.
     pub fn of_volume(volume: impl Into<OpenVolume>) -> Self {
-        Self { inner: Arc::new(Inner { volume: Some(volume.into()) }), creator: Creator::ROOT }
+        Self::of_inner(Inner { volume: Some(volume.into()), opened: None })
+    }
+
+    /// The same of a volume on a device that was opened for it, and that [`Self::close`] ends.
+    pub fn of_volume_on(volume: impl Into<OpenVolume>, opened: Opened) -> Self {
+        Self::of_inner(Inner { volume: Some(volume.into()), opened: Some(opened) })
+    }
+
+    fn of_inner(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), creator: Creator::ROOT }
     }
 
     /// The same file system, where new files belong to `creator`.
@@ -187,7 +201,11 @@ impl FileSystem {
     /// The device failed, now or before: the volume needs recovery then.
     pub fn close(self) -> Result<(), Cause> {
         match Arc::try_unwrap(self.inner) {
-            Ok(mut inner) => inner.volume.take().map_or(Ok(()), OpenVolume::close),
+            Ok(mut inner) => {
+                inner.volume.take().map_or(Ok(()), OpenVolume::close)?;
+                let finished = inner.opened.take().map_or(Ok(()), Opened::finish);
+                finished.map_err(|error| FinishError::into_device_error(error).into())
+            }
             Err(shared) => shared.volume().sync(),
         }
     }
@@ -689,6 +707,7 @@ impl FileSystem {
 }
 
 /// Opens the device that a path or device URL names, for reading and, if so asked, for writing; then it is had alone.
+/// [`Opened::finish`] ends its use.
 ///
 /// # Errors
 /// The device is not there or in use.
@@ -696,9 +715,9 @@ pub fn open_device(
     image: impl AsRef<OsStr>,
     write: bool,
     direct: Direct,
-) -> Result<Arc<dyn Device>, OpenError> {
+) -> Result<Opened, OpenError> {
     let access = if write { Access::ReadWrite } else { Access::ReadOnly };
-    Ok(device(image.as_ref(), access, direct)?)
+    Ok(open(image.as_ref(), access, direct)?)
 }
 
 /// The device of a journal that is not inside the volume, opened; `None` where it is not found.
@@ -710,7 +729,7 @@ fn journal_device(
     Ok(found.map(|device| device as Arc<dyn Device>))
 }
 
-fn device(image: &OsStr, access: Access, direct: Direct) -> Result<Arc<dyn Device>, UrlError> {
+fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
     let options = extant_device::OpenOptions::default().direct(direct);
     DeviceUrl::parse(image, look)?.open(access, &options)
 }

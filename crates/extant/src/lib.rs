@@ -43,22 +43,25 @@ mod path;
 
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
-pub use extant_device::model::{Preset, costs};
 pub use extant_device::{
     AlignedBuffer, ByteSize, Device, Direct, FileDevice, MemoryDevice,
-    OpenOptions as FileDeviceOptions, SizeGrammar, env_of,
+    OpenOptions as FileDeviceOptions, SizeGrammar,
+};
+pub use extant_engine::{
+    AllocatorKind, Creator, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
+    VolumeOptions, XattrSet,
 };
 pub use extant_image::mkfs::MkfsError;
 pub use extant_ondisk::InodeNo;
 pub use extant_ondisk::acl::{Acl, AclEntry, Subject};
 pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 pub use extant_ondisk::time::Timestamp;
-pub use extant_runtime::env::Env;
-pub use extant_volume::{
-    AclKind, AllocatorKind, Creator, DataMode, Engine, Error as Cause, Follow, LiveOptions,
-    OpenOptions as VolumeOptions, OpenVolume, Reader, RenameFlags, SetAttributes, StatFs, Volume,
-    VolumeRead, XattrInfo, XattrSet,
+pub use extant_reader::{
+    AclKind, Error as Cause, Follow, Reader, ReaderOptions, StatFs, VolumeRead, XattrInfo,
 };
+pub use extant_runtime::env::Env;
+pub use extant_sim::model::{Preset, costs};
+pub use extant_storage::{FinishError, Opened};
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use fs::{FileSystem, OpenError, open_device};

@@ -3,7 +3,7 @@
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;
-use extant_volume::LoadedInode;
+use extant_reader::LoadedInode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The fields of a file's inode, as they were when it was asked for.

@@ -1,8 +1,9 @@
 //! Paths of names that are made or taken away.
 
+use extant_engine::OpenVolume;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
-use extant_volume::{Error as Cause, Follow, OpenVolume, VolumeRead};
+use extant_reader::{Error as Cause, Follow, VolumeRead};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! The path API held to std::fs: the same calls on both give the same outcomes and the same tree.
 
-use extant::{Direct, FileDevice, FileSystem, LiveOptions, MemoryDevice, OpenOptions};
+use extant::{Direct, FileDevice, FileSystem, MemoryDevice, OpenOptions, VolumeOptions};
 use extant_testkit::tree::Random;
 use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
 use std::collections::BTreeMap;
@@ -261,7 +261,7 @@ fn an_image_opened_for_reading_takes_no_change() {
 /// An image file as a device that is written.
 fn written(image: &Path) -> Arc<dyn extant::Device> {
     let url = extant_storage::DeviceUrl::plain(image);
-    url.open(extant_storage::Access::ReadWrite, &Default::default()).unwrap()
+    url.open(extant_storage::Access::ReadWrite, &Default::default()).unwrap().device
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn an_image_opened_with_a_limit_takes_any_file() {
     let device = FileDevice::create_new(&image, 64 << 20).unwrap();
     extant::format(&device, ["-t", "ext4"]).unwrap();
     drop(device);
-    let options = LiveOptions { memory: 16 << 20, ..LiveOptions::default() };
+    let options = VolumeOptions { memory: 16 << 20, ..VolumeOptions::default() };
     let bytes: Vec<u8> = (0..20_u32 << 20).map(|at| ((at / 4096) ^ at) as u8).collect();
     let fs = FileSystem::open_with(&image, &options, Direct::WherePossible).unwrap();
     fs.write("/file", &bytes).unwrap();

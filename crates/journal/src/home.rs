@@ -82,7 +82,8 @@ pub(crate) fn write_in_turns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_device::{Effect, Fault, FaultyDevice, MemoryDevice, Operation};
+    use extant_device::{MemoryDevice, Operation};
+    use extant_sim::{Effect, Fault, FaultyDevice};
     use std::sync::Arc;
 
     #[test]

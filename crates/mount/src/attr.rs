@@ -3,8 +3,8 @@
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{Geometry, InodeNo};
+use extant_reader::LoadedInode;
 use extant_runtime::env::WallTime;
-use extant_volume::LoadedInode;
 
 /// The root's number in FUSE.
 const FUSE_ROOT: u64 = 1;

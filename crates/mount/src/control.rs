@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use extant_volume::Shutdown;
+use extant_engine::Shutdown;
 use rustix::io::Errno;
 
 use crate::MountError;

@@ -1,6 +1,6 @@
 //! Errors of the engine as errno, for all operations alike.
 
-use extant_volume::Error;
+use extant_reader::Error;
 use rustix::io::Errno;
 
 /// What a call that ends in `error` returns to the program.

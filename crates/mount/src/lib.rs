@@ -69,7 +69,7 @@ pub enum MountError {
         /// The image.
         image: PathBuf,
         /// What is wrong.
-        source: extant_volume::Error,
+        source: extant_reader::Error,
     },
     /// The journal is on a device of its own, which was neither named nor found.
     #[error("{}: {source}: name it with -o journal_path=DEVICE", image.display())]
@@ -77,7 +77,7 @@ pub enum MountError {
         /// The image.
         image: PathBuf,
         /// Which journal it is.
-        source: extant_volume::JournalError,
+        source: extant_reader::JournalError,
     },
     /// The machine has no block device of the number that `journal_dev=` gives.
     #[error("journal_dev={number:#x}: not found which device journal_dev= is: {source}")]

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
 use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions, block_devices};
+use extant_engine::{OpenVolume, Volume, VolumeOptions};
+use extant_reader::{
+    BrokenIndex, Error, ExternalJournal, Journal, JournalError, ReaderOptions, SuperblockAt,
+};
 use extant_runtime::env::Env;
 use extant_storage::crypt::KeySource;
 use extant_storage::{DeviceUrl, Files, look};
-use extant_volume::{
-    BrokenIndex, ExternalJournal, Journal, JournalError, LiveOptions, OpenOptions, OpenVolume,
-};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -146,7 +147,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     }
     // From here on bytes of the image are read.
     let env = Env::threads();
-    let volume = open_volume(url.device(&files, keys)?, journal, options, &env)
+    let volume = open_volume(url.device(&files, keys)?.device, journal, options, &env)
         .map_err(|source| not_opened(&image, source))?;
     let server = Arc::new(Server::new(volume, env, options));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
@@ -181,10 +182,10 @@ fn find_journal(device: &dyn Device, options: &MountOptions) -> Option<PathBuf> 
     journal?.find()
 }
 
-fn not_opened(image: &Path, source: extant_volume::Error) -> MountError {
+fn not_opened(image: &Path, source: Error) -> MountError {
     let image = image.to_owned();
     match source {
-        extant_volume::Error::Journal(source @ JournalError::ExternalJournalNeeded(_)) => {
+        Error::Journal(source @ JournalError::ExternalJournalNeeded(_)) => {
             MountError::JournalNotFound { image, source }
         }
         source => MountError::Volume { image, source },
@@ -227,26 +228,35 @@ fn open_volume(
     journal: Option<Arc<FileDevice>>,
     options: &MountOptions,
     env: &Env,
-) -> Result<OpenVolume, extant_volume::Error> {
+) -> Result<OpenVolume, Error> {
     let journal = journal.map(|journal| journal as Arc<dyn Device>);
     // As the kernel does: a broken index costs time, not files.
-    let usual = OpenOptions::default();
-    let open = OpenOptions {
-        superblock: options.superblock_at(),
-        on_broken_index: BrokenIndex::Scan,
-        cache_size: options.memory.unwrap_or(usual.cache_size),
-        inode_readahead_blks: options.inode_readahead_blks.unwrap_or(usual.inode_readahead_blks),
-        ..usual
-    };
+    let on_broken_index = BrokenIndex::Scan;
     if options.read_only {
+        let usual = ReaderOptions::default();
         let journal = match journal {
             _ if options.norecovery => Journal::Ignore,
             Some(journal) => Journal::ReplayExternal(journal),
             None => Journal::Replay,
         };
-        return Ok(OpenOptions { journal, ..open }.open(device)?.into());
+        let reader = ReaderOptions {
+            superblock: options.superblock_at(),
+            journal,
+            on_broken_index,
+            cache_size: options.memory.unwrap_or(usual.cache_size),
+            inode_readahead_blks: options
+                .inode_readahead_blks
+                .unwrap_or(usual.inode_readahead_blks),
+        };
+        return Ok(reader.open(device)?.into());
     }
-    let live = LiveOptions {
+    if options.superblock_at() != SuperblockAt::Primary {
+        return Err(Error::Options("a volume is changed through its first superblock only"));
+    }
+    let usual = VolumeOptions::default();
+    let live = VolumeOptions {
+        on_broken_index,
+        inode_readahead_blks: options.inode_readahead_blks.unwrap_or(usual.inode_readahead_blks),
         data: options.data,
         delalloc: options.delalloc,
         auto_da_alloc: options.auto_da_alloc,
@@ -273,7 +283,7 @@ fn open_volume(
         shares_xattrs: options.shares_xattrs,
         batch: options.batch_time(),
     };
-    Ok(open.open_live(device, env, &live)?.into())
+    Ok(Volume::open(device, env, &live)?.into())
 }
 
 /// Tells the process outside. When it has gone there is nobody to tell.

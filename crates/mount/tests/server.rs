@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use extant_device::OpenOptions as FileOptions;
+use extant_engine::{Volume, VolumeOptions};
 use extant_mount::{Caller, Server, WriteBy, parse_options};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::InodeFlags;
 use extant_runtime::env::Env;
 use extant_testkit::{Scratch, mke2fs, skip, tool};
-use extant_volume::{LiveOptions, OpenOptions};
 use rustix::io::Errno;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0 };
@@ -27,9 +27,7 @@ fn server(scratch: &Scratch, args: &[&str], size: &str) -> Arc<Server> {
     mke2fs(words).expect("mke2fs");
     let device = FileOptions::new().write(true).open(&path).expect("the image");
     let env = Env::threads();
-    let volume = OpenOptions::default()
-        .open_live(Arc::new(device), &env, &LiveOptions::default())
-        .expect("a volume");
+    let volume = Volume::open(Arc::new(device), &env, &VolumeOptions::default()).expect("a volume");
     Arc::new(Server::new(volume, env, &parse_options([]).expect("no options")))
 }
 

@@ -1,15 +1,18 @@
 //! From the name of an image to the device that is meant.
 //!
 //! - [`DeviceUrl`] reads how a user names a device, [`Target`] how a user names a file inside it.
+//! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
 //! - [`partition`], [`lvm`] and [`crypt`] find what lies on other devices: partitions, logical
 //!   volumes, what LUKS and dm-crypt encrypt.
 #![forbid(unsafe_code)]
 
 pub mod crypt;
 pub mod lvm;
+mod opened;
 pub mod partition;
 mod url;
 
+pub use opened::{FinishError, Opened};
 pub use url::{
     Access, DeviceUrl, Files, Found, Keys, Layer, Part, Run, Target, UrlError, look, open,
 };

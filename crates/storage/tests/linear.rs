@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use extant_device::{
-    Device, Effect, Fault, FaultyDevice, LinearDevice, LinearPart, MemoryDevice, OpenOptions,
-    Operation, Request,
+    Device, LinearDevice, LinearPart, MemoryDevice, OpenOptions, Operation, Request,
 };
+use extant_sim::{Effect, Fault, FaultyDevice};
 use extant_storage::lvm;
 use extant_testkit::{Scratch, is_root, skip, tool};
 

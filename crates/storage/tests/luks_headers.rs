@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use base64::Engine;
-use extant_device::{Device, Effect, Fault, FaultyDevice, MemoryDevice, Operation};
+use extant_device::{Device, MemoryDevice, Operation};
+use extant_sim::{Effect, Fault, FaultyDevice};
 use extant_storage::crypt::{CipherSpec, CryptDevice, CryptError, Limits, SectorCipher};
 
 #[path = "common/luks.rs"]

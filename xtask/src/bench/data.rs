@@ -74,7 +74,7 @@ fn low(
 }
 
 fn driver() -> Result<PathBuf, Failure> {
-    machine::release_example("extant-volume", "contents")
+    machine::release_example("extant-engine", "contents")
 }
 
 fn path_of(value: impl ToString) -> PathBuf {

@@ -57,7 +57,7 @@ pub(super) fn all() -> Vec<Case> {
 
 /// The program that makes the calls: on a volume in process, or on a directory.
 fn driver() -> Result<PathBuf, Failure> {
-    machine::release_example("extant-volume", "name_calls")
+    machine::release_example("extant-engine", "name_calls")
 }
 
 fn count(setting: &Setting) -> u64 {

@@ -229,7 +229,7 @@ fn extra(setting: &Setting, work: Work) -> Result<(Vec<PathBuf>, String), Failur
             (vec![tree_tar(setting, files)?], format!("{files} files of 0 to 8 KiB"))
         }
         Work::Create(jobs) => {
-            let driver = machine::release_example("extant-volume", "name_calls")?;
+            let driver = machine::release_example("extant-engine", "name_calls")?;
             let shrink = setting.shrink.to_string();
             let count = CREATES / setting.shrink;
             (vec![driver, jobs.into(), shrink.into()], format!("{count} files"))

@@ -69,7 +69,7 @@ impl Test {
         tally.cargo_test(cargo(schedules))?;
         let schedules = "test --package extant-journal --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
-        let schedules = "test --package extant-volume --lib --features shuttle shuttle_tests";
+        let schedules = "test --package extant-engine --lib --features shuttle shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
         if self.full {
             rest::run(&mut tally)?;

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use extant_check::{Answers, Code, Store};
-use extant_device::{Cut, Device, Recorder, Sweep};
+use extant_device::Device;
 use extant_offline::OfflineVolume;
 use extant_ondisk::inode::Inode;
 use extant_ondisk::quota::{
     QUOTA_BLOCK_SIZE, QuotaBlock, QuotaKind, QuotaRecord, RECORDS_PER_LEAF, build_quota_file, slots,
 };
 use extant_ondisk::{IncompatFeatures, InodeNo};
+use extant_sim::{Cut, Recorder, Sweep};
 use extant_testkit::{Scratch, TempImage, copied, e2fsck_fn, skip, tool};
 
 use super::common::Walker;

@@ -4,8 +4,9 @@ use super::damages::Wish;
 use super::hand::{EA_INODE, Hand, PROJECT, device, fsck, put16, put32};
 use extant_check::front::{self, Closing, OpenOptions};
 use extant_check::{Answers, Code, Severity};
-use extant_device::{Device, Recorder, Sweep};
+use extant_device::Device;
 use extant_ondisk::InodeNo;
+use extant_sim::{Recorder, Sweep};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 use std::sync::Arc;
 

@@ -227,7 +227,7 @@ pub(crate) fn populate(
             Some(device) => device.clone(),
             None => open(&output, Access::ReadOnly, &OpenOptions::new()).map_err(Failure::new)?,
         };
-        if let Some(found) = probe(&looked_at, 0).map_err(Failure::new)? {
+        if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {
             let output = output.display();
             return Err(Failure::new(format_args!("{output} contains {found}; -F overwrites it")));
         }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use extant::Metadata;
-use extant_volume::Error as Cause;
+use extant_reader::Error as Cause;
 
 use crate::editor::{Edited, In, Opening, edit_each, umask};
 use crate::failure::Failure;

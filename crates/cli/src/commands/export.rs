@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use extant_image::export::{Options, Summary, export};
-use extant_volume::{Follow, LoadedInode};
+use extant_reader::{Follow, LoadedInode};
 
 use crate::failure::{At, Failure};
 use crate::inside::Inside;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
-use extant_volume::{Follow, VolumeRead};
+use extant_reader::{Follow, VolumeRead};
 
 use super::Operands;
 use crate::describe::{JsonFile, device_of, mode_text};

@@ -5,9 +5,9 @@ use std::fs::File;
 
 use extant_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE};
 use extant_ondisk::{FileBlock, MAX_FILE_BLOCKS};
-use extant_volume::read::inode::place;
-use extant_volume::read::mapping::map;
-use extant_volume::{Error, Follow, LoadedInode, Mapping, Target, VolumeRead};
+use extant_reader::read::inode::place;
+use extant_reader::read::mapping::map;
+use extant_reader::{Error, Follow, LoadedInode, Mapping, Target, VolumeRead};
 use serde::Serialize;
 
 use super::Operands;

@@ -2,7 +2,7 @@
 use std::cmp::Reverse;
 
 use extant_ondisk::inode::FileType;
-use extant_volume::{AclKind, Follow, LoadedInode, VolumeRead};
+use extant_reader::{AclKind, Follow, LoadedInode, VolumeRead};
 
 use super::Operands;
 use crate::describe::{JsonFile, device_of, mode_text};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use extant_volume::RenameFlags;
+use extant_engine::RenameFlags;
 
 use super::ln::below_directory;
 use crate::editor::{Edited, In, Opening, edit_each, one_image};

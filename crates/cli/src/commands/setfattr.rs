@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use extant_volume::{Follow, VolumeRead, XattrSet};
+use extant_engine::XattrSet;
+use extant_reader::{Follow, VolumeRead};
 
 use super::Operands;
 use crate::editor::{In, Opening, edit_each};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use extant_volume::Shutdown;
+use extant_engine::Shutdown;
 
 use crate::failure::Failure;
 use crate::session::Session;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use extant::OpenOptions;
-use extant_volume::Error as Cause;
+use extant_reader::Error as Cause;
 
 use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;

@@ -8,6 +8,7 @@ use std::time::UNIX_EPOCH;
 use extant_device::undo::UndoDevice;
 use extant_device::{Device, OpenOptions};
 use extant_image::tune::{self, Request, TuneError};
+use extant_runtime::env::Env;
 use extant_storage::{Access, DeviceUrl, look};
 
 use super::{info, undo};
@@ -179,30 +180,35 @@ impl Args {
     ) -> Result<(), Failure> {
         let url = DeviceUrl::parse(image, look).map_err(Failure::new)?;
         let options = self.waiting.on(OpenOptions::new());
-        let device = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
-        let journal = journal_device::of(&*device, &options.write(true))?;
-        let journal = journal.as_deref();
-        let Some(path) = &self.undo else {
-            return apply(&device, journal, request, now, image, session);
+        let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
+        let device = &opened.device;
+        let journal = journal_device::of(&**device, &options.write(true))?;
+        let on = (journal.as_deref(), &opened.env);
+        let outcome = match &self.undo {
+            None => apply(device, on, request, now, image, session),
+            Some(path) => {
+                let path = undo::path(path, image, "tune2fs");
+                let kept = UndoDevice::create(device.clone(), path).map_err(Failure::new)?;
+                let kept = Arc::new(kept);
+                let device: Arc<dyn Device> = kept.clone();
+                let outcome = apply(&device, on, request, now, image, session);
+                outcome.and(kept.finish().map_err(Failure::new))
+            }
         };
-        let path = undo::path(path, image, "tune2fs");
-        let kept = Arc::new(UndoDevice::create(device, path).map_err(Failure::new)?);
-        let device: Arc<dyn Device> = kept.clone();
-        let outcome = apply(&device, journal, request, now, image, session);
-        outcome.and(kept.finish().map_err(Failure::new))
+        outcome.and(opened.finish().map_err(Failure::new))
     }
 }
 
 fn apply(
     device: &Arc<dyn Device>,
-    journal: Option<&dyn Device>,
+    (journal, env): (Option<&dyn Device>, &Env),
     request: &Request,
     now: u64,
     image: &OsStr,
     session: &mut Session,
 ) -> Result<(), Failure> {
     let mut terminal = Terminal::new(session);
-    let outcome = tune::run(device, journal, request, now, &mut terminal);
+    let outcome = tune::run(device, journal, env, request, now, &mut terminal);
     let said = terminal.close();
     outcome.map_err(|error| {
         let missing = match &error {

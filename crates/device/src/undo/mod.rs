@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 use crate::device::{Device, Request, check_batch};
 use crate::error::DeviceError;
-use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
 
 /// What can go wrong with an undo file.
@@ -138,10 +137,6 @@ impl Device for UndoDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
-    }
-
-    fn env(&self) -> Option<Env> {
-        self.inner.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -92,7 +92,7 @@ pub fn build(
         None => output::place(&options.output, wait)?,
     };
     let device_size = match &place {
-        output::Place::There(device) => Some(device.size()),
+        output::Place::There(opened) => Some(opened.device.size()),
         output::Place::File => None,
     };
     let facts = DeviceFacts { size: device_size, logical_sector: 512, ..DeviceFacts::default() };
@@ -127,6 +127,7 @@ fn write(
     let rules = WriteRules {
         discard: plan.volume.figures.discard,
         prezeroed: !is_there,
+        one_thread: output.is_simulated(),
         ..WriteRules::default()
     };
     let zeroed = plan.volume.clear(device, rules).map_err(&failed)?;
@@ -139,10 +140,9 @@ fn write(
     }
     let total = plan.bytes_to_write();
     let done = AtomicU64::new(0);
-    let threads = match device.env() {
-        // A simulated drive is used by one thread.
-        Some(_) => 1,
-        None => options.threads.unwrap_or_else(|| {
+    let threads = match output.is_simulated() {
+        true => 1,
+        false => options.threads.unwrap_or_else(|| {
             std::thread::available_parallelism()
                 .map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
         }),

@@ -1,9 +1,8 @@
 //! Options of a build.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use extant_device::Device;
+use extant_storage::Opened;
 
 use crate::mkfs::Options;
 
@@ -30,7 +29,7 @@ pub struct BuildOptions {
     pub size: Size,
     /// What the output's name means, where that is a device that was opened already: it is written
     /// where it is and keeps its size.
-    pub device: Option<Arc<dyn Device>>,
+    pub device: Option<Opened>,
     /// SOURCE_DATE_EPOCH: the volume's own times. Without it the newest time of the tree.
     pub epoch: Option<i64>,
     /// Threads that read and write; the image does not depend on it.

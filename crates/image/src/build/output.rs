@@ -3,11 +3,10 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use extant_device::{Device, Direct, FileDevice, OpenOptions};
-use extant_storage::{Access, DeviceUrl, look};
+use extant_storage::{Access, DeviceUrl, Opened, UrlError, look};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -18,7 +17,7 @@ use crate::NewFile;
 #[derive(Debug)]
 pub(super) enum Output {
     /// A block device, a partition, a slice, or what layers show.
-    There(Arc<dyn Device>),
+    There(Opened),
     /// A new file.
     New {
         /// Its name at the end.
@@ -34,7 +33,7 @@ pub(super) enum Output {
 #[derive(Debug)]
 pub(super) enum Place {
     /// Written where it is; it keeps its size.
-    There(Arc<dyn Device>),
+    There(Opened),
     /// Made, or replaced at the end.
     File,
 }
@@ -64,8 +63,8 @@ impl Output {
         place: Place,
         wait: Duration,
     ) -> Result<Self, BuildError> {
-        if let Place::There(device) = place {
-            return Ok(Self::There(device));
+        if let Place::There(opened) = place {
+            return Ok(Self::There(opened));
         }
         let options = OpenOptions::new().write(true).direct(Direct::WherePossible);
         // What is there is replaced at the end; what is in use is not.
@@ -82,9 +81,14 @@ impl Output {
     /// The device to write to.
     pub(super) fn device(&self) -> &dyn Device {
         match self {
-            Self::There(device) => device,
+            Self::There(opened) => &*opened.device,
             Self::New { device, .. } => device,
         }
+    }
+
+    /// Whether it runs on a clock of its own and is used by one thread.
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(self, Self::There(opened) if opened.is_simulated())
     }
 
     /// Asks for the room of a range in one piece, so that writers need not wait for each other's allocations. A file
@@ -102,7 +106,10 @@ impl Output {
 
     /// The image is whole and on the medium: it gets its name.
     pub(super) fn finish(self) -> Result<(), BuildError> {
-        let Self::New { path, device, unnamed: new } = self else { return Ok(()) };
+        let (path, device, new) = match self {
+            Self::There(opened) => return Ok(opened.finish().map_err(UrlError::from)?),
+            Self::New { path, device, unnamed } => (path, device, unnamed),
+        };
         let path = &path;
         device.file().sync_all().map_err(failed(path, "bring it to the medium"))?;
         let directory = new.directory().to_owned();

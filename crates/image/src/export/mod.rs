@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use extant_volume::{LoadedInode, VolumeRead};
+use extant_reader::{LoadedInode, VolumeRead};
 
 use plan::{Chunk, Part, Planner};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::FileType;
-use extant_volume::{AclKind, Error, LoadedInode, VolumeRead};
+use extant_reader::{AclKind, Error, LoadedInode, VolumeRead};
 
 use super::header::{Kind, Member, RECORD, sparse_map};
 

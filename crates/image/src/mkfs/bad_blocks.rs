@@ -145,7 +145,8 @@ fn search(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_device::{Effect, Fault, FaultyDevice, MemoryDevice, Operation};
+    use extant_device::{MemoryDevice, Operation};
+    use extant_sim::{Effect, Fault, FaultyDevice};
     use std::io::ErrorKind;
     use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use extant_device::{Device, Direct, FileDevice, LoopBacking, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_ondisk::GroupNo;
-use extant_storage::{Access, DeviceUrl, look};
+use extant_storage::{Access, DeviceUrl, Opened, UrlError, look};
 
 use super::config::{CONFIG_VARIABLE, Config};
 use super::error::MkfsError;
@@ -148,9 +148,9 @@ fn device_facts(
         physical_sector: 512,
         first_meta_bg: environment.first_meta_bg,
     };
-    if let Existing::Part { device } = existing {
-        facts.size = Some(device.size());
-        facts.logical_sector = device.sector_size();
+    if let Existing::Part { opened } = existing {
+        facts.size = Some(opened.device.size());
+        facts.logical_sector = opened.device.sector_size();
     }
     match fs::metadata(path) {
         _ if facts.size.is_some() => {}
@@ -179,7 +179,7 @@ enum Existing {
     /// A partition, a slice, or what layers show: it keeps its size.
     Part {
         /// Opened once, so that a key is asked for once: to be written, unless nothing is.
-        device: Arc<dyn Device>,
+        opened: Opened,
     },
 }
 
@@ -190,7 +190,7 @@ impl Existing {
             return Ok(Self::Whole);
         }
         let access = if options.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-        Ok(Self::Part { device: url.open(access, &to_write(options))? })
+        Ok(Self::Part { opened: url.open(access, &to_write(options))? })
     }
 }
 
@@ -217,7 +217,7 @@ struct Command {
 
 /// What the volume is made on.
 struct Target {
-    file: Arc<dyn Device>,
+    opened: Opened,
     /// Keeps what is overwritten.
     undo: Option<Arc<UndoDevice>>,
 }
@@ -226,15 +226,15 @@ impl Target {
     fn device(&self) -> &dyn Device {
         match &self.undo {
             Some(undo) => &**undo,
-            None => &*self.file,
+            None => &*self.opened.device,
         }
     }
 
-    fn finish(&self) -> Result<(), MkfsError> {
-        match &self.undo {
-            Some(undo) => Ok(undo.finish()?),
-            None => Ok(()),
+    fn finish(self) -> Result<(), MkfsError> {
+        if let Some(undo) = &self.undo {
+            undo.finish()?;
         }
+        Ok(self.opened.finish().map_err(UrlError::from)?)
     }
 }
 
@@ -279,7 +279,7 @@ impl Command {
             return Ok(());
         }
         let device: Arc<dyn Device> = match &self.existing {
-            Existing::Part { device } => device.clone(),
+            Existing::Part { opened } => opened.device.clone(),
             Existing::Whole => Arc::new(FileDevice::open(&self.options.device)?),
         };
         let Some(found) = probe::probe(&device, self.offset())? else { return Ok(()) };
@@ -297,15 +297,15 @@ impl Command {
     /// The device, had exclusively; a file is made or grown to the volume's end.
     fn open(&self) -> Result<Target, MkfsError> {
         let end = self.end()?;
-        let file: Arc<dyn Device> = match &self.existing {
-            Existing::Part { device } => device.clone(),
+        let opened = match &self.existing {
+            Existing::Part { opened } => opened.clone(),
             Existing::Whole => {
                 let options = to_write(&self.options).create(self.facts.size.is_none());
                 let device = options.open(&self.options.device)?;
                 if !device.is_block_device() && device.size() < end {
                     device.set_len(end)?;
                 }
-                Arc::new(device)
+                Opened::real(Arc::new(device))
             }
         };
         let undo = match &self.options.undo_file {
@@ -313,11 +313,11 @@ impl Command {
                 let image = self.options.device.as_os_str();
                 let directory = self.undo_dir.as_deref();
                 let path = undo::path(path.as_os_str(), directory, image, "mke2fs");
-                Some(Arc::new(UndoDevice::create(file.clone(), path)?))
+                Some(Arc::new(UndoDevice::create(opened.device.clone(), path)?))
             }
             None => None,
         };
-        Ok(Target { file, undo })
+        Ok(Target { opened, undo })
     }
 
     fn make_volume(&self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
@@ -351,6 +351,7 @@ impl Command {
             discard: self.figures.discard && !self.options.super_only && is_old,
             prezeroed: self.figures.extended.assume_storage_prezeroed.unwrap_or(false),
             super_only: self.options.super_only,
+            one_thread: target.opened.is_simulated(),
         };
         volume.write_to(target.device(), rules)?;
         target.finish()?;

@@ -104,7 +104,7 @@ impl NewVolume {
                 "{inodes} files need more than {room} inodes"
             )));
         }
-        let rules = WriteRules { prezeroed: true, ..WriteRules::default() };
+        let rules = WriteRules { prezeroed: true, one_thread: true, ..WriteRules::default() };
         let zeroed = self.clear(device, rules)?;
         if inodes > 0 {
             let index = match self.geometry.has_compat(CompatFeatures::DIR_INDEX) {

@@ -35,6 +35,8 @@ pub struct WriteRules {
     pub prezeroed: bool,
     /// Superblocks and descriptors only: a last attempt to save a volume (`-S`).
     pub super_only: bool,
+    /// The caller's thread alone uses the device, as that of a simulated drive must.
+    pub one_thread: bool,
 }
 
 /// Writes that wait to be sorted and merged.
@@ -105,8 +107,7 @@ impl NewVolume {
         let table = self.write_groups(&mut batch, zeroed, rules.super_only)?;
         batch.flush()?;
         // Bitmaps lie scattered, so their way to the medium is long: it begins while the descriptors are copied.
-        if device.env().is_some() {
-            // A simulated drive is used by one thread.
+        if rules.one_thread {
             self.write_descriptors(&mut batch, &table, rules)?;
             self.write_superblocks(&mut batch, rules)?;
             return device.flush();

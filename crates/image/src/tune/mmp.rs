@@ -1,10 +1,10 @@
 //! Multiple-mount protection: taken while we work, switched on and off.
 
-use extant_device::env_of;
 use extant_offline::OfflineVolume;
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, IncompatFeatures};
+use extant_runtime::env::Env;
 
 use super::error::TuneError;
 use super::request::Request;
@@ -19,6 +19,7 @@ const DEFAULT_INTERVAL: u16 = 5;
 /// volume is in use, or was not closed, and then a check is due.
 pub(super) fn claim(
     volume: &mut OfflineVolume,
+    env: &Env,
     request: &Request,
     now: u64,
     dialogue: &mut dyn Dialogue,
@@ -45,7 +46,7 @@ pub(super) fn claim(
         let mut told = |seconds| {
             dialogue.say(&format!("MMP: waiting for {seconds} seconds\n"));
         };
-        if let Taken::Theirs(other) = on_device.take(&ours, &env_of(&*device), &mut told)? {
+        if let Taken::Theirs(other) = on_device.take(&ours, env, &mut told)? {
             return Err(in_use(&other));
         }
     }

@@ -27,11 +27,13 @@ use extant_device::Device;
 use extant_journal::{Finish, recover_volume};
 use extant_offline::OfflineVolume;
 use extant_ondisk::{Features, IncompatFeatures};
+use extant_runtime::env::Env;
 
 use crate::mkfs::Dialogue;
 use work::Tune;
 
-/// Changes a volume as asked. `journal` is the device of a journal that is not inside the volume.
+/// Changes a volume as asked. `journal` is the device of a journal that is not inside the volume,
+/// `env` the clock that waiting for another program's use of the volume goes by.
 ///
 /// # Errors
 /// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and failures of the device. Refusals
@@ -40,6 +42,7 @@ use work::Tune;
 pub fn run(
     device: &Arc<dyn Device>,
     journal: Option<&dyn Device>,
+    env: &Env,
     request: &Request,
     now: u64,
     dialogue: &mut dyn Dialogue,
@@ -47,7 +50,7 @@ pub fn run(
     let mut volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
     refuse_foreign(&volume.raw.features())?;
     request.check()?;
-    mmp::claim(&mut volume, request, now, dialogue)?;
+    mmp::claim(&mut volume, env, request, now, dialogue)?;
     let outcome = tune(volume, (device, journal), request, now, dialogue);
     // Whatever came of it, the volume is not ours any longer.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));

@@ -1,13 +1,12 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use extant_device::{
-    Device, Effect, Event, Fault, FaultyDevice, MemoryDevice, Operation, Recorder,
-};
+use extant_device::{Device, MemoryDevice, Operation};
 use extant_journal::{Finish, JournalError, Options, recover_volume};
 use extant_ondisk::BlockNo;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extant_runtime::env::Env;
+use extant_sim::{Effect, Event, Fault, FaultyDevice, Recorder};
 use extant_testkit::skip;
 
 use crate::toy::{Random, Toy, Volume};

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::{Device, Event, Recorder};
+use extant_device::Device;
 use extant_journal::{BatchTime, Journal, JournalError, NoHooks, Options, Phase};
 use extant_ondisk::Tid;
 use extant_runtime::env::Env;
+use extant_sim::{Event, Recorder};
 use extant_testkit::skip;
 
 use crate::toy::{Random, Toy, Volume};

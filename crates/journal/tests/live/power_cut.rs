@@ -2,9 +2,10 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::{Device, OverlayDevice, Recorder, Sweep};
+use extant_device::{Device, OverlayDevice};
 use extant_journal::{Finish, Options, recover_volume};
 use extant_runtime::env::Env;
+use extant_sim::{Recorder, Sweep};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 
 use crate::compare::{differences, e2fsck};

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_device::{Device, Recorder, Sweep};
+use extant_device::Device;
 use extant_journal::{Finish, Journal, NoHooks, Options, recover_volume};
 use extant_ondisk::BlockNo;
 use extant_runtime::env::Env;
 use extant_runtime::sync::thread;
+use extant_sim::{Recorder, Sweep};
 use extant_testkit::skip;
 
 use crate::toy::{Random, Volume};
@@ -139,7 +140,7 @@ fn threads_keep_their_operations_apart_and_whole() {
             cuts += 1;
         }
         assert!(cuts > 100, "{cuts}");
-        let end = recorder.image(recorder.events().len(), extant_device::Survivors::None);
+        let end = recorder.image(recorder.events().len(), extant_sim::Survivors::None);
         recover_volume(&end, None, Finish::Reset).unwrap();
         assert_eq!(check(&end, &volume, layout, "the end"), [250; THREADS as usize]);
     }

@@ -4,10 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_device::{Device, MemoryDevice, Recorder, Sweep};
+use extant_device::{Device, MemoryDevice};
 use extant_journal::{Finish, JournalLocation, Recovered, recover_volume};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{Geometry, GroupNo};
+use extant_sim::{Recorder, Sweep};
 use extant_testkit::{
     LoopMount, TempImage, TreeSnapshot, assert_same_tree, e2fsck_fn, is_root, left_dirty, skip,
 };

@@ -129,16 +129,16 @@ fn on_drive(
     for percent in &work.steps {
         recorder.announce(&format!("filling to {percent}%"));
         place.make_image(size)?;
-        let device = extant::open_device(place.image(), true, extant::Direct::Off);
-        let device = device.trying("filling")?;
+        let opened = extant::open_device(place.image(), true, extant::Direct::Off);
+        let opened = opened.trying("filling")?;
         // The volume's own inodes are in use from the start.
         let wanted = ((inodes as f64 * percent / 100.0) as u64).saturating_sub(OWN_INODES);
         let own = place.words_of_drive();
         let words = own.iter().map(String::as_str).chain(words.iter().copied());
         let words = words.chain(cell.target.mkfs_words());
-        extant::format_filled(&*device, words, wanted, work.files_per_directory)
+        extant::format_filled(&*opened.device, words, wanted, work.files_per_directory)
             .trying("filling")?;
-        drop(device);
+        opened.finish().trying("filling")?;
         for which in USES {
             ours.switch_for(which, place.image().as_os_str())?;
             let phase = format!("{} {which}", ours.name);

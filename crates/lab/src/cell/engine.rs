@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use extant::{
-    AllocatorKind, DataMode, Direct, Env, FileSystem, LiveOptions, VolumeOptions, env_of,
-    open_device,
+    AllocatorKind, DataMode, Direct, Env, FileSystem, Volume, VolumeOptions, open_device,
 };
 
 use super::error::{CellError, Trying};
@@ -18,17 +17,16 @@ pub(super) fn open(
     options: &str,
     memory: u64,
 ) -> Result<(FileSystem, Option<Env>), CellError> {
-    let (open, live) = volume_options(options, memory)?;
-    let device = open_device(image, true, Direct::WherePossible).trying("engine")?;
-    let world = device.env();
-    let volume = open.open_live(device.clone(), &env_of(&device), &live);
-    Ok((FileSystem::of_volume(volume.trying("engine: open")?), world))
+    let options = volume_options(options, memory)?;
+    let opened = open_device(image, true, Direct::WherePossible).trying("engine")?;
+    let world = opened.is_simulated().then(|| opened.env.clone());
+    let volume = Volume::open(opened.device.clone(), &opened.env, &options);
+    Ok((FileSystem::of_volume_on(volume.trying("engine: open")?, opened), world))
 }
 
 /// The options of experiments, as `extant mount` names them. Others are refused.
-fn volume_options(text: &str, memory: u64) -> Result<(VolumeOptions, LiveOptions), CellError> {
-    let mut open = VolumeOptions::default();
-    let mut live = LiveOptions { memory, ..LiveOptions::default() };
+fn volume_options(text: &str, memory: u64) -> Result<VolumeOptions, CellError> {
+    let mut options = VolumeOptions { memory, ..VolumeOptions::default() };
     for option in text.split(',').filter(|option| !option.is_empty()) {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -36,46 +34,46 @@ fn volume_options(text: &str, memory: u64) -> Result<(VolumeOptions, LiveOptions
         };
         let refused = || CellError(format!("engine: option {option}: not one that the engine has"));
         match (name, value) {
-            ("data", Some("ordered")) => live.data = Some(DataMode::Ordered),
-            ("data", Some("writeback")) => live.data = Some(DataMode::Writeback),
-            ("data", Some("journal")) => live.data = Some(DataMode::Journal),
-            ("delalloc", None) => live.delalloc = Some(true),
-            ("nodelalloc", None) => live.delalloc = Some(false),
-            ("mballoc", None) => live.allocator = AllocatorKind::MultiBlock,
-            ("nomballoc", None) => live.allocator = AllocatorKind::Plain,
-            ("extents", None) => live.extents = Some(true),
-            ("noextents", None) => live.extents = Some(false),
-            ("auto_da_alloc", None) => live.auto_da_alloc = true,
-            ("noauto_da_alloc", None) => live.auto_da_alloc = false,
-            ("journal_checksum", None) => live.journal_checksum = true,
-            ("nojournal_checksum", None) => live.journal_checksum = false,
-            ("journal_async_commit", None) => live.journal_async_commit = true,
-            ("barrier", None | Some("1")) => live.barriers = true,
-            ("nobarrier", None) | ("barrier", Some("0")) => live.barriers = false,
-            ("data_err", Some("abort")) => live.aborts_on_lost_data = true,
-            ("data_err", Some("ignore")) => live.aborts_on_lost_data = false,
-            ("lazytime", None) => live.lazytime = true,
-            ("nolazytime", None) => live.lazytime = false,
-            ("discard", None) => live.discard = true,
-            ("nodiscard", None) => live.discard = false,
+            ("data", Some("ordered")) => options.data = Some(DataMode::Ordered),
+            ("data", Some("writeback")) => options.data = Some(DataMode::Writeback),
+            ("data", Some("journal")) => options.data = Some(DataMode::Journal),
+            ("delalloc", None) => options.delalloc = Some(true),
+            ("nodelalloc", None) => options.delalloc = Some(false),
+            ("mballoc", None) => options.allocator = AllocatorKind::MultiBlock,
+            ("nomballoc", None) => options.allocator = AllocatorKind::Plain,
+            ("extents", None) => options.extents = Some(true),
+            ("noextents", None) => options.extents = Some(false),
+            ("auto_da_alloc", None) => options.auto_da_alloc = true,
+            ("noauto_da_alloc", None) => options.auto_da_alloc = false,
+            ("journal_checksum", None) => options.journal_checksum = true,
+            ("nojournal_checksum", None) => options.journal_checksum = false,
+            ("journal_async_commit", None) => options.journal_async_commit = true,
+            ("barrier", None | Some("1")) => options.barriers = true,
+            ("nobarrier", None) | ("barrier", Some("0")) => options.barriers = false,
+            ("data_err", Some("abort")) => options.aborts_on_lost_data = true,
+            ("data_err", Some("ignore")) => options.aborts_on_lost_data = false,
+            ("lazytime", None) => options.lazytime = true,
+            ("nolazytime", None) => options.lazytime = false,
+            ("discard", None) => options.discard = true,
+            ("nodiscard", None) => options.discard = false,
             // Reading a file in process does not touch its times.
             ("noatime", None) => {}
-            ("stripe", Some(value)) => live.stripe = Some(value.parse().map_err(|_| refused())?),
+            ("stripe", Some(value)) => options.stripe = Some(value.parse().map_err(|_| refused())?),
             ("inode_readahead_blks", Some(value)) => {
-                open.inode_readahead_blks = value.parse().map_err(|_| refused())?;
+                options.inode_readahead_blks = value.parse().map_err(|_| refused())?;
             }
             ("commit", Some(value)) => {
                 let seconds: u32 = value.parse().map_err(|_| refused())?;
-                live.commit_interval = Duration::from_secs(u64::from(seconds.max(1)));
+                options.commit_interval = Duration::from_secs(u64::from(seconds.max(1)));
             }
             ("memory", Some(value)) => {
                 let Bytes(bytes) = value.parse().map_err(|_| refused())?;
-                live.memory = bytes;
+                options.memory = bytes;
             }
             _ => return Err(refused()),
         }
     }
-    Ok((open, live))
+    Ok(options)
 }
 
 #[cfg(test)]
@@ -119,11 +117,11 @@ mod tests {
     fn options_are_taken_or_refused_by_name() {
         let text = "data=writeback,nodelalloc,nomballoc,commit=9,memory=64M,noatime,\
                     inode_readahead_blks=8";
-        let (open, live) = volume_options(text, 1 << 30).expect("options");
-        assert_eq!(open.inode_readahead_blks, 8);
-        assert_eq!(live.data, Some(DataMode::Writeback));
-        assert_eq!((live.delalloc, live.allocator), (Some(false), AllocatorKind::Plain));
-        assert_eq!((live.commit_interval, live.memory), (Duration::from_secs(9), 64 << 20));
+        let options = volume_options(text, 1 << 30).expect("options");
+        assert_eq!(options.inode_readahead_blks, 8);
+        assert_eq!(options.data, Some(DataMode::Writeback));
+        assert_eq!((options.delalloc, options.allocator), (Some(false), AllocatorKind::Plain));
+        assert_eq!((options.commit_interval, options.memory), (Duration::from_secs(9), 64 << 20));
         for option in ["data=other", "usrquota", "delalloc=1", "commit=x", "memory=1X"] {
             let error = volume_options(option, 1 << 30).expect_err(option).0;
             assert!(error.contains(&format!("option {option}: not one")), "{error}");

@@ -133,8 +133,9 @@ impl<'c> Place<'c> {
         };
         match self.system() {
             System::Engine | System::Extant | System::Model(_) => {
-                let device = open_device(&self.image, true, Direct::Off).trying("extant mkfs")?;
-                extant::format(&*device, words.clone()).trying("extant mkfs")
+                let opened = open_device(&self.image, true, Direct::Off).trying("extant mkfs")?;
+                extant::format(&*opened.device, words.clone()).trying("extant mkfs")?;
+                opened.finish().trying("extant mkfs")
             }
             System::Kernel(name @ ("xfs" | "btrfs")) => {
                 make(&format!("mkfs.{name}"), &["-f", "-q"])

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use extant_device::{ByteSize, c_number};
+use extant_engine::{AllocatorKind, BatchTime, DataMode};
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_volume::{AllocatorKind, BatchTime, DataMode, SuperblockAt};
+use extant_reader::SuperblockAt;
 use rustix::mount::MountFlags;
 
 /// Seconds between commits that `commit=0` stands for (ext4(5)).

@@ -1,9 +1,10 @@
 //! What stat shows, and what changes it.
 
+use extant_engine::{OpenVolume, SetAttributes, TimesOfUse};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{InodeFlags, PERMISSION_MASK, SETGID, SETUID};
 use extant_ondisk::time::Timestamp;
-use extant_volume::{LoadedInode, OpenVolume, SetAttributes, TimesOfUse, VolumeRead};
+use extant_reader::{LoadedInode, VolumeRead};
 use rustix::io::Errno;
 
 use super::{Caller, Server, attributes_of};
@@ -37,7 +38,7 @@ pub struct Change {
     pub sets_time: bool,
     /// The times, and nothing else, are those that the kernel's cache has kept of writes.
     pub is_of_cache: bool,
-    /// Setuid and setgid go as [`Creator::mode_after_change`](extant_volume::Creator::mode_after_change) says: who truncates or gives
+    /// Setuid and setgid go as [`Creator::mode_after_change`](extant_engine::Creator::mode_after_change) says: who truncates or gives
     /// away the file may not keep them.
     pub drops_set_ids: bool,
 }
@@ -67,8 +68,8 @@ impl Server {
     /// Changes what stat tells of a file.
     ///
     /// # Errors
-    /// As [`Engine::truncate`](extant_volume::Engine::truncate) and
-    /// [`Engine::set_attributes`](extant_volume::Engine::set_attributes).
+    /// As [`Engine::truncate`](extant_engine::Engine::truncate) and
+    /// [`Engine::set_attributes`](extant_engine::Engine::set_attributes).
     pub fn change(&self, file: InodeNo, change: &Change, by: Caller) -> Result<Attributes, Errno> {
         self.with(|volume| {
             if change.is_of_cache {
@@ -113,7 +114,7 @@ impl Server {
     ///
     /// # Errors
     /// EPERM if not; ENOKEY for encrypted contents; as
-    /// [`Engine::truncate`](extant_volume::Engine::truncate).
+    /// [`Engine::truncate`](extant_engine::Engine::truncate).
     pub fn open(&self, file: InodeNo, flags: OpenFor, by: Caller) -> Result<Cached, Errno> {
         self.with(|volume| {
             let inode = volume.inode(file)?;

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, RwLockReadGuard};
 
+use extant_engine::Shutdown;
 use extant_ondisk::InodeNo;
-use extant_volume::Shutdown;
 use rustix::io::Errno;
 
 use super::{Caller, Server};
@@ -53,7 +53,7 @@ impl Server {
     /// Holds all changes back until [`Self::thaw`]. What has reached the server is on the device then, with nothing to recover.
     ///
     /// # Errors
-    /// EBUSY where it is frozen already, and as [`Engine::freeze`](extant_volume::Engine::freeze).
+    /// EBUSY where it is frozen already, and as [`Engine::freeze`](extant_engine::Engine::freeze).
     pub fn freeze(&self) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         self.hold_changes_back()
@@ -77,7 +77,7 @@ impl Server {
     /// Lets changes go on.
     ///
     /// # Errors
-    /// EINVAL where it is not frozen, and as [`Engine::thaw`](extant_volume::Engine::thaw).
+    /// EINVAL where it is not frozen, and as [`Engine::thaw`](extant_engine::Engine::thaw).
     pub fn thaw(&self) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_frozen.load(Ordering::Acquire) {
@@ -115,7 +115,7 @@ impl Server {
     /// Ends all writing at once, after what `how` still asks for: every request fails with EIO from now on.
     ///
     /// # Errors
-    /// As [`Engine::shutdown`](extant_volume::Engine::shutdown); it is shut down all the same.
+    /// As [`Engine::shutdown`](extant_engine::Engine::shutdown); it is shut down all the same.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_shut_down.load(Ordering::Acquire) {

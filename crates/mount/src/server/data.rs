@@ -1,9 +1,10 @@
 //! Contents of files.
 
+use extant_engine::ops::FallocateMode;
+use extant_engine::{Creator, ErrorSample, OpenVolume};
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{FileBlock, InodeNo};
-use extant_volume::ops::FallocateMode;
-use extant_volume::{Creator, ErrorSample, OpenVolume, Target, VolumeRead};
+use extant_reader::{Target, VolumeRead};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -57,7 +58,7 @@ impl Server {
     /// Writes into a file: how many bytes.
     ///
     /// # Errors
-    /// As [`Engine::write`](extant_volume::Engine::write).
+    /// As [`Engine::write`](extant_engine::Engine::write).
     pub fn write(
         &self,
         file: InodeNo,
@@ -115,7 +116,7 @@ impl Server {
     ///
     /// # Errors
     /// EOPNOTSUPP for modes that there are not, and as
-    /// [`Engine::fallocate`](extant_volume::Engine::fallocate).
+    /// [`Engine::fallocate`](extant_engine::Engine::fallocate).
     pub fn fallocate(
         &self,
         file: InodeNo,
@@ -168,7 +169,7 @@ impl Server {
     /// Copies from one file into another, or within one: how many bytes, fewer than asked for at the end of the source.
     ///
     /// # Errors
-    /// As [`VolumeRead::read`] and [`Engine::write`](extant_volume::Engine::write).
+    /// As [`VolumeRead::read`] and [`Engine::write`](extant_engine::Engine::write).
     pub fn copy(
         &self,
         from: (InodeNo, u64),
@@ -203,8 +204,8 @@ fn copy_step(
     volume: &OpenVolume,
     (file, offset): (InodeNo, u64),
     buffer: &mut [u8],
-    write: impl FnOnce(&[u8]) -> Result<usize, extant_volume::Error>,
-) -> Result<usize, extant_volume::Error> {
+    write: impl FnOnce(&[u8]) -> Result<usize, extant_reader::Error>,
+) -> Result<usize, extant_reader::Error> {
     match volume.read(file, offset, buffer)? {
         0 => Ok(0),
         count => write(&buffer[..count]),

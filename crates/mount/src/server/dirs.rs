@@ -1,8 +1,9 @@
 //! Reading directories.
 
+use extant_engine::OpenVolume;
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
-use extant_volume::{DirEntry, OpenVolume, VolumeRead};
+use extant_reader::{DirEntry, VolumeRead};
 use rustix::io::Errno;
 
 use super::{Fail, Held, Server, attributes_of};

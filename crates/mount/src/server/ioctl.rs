@@ -1,9 +1,10 @@
 //! What programs ask by ioctl: flags and projects of files (lsattr, chattr and their like), the volume's label, and that the device be
 //! told of free space (fstrim); and that the volume is frozen or shut down.
 
+use extant_engine::Shutdown;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{Inode, InodeFlags};
-use extant_volume::{Shutdown, VolumeRead};
+use extant_reader::VolumeRead;
 use rustix::io::Errno;
 
 use super::{Caller, Server};
@@ -77,7 +78,7 @@ impl Server {
     ///
     /// # Errors
     /// ENOTTY for one that is not known, EINVAL for too few bytes, and as the calls of
-    /// [`Engine`](extant_volume::Engine).
+    /// [`Engine`](extant_engine::Engine).
     pub fn ioctl(
         &self,
         file: InodeNo,

@@ -15,10 +15,11 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
+use extant_engine::{Creator, OpenVolume};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_reader::{Error, LoadedInode, StatFs, VolumeRead};
 use extant_runtime::env::Env;
-use extant_volume::{Creator, Error, LoadedInode, OpenVolume, StatFs, VolumeRead};
 use rustix::io::Errno;
 
 use crate::attr::Attributes;

@@ -1,8 +1,9 @@
 //! Names: looking them up, making them, taking them away.
 
+use extant_engine::RenameFlags;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{DeviceNumber, FileType, PERMISSION_MASK};
-use extant_volume::{Error, RenameFlags, VolumeRead};
+use extant_reader::{Error, VolumeRead};
 use rustix::io::Errno;
 
 use super::{Caller, Fail, Held, Server, attributes_of};
@@ -32,7 +33,7 @@ impl Server {
     /// Makes a file of any kind but a symbolic link, and takes hold of it. `mode` has the type too.
     ///
     /// # Errors
-    /// As the calls of [`Engine`](extant_volume::Engine).
+    /// As the calls of [`Engine`](extant_engine::Engine).
     pub fn make(
         &self,
         dir: InodeNo,
@@ -62,7 +63,7 @@ impl Server {
     /// Makes a regular file without a name (O_TMPFILE), held once.
     ///
     /// # Errors
-    /// As [`Engine::tmpfile`](extant_volume::Engine::tmpfile).
+    /// As [`Engine::tmpfile`](extant_engine::Engine::tmpfile).
     pub fn make_nameless(
         &self,
         dir: InodeNo,
@@ -80,7 +81,7 @@ impl Server {
     /// Makes a symbolic link and takes hold of it.
     ///
     /// # Errors
-    /// As [`Engine::symlink`](extant_volume::Engine::symlink).
+    /// As [`Engine::symlink`](extant_engine::Engine::symlink).
     pub fn symlink(
         &self,
         dir: InodeNo,
@@ -98,7 +99,7 @@ impl Server {
     /// Gives a file another name, and takes hold of it once more.
     ///
     /// # Errors
-    /// As [`Engine::link`](extant_volume::Engine::link).
+    /// As [`Engine::link`](extant_engine::Engine::link).
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Held, Errno> {
         self.with_names(&[dir], |volume| {
             let linked = volume.engine()?.link(file, dir, name)?;
@@ -109,7 +110,7 @@ impl Server {
     /// Takes a name away that is no directory's.
     ///
     /// # Errors
-    /// As [`Engine::unlink`](extant_volume::Engine::unlink).
+    /// As [`Engine::unlink`](extant_engine::Engine::unlink).
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
         self.with_names(&[dir], |volume| Ok(volume.engine()?.unlink(dir, name)?))
     }
@@ -117,7 +118,7 @@ impl Server {
     /// Takes an empty directory away.
     ///
     /// # Errors
-    /// As [`Engine::rmdir`](extant_volume::Engine::rmdir).
+    /// As [`Engine::rmdir`](extant_engine::Engine::rmdir).
     pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Errno> {
         self.with_names(&[dir], |volume| Ok(volume.engine()?.rmdir(dir, name)?))
     }
@@ -126,7 +127,7 @@ impl Server {
     ///
     /// # Errors
     /// EINVAL for flags that are not known, and as
-    /// [`Engine::rename`](extant_volume::Engine::rename).
+    /// [`Engine::rename`](extant_engine::Engine::rename).
     pub fn rename(
         &self,
         (dir, name): (InodeNo, &[u8]),

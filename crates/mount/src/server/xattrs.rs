@@ -1,8 +1,9 @@
 //! Extended attributes, access control lists among them.
 
+use extant_engine::{SetAttributes, XattrSet};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{PERMISSION_MASK, SETGID};
-use extant_volume::{Error, SetAttributes, VolumeRead, XattrSet};
+use extant_reader::{Error, VolumeRead};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -51,7 +52,7 @@ impl Server {
     /// control list that a stranger to its group sets.
     ///
     /// # Errors
-    /// As [`Engine::set_xattr`](extant_volume::Engine::set_xattr).
+    /// As [`Engine::set_xattr`](extant_engine::Engine::set_xattr).
     pub fn set_xattr(
         &self,
         file: InodeNo,
@@ -83,7 +84,7 @@ impl Server {
     /// Removes an attribute. An access control list that is not there is removed already.
     ///
     /// # Errors
-    /// As [`Engine::remove_xattr`](extant_volume::Engine::remove_xattr).
+    /// As [`Engine::remove_xattr`](extant_engine::Engine::remove_xattr).
     pub fn remove_xattr(&self, file: InodeNo, name: &[u8]) -> Result<(), Errno> {
         self.with(|volume| {
             self.check_name(name)?;

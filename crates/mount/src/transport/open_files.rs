@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use extant_volume::ErrorSample;
+use extant_engine::ErrorSample;
 
 /// Where the sample begins in the number of an open file.
 const SAMPLE_SHIFT: u32 = 32;

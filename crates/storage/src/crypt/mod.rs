@@ -20,7 +20,6 @@ use zeroize::Zeroizing;
 use cost::Budget;
 use extant_device::DeviceError;
 use extant_device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
-use extant_runtime::env::Env;
 use extant_runtime::sync::Mutex;
 
 pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
@@ -533,10 +532,6 @@ impl Device for CryptDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
-    }
-
-    fn env(&self) -> Option<Env> {
-        self.inner.env()
     }
 
     fn sector_size(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{DeviceUrl, Found, Part, Run, UrlError, parse_bytes};
 use crate::crypt::{CipherSpec, Hash, KeySource, Limits, Plain};
-use extant_device::model::{ModelOptions, Preset};
+use extant_sim::model::{ModelOptions, Preset};
 
 /// What stands between the files and the device that is meant.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -25,14 +25,15 @@ use std::sync::Arc;
 
 use crate::crypt::{CryptDevice, CryptError, KeyError, KeySource, Secret};
 use crate::lvm::{self, LvmError};
+use crate::opened::{FinishError, Opened};
 use crate::partition::{self, PartitionError};
 use extant_device::ByteSize;
 use extant_device::Device;
-use extant_device::model::{ModelDevice, Words, WordsError};
 use extant_device::{Direct, FileDevice, FileError, OpenOptions};
 use extant_device::{LinearDevice, LinearPart};
 use extant_device::{SliceDevice, SliceError};
 use extant_runtime::sync::Mutex;
+use extant_sim::model::{ModelDevice, Words, WordsError};
 
 pub use layers::Layer;
 
@@ -181,6 +182,9 @@ pub enum UrlError {
     /// What a simulated drive keeps beside its image was not had.
     #[error(transparent)]
     Words(#[from] WordsError),
+    /// The device was used, and not ended well.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
     /// The run does not fit.
     #[error("{}: {error}", path.display())]
     Slice {
@@ -229,7 +233,7 @@ pub fn open(
     text: impl AsRef<OsStr>,
     access: Access,
     options: &OpenOptions,
-) -> Result<Arc<dyn Device>, UrlError> {
+) -> Result<Opened, UrlError> {
     DeviceUrl::parse(text.as_ref(), look)?.open(access, options)
 }
 
@@ -302,7 +306,7 @@ impl DeviceUrl {
     ///
     /// # Errors
     /// A file, a partition, a run, a key or a layer was not had.
-    pub fn open(&self, access: Access, options: &OpenOptions) -> Result<Arc<dyn Device>, UrlError> {
+    pub fn open(&self, access: Access, options: &OpenOptions) -> Result<Opened, UrlError> {
         let files = self.open_files(&options.clone().write(access == Access::ReadWrite))?;
         self.device(&files, self.keys()?)
     }
@@ -376,12 +380,15 @@ impl DeviceUrl {
     ///
     /// # Errors
     /// A partition, a run or a layer was not had.
-    pub fn device(&self, files: &Files, keys: Keys) -> Result<Arc<dyn Device>, UrlError> {
+    pub fn device(&self, files: &Files, keys: Keys) -> Result<Opened, UrlError> {
         let (mut devices, mut runs) = (Vec::new(), Vec::new());
+        let mut innermost = None;
         for (part, file) in self.parts.iter().zip(&files.parts) {
-            let (device, run) = part.of(self.held_by(file, files)?)?;
+            let held = self.held_by(file, files)?;
+            let (device, run) = part.of(held.device.clone())?;
             devices.push(device);
             runs.push((part, file, run));
+            innermost.get_or_insert(held);
         }
         if self.layers.contains(&Layer::Linear) {
             refuse_overlaps(&runs)?;
@@ -390,8 +397,12 @@ impl DeviceUrl {
         for layer in self.layers.iter().rev() {
             devices = vec![self.layer(layer, devices, &keys, write)?];
         }
-        // Only layers that join have several parts.
-        Ok(devices.swap_remove(0))
+        // Only layers that join have several parts, all of them on the machine's clock.
+        let device = devices.swap_remove(0);
+        Ok(match innermost {
+            Some(held) => held.with_device(device),
+            None => Opened::real(device),
+        })
     }
 
     /// The same where nothing of the files has to be read for it but partition tables: for a look
@@ -402,17 +413,19 @@ impl DeviceUrl {
     /// As [`Self::device`].
     pub fn plain_device(&self, files: &Files) -> Option<Result<Arc<dyn Device>, UrlError>> {
         let is_plain = self.layers.iter().all(|layer| *layer == Layer::Linear);
-        is_plain.then(|| self.device(files, Keys(None)))
+        is_plain.then(|| self.device(files, Keys(None)).map(|opened| opened.device))
     }
 
     /// The file itself, or the simulated drive that has its contents.
-    fn held_by(&self, file: &Arc<FileDevice>, files: &Files) -> Result<Arc<dyn Device>, UrlError> {
+    fn held_by(&self, file: &Arc<FileDevice>, files: &Files) -> Result<Opened, UrlError> {
         Ok(match self.drive() {
             Some(Layer::Model { preset, options }) => {
                 let words = files.words.lock().take();
-                Arc::new(ModelDevice::new(preset, file.clone(), words, options)?)
+                let drive = Arc::new(ModelDevice::new(preset, file.clone(), words, options)?);
+                let env = drive.env().clone();
+                Opened::simulated(drive.clone(), env, move || drive.finish())
             }
-            _ => file.clone(),
+            _ => Opened::real(file.clone()),
         })
     }
 

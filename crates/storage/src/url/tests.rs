@@ -1,6 +1,6 @@
 use super::*;
 use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Limits, Mode, Plain};
-use extant_device::model::{ModelOptions, Preset};
+use extant_sim::model::{ModelOptions, Preset};
 use std::os::unix::fs::symlink;
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
@@ -164,7 +164,7 @@ fn a_named_run_of_a_file_is_opened() {
     fs::write(&path, [[1; 512], [2; 512], [3; 512]].concat()).expect("written");
     let mut name = path.clone().into_os_string();
     name.push("?offset=512&size=1k");
-    let device = open(&name, Access::ReadOnly, &OpenOptions::new()).expect("opened");
+    let device = open(&name, Access::ReadOnly, &OpenOptions::new()).expect("opened").device;
     let mut bytes = [0; 1024];
     device.read_at(0, &mut bytes).expect("read");
     assert_eq!((device.size(), bytes[0], bytes[1023]), (1024, 2, 3));
@@ -350,7 +350,7 @@ fn parts_that_lie_on_each_other_are_refused() {
     fs::hard_link(at("a"), at("hard")).expect("a link");
     let opened = |text: String| {
         let opened = open(text, Access::ReadWrite, &OpenOptions::new());
-        opened.map(|device| device.size()).map_err(|error| error.to_string())
+        opened.map(|opened| opened.device.size()).map_err(|error| error.to_string())
     };
     let [a, b] = ["a", "b"].map(at);
     assert_eq!(opened(format!("linear:{a}?offset=4k&size=8k,{a}?size=4k,{b}")), Ok(76 << 10));

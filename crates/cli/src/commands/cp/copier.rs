@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use extant_image::{NewFile, new_name};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
-use extant_volume::{LoadedInode, VolumeRead};
+use extant_reader::{LoadedInode, VolumeRead};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 

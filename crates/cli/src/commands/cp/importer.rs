@@ -9,8 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use extant::{File, OpenOptions, SetAttributes};
+use extant_engine::{RenameFlags, XattrSet};
 use extant_ondisk::inode::FileType;
-use extant_volume::{Error as Cause, Follow, RenameFlags, XattrSet};
+use extant_reader::{Error as Cause, Follow};
 
 use super::copier::Rules;
 use super::sources::{Facts, Source};

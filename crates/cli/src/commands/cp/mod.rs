@@ -17,8 +17,8 @@ use std::sync::Arc;
 use extant_device::FileDevice;
 use extant_image::mkfs::probe::is_ext;
 use extant_ondisk::inode::FileType;
+use extant_reader::{Follow, LoadedInode, VolumeRead};
 use extant_storage::{DeviceUrl, Target, look};
-use extant_volume::{Follow, LoadedInode, VolumeRead};
 
 use crate::editor::{Edited, Opening, edit_each};
 use crate::failure::{At, Failure};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_ondisk::time::Timestamp;
-use extant_volume::{Error as Cause, Follow, VolumeRead};
+use extant_reader::{Error as Cause, Follow, VolumeRead};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 
 use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, needs_check};
 use extant_check::{CheckError, Code, Options};
-use extant_device::env_of;
 use extant_device::undo::UndoDevice;
 use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
 use extant_journal::{ExternalJournal, JournalError};
@@ -278,6 +277,8 @@ struct Run<'a> {
 struct Opened {
     device: Arc<dyn Device>,
     undo: Option<Arc<UndoDevice>>,
+    /// The device as the image's name says.
+    named: extant_storage::Opened,
     /// Its superblock, if one was there, said so before anything was done.
     was_clean: bool,
 }
@@ -290,10 +291,14 @@ struct JournalDevice {
 }
 
 impl Opened {
-    fn new(device: Arc<dyn Device>, undo: Option<Arc<UndoDevice>>) -> Self {
+    fn new(
+        named: extant_storage::Opened,
+        device: Arc<dyn Device>,
+        undo: Option<Arc<UndoDevice>>,
+    ) -> Self {
         let superblock = summary::superblock_of(&*device).ok().flatten();
         let was_clean = superblock.is_none_or(|read| read.state.contains(State::CLEAN));
-        Self { device, undo, was_clean }
+        Self { device, undo, named, was_clean }
     }
 }
 
@@ -307,9 +312,25 @@ impl Run<'_> {
         // The last that opens files: of the image no more than its superblock was read, and no
         // thread started.
         let (opened, journal) = self.open_device(image, answering, named)?;
+        let outcome = self.run_on(&opened, journal, answering, is_mounted, meter);
+        if let Err(error) = opened.named.finish() {
+            err_line!("{}: {error}", self.called);
+            return outcome.map(|code| code | OPERATIONAL);
+        }
+        outcome
+    }
+
+    fn run_on(
+        &self,
+        opened: &Opened,
+        journal: Option<JournalDevice>,
+        answering: Answering,
+        is_mounted: bool,
+        meter: Meter,
+    ) -> Result<u8, Failure> {
         let mut open_options = self.open_options(journal)?;
         // Of a simulated drive: its clock tells the times.
-        let env = env_of(&opened.device);
+        let env = opened.named.env.clone();
         open_options.env = env.clone();
         cancel_on_interrupt(&self.image, self.called);
         let console = Console::new(answering, self.args.json, self.image.clone());
@@ -339,7 +360,7 @@ impl Run<'_> {
         if self.extended.journal_only {
             let outcomes =
                 ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
-            finish_undo(&opened)?;
+            finish_undo(opened)?;
             let summary = Summary { code: 0, ..Summary::of_clean(&superblock, &outcomes) };
             return self.finish_clean(&console, &summary);
         }
@@ -353,7 +374,7 @@ impl Run<'_> {
         if let (false, None) = (forced, &reason) {
             let outcomes =
                 ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
-            finish_undo(&opened)?;
+            finish_undo(opened)?;
             // Finished orphans were counted when the volume was closed.
             let closed = summary::superblock_of(&*opened.device).unwrap_or(None);
             let superblock = closed.filter(|_| !console.is_read_only()).unwrap_or(superblock);
@@ -364,8 +385,9 @@ impl Run<'_> {
         if let Some(reason) = reason.filter(|_| !self.args.force) {
             console.say(&format!("{} {reason}, check forced.", console.name()));
         }
+        let is_simulated = opened.named.is_simulated();
         let options = Options {
-            threads: self.args.threads.unwrap_or(0),
+            threads: if is_simulated { 1 } else { self.args.threads.unwrap_or(0) },
             memory: self.args.memory()?,
             in_parts: self.extended.in_parts,
             optimize_directories: self.args.directories,
@@ -376,10 +398,11 @@ impl Run<'_> {
             list_jumps: self.extended.list_jumps,
             read_ahead: self.extended.read_ahead.unwrap_or(Options::default().read_ahead),
             progress: meter.progress(),
+            on_work: is_simulated.then(|| extant::costs::check_work(env.clone())),
             env: env.clone(),
             ..Options::default()
         };
-        self.check(ready, &options, &console, &opened, meter)
+        self.check(ready, &options, &console, opened, meter)
     }
 
     fn check(
@@ -523,14 +546,17 @@ impl Run<'_> {
         let part = || url.device(&files, keys).map_err(|error| failed(&error));
         let Some(path) = &self.args.undo else {
             self.restrict()?;
-            return Ok((Opened::new(part()?, None), journal));
+            let named = part()?;
+            return Ok((Opened::new(named.clone(), named.device, None), journal));
         };
         // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
-        let undo = UndoDevice::create(part()?, path).map_err(|error| failed(&error))?;
+        let named = part()?;
+        let undo = UndoDevice::create(named.device.clone(), path);
+        let undo = undo.map_err(|error| failed(&error))?;
         self.restrict()?;
         let undo = Arc::new(undo);
-        Ok((Opened::new(undo.clone(), Some(undo)), journal))
+        Ok((Opened::new(named, undo.clone(), Some(undo)), journal))
     }
 
     /// Gives up what reading a damaged image does not need. Lists of bad blocks are read when its size is known.
@@ -550,7 +576,7 @@ impl Run<'_> {
         let options = self.args.waiting.on(FileOptions::new());
         let device = url.open(access, &options).map_err(|error| failed(&error))?;
         let number = block_devices::number_of(url.path()).filter(|_| url.is_whole());
-        Ok(Some(JournalDevice { device, number }))
+        Ok(Some(JournalDevice { device: device.device, number }))
     }
 
     /// The journal's own device, where the volume has one.

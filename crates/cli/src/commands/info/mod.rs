@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::mmp::{Mmp, MmpSequence};
 use extant_ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
-use extant_volume::{Error, Journal, OpenOptions, VolumeRead};
+use extant_reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
 use crate::session::Session;
@@ -220,7 +220,7 @@ pub(crate) fn list_superblock(image: &OsStr, session: &mut Session) -> Result<()
 
 /// The blocks that inode 1 maps, one a line.
 fn show_bad_blocks(survey: &Survey, session: &mut Session) -> Result<(), Failure> {
-    let options = OpenOptions { journal: Journal::Ignore, ..OpenOptions::default() };
+    let options = ReaderOptions { journal: Journal::Ignore, ..ReaderOptions::default() };
     let volume = options.open(survey.device.clone()).at(&survey.name)?;
     let list = match volume.any_inode(InodeNo::BAD_BLOCKS) {
         Ok(list) => list,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use extant_layout::groups::leading;
 use extant_ondisk::bitmap::{self, BitmapKind, clear_runs};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
-use extant_volume::{LoadedInode, VolumeRead};
+use extant_reader::{LoadedInode, VolumeRead};
 use serde::Serialize;
 
 /// Cells that a picture has at most.

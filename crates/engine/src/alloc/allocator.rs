@@ -1,0 +1,540 @@
+//! The volume's free space: counts, space set aside, space given back.
+
+use super::aside::Aside;
+use super::buddy::Buddy;
+use super::group;
+use super::index::{GroupSet, OrderIndex};
+use super::inodes::KnownGroups;
+use super::memory::BuddyMemory;
+use super::policy::AllocatorKind;
+use super::windows::{Piece, Windows};
+use crate::edit::{AllocationRequest, Edit, Run, Undo};
+use crate::ranks::{FreedLock, GroupLock};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place, Tid};
+use extant_reader::{Error, MetadataRead};
+use extant_runtime::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use extant_runtime::sync::{Arc, Mutex, MutexGuard};
+use std::ops::Range;
+
+/// Shards of the lists of freed clusters.
+const SHARDS: usize = 8;
+/// Orders that a group may have: the largest block has 2^19 bits.
+pub(super) const ORDERS: usize = 20;
+
+/// What is known of a group beyond its bitmap.
+#[derive(Debug, Default)]
+pub(super) struct GroupState {
+    /// Clusters that are free on the volume and must not be given out.
+    pub(super) aside: Aside,
+    /// The others that are free. Made of the bitmap when it is needed, and given up when memory is short.
+    pub(super) buddy: Option<Buddy>,
+    /// Looked at since memory was short.
+    pub(super) was_used: bool,
+}
+
+/// A locked group.
+pub(super) type Slot<'a> = MutexGuard<'a, Option<Box<GroupState>>, GroupLock>;
+
+/// Clusters freed by a transaction.
+#[derive(Debug)]
+struct Freed {
+    tid: Tid,
+    piece: Piece,
+}
+
+/// How an allocator works.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocatorOptions {
+    /// Which one.
+    pub kind: AllocatorKind,
+    /// The plain one gives out no longer runs, in clusters.
+    pub longest_run: u32,
+    /// Clusters of a stripe; 0 or 1 for none.
+    pub stripe: u32,
+    /// Clusters that only the privileged may take.
+    pub kept_clusters: u64,
+    /// Clusters beside these that are for maps alone ([`Budget::All`]).
+    pub map_clusters: u64,
+    /// Bytes for buddies, about.
+    pub memory: u64,
+}
+
+/// The volume's free space.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    pub(super) groups: Box<[Mutex<Option<Box<GroupState>>, GroupLock>]>,
+    pub(super) index: OrderIndex,
+    /// Groups that may have a free inode.
+    pub(super) with_inodes: GroupSet,
+    pub(super) known: KnownGroups,
+    pub(super) windows: Windows,
+    pub(super) memory: BuddyMemory,
+    pub(super) options: AllocatorOptions,
+    /// How many groups a search may try for each order, see [`super::search`].
+    pub(super) patience: [AtomicU8; ORDERS],
+    freed: [Mutex<Vec<Freed>, FreedLock>; SHARDS],
+    /// Free clusters of all groups, less those that are claimed or reserved.
+    free_clusters: AtomicU64,
+    /// Clusters promised to data that wait for their blocks. As many are free, not waiting for a commit, and not claimed.
+    reserved_clusters: AtomicU64,
+    /// Those of them that wait for a commit.
+    pending_clusters: AtomicU64,
+    pub(super) free_inodes: AtomicU64,
+    /// Where the next directory that is spread is looked for.
+    pub(super) next_spread: AtomicU32,
+}
+
+/// Free clusters set aside: nobody else gets them, and nothing on the volume says so. Dropped, they are free again;
+/// [`Allocator::take`] makes them one's own.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    allocator: Arc<Allocator>,
+    piece: Piece,
+    run: Run,
+}
+
+impl Claim {
+    /// The blocks.
+    pub(crate) fn run(&self) -> Run {
+        self.run
+    }
+
+    /// How many clusters.
+    pub(crate) fn clusters(&self) -> u64 {
+        u64::from(self.piece.len())
+    }
+
+    /// The cluster behind them, counted in their group.
+    pub(crate) fn end(&self) -> u32 {
+        self.piece.clusters.end
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let count = self.piece.len();
+        if count > 0 {
+            self.allocator.release(&self.piece);
+            self.allocator.count_back(u64::from(count));
+        }
+    }
+}
+
+/// What pays for clusters.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Budget {
+    /// Free space; some of it is kept for the privileged, and some for maps.
+    Free {
+        /// Whether those who ask are.
+        is_privileged: bool,
+    },
+    /// All free space.
+    All,
+    /// A promise ([`Allocator::reserve`]), which has at least so many clusters left, one or more.
+    Reserved {
+        /// How many are taken at most.
+        clusters: u64,
+    },
+}
+
+impl Allocator {
+    /// An allocator with the volume's counts.
+    pub(crate) fn new(
+        geometry: &Geometry,
+        free_clusters: u64,
+        free_inodes: u64,
+        options: AllocatorOptions,
+    ) -> Self {
+        let groups = geometry.groups_count;
+        let top = geometry.clusters_per_group.max(1).ilog2();
+        Self {
+            groups: (0..groups).map(|_| Mutex::ranked(None)).collect(),
+            index: OrderIndex::new(groups, top),
+            with_inodes: GroupSet::new(groups, true),
+            known: KnownGroups::new(),
+            windows: Windows::default(),
+            memory: BuddyMemory::new(options.memory),
+            options,
+            patience: std::array::from_fn(|_| AtomicU8::new(super::search::MOST_TRIES)),
+            freed: std::array::from_fn(|_| Mutex::default()),
+            free_clusters: AtomicU64::new(free_clusters),
+            reserved_clusters: AtomicU64::new(0),
+            pending_clusters: AtomicU64::new(0),
+            free_inodes: AtomicU64::new(free_inodes),
+            next_spread: AtomicU32::new(0),
+        }
+    }
+
+    /// Sets the counts that the descriptors were found to have, before anything is taken.
+    pub(crate) fn set_counts(&self, free_clusters: u64, free_inodes: u64) {
+        self.free_clusters.store(free_clusters, Ordering::Relaxed);
+        self.free_inodes.store(free_inodes, Ordering::Relaxed);
+    }
+
+    /// How it works.
+    pub(crate) fn options(&self) -> &AllocatorOptions {
+        &self.options
+    }
+
+    /// Free clusters, those that wait for a commit included, those that are claimed or reserved not.
+    pub(crate) fn free_clusters(&self) -> u64 {
+        self.free_clusters.load(Ordering::Relaxed)
+    }
+
+    /// Free inodes.
+    pub(crate) fn free_inodes(&self) -> u64 {
+        self.free_inodes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a commit would free something.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending_clusters.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether so many clusters are free, some of them perhaps after a commit, that are not kept for others.
+    pub(crate) fn has_room(&self, clusters: u64, is_privileged: bool) -> bool {
+        self.free_clusters().saturating_sub(self.kept_from(is_privileged)) >= clusters
+    }
+
+    /// Clusters that are not for data: those for maps, and those for the privileged.
+    fn kept_from(&self, is_privileged: bool) -> u64 {
+        let for_privileged = if is_privileged { 0 } else { self.options.kept_clusters };
+        self.options.map_clusters.saturating_add(for_privileged)
+    }
+
+    /// Clusters that are promised to data that wait for their blocks.
+    pub(crate) fn reserved_clusters(&self) -> u64 {
+        self.reserved_clusters.load(Ordering::Relaxed)
+    }
+
+    /// Promises clusters: whoever has the promise finds as many, whatever others take meanwhile ([`Budget::Reserved`]).
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: there are not as many, or some of them wait for a commit. Nothing is promised then.
+    pub(crate) fn reserve(&self, clusters: u64, is_privileged: bool) -> Result<(), Error> {
+        if clusters == 0 {
+            return Ok(());
+        }
+        self.count_off(clusters, clusters, self.kept_from(is_privileged))?;
+        self.reserved_clusters.fetch_add(clusters, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives a promise back.
+    pub(crate) fn unreserve(&self, clusters: u64) {
+        let before = self.reserved_clusters.fetch_sub(clusters, Ordering::Relaxed);
+        assert!(before >= clusters, "{clusters} clusters given back, {before} promised");
+        self.count_back(clusters);
+    }
+
+    /// Takes at most `most` off the volume's count, at least `least`, and leaves what is kept. Clusters that wait for a commit do not
+    /// count: nobody would find them.
+    fn count_off(&self, least: u64, most: u64, kept: u64) -> Result<u64, Error> {
+        let mut free = self.free_clusters.load(Ordering::Relaxed);
+        loop {
+            let held_back = self.pending_clusters.load(Ordering::Relaxed).saturating_add(kept);
+            let count = most.min(free.saturating_sub(held_back));
+            if count < least {
+                return Err(Error::NoSpace);
+            }
+            match self.free_clusters.compare_exchange_weak(
+                free,
+                free - count,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(count),
+                Err(now) => free = now,
+            }
+        }
+    }
+
+    fn count_back(&self, count: u64) {
+        self.free_clusters.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// How many clusters a request may look for. Free ones are taken off the count at once.
+    fn draw(&self, budget: Budget, most: u64) -> Result<u64, Error> {
+        match budget {
+            Budget::Free { is_privileged } => {
+                self.count_off(1, most, self.kept_from(is_privileged))
+            }
+            Budget::All => self.count_off(1, most, 0),
+            Budget::Reserved { clusters } => Ok(most.min(clusters)),
+        }
+    }
+
+    /// Of the clusters that were drawn so many were found.
+    fn settle(&self, budget: Budget, drawn: u64, found: u64) {
+        match budget {
+            Budget::Free { .. } | Budget::All => self.count_back(drawn - found),
+            Budget::Reserved { .. } => {
+                self.reserved_clusters.fetch_sub(found, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes free clusters for an operation, marked on the volume.
+    pub(crate) fn allocate<E: Edit>(
+        self: &Arc<Self>,
+        edit: &mut E,
+        request: AllocationRequest,
+        budget: Budget,
+    ) -> Result<Run, Error> {
+        let claim = self.claim(edit, request, budget)?;
+        self.take(edit, claim)
+    }
+
+    /// Sets free clusters aside in one run: at most as many as are wanted, at least one. No handle is needed.
+    pub(crate) fn claim<S: MetadataRead>(
+        self: &Arc<Self>,
+        source: &S,
+        request: AllocationRequest,
+        budget: Budget,
+    ) -> Result<Claim, Error> {
+        let geometry = source.geometry();
+        let per_cluster = u64::from(geometry.blocks_per_cluster);
+        let wanted = request.count.max(1).div_ceil(per_cluster);
+        let claim =
+            self.claim_found(geometry, budget, wanted, |drawn| self.find(source, &request, drawn))?;
+        claim.ok_or(Error::NoSpace)
+    }
+
+    /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free run of `least` or more. No handle is
+    /// needed. `None` where there are none.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: all that is free is promised. And the group's bitmap is broken.
+    pub(crate) fn claim_in<S: MetadataRead>(
+        self: &Arc<Self>,
+        source: &S,
+        group: GroupNo,
+        clusters: Range<u32>,
+        least: u32,
+        most: u32,
+    ) -> Result<Option<Claim>, Error> {
+        self.claim_found(source.geometry(), Budget::All, u64::from(most.max(1)), |drawn| {
+            // No more than `most`, so it fits.
+            self.find_in(source, group, clusters, least, drawn as u32)
+        })
+    }
+
+    /// Draws clusters from the budget, at most as many as are wanted, and gives back what `find`, which is told how many they are,
+    /// does not use of them.
+    fn claim_found(
+        self: &Arc<Self>,
+        geometry: &Geometry,
+        budget: Budget,
+        wanted: u64,
+        find: impl FnOnce(u64) -> Result<Option<Piece>, Error>,
+    ) -> Result<Option<Claim>, Error> {
+        let drawn = self.draw(budget, wanted)?;
+        let found = find(drawn);
+        let used = match &found {
+            Ok(Some(piece)) => u64::from(piece.len()),
+            _ => 0,
+        };
+        self.settle(budget, drawn, used);
+        let claim = |piece| Claim { allocator: self.clone(), run: run_of(geometry, &piece), piece };
+        Ok(found?.map(claim))
+    }
+
+    /// Marks claimed clusters as in use on the volume.
+    pub(crate) fn take<E: Edit>(&self, edit: &mut E, mut claim: Claim) -> Result<Run, Error> {
+        let mut slot = self.lock(claim.piece.group)?;
+        self.known.forget_desc(claim.piece.group);
+        group::take_clusters(edit, claim.piece.group, claim.piece.clusters.clone())?;
+        if let Some(state) = &mut *slot {
+            state.aside.remove(claim.piece.clusters.clone());
+        }
+        drop(slot);
+        claim.piece.cut(u32::MAX);
+        edit.note(Undo::Took(claim.run));
+        Ok(claim.run)
+    }
+
+    pub(super) fn lock(&self, no: GroupNo) -> Result<Slot<'_>, Error> {
+        let group = self.groups.get(no.0 as usize).ok_or_else(|| {
+            Flaw::above_limit("group", no.0, self.groups.len() as u64 - 1).at(Place::GroupDesc(no))
+        })?;
+        Ok(group.lock_keyed(u64::from(no.0)))
+    }
+
+    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Whatever the order of the runs, each
+    /// group is changed once.
+    pub(crate) fn free<E: Edit>(
+        &self,
+        edit: &mut E,
+        tid: Tid,
+        runs: impl IntoIterator<Item = Run>,
+    ) -> Result<(), Error> {
+        let pieces = merged(edit.geometry(), runs)?;
+        let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
+        for pieces in by_group() {
+            // The descriptor has the bitmap's checksum: both are read while nobody changes them.
+            let slot = self.lock(pieces[0].group)?;
+            group::check_in_use(edit, pieces[0].group, pieces)?;
+            drop(slot);
+        }
+        for pieces in by_group() {
+            let no = pieces[0].group;
+            let count = pieces.iter().map(|piece| u64::from(piece.len())).sum();
+            let mut slot = self.lock(no)?;
+            self.known.forget_desc(no);
+            group::give_clusters(edit, no, pieces)?;
+            let state = slot.get_or_insert_default();
+            pieces.iter().for_each(|piece| state.aside.add(piece.clusters.clone()));
+            drop(slot);
+            self.pending_clusters.fetch_add(count, Ordering::Relaxed);
+            self.count_back(count);
+            let mut freed = self.freed[no.0 as usize % SHARDS].lock();
+            for piece in pieces {
+                match freed.last_mut() {
+                    Some(last) if last.tid == tid && last.piece.is_continued_by(piece) => {
+                        last.piece.clusters.end = piece.clusters.end;
+                    }
+                    _ => freed.push(Freed { tid, piece: piece.clone() }),
+                }
+            }
+            drop(freed);
+            for piece in pieces {
+                let run = run_of(edit.geometry(), piece);
+                edit.note(Undo::Gave(run));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes clusters again that transaction `tid` has freed, which runs still.
+    pub(crate) fn retake<E: Edit>(&self, edit: &mut E, tid: Tid, run: Run) -> Result<(), Error> {
+        for piece in parts_of(edit.geometry(), run)? {
+            let count = u64::from(piece.len());
+            let mut slot = self.lock(piece.group)?;
+            self.known.forget_desc(piece.group);
+            group::take_clusters(edit, piece.group, piece.clusters.clone())?;
+            if let Some(state) = &mut *slot {
+                state.aside.remove(piece.clusters.clone());
+            }
+            drop(slot);
+            let mut freed = self.freed[piece.group.0 as usize % SHARDS].lock();
+            let with_it = |freed: &Freed| {
+                freed.tid == tid
+                    && freed.piece.group == piece.group
+                    && freed.piece.clusters.start <= piece.clusters.start
+                    && piece.clusters.end <= freed.piece.clusters.end
+            };
+            if let Some(at) = freed.iter().position(with_it) {
+                let whole = freed.swap_remove(at).piece;
+                let before = whole.clusters.start..piece.clusters.start;
+                let behind = piece.clusters.end..whole.clusters.end;
+                for clusters in [before, behind].into_iter().filter(|left| !left.is_empty()) {
+                    freed.push(Freed { tid, piece: Piece { group: whole.group, clusters } });
+                }
+            }
+            drop(freed);
+            // Off the count first, so that it never shows clusters that are not there.
+            self.free_clusters.fetch_sub(count, Ordering::Relaxed);
+            self.pending_clusters.fetch_sub(count, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A transaction is committed: what it freed may be used. Before that `discard` sees it.
+    pub(crate) fn committed(&self, tid: Tid, mut discard: impl FnMut(&Piece)) {
+        for shard in &self.freed {
+            let mut freed = shard.lock();
+            let done: Vec<Freed> = freed.extract_if(.., |freed| freed.tid == tid).collect();
+            drop(freed);
+            for Freed { piece, .. } in done {
+                discard(&piece);
+                self.release(&piece);
+                self.pending_clusters.fetch_sub(u64::from(piece.len()), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Clusters that are free on the volume may be given out.
+    pub(super) fn release(&self, piece: &Piece) {
+        let Ok(mut slot) = self.lock(piece.group) else { return };
+        let Some(state) = &mut *slot else { return };
+        state.aside.remove(piece.clusters.clone());
+        match &mut state.buddy {
+            Some(buddy) => {
+                buddy.give(piece.clusters.clone());
+                self.index.set(piece.group, buddy.largest_order());
+            }
+            None => self.index.raise(piece.group, super::policy::order_in(&piece.clusters)),
+        }
+    }
+
+    /// Gives back what was preallocated for a file: it is closed, cut or deleted.
+    pub(crate) fn discard_window(&self, inode: InodeNo) {
+        if let Some(piece) = self.windows.take(inode) {
+            self.release(&piece);
+        }
+    }
+
+    /// Gives back what was preallocated; for files for which `keeps` speaks it stays. Whether there was any.
+    pub(crate) fn discard_windows(&self, keeps: impl Fn(InodeNo) -> bool) -> bool {
+        self.give_back(self.windows.drain(keeps))
+    }
+
+    /// Gives back what was preallocated. Whether there was any.
+    pub(super) fn give_back(&self, pieces: Vec<Piece>) -> bool {
+        pieces.iter().for_each(|piece| self.release(piece));
+        !pieces.is_empty()
+    }
+}
+
+/// The blocks of a group's clusters; the volume's last cluster may be cut off.
+pub(crate) fn run_of(geometry: &Geometry, piece: &Piece) -> Run {
+    let per_cluster = u64::from(geometry.blocks_per_cluster);
+    let first = u64::from(piece.clusters.start) * per_cluster;
+    let start = geometry.group_start(piece.group).0 + first;
+    let count = u64::from(piece.len()) * per_cluster;
+    Run { start: BlockNo(start), count: count.min(geometry.blocks_count - start) }
+}
+
+/// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is named twice is an error.
+fn merged(geometry: &Geometry, runs: impl IntoIterator<Item = Run>) -> Result<Vec<Piece>, Error> {
+    let mut pieces = Vec::new();
+    for run in runs {
+        pieces.append(&mut parts_of(geometry, run)?);
+    }
+    pieces.sort_unstable_by_key(|piece| (piece.group, piece.clusters.start));
+    let is_twice = |two: &&[Piece]| {
+        two[0].group == two[1].group && two[1].clusters.start < two[0].clusters.end
+    };
+    if let Some([_, twice]) = pieces.windows(2).find(is_twice) {
+        let flaw = Flaw::bad_value("the cluster is freed twice: bit", twice.clusters.start);
+        return Err(flaw.at(Place::BlockBitmap(twice.group)).into());
+    }
+    pieces.dedup_by(|next, last| {
+        let joins = last.is_continued_by(next);
+        if joins {
+            last.clusters.end = next.clusters.end;
+        }
+        joins
+    });
+    Ok(pieces)
+}
+
+/// The clusters of a run, group by group.
+pub(crate) fn parts_of(geometry: &Geometry, run: Run) -> Result<Vec<Piece>, Error> {
+    let per_cluster = u64::from(geometry.blocks_per_cluster);
+    let flaw = |at| Flaw::Rule("a block off the volume was freed").at(Place::Block(at));
+    let end = run.start.checked_add(run.count).ok_or_else(|| flaw(run.start))?.0;
+    let mut parts = Vec::new();
+    let mut next = run.start;
+    while next.0 < end {
+        let group = geometry.group_of(next).ok_or_else(|| flaw(next))?;
+        let group_start = geometry.group_start(group).0;
+        let stop = end.min(group_start + u64::from(geometry.group_blocks(group)));
+        // Within a group, so they fit.
+        let first = ((next.0 - group_start) / per_cluster) as u32;
+        let last = (stop - group_start).div_ceil(per_cluster) as u32;
+        parts.push(Piece { group, clusters: first..last });
+        next = BlockNo(stop);
+    }
+    Ok(parts)
+}

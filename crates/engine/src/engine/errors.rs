@@ -1,0 +1,28 @@
+//! Errors that calls meet: noted in memory, and recorded in the superblock before the next change.
+
+use super::Engine;
+use super::operation::Operation;
+use crate::edit::change_superblock;
+use extant_ondisk::FormatError;
+use extant_reader::Error;
+
+impl Engine {
+    /// Notes what a call met, and hands it on.
+    pub(crate) fn noted<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
+        if let Err(Error::Format(FormatError::Corrupt { place, flaw })) = &result {
+            let policy = self.options.errors.unwrap_or(self.info.superblock.errors);
+            tracing::error!(%place, %flaw, ?policy, "the volume is broken");
+            self.status.note(*place, flaw, self.seconds(), policy);
+        }
+        result
+    }
+
+    /// Records noted errors in the superblock. No handle is open.
+    pub(crate) fn record_errors(&self) -> Result<(), Error> {
+        let Some(found) = self.status.take_unrecorded() else { return Ok(()) };
+        let mut edit = Operation::start(self, 1)?;
+        change_superblock(&mut edit, |raw| raw.add_errors(&found))?;
+        edit.finish();
+        Ok(())
+    }
+}

@@ -1,0 +1,746 @@
+//! Inodes in memory: one [`LiveInode`] for each number, with its lock.
+//!
+//! What an operation changes it writes to the inode's record in the same handle, so a cached inode is never newer than its
+//! record, and may be given up whenever nobody has it. Delayed data are the exception: the file's times are stored when they are
+//! written, and the inode stays until then ([`Delayed`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one
+//! that is given up while it is held the number of holds stays: a kernel holds as many files as it likes.
+
+use super::delay::Delayed;
+use super::lost::{ErrorSample, LostData};
+use crate::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
+use extant_ondisk::{Geometry, InodeNo};
+use extant_reader::hash::ByWord;
+use extant_reader::read::inode::{self, LoadedInode};
+use extant_reader::{Error, MetadataRead};
+use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extant_runtime::sync::{Arc, Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut, Range};
+use std::time::Duration;
+
+/// Shards of the cache.
+const SHARDS: u32 = 64;
+/// Inodes that a shard keeps at least.
+const MIN_SHARD: usize = 16;
+/// Inodes of a shard that were asked for once are kept until so many others came: they are few enough to stay in the processor's
+/// cache where a program goes from file to file. Those that are asked for again meanwhile are kept for longer.
+const NEWCOMERS: usize = 8;
+/// Inodes that one insertion looks at for room.
+const LOOKS: usize = 4;
+
+/// What an inode is locked as: who holds several takes them in this order, and those of one kind by number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LockAs {
+    /// The only directory, or of two the ancestor, or else the one with the smaller number.
+    Dir,
+    /// The other one of two directories.
+    SecondDir,
+    /// A directory that is named in one of those.
+    Child,
+    /// Any other file.
+    File,
+}
+
+impl LockAs {
+    fn key(self, number: InodeNo) -> u64 {
+        (self as u64) << 32 | u64::from(number.0)
+    }
+}
+
+/// An inode in memory.
+#[derive(Debug)]
+pub(crate) struct LiveInode {
+    number: InodeNo,
+    /// `None` before it was loaded, and after it was freed.
+    state: RwLock<Option<State>, InodeLock>,
+    /// Who has taken hold of it ([`Engine::acquire`](crate::Engine::acquire)).
+    holds: AtomicU64,
+    /// Changes of more than its times so far; one more than there were, since nobody knows what was before.
+    changes: AtomicU64,
+    /// How many of them are known to be durable.
+    synced: AtomicU64,
+    /// It was made without a name; told under its lock.
+    may_be_named: AtomicBool,
+    /// It was emptied to be written anew; told under its lock.
+    is_replaced: AtomicBool,
+    /// Nobody has had it open for writing since it was written last, as far as anybody says so.
+    is_closed: AtomicBool,
+    /// The background writer, or somebody who waits for memory, writes its delayed data.
+    is_written: AtomicBool,
+    flight: Flight,
+    /// Why delayed data were lost, and whether the error was reported.
+    lost: Mutex<LostData, LostLock>,
+    /// Its attributes were looked through, and it has no capabilities.
+    has_no_capabilities: AtomicBool,
+    /// Asked for again since the cache last thought of giving it up.
+    is_referenced: AtomicBool,
+}
+
+/// What an inode's lock guards.
+#[derive(Debug)]
+struct State {
+    /// As the record has it, but for times that delayed data changed, or that wait in memory.
+    inode: LoadedInode,
+    delayed: Delayed,
+    /// When times that wait in memory are stored at the latest; `None` where none wait.
+    times_due: Option<Duration>,
+    /// Of a directory: the number of the state that its names are in ([`NameCache`](super::names::NameCache)); 0 as long as nobody
+    /// has asked.
+    edition: AtomicU64,
+    /// An operation that was taken back has changed it: the record says what is true.
+    is_stale: bool,
+}
+
+impl State {
+    fn new(inode: LoadedInode) -> Self {
+        Self {
+            inode,
+            delayed: Delayed::default(),
+            times_due: None,
+            edition: AtomicU64::new(0),
+            is_stale: false,
+        }
+    }
+
+    /// Reads the inode again where an operation on it was taken back.
+    fn refresh(&mut self, load: impl FnOnce() -> Result<LoadedInode, Error>) -> Result<(), Error> {
+        if !self.is_stale {
+            return Ok(());
+        }
+        let mut inode = load()?;
+        if !self.delayed.is_empty() || self.times_due.is_some() {
+            // These times are not stored yet.
+            inode.inode.mtime = self.inode.mtime;
+            inode.inode.ctime = self.inode.ctime;
+            inode.inode.version = self.inode.version;
+        }
+        if self.times_due.is_some() {
+            inode.inode.atime = self.inode.atime;
+        }
+        self.inode = inode;
+        self.is_stale = false;
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// Operations of this thread that were taken back.
+    static UNDONE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// An operation of this thread is taken back: what it has changed in the inodes that it has locked is not in their records.
+pub(crate) fn note_undone() {
+    UNDONE.set(UNDONE.get().wrapping_add(1));
+}
+
+/// A round of delayed data that is on its way to the device while nobody has the inode's lock.
+///
+/// Meanwhile the file is as good as locked for everybody but those who read it and those who delay further data
+/// ([`LiveInode::write_beside`]).
+#[derive(Debug, Default)]
+struct Flight {
+    state: Mutex<FlightState, FlightLock>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FlightState {
+    is_on: bool,
+    /// Those who want the file for themselves.
+    waiting: u32,
+}
+
+impl Flight {
+    /// Under the inode's lock.
+    fn set_on(&self, is_on: bool) {
+        self.state.lock().is_on = is_on;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the round has landed; no other begins before [`Self::leave`].
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        while state.is_on {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// One who waited has the inode's lock now.
+    fn leave(&self) {
+        self.state.lock().waiting -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until nobody waits for a round to land.
+    fn let_pass(&self) {
+        let mut state = self.state.lock();
+        while state.waiting > 0 {
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+/// An inode locked for reading.
+pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<State>>);
+
+/// An inode locked for changes. Held until the operation that changes it is gone, so that it is known whether that was taken back.
+pub(crate) struct InodeWrite<'a> {
+    state: WriteGuard<'a, Option<State>>,
+    shared: &'a LiveInode,
+    /// What [`UNDONE`] was.
+    undone: u64,
+}
+
+impl Drop for InodeWrite<'_> {
+    fn drop(&mut self) {
+        if UNDONE.get() != self.undone
+            && let Some(state) = &mut *self.state
+        {
+            state.is_stale = true;
+        }
+    }
+}
+
+/// A guard is made only of a loaded inode, and nobody unloads it under its lock but [`InodeWrite::set_freed`].
+const LOADED: &str = "a locked inode is loaded";
+
+impl Deref for InodeRead<'_> {
+    type Target = LoadedInode;
+    fn deref(&self) -> &LoadedInode {
+        &self.0.as_ref().expect(LOADED).inode
+    }
+}
+
+impl InodeRead<'_> {
+    /// Data that wait for their blocks.
+    pub(crate) fn delayed(&self) -> &Delayed {
+        &self.0.as_ref().expect(LOADED).delayed
+    }
+
+    /// The number of the state that a directory's names are in: `next` where nobody has asked since the directory was locked for
+    /// changes.
+    pub(crate) fn edition(&self, next: impl FnOnce() -> u64) -> u64 {
+        let edition = &self.0.as_ref().expect(LOADED).edition;
+        // Who changes it has the lock for himself; of several who ask at once, one is first.
+        match edition.load(Ordering::Relaxed) {
+            0 => {
+                let next = next();
+                let set = edition.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
+                set.map_or_else(|first| first, |_| next)
+            }
+            known => known,
+        }
+    }
+}
+
+impl Deref for InodeWrite<'_> {
+    type Target = LoadedInode;
+    fn deref(&self) -> &LoadedInode {
+        &self.state.as_ref().expect(LOADED).inode
+    }
+}
+
+impl DerefMut for InodeWrite<'_> {
+    fn deref_mut(&mut self) -> &mut LoadedInode {
+        &mut self.state.as_mut().expect(LOADED).inode
+    }
+}
+
+impl<'a> InodeWrite<'a> {
+    /// Of a loaded inode. What was known of a directory's names may change now.
+    fn new(shared: &'a LiveInode, mut state: WriteGuard<'a, Option<State>>) -> Self {
+        if let Some(state) = &mut *state {
+            *state.edition.get_mut() = 0;
+        }
+        Self { state, shared, undone: UNDONE.get() }
+    }
+}
+
+impl InodeWrite<'_> {
+    /// Data that wait for their blocks.
+    pub(crate) fn delayed(&self) -> &Delayed {
+        &self.state.as_ref().expect(LOADED).delayed
+    }
+
+    /// The inode and the data that wait for their blocks.
+    pub(crate) fn parts(&mut self) -> (&mut LoadedInode, &mut Delayed) {
+        let state = self.state.as_mut().expect(LOADED);
+        (&mut state.inode, &mut state.delayed)
+    }
+
+    /// When times that wait in memory are stored at the latest; `None` where none wait.
+    pub(crate) fn times_due(&self) -> Option<Duration> {
+        self.state.as_ref().expect(LOADED).times_due
+    }
+
+    /// Times wait in memory until then, or (`None`) none wait any more.
+    pub(crate) fn set_times_due(&mut self, due: Option<Duration>) {
+        self.state.as_mut().expect(LOADED).times_due = due;
+    }
+
+    /// The inode is freed: a thread that waits for the lock finds no inode. It has no delayed data. Marks of the old file are
+    /// cleared, so that the next file with its number starts without them.
+    pub(crate) fn set_freed(mut self) {
+        debug_assert!(self.delayed().is_empty(), "data of inode {} are forgotten", self.number);
+        *self.state = None;
+        self.shared.set_new();
+    }
+}
+
+impl LiveInode {
+    /// One that is not loaded.
+    fn new(number: InodeNo) -> Self {
+        Self {
+            number,
+            state: RwLock::ranked(None),
+            holds: AtomicU64::new(0),
+            changes: AtomicU64::new(1),
+            synced: AtomicU64::new(0),
+            may_be_named: AtomicBool::new(false),
+            is_replaced: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            is_written: AtomicBool::new(false),
+            flight: Flight::default(),
+            lost: Mutex::default(),
+            has_no_capabilities: AtomicBool::new(false),
+            is_referenced: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until nobody changes the inode, and reads it.
+    pub(crate) fn read<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<InodeRead<'_>, Error> {
+        loop {
+            let state = self.state.read_keyed(as_what.key(self.number));
+            if state.as_ref().is_some_and(|state| !state.is_stale) {
+                return Ok(InodeRead(state));
+            }
+            drop(state);
+            drop(self.write(source, as_what)?);
+        }
+    }
+
+    /// Waits until nobody else has the inode, and takes it for changes.
+    pub(crate) fn write<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<InodeWrite<'_>, Error> {
+        self.write_with(as_what, |is_known| match is_known {
+            // It may be an orphan that is held.
+            true => inode::load_any(source, self.number),
+            false => inode::load(source, self.number),
+        })
+    }
+
+    /// As [`Self::write`]; an inode that is not in memory, or has changed there alone (true), is what `load` says.
+    pub(crate) fn write_with(
+        &self,
+        as_what: LockAs,
+        load: impl FnOnce(bool) -> Result<LoadedInode, Error>,
+    ) -> Result<InodeWrite<'_>, Error> {
+        let mut state = self.landed(as_what);
+        match &mut *state {
+            None => *state = Some(State::new(load(false)?)),
+            Some(state) => state.refresh(|| load(true))?,
+        }
+        Ok(InodeWrite::new(self, state))
+    }
+
+    /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither mapped nor in that round may be
+    /// delayed or changed.
+    pub(crate) fn write_beside<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<InodeWrite<'_>, Error> {
+        let mut state = self.state.write_keyed(as_what.key(self.number));
+        match &mut *state {
+            None => *state = Some(State::new(inode::load(source, self.number)?)),
+            Some(state) => state.refresh(|| inode::load_any(source, self.number))?,
+        }
+        Ok(InodeWrite::new(self, state))
+    }
+
+    /// The lock, while no round of delayed data is on its way.
+    fn landed(&self, as_what: LockAs) -> WriteGuard<'_, Option<State>> {
+        let mut state = self.state.write_keyed(as_what.key(self.number));
+        while state.as_ref().is_some_and(|state| state.delayed.has_flight()) {
+            drop(state);
+            self.flight.wait();
+            state = self.state.write_keyed(as_what.key(self.number));
+            self.flight.leave();
+        }
+        state
+    }
+
+    /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes it.
+    pub(crate) fn fly<'a, T, S: MetadataRead>(
+        &'a self,
+        source: &S,
+        file: InodeWrite<'a>,
+        blocks: Range<u64>,
+        geometry: &Geometry,
+        write: impl FnOnce() -> T,
+    ) -> (InodeWrite<'a>, T) {
+        self.take_off(file, blocks, geometry);
+        let outcome = write();
+        (self.landing(source), outcome)
+    }
+
+    /// A round of delayed data is on its way from now on: the lock is given up until [`Self::landing`].
+    pub(crate) fn take_off(
+        &self,
+        mut file: InodeWrite<'_>,
+        blocks: Range<u64>,
+        geometry: &Geometry,
+    ) {
+        file.parts().1.take_off(blocks, geometry);
+        self.flight.set_on(true);
+    }
+
+    /// The round was written, or could not be: the lock again.
+    pub(crate) fn landing<S: MetadataRead>(&self, source: &S) -> InodeWrite<'_> {
+        let mut state = self.state.write_keyed(LockAs::File.key(self.number));
+        // Beside the round nothing but times was changed: these may stay where the record cannot be read.
+        if let Some(state) = &mut *state
+            && let Err(error) = state.refresh(|| inode::load_any(source, self.number))
+        {
+            tracing::warn!(%error, inode = %self.number, "an inode was not read again");
+        }
+        let mut file = InodeWrite::new(self, state);
+        file.parts().1.land();
+        self.flight.set_on(false);
+        file
+    }
+
+    /// Whether somebody waits for a round to land who goes first then.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.flight.state.lock().waiting > 0
+    }
+
+    /// Those who wait for the last round to land go first.
+    pub(crate) fn let_pass(&self) {
+        self.flight.let_pass();
+    }
+
+    /// Takes it for changes if nobody else has it; `None` where somebody does. Never waits, so the order does not matter.
+    pub(crate) fn try_write<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Result<Option<InodeWrite<'_>>, Error> {
+        let Some(mut state) = self.state.try_write_keyed(as_what.key(self.number)) else {
+            return Ok(None);
+        };
+        match &mut *state {
+            None => *state = Some(State::new(inode::load(source, self.number)?)),
+            Some(state) => state.refresh(|| inode::load_any(source, self.number))?,
+        }
+        let has_flight = state.as_ref().is_some_and(|state| state.delayed.has_flight());
+        Ok((!has_flight).then_some(InodeWrite::new(self, state)))
+    }
+
+    /// As [`Self::write`]; `None` where the inode is not in memory, or what is true of it cannot be read: who waits for its delayed
+    /// data is told.
+    pub(crate) fn write_if_loaded<S: MetadataRead>(
+        &self,
+        source: &S,
+        as_what: LockAs,
+    ) -> Option<InodeWrite<'_>> {
+        let mut state = self.landed(as_what);
+        if let Err(why) = state.as_mut()?.refresh(|| inode::load_any(source, self.number)) {
+            self.set_lost(why);
+            return None;
+        }
+        Some(InodeWrite::new(self, state))
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> InodeNo {
+        self.number
+    }
+
+    /// Whether the file was emptied and has not been written to the device since. Told under its lock.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Says so.
+    pub(crate) fn set_replaced(&self, is_replaced: bool) {
+        self.is_replaced.store(is_replaced, Ordering::Relaxed);
+    }
+
+    /// Whether it will not grow, since whoever wrote it has closed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// The last one who had it open for writing closes it, or somebody writes it.
+    pub(crate) fn set_closed(&self, is_closed: bool) {
+        self.is_closed.store(is_closed, Ordering::Release);
+    }
+
+    /// Somebody begins to write the delayed data, unless another does.
+    pub(crate) fn start_writing(&self) -> bool {
+        !self.is_written.swap(true, Ordering::Acquire)
+    }
+
+    /// The data are written.
+    pub(crate) fn end_writing(&self) {
+        self.is_written.store(false, Ordering::Release);
+    }
+
+    /// Records that delayed data were lost: every open file gets the error once.
+    pub(crate) fn set_lost(&self, why: Error) {
+        self.lost.lock().set(why);
+    }
+
+    /// The sample of a file that is opened now.
+    pub(crate) fn error_sample(&self) -> ErrorSample {
+        self.lost.lock().sample()
+    }
+
+    /// The error of lost data that `sample` has not seen; advances the sample.
+    pub(crate) fn check_lost(&self, sample: &mut ErrorSample) -> Result<(), Error> {
+        self.lost.lock().check_and_advance(sample)
+    }
+
+    /// Clears the marks of a file that is gone, for the next file with its number.
+    fn set_new(&self) {
+        self.set_unsynced();
+        self.set_nameless();
+        self.set_replaced(false);
+        self.set_closed(false);
+        self.set_has_no_capabilities(false);
+        *self.lost.lock() = LostData::default();
+    }
+
+    /// Another hold. The inode is locked, so it is not deleted meanwhile.
+    pub(crate) fn hold(&self, _: &InodeRead<'_>) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A hold on a file whose number was just allocated: nobody else has a right to it yet.
+    pub(crate) fn hold_new(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The file was made without a name and may get one.
+    pub(crate) fn set_may_be_named(&self, _: &InodeWrite<'_>) {
+        self.may_be_named.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a file without links may be given a name: it never had one.
+    pub(crate) fn may_be_named(&self) -> bool {
+        self.may_be_named.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is known that the file has no capabilities. Told and asked under its lock.
+    pub(crate) fn has_no_capabilities(&self) -> bool {
+        self.has_no_capabilities.load(Ordering::Relaxed)
+    }
+
+    /// The file was found without capabilities, or its attributes change.
+    pub(crate) fn set_has_no_capabilities(&self, has_none: bool) {
+        self.has_no_capabilities.store(has_none, Ordering::Relaxed);
+    }
+
+    /// The file has lost its last name.
+    pub(crate) fn set_nameless(&self) {
+        self.may_be_named.store(false, Ordering::Relaxed);
+    }
+
+    /// Gives holds back, and says whether none is left. More than there are are none.
+    pub(crate) fn let_go(&self, count: u64) -> bool {
+        let before = self.holds.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |holds| {
+            Some(holds.saturating_sub(count))
+        });
+        before.is_ok_and(|before| before > 0 && before <= count)
+    }
+
+    /// More than the inode's times changes now. Its lock is held until the change is made.
+    pub(crate) fn set_unsynced(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many changes of more than the times there are that may not be durable; `None` for none. They are all made: the inode
+    /// is locked.
+    pub(crate) fn unsynced(&self, _: &InodeRead<'_>) -> Option<u64> {
+        let changes = self.changes.load(Ordering::Acquire);
+        (self.synced.load(Ordering::Acquire) < changes).then_some(changes)
+    }
+
+    /// So many changes are durable.
+    pub(crate) fn set_synced(&self, changes: u64) {
+        self.synced.fetch_max(changes, Ordering::AcqRel);
+    }
+
+    /// Whether somebody holds it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 0
+    }
+
+    /// How often it is held, if all else that those who hold it rely on is in its record.
+    fn holds_alone(&mut self) -> Option<u64> {
+        let holds = self.holds.load(Ordering::Acquire);
+        let is_replaced = self.is_replaced();
+        // One without links is no longer what its number says.
+        let has_links = self.state.get_mut().as_ref().is_some_and(|state| state.inode.links > 0);
+        (holds == 0 || has_links && !is_replaced).then_some(holds)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
+    /// Holds of those that are not in memory.
+    absent: HashMap<u32, u64, ByWord>,
+    /// Lost data of inodes that are not in memory, where the error is not yet reported to every open file.
+    lost: HashMap<u32, LostData, ByWord>,
+    /// Those that were asked for once, in the order in which they came.
+    newcomers: VecDeque<u32>,
+    /// The others, in the order in which they are thought of being given up.
+    queue: VecDeque<u32>,
+}
+
+impl Shard {
+    /// Gives inodes up that nobody uses, where there are too many; one of them, for its memory.
+    fn make_room(&mut self, limit: usize) -> Option<Arc<LiveInode>> {
+        let mut gone = None;
+        for _ in 0..LOOKS {
+            let is_full = self.inodes.len() >= limit;
+            let oldest = match self.newcomers.len() >= NEWCOMERS {
+                true => self.newcomers.pop_front(),
+                false if is_full => self.queue.pop_front(),
+                false => break,
+            };
+            let Some(oldest) = oldest else { break };
+            let Some(inode) = self.inodes.get_mut(&oldest) else { continue };
+            // Nobody has it, and under the shard's lock nobody can take it meanwhile.
+            let holds = Arc::get_mut(inode)
+                .filter(|inode| !inode.is_referenced.swap(false, Ordering::Relaxed))
+                .and_then(LiveInode::holds_alone);
+            let Some(holds) = holds else {
+                self.queue.push_back(oldest);
+                continue;
+            };
+            if holds > 0 {
+                self.absent.insert(oldest, holds);
+            }
+            gone = self.inodes.remove(&oldest);
+            if let Some(gone) = gone.as_mut().and_then(Arc::get_mut) {
+                let lost = std::mem::take(gone.lost.get_mut());
+                if lost.has_unreported(holds > 0) {
+                    self.lost.insert(oldest, lost);
+                }
+            }
+        }
+        gone
+    }
+}
+
+/// The inodes in memory.
+#[derive(Debug)]
+pub(crate) struct InodeCache {
+    shards: Box<[Mutex<Shard, InodeCacheLock>]>,
+    shard_limit: usize,
+}
+
+impl InodeCache {
+    /// A cache that keeps about so many inodes that nobody uses.
+    pub(crate) fn new(inodes: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_limit: (inodes / SHARDS as usize).max(MIN_SHARD),
+        }
+    }
+
+    fn shard(&self, number: InodeNo) -> MutexGuard<'_, Shard, InodeCacheLock> {
+        self.shards[(number.0 % SHARDS) as usize].lock()
+    }
+
+    /// The inode of a number, loaded or not. As long as anybody has it, everybody gets the same.
+    pub(crate) fn get(&self, number: InodeNo) -> Arc<LiveInode> {
+        let mut shard = self.shard(number);
+        if let Some(known) = shard.inodes.get(&number.0) {
+            // A flag that is set already is not written again: the line stays shared.
+            if !known.is_referenced.load(Ordering::Relaxed) {
+                known.is_referenced.store(true, Ordering::Relaxed);
+            }
+            return known.clone();
+        }
+        let mut new = LiveInode::new(number);
+        // Both are empty most of the time, and nothing is looked for there.
+        if !shard.absent.is_empty()
+            && let Some(holds) = shard.absent.remove(&number.0)
+        {
+            new.holds = AtomicU64::new(holds);
+        }
+        if !shard.lost.is_empty()
+            && let Some(lost) = shard.lost.remove(&number.0)
+        {
+            *new.lost.get_mut() = lost;
+        }
+        let new = match shard.make_room(self.shard_limit) {
+            Some(mut old) => match Arc::get_mut(&mut old) {
+                Some(place) => {
+                    *place = new;
+                    old
+                }
+                None => Arc::new(new),
+            },
+            None => Arc::new(new),
+        };
+        shard.inodes.insert(number.0, new.clone());
+        shard.newcomers.push_back(number.0);
+        new
+    }
+
+    /// Gives holds of an inode back that is not in memory, and says whether none is left; `None` where it is in memory.
+    pub(crate) fn let_go_of_absent(&self, number: InodeNo, count: u64) -> Option<bool> {
+        let mut shard = self.shard(number);
+        if shard.inodes.contains_key(&number.0) {
+            return None;
+        }
+        let Some(holds) = shard.absent.get_mut(&number.0) else { return Some(false) };
+        *holds = holds.saturating_sub(count);
+        let is_last = *holds == 0;
+        if is_last {
+            shard.absent.remove(&number.0);
+            if shard.lost.get(&number.0).is_some_and(|lost| !lost.has_unreported(false)) {
+                shard.lost.remove(&number.0);
+            }
+        }
+        Some(is_last)
+    }
+
+    /// Whether somebody holds an inode.
+    pub(crate) fn is_held(&self, number: InodeNo) -> bool {
+        let shard = self.shard(number);
+        let is_held = |inode: &Arc<LiveInode>| inode.is_held();
+        shard.inodes.get(&number.0).is_some_and(is_held) || shard.absent.contains_key(&number.0)
+    }
+
+    /// The numbers of all inodes that somebody holds.
+    pub(crate) fn held(&self) -> Vec<InodeNo> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            held.extend(
+                shard.inodes.values().filter(|inode| inode.is_held()).map(|inode| inode.number),
+            );
+            held.extend(shard.absent.keys().map(|number| InodeNo(*number)));
+        }
+        held.sort_unstable();
+        held
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,37 @@
+//! A volume that is changed.
+//!
+//! Opened by [`Volume::open`] a file system on a device is a [`Volume`], which owns an [`Engine`]:
+//! it is read and changed, through a journal where it has one. What it has in common with a
+//! [`Reader`](extant_reader::Reader), which only reads, is in
+//! [`VolumeRead`](extant_reader::VolumeRead); an [`OpenVolume`] is one or the other. All are
+//! `Send + Sync`, and every call takes `&self`.
+//!
+//! The algorithms that change the format are in [`write`]: functions over [`edit::Edit`].
+#![forbid(unsafe_code)]
+
+mod alloc;
+pub mod edit;
+mod engine;
+mod lifecycle;
+mod open_volume;
+pub mod ops;
+mod options;
+mod ranks;
+mod shutdown;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod volume;
+pub mod write;
+
+pub use alloc::AllocatorKind;
+pub use engine::Engine;
+#[cfg(feature = "testing")]
+pub use engine::faults::Step;
+pub use engine::lost::ErrorSample;
+pub use extant_journal::BatchTime;
+pub use open_volume::{OpenReadDir, OpenVolume};
+pub use ops::{Creator, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};
+pub use options::{DataMode, VolumeOptions};
+pub use shutdown::Shutdown;
+pub use volume::Volume;
+pub use write::xattr::{MAX_XATTR_SIZE, XattrSet};

@@ -1,0 +1,219 @@
+//! A volume that is open, for reading only or for changes too.
+
+use crate::engine::Engine;
+use crate::engine::lost::ErrorSample;
+use crate::ops::EngineReadDir;
+use crate::shutdown::Shutdown;
+use crate::volume::Volume;
+use extant_device::Device;
+use extant_ondisk::acl::Acl;
+use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
+use extant_reader::read::dir::{DirEntry, Found, ReadDir};
+use extant_reader::read::inode::LoadedInode;
+use extant_reader::read::mapping::Mapping;
+use extant_reader::read::path::Follow;
+use extant_reader::read::statfs::StatFs;
+use extant_reader::read::xattr::{AclKind, XattrInfo};
+use extant_reader::{
+    BlockKind, DataPiece, Error, MetadataRead, Reader, RecordPlace, VolumeInfo, VolumeRead,
+    forward_volume_read,
+};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A volume that is open. What is read of it is in [`VolumeRead`]; changes are the [`Engine`]'s
+/// calls.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a program has few of them, and seldom moves one")]
+pub enum OpenVolume {
+    /// For reading only.
+    ReadOnly(Reader),
+    /// For reading and changing.
+    ReadWrite(Volume),
+}
+
+impl From<Reader> for OpenVolume {
+    fn from(reader: Reader) -> Self {
+        Self::ReadOnly(reader)
+    }
+}
+
+impl From<Volume> for OpenVolume {
+    fn from(volume: Volume) -> Self {
+        Self::ReadWrite(volume)
+    }
+}
+
+impl OpenVolume {
+    /// Sizes and counts.
+    pub fn geometry(&self) -> &Geometry {
+        &MetadataRead::info(self).geometry
+    }
+
+    /// What changes the volume.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] where it was opened for reading only.
+    pub fn engine(&self) -> Result<&Engine, Error> {
+        self.changing().ok_or(Error::ReadOnly)
+    }
+
+    fn changing(&self) -> Option<&Engine> {
+        match self {
+            Self::ReadOnly(_) => None,
+            Self::ReadWrite(volume) => Some(volume),
+        }
+    }
+
+    /// Whether nothing can be changed: the volume was opened so, or an error has made it so.
+    pub fn is_read_only(&self) -> bool {
+        self.changing().is_none_or(Engine::is_read_only)
+    }
+
+    /// Ends the volume well, as [`Volume::close`] does. One that is only read has nothing to be
+    /// ended.
+    ///
+    /// # Errors
+    /// As [`Volume::close`].
+    pub fn close(self) -> Result<(), Error> {
+        match self {
+            Self::ReadOnly(_) => Ok(()),
+            Self::ReadWrite(volume) => volume.close(),
+        }
+    }
+
+    /// As [`Engine::shutdown`]. Nothing is to be done on a volume that is only read.
+    ///
+    /// # Errors
+    /// As [`Engine::shutdown`].
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Error> {
+        self.changing().map_or(Ok(()), |engine| engine.shutdown(how))
+    }
+
+    /// As [`Engine::sync`]. Nothing is to be done on a volume that is only read.
+    ///
+    /// # Errors
+    /// As [`Engine::sync`].
+    pub fn sync(&self) -> Result<(), Error> {
+        self.changing().map_or(Ok(()), Engine::sync)
+    }
+
+    /// As [`Engine::fsync`]; on a volume that is only read it is an error only where there is no
+    /// such file.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    pub fn fsync(&self, file: InodeNo) -> Result<(), Error> {
+        self.fsync_open(file, &mut self.error_sample(file))
+    }
+
+    /// As [`Engine::fsync_open`]; on a volume that is only read it is an error only where there is
+    /// no such file.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    pub fn fsync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
+        match self {
+            Self::ReadOnly(reader) => reader.inode(file).map(drop),
+            Self::ReadWrite(volume) => volume.fsync_open(file, sample),
+        }
+    }
+
+    /// As [`Engine::fdatasync_open`]. Nothing is to be done on a volume that is only read.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    pub fn fdatasync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
+        self.changing().map_or(Ok(()), |engine| engine.fdatasync_open(file, sample))
+    }
+
+    /// As [`Engine::error_sample`]. Of a volume that is only read nothing is ever lost.
+    pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
+        self.changing().map_or_else(ErrorSample::default, |engine| engine.error_sample(file))
+    }
+
+    /// As [`Engine::acquire`]. On a volume that is only read every inode stays.
+    ///
+    /// # Errors
+    /// As [`Engine::acquire`].
+    pub fn acquire(&self, inode: InodeNo) -> Result<LoadedInode, Error> {
+        match self {
+            Self::ReadOnly(reader) => reader.inode(inode),
+            Self::ReadWrite(volume) => volume.acquire(inode),
+        }
+    }
+
+    /// As [`Engine::release`].
+    ///
+    /// # Errors
+    /// As [`Engine::release`].
+    pub fn release(&self, inode: InodeNo, count: u64) -> Result<(), Error> {
+        self.changing().map_or(Ok(()), |engine| engine.release(inode, count))
+    }
+
+    /// As [`Engine::closed`].
+    pub fn closed(&self, file: InodeNo) {
+        if let Some(engine) = self.changing() {
+            engine.closed(file);
+        }
+    }
+
+    /// As [`Engine::closed_by_all`].
+    pub fn closed_by_all(&self, file: InodeNo) {
+        if let Some(engine) = self.changing() {
+            engine.closed_by_all(file);
+        }
+    }
+
+    /// As [`Engine::nameless_count`]; 0 on a volume that is only read.
+    pub fn nameless_count(&self) -> usize {
+        self.changing().map_or(0, Engine::nameless_count)
+    }
+}
+
+/// The entries of a directory of an [`OpenVolume`].
+#[derive(Debug)]
+pub enum OpenReadDir<'v> {
+    /// Of a volume that is only read.
+    ReadOnly(Box<ReadDir<'v, Reader>>),
+    /// Of one that is changed meanwhile.
+    ReadWrite(EngineReadDir<'v>),
+}
+
+impl<'v> From<ReadDir<'v, Reader>> for OpenReadDir<'v> {
+    fn from(entries: ReadDir<'v, Reader>) -> Self {
+        Self::ReadOnly(Box::new(entries))
+    }
+}
+
+impl<'v> From<EngineReadDir<'v>> for OpenReadDir<'v> {
+    fn from(entries: EngineReadDir<'v>) -> Self {
+        Self::ReadWrite(entries)
+    }
+}
+
+impl Iterator for OpenReadDir<'_> {
+    type Item = Result<DirEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::ReadOnly(entries) => entries.next(),
+            Self::ReadWrite(entries) => entries.next(),
+        }
+    }
+}
+
+/// Makes a call on the reader or the engine.
+macro_rules! with_either {
+    ($self:ident, $volume:ident => $call:expr) => {
+        match $self {
+            OpenVolume::ReadOnly($volume) => $call,
+            OpenVolume::ReadWrite(volume) => {
+                let $volume: &Engine = volume;
+                $call
+            }
+        }
+    };
+}
+
+forward_volume_read!(OpenVolume, OpenReadDir, with_either);

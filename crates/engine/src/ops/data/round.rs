@@ -1,0 +1,316 @@
+//! Rounds: runs of blocks that are set aside, filled, and mapped in one operation.
+
+use super::super::{Creator, credits};
+use super::range::ZEROS;
+use super::set_size;
+use crate::alloc::{Budget, Claim};
+use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
+use crate::engine::Engine;
+use crate::engine::faults::Step;
+use crate::engine::operation::Operation;
+use crate::write::mapping::{self, Plan, State};
+use extant_ondisk::{BlockNo, FileBlock};
+use extant_reader::Error;
+use extant_reader::read::inode::LoadedInode;
+use extant_reader::read::mapping::{Target, map};
+use std::ops::Range;
+
+/// Runs that one round maps at most.
+const RUNS_OF_ROUND: usize = 64;
+
+/// A run of blocks that a round writes.
+pub(super) struct Segment {
+    pub(super) blocks: Range<u64>,
+    pub(super) start: BlockNo,
+    pub(super) state: Was,
+}
+
+impl Segment {
+    /// Its first block in the file, and its run.
+    fn placed(&self) -> (FileBlock, Run) {
+        let count = self.blocks.end - self.blocks.start;
+        (FileBlock(self.blocks.start), Run { start: self.start, count })
+    }
+}
+
+/// What the blocks were before.
+pub(super) enum Was {
+    /// In use, and holding data.
+    Written,
+    /// In use, reading as zeros.
+    Unwritten,
+    /// A hole. The clusters are set aside, unless the file had them.
+    Hole(Option<Claim>),
+}
+
+/// Blocks that are written together.
+pub(crate) struct Round {
+    pub(super) segments: Vec<Segment>,
+    credits: u32,
+}
+
+impl Round {
+    /// A round without blocks.
+    pub(crate) fn new(engine: &Engine) -> Self {
+        let credits = credits::INODE + credits::SUPERBLOCK + credits::quotas(engine);
+        Self { segments: Vec::new(), credits }
+    }
+
+    /// From the first block to behind the last.
+    pub(crate) fn range(&self) -> Range<u64> {
+        let start = self.segments.first().map_or(0, |segment| segment.blocks.start);
+        start..self.segments.last().map_or(0, |segment| segment.blocks.end)
+    }
+
+    /// What the operation that maps them may dirty.
+    pub(crate) fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    /// The runs of blocks with their places.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Range<u64>, BlockNo)> {
+        self.segments.iter().map(|segment| (segment.blocks.clone(), segment.start))
+    }
+
+    /// Whether it does more than overwrite.
+    pub(super) fn maps_something(&self) -> bool {
+        self.segments.iter().any(|segment| !matches!(segment.state, Was::Written))
+    }
+
+    /// With bigalloc: whether a block lies in the cluster that the last run ends in, but not behind it. The map does not know of that
+    /// cluster before the run is mapped.
+    fn ends_in_cluster_of(&self, block: u64, per_cluster: u64) -> bool {
+        self.segments.last().is_some_and(|last| {
+            last.blocks.end != block && (last.blocks.end - 1) / per_cluster == block / per_cluster
+        })
+    }
+}
+
+impl Engine {
+    /// Finds the runs that a range of blocks lies in, and has `claim` set space aside for its holes. False when the round is full, or
+    /// space has run out after something was found.
+    pub(crate) fn plan_blocks(
+        &self,
+        file: &LoadedInode,
+        blocks: Range<u64>,
+        round: &mut Round,
+        mut claim: impl FnMut(AllocationRequest) -> Result<Claim, Error>,
+    ) -> Result<bool, Error> {
+        let most_credits = self.journal.max_credits() / 2;
+        let per_cluster = u64::from(self.geometry().blocks_per_cluster);
+        if round.ends_in_cluster_of(blocks.start, per_cluster) {
+            return Ok(false);
+        }
+        let mut goal = None;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let mapping = map(self, file, FileBlock(at))?;
+            let mut len = mapping.len.min(blocks.end - at);
+            let cost = credits::map_run(self.geometry(), file, len);
+            let is_full = round.segments.len() >= RUNS_OF_ROUND
+                || !round.segments.is_empty() && round.credits + cost > most_credits;
+            if is_full {
+                return Ok(false);
+            }
+            let (start, state) = match mapping.target {
+                // What is overwritten would stay so where what lies before it could not be mapped.
+                Target::Written(_) if round.maps_something() => return Ok(false),
+                Target::Written(start) => (start, Was::Written),
+                Target::Unwritten(start) => (start, Was::Unwritten),
+                Target::Hole => {
+                    let request = AllocationRequest {
+                        inode: file.number,
+                        purpose: Purpose::Data,
+                        goal,
+                        count: len,
+                        part: None,
+                    };
+                    let before = round.segments.last().map(Segment::placed);
+                    let (run, claim) = match self.rest_of_cluster(before, FileBlock(at), len) {
+                        Some(run) => (run, None),
+                        None => {
+                            let state = State::Written;
+                            let plan = mapping::plan(self, file, FileBlock(at), request, state)?;
+                            let claim = match claim_for(&plan, &mut claim) {
+                                Err(Error::NoSpace) if !round.segments.is_empty() => {
+                                    return Ok(false);
+                                }
+                                other => other?,
+                            };
+                            (plan.run(claim.as_ref().map(Claim::run)), claim)
+                        }
+                    };
+                    len = run.count;
+                    goal = run.start.checked_add(run.count);
+                    (run.start, Was::Hole(claim))
+                }
+            };
+            if !matches!(state, Was::Written) {
+                round.credits += cost;
+            }
+            round.segments.push(Segment { blocks: at..at + len, start, state });
+            at += len;
+        }
+        Ok(true)
+    }
+
+    /// With bigalloc: where a hole goes on in the last cluster of the run before it, which the map does not know of yet.
+    pub(super) fn rest_of_cluster(
+        &self,
+        before: Option<(FileBlock, Run)>,
+        at: FileBlock,
+        most: u64,
+    ) -> Option<Run> {
+        let skipped = at.0 % u64::from(self.geometry().blocks_per_cluster);
+        let (start, run) = before.filter(|_| skipped > 0)?;
+        let left = u64::from(self.geometry().blocks_per_cluster) - skipped;
+        let follows = start.0 + run.count == at.0;
+        follows.then(|| Run { start: BlockNo(run.start.0 + run.count), count: left.min(most) })
+    }
+
+    /// Sets free space aside.
+    pub(super) fn claim(&self, request: AllocationRequest, by: &Creator) -> Result<Claim, Error> {
+        self.faults.meet(Step::Space)?;
+        let budget = Budget::Free { is_privileged: by.is_privileged };
+        self.allocator.claim(self, request, budget)
+    }
+
+    /// Maps runs that were filled. The first byte that could not be mapped, and why; what lies behind it is not either.
+    pub(super) fn place_segments(
+        &self,
+        edit: &mut Operation<'_>,
+        file: &mut LoadedInode,
+        segments: Vec<Segment>,
+    ) -> Result<(), (u64, Error)> {
+        for segment in segments {
+            let first = segment.blocks.start << self.geometry().block_bits();
+            let (at, run) = segment.placed();
+            match segment.state {
+                Was::Written => {}
+                Was::Unwritten => {
+                    self.set_written(edit, file, at..FileBlock(segment.blocks.end))?;
+                }
+                Was::Hole(claim) => edit
+                    .attempt(file, |edit, file| {
+                        take_and_place(edit, file, at, run, claim, State::Written)
+                    })
+                    .map_err(|error| (first, error))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps delayed data that were written, and stores that the file has them: it ends at `size` at least. Why only a part of them has
+    /// its places.
+    pub(crate) fn map_round(
+        &self,
+        edit: &mut Operation<'_>,
+        file: &mut LoadedInode,
+        round: Round,
+        size: u64,
+    ) -> Result<Option<Error>, Error> {
+        let placed = self.place_segments(edit, file, round.segments);
+        let covered = placed.as_ref().err().map_or(size, |(covered, _)| size.min(*covered));
+        let size = file.size.max(covered);
+        set_size(edit, file, size)?;
+        write_inode(edit, file.number, &file.inode)?;
+        Ok(placed.err().map(|(_, error)| error))
+    }
+
+    /// Marks unwritten blocks that were filled as written. Where that failed, in bytes, and why: what lies before is marked.
+    fn set_written(
+        &self,
+        edit: &mut Operation<'_>,
+        file: &mut LoadedInode,
+        blocks: Range<FileBlock>,
+    ) -> Result<(), (u64, Error)> {
+        let mut next = Some(blocks.start);
+        while let Some(from) = next {
+            let range = from..blocks.end;
+            let step = edit.attempt(file, |edit, file| {
+                mapping::set_state_step(edit, file, range.clone(), State::Written)
+            });
+            next = match step {
+                Err(Error::NoSpace) => {
+                    edit.attempt(file, |edit, file| self.set_extent_written(edit, file, range))
+                }
+                step => step,
+            }
+            .map_err(|error| (from.0 << self.geometry().block_bits(), error))?;
+        }
+        Ok(())
+    }
+
+    /// The same where the tree has no room for the parts of an extent, and the volume none for the tree: the rest of the extent is
+    /// filled with zeros and all of it marked, if it ends before the file does, since only unwritten blocks may lie behind its end.
+    /// Where the next step begins.
+    fn set_extent_written(
+        &self,
+        edit: &mut Operation<'_>,
+        file: &mut LoadedInode,
+        blocks: Range<FileBlock>,
+    ) -> Result<Option<FileBlock>, Error> {
+        let file_end = file.size.div_ceil(u64::from(self.geometry().block_size));
+        let file_end = FileBlock(file_end).max(blocks.end);
+        let extent = mapping::unwritten_extent(self, file, blocks.start)?;
+        let extent = extent.filter(|extent| extent.end() <= file_end).ok_or(Error::NoSpace)?;
+        let end = blocks.end.min(extent.end());
+        self.zero_run(extent.start, blocks.start.0 - extent.block.0)?;
+        let behind = BlockNo(extent.start.0 + (end.0 - extent.block.0));
+        self.zero_run(behind, extent.end().0 - end.0)?;
+        set_state(edit, file, extent.block..extent.end(), State::Written)?;
+        Ok((end < blocks.end).then_some(end))
+    }
+
+    /// Writes zeros to a run of blocks on the device.
+    fn zero_run(&self, start: BlockNo, count: u64) -> Result<(), Error> {
+        let geometry = self.geometry();
+        let from = geometry.byte_of(start);
+        let to = from + count * u64::from(geometry.block_size);
+        for at in (from..to).step_by(ZEROS.len()) {
+            // At most the length of a slice.
+            let length = (to - at).min(ZEROS.len() as u64) as usize;
+            self.device.write_at(at, &ZEROS[..length])?;
+        }
+        Ok(())
+    }
+}
+
+/// Has set aside what a plan needs.
+pub(super) fn claim_for(
+    plan: &Plan,
+    claim: impl FnOnce(AllocationRequest) -> Result<Claim, Error>,
+) -> Result<Option<Claim>, Error> {
+    match plan {
+        Plan::Shared(_) => Ok(None),
+        Plan::Fresh { request, .. } => claim(*request).map(Some),
+    }
+}
+
+/// Takes what was set aside and maps a run of it.
+pub(super) fn take_and_place(
+    edit: &mut Operation<'_>,
+    file: &mut LoadedInode,
+    at: FileBlock,
+    run: Run,
+    claim: Option<Claim>,
+    state: State,
+) -> Result<(), Error> {
+    let engine = edit.engine();
+    let taken = claim.map(|claim| engine.allocator.take(edit, claim)).transpose()?;
+    mapping::place(edit, file, at, run, taken, state)
+}
+
+/// Marks mapped blocks of a range in one operation.
+pub(super) fn set_state(
+    edit: &mut Operation<'_>,
+    file: &mut LoadedInode,
+    blocks: Range<FileBlock>,
+    state: State,
+) -> Result<(), Error> {
+    let mut next = Some(blocks.start);
+    while let Some(from) = next {
+        next = mapping::set_state_step(edit, file, from..blocks.end, state)?;
+    }
+    Ok(())
+}

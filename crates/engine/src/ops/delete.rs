@@ -1,0 +1,214 @@
+//! The end of a file: its last link is gone, and nobody holds it any more.
+
+use super::credits;
+use crate::edit::{Edit, EditInodes, Limits, Usage, clear_inode, write_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::operation::Operation;
+use crate::write::{orphans, xattr};
+use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_reader::read::inode::{self, LoadedInode};
+use extant_reader::read::mapping::has_blocks;
+use extant_reader::{Error, VolumeRead};
+
+impl Engine {
+    /// Takes hold of an inode: it stays, even without links, until it is released as often. What a mount's lookups and open files
+    /// need.
+    ///
+    /// # Errors
+    /// [`Error::FreeInode`], a broken inode, or the device failed.
+    pub fn acquire(&self, inode: InodeNo) -> Result<LoadedInode, Error> {
+        let file = self.inodes.get(inode);
+        let locked = file.read(self, LockAs::File)?;
+        file.hold(&locked);
+        Ok(self.seen(&locked, locked.delayed()))
+    }
+
+    /// Gives `count` holds of an inode back. With the last one a file without links goes.
+    ///
+    /// # Errors
+    /// The file could not be deleted.
+    pub fn release(&self, inode: InodeNo, count: u64) -> Result<(), Error> {
+        if let Some(was_last) = self.inodes.let_go_of_absent(inode, count) {
+            // It has links.
+            if was_last {
+                self.allocator.discard_window(inode);
+            }
+            return Ok(());
+        }
+        let file = self.inodes.get(inode);
+        if !file.let_go(count) {
+            return Ok(());
+        }
+        file.set_closed(true);
+        self.allocator.discard_window(inode);
+        let load = |_| inode::load_any(self, inode);
+        let locked = match file.write_with(LockAs::File, load) {
+            Err(Error::FreeInode(_)) => return Ok(()),
+            other => other?,
+        };
+        if locked.links > 0 {
+            return Ok(());
+        }
+        if !self.orphans.lock().contains(inode) {
+            // Another has deleted it meanwhile, and the number may become another file's.
+            self.lazy_times.forget(&locked);
+            locked.set_freed();
+            return Ok(());
+        }
+        if file.is_held() {
+            return Ok(());
+        }
+        let edit = self.edit(self.delete_credits(&locked))?;
+        self.noted(self.delete(edit, locked, ()))
+    }
+
+    /// How many files without links are kept for who holds them: their space comes free when they are released.
+    pub fn nameless_count(&self) -> usize {
+        self.orphans.lock().all().len()
+    }
+
+    /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size. What is broken of them is
+    /// noted, and the inode left as it is: that is a checker's work, and the volume says so.
+    pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
+        let all = self.orphans.lock().all();
+        for number in all {
+            if self.status.is_read_only() {
+                return Ok(());
+            }
+            match self.noted(self.finish_orphan(number)) {
+                Err(error) if error.is_corruption() && !self.status.is_read_only() => {
+                    let mut edit = self.edit(orphans::CREDITS)?;
+                    self.orphans.lock().remove(&mut edit, number)?;
+                    edit.finish();
+                }
+                Err(error) if error.is_corruption() => return Ok(()),
+                other => other?,
+            }
+        }
+        if self.status.is_read_only() || !self.orphans.lock().is_broken() {
+            return Ok(());
+        }
+        let mut edit = self.edit(orphans::CREDITS)?;
+        self.orphans.lock().mend(&mut edit)?;
+        edit.finish();
+        Ok(())
+    }
+
+    fn finish_orphan(&self, number: InodeNo) -> Result<(), Error> {
+        self.check_in_use(number)?;
+        let file = self.inodes.get(number);
+        let mut locked = file.write_with(LockAs::File, |_| inode::load_any(self, number))?;
+        if locked.inode.file_type().is_none() {
+            return Err(Flaw::bad_value("i_mode", locked.mode).at(Place::Inode(number)).into());
+        }
+        let mut edit = self.edit(self.delete_credits(&locked))?;
+        if locked.links == 0 {
+            return self.delete(edit, locked, ());
+        }
+        if has_blocks(self, &locked) {
+            self.cut(&mut edit, &mut locked, || Ok(()))?;
+        }
+        self.orphans.lock().remove(&mut edit, number)?;
+        write_inode(&mut edit, number, &locked.inode)?;
+        edit.finish();
+        Ok(())
+    }
+
+    /// Whether an orphan's inode is in use, as its group says: a free one is not freed again.
+    fn check_in_use(&self, number: InodeNo) -> Result<(), Error> {
+        let place = self.geometry().inode_place(number);
+        let (group, index) = place.ok_or(Error::NoSuchInode(number))?;
+        let bits = self.bitmap(group, BitmapKind::Inode)?;
+        if !bitmap::test(&bits, index) {
+            let flaw = Flaw::bad_value("orphan that is not in use", number.0);
+            return Err(flaw.at(Place::InodeBitmap(group)).into());
+        }
+        Ok(())
+    }
+
+    /// Releases whatever is held.
+    pub(crate) fn let_go_of_all(&self) -> Result<(), Error> {
+        for inode in self.inodes.held() {
+            self.release(inode, u64::MAX)?;
+        }
+        // Those whose deletion or truncation has failed half way. Who opens the volume next tries again what fails now.
+        let left = self.orphans.lock().all();
+        for number in left {
+            if let Err(error) = self.noted(self.finish_orphan(number)) {
+                tracing::warn!(%error, inode = %number, "an orphan is left");
+            }
+        }
+        Ok(())
+    }
+
+    /// Credits for the first step of a deletion.
+    pub(super) fn delete_credits(&self, file: &LoadedInode) -> u32 {
+        let blocks = if has_blocks(self, file) { credits::remove_step(file) } else { 0 };
+        blocks
+            + credits::INODE_NUMBER
+            + credits::quotas(self)
+            + orphans::CREDITS
+            + credits::XATTR_BLOCK
+    }
+
+    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody holds it. The directories that had its
+    /// name are locked until that may not be undone any more.
+    pub(super) fn drop_file<D>(
+        &self,
+        edit: Operation<'_>,
+        file: &LiveInode,
+        inode: InodeWrite<'_>,
+        dirs: D,
+    ) -> Result<(), Error> {
+        if file.is_held() {
+            // Gone before what is locked, however this ends.
+            let mut edit = edit;
+            self.orphans.lock().add(&mut edit, inode.number)?;
+            write_inode(&mut edit, inode.number, &inode.inode)?;
+            edit.finish();
+            file.set_nameless();
+            drop(dirs);
+            return Ok(());
+        }
+        file.set_nameless();
+        self.delete(edit, inode, dirs)
+    }
+
+    /// Deletes a file: its blocks, its attributes, its inode.
+    fn delete<D>(
+        &self,
+        edit: Operation<'_>,
+        mut inode: InodeWrite<'_>,
+        dirs: D,
+    ) -> Result<(), Error> {
+        let mut dirs = Some(dirs);
+        // Gone before what is locked, however this ends.
+        let mut edit = edit;
+        // What is broken there is met before anything is given back.
+        xattr::check(self, &inode)?;
+        let (number, file_type) = (inode.number, inode.file_type());
+        self.allocator.discard_window(number);
+        if has_blocks(self, &inode) {
+            let rest = self.delete_credits(&inode);
+            let settling = || {
+                drop(dirs.take());
+                Ok(())
+            };
+            self.remove_to_end(&mut edit, &mut inode, FileBlock(0), rest, settling)?;
+        }
+        xattr::release_all(&mut edit, &mut inode)?;
+        edit.charge(&inode, Usage { space: 0, inodes: -1 }, Limits::Ignored)?;
+        self.orphans.lock().remove(&mut edit, number)?;
+        clear_inode(&mut edit, number)?;
+        edit.free_inode(number, file_type)?;
+        edit.finish();
+        drop(dirs);
+        let (loaded, delayed) = inode.parts();
+        self.drop_delayed(loaded, delayed, 0);
+        self.lazy_times.forget(&inode);
+        inode.set_freed();
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! Reading a directory that others change meanwhile.
+//!
+//! A cookie must mean the same place however the records move. In a directory that is filed by hash, or will be when it grows,
+//! entries come in the order of their hashes and the cookie is the hash; in others records stay where they are, and it is their
+//! place. So an entry that is there all the time is read exactly once.
+
+use crate::engine::Engine;
+use crate::engine::inodes::LockAs;
+use extant_ondisk::dirent::FileType;
+use extant_ondisk::dx_hash::DirHasher;
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_reader::hash::WordHasher;
+use extant_reader::read::dir::BrokenIndex;
+use extant_reader::read::dir::{self, DirEntry, ReadDir, is_indexed, lookup};
+use extant_reader::read::htree::{self, Way};
+use extant_reader::read::inode::{LoadedInode, dir_blocks};
+use extant_reader::{Error, MetadataRead, VolumeRead};
+use std::collections::VecDeque;
+use std::hash::Hasher;
+
+/// Cookies of `.` and `..` where entries come in the order of their hashes.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+/// Where the hash begins in a cookie.
+const HASH_SHIFT: u32 = 32;
+/// The last of the cookies of a hash that a name has by itself: behind it is room for names of one cookie.
+const LAST_MINOR: u64 = 0xffff_ffff - (1 << 20);
+/// Bits of a place in a block, in units of 4 bytes.
+const PLACE_BITS: u32 = 16;
+
+/// The entries of a directory, `.` and `..` too, read a leaf or a block at a time. Ends after the first error. A cookie stays
+/// good while names are put in and taken out.
+#[derive(Debug)]
+pub struct EngineReadDir<'v>(Form<'v>);
+
+#[derive(Debug)]
+enum Form<'v> {
+    /// Names that are shown without their key: nothing changes there.
+    Still(Box<ReadDir<'v, Engine>>),
+    Live {
+        engine: &'v Engine,
+        dir: InodeNo,
+        /// The cookie of the last entry that was read.
+        after: u64,
+        waiting: VecDeque<DirEntry>,
+        is_done: bool,
+    },
+}
+
+impl<'v> EngineReadDir<'v> {
+    /// The entries from a cookie on; 0 is the start.
+    pub(crate) fn new(engine: &'v Engine, dir: InodeNo, from: u64) -> Result<Self, Error> {
+        let inode = engine.inode(dir)?;
+        inode.as_dir()?;
+        let form = if inode.is_encrypted() {
+            Form::Still(Box::new(dir::read_dir(engine, inode, from)?))
+        } else {
+            let waiting = VecDeque::new();
+            Form::Live { engine, dir, after: from, waiting, is_done: false }
+        };
+        Ok(Self(form))
+    }
+}
+
+impl Engine {
+    /// The next entries behind a cookie: at least one unless there are no more.
+    fn entries_after(&self, dir: InodeNo, after: u64) -> Result<VecDeque<DirEntry>, Error> {
+        let shared = self.inodes.get(dir);
+        let inode = shared.read(self, LockAs::Dir)?;
+        if is_indexed(self, &inode) {
+            return self.indexed_after(&inode, after);
+        }
+        let is_small = inode.is_inline() || dir_blocks(self, &inode)? <= FileBlock(1);
+        match self.info().default_hasher.filter(|_| is_small && self.has_dir_index()) {
+            Some(hasher) => self.small_after(&inode, &hasher, after),
+            None if inode.is_inline() => dir::read_dir(self, inode.clone(), after)?.collect(),
+            None => self.linear_after(&inode, after),
+        }
+    }
+
+    /// Of a directory with an index: the rest of the leaf that the cookie lies in, with those that go on with its last hash.
+    fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
+        let hasher = htree::hasher(self, dir)?;
+        let (format, records) = (htree::format(self, dir), dir::format(self, dir));
+        let blocks = dir_blocks(self, dir)?;
+        let mut found = Vec::new();
+        for (name, cookie) in [(&b"."[..], DOT), (b"..", DOT_DOT)] {
+            if after < cookie {
+                let inode = lookup(self, dir, name, BrokenIndex::Report)?.inode;
+                let (file_type, name) = (FileType::Directory, name.to_vec());
+                found.push(DirEntry { inode, file_type, name, cookie });
+            }
+        }
+        let Way { mut levels, leaf, .. } = htree::descend(self, dir, hash_of_cookie(after))?;
+        let mut next = Some(leaf);
+        // A directory has no more leaves than blocks.
+        for _ in 0..blocks.0 {
+            let Some(leaf) = next else { break };
+            let bytes = dir::block(self, dir, leaf)?;
+            for entry in records.entries(&bytes, leaf) {
+                let entry = entry?;
+                let Some(inode) = entry.inode else { continue };
+                check_shown(dir.number, leaf, entry.at, entry.name)?;
+                let cookie = self.cookie(&hasher, dir, entry.name);
+                if cookie >> HASH_SHIFT >= after >> HASH_SHIFT {
+                    let (file_type, name) = (entry.file_type, entry.name.to_vec());
+                    found.push(DirEntry { inode, file_type, name, cookie });
+                }
+            }
+            let is_enough = found.iter().any(|entry| entry.cookie > after);
+            next = htree::next_leaf(self, dir, &format, &mut levels, blocks, |entry| {
+                !is_enough || entry.is_continuation
+            })?;
+        }
+        Ok(in_order(found, after))
+    }
+
+    /// Of a directory of one block, or in its inode, that will have an index when it grows.
+    fn small_after(
+        &self,
+        dir: &LoadedInode,
+        hasher: &DirHasher,
+        after: u64,
+    ) -> Result<VecDeque<DirEntry>, Error> {
+        let mut found = Vec::new();
+        for entry in dir::read_dir(self, dir.clone(), 0)? {
+            let mut entry = entry?;
+            entry.cookie = match entry.name.as_slice() {
+                b"." => DOT,
+                b".." => DOT_DOT,
+                name => self.cookie(hasher, dir, name),
+            };
+            found.push(entry);
+        }
+        Ok(in_order(found, after))
+    }
+
+    /// Of a directory without an index: the rest of the block that the cookie lies in. Records are split and joined, but the place
+    /// where one begins stays.
+    fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
+        let records = dir::format(self, dir);
+        let end = dir_blocks(self, dir)?;
+        let mut found = VecDeque::new();
+        for at in (after >> PLACE_BITS..end.0).map(FileBlock) {
+            let bytes = dir::block(self, dir, at)?;
+            for entry in records.entries(&bytes, at) {
+                let entry = entry?;
+                let Some(inode) = entry.inode else { continue };
+                check_shown(dir.number, at, entry.at, entry.name)?;
+                // A block has at most 65,536 bytes, and a record at least 12.
+                let cookie = at.0 << PLACE_BITS | (entry.at / 4 + 1) as u64;
+                if cookie > after {
+                    let (file_type, name) = (entry.file_type, entry.name.to_vec());
+                    found.push_back(DirEntry { inode, file_type, name, cookie });
+                }
+            }
+            if !found.is_empty() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The place of a name by its hash. The lower half tells names of one hash apart; it never changes.
+    fn cookie(&self, hasher: &DirHasher, dir: &LoadedInode, name: &[u8]) -> u64 {
+        let hash = match self.info().casefold.filter(|_| dir.is_casefolded()) {
+            Some(casefold) => hasher.hash(&casefold.key(name)),
+            None => hasher.hash(name),
+        };
+        let mut minor = WordHasher::default();
+        minor.write(name);
+        // Bit 0 of a hash is clear and it ends below 0xfffffffe: the sum has 31 bits.
+        u64::from(hash.hash / 2 + 1) << HASH_SHIFT | (minor.finish() >> 32).min(LAST_MINOR)
+    }
+}
+
+/// The hash that a cookie was made of.
+fn hash_of_cookie(cookie: u64) -> u32 {
+    // 31 bits and one less.
+    ((cookie >> HASH_SHIFT).saturating_sub(1) << 1) as u32
+}
+
+/// The entries behind a cookie, in their order. Names of one cookie get the free ones behind it, in the order of the names, so that
+/// none is lost or comes twice where reading goes on between them: all names of its hash are among those that were found.
+fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
+    found.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
+    for at in 1..found.len() {
+        found[at].cookie = found[at].cookie.max(found[at - 1].cookie + 1);
+    }
+    found.retain(|entry| entry.cookie > after);
+    found.into()
+}
+
+/// Refuses a name with a slash or a zero byte: whoever copied the tree out would write somewhere else.
+fn check_shown(dir: InodeNo, block: FileBlock, at: usize, name: &[u8]) -> Result<(), Error> {
+    if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        let place = Place::DirEntry(dir, block, at as u32);
+        return Err(Flaw::Rule("the name holds a slash or a zero byte").at(place).into());
+    }
+    Ok(())
+}
+
+impl Iterator for EngineReadDir<'_> {
+    type Item = Result<DirEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Form::Still(entries) => entries.next(),
+            Form::Live { engine, dir, after, waiting, is_done } => {
+                if waiting.is_empty() && !*is_done {
+                    match engine.noted(engine.entries_after(*dir, *after)) {
+                        Ok(entries) => *waiting = entries,
+                        Err(error) => {
+                            *is_done = true;
+                            return Some(Err(error));
+                        }
+                    }
+                }
+                match waiting.pop_front() {
+                    Some(entry) => {
+                        *after = entry.cookie;
+                        Some(Ok(entry))
+                    }
+                    None => {
+                        *is_done = true;
+                        None
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_one_cookie_are_read_once_wherever_reading_goes_on() {
+        let last = 7 << HASH_SHIFT | LAST_MINOR;
+        let cookies = [DOT, DOT_DOT, 5 << HASH_SHIFT, last, last, last, last + 1, 8 << HASH_SHIFT];
+        let entry = |(at, cookie): (usize, &u64)| DirEntry {
+            inode: InodeNo(12),
+            file_type: FileType::Regular,
+            name: format!("{at}").into_bytes(),
+            cookie: *cookie,
+        };
+        let all = || cookies.iter().enumerate().map(entry).rev().collect::<Vec<_>>();
+        let (mut read, mut after) = (Vec::new(), 0);
+        while let Some(next) = in_order(all(), after).pop_front() {
+            assert!(next.cookie > after);
+            after = next.cookie;
+            read.push(String::from_utf8(next.name).unwrap());
+        }
+        assert_eq!(read, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+        assert_eq!(hash_of_cookie(after - 1), hash_of_cookie(last), "of the same hash");
+    }
+}

@@ -1,0 +1,217 @@
+//! Extended attributes, access control lists and projects of files.
+
+use super::credits;
+use crate::edit::{Edit, write_inode};
+use crate::engine::Engine;
+use crate::engine::inodes::{LiveInode, LockAs};
+use crate::engine::operation::Operation;
+use crate::write::acl;
+use crate::write::quota::Owners;
+use crate::write::xattr::{self, XattrSet};
+use extant_ondisk::acl::Acl;
+use extant_ondisk::inode::{FileType, InodeFlags};
+use extant_ondisk::xattr::{MAX_SUFFIX_LEN, NameIndex, XattrName};
+use extant_ondisk::{InodeNo, RoCompatFeatures};
+use extant_reader::read::inode::LoadedInode;
+use extant_reader::read::xattr::{self as read_xattr, AclKind};
+use extant_reader::{Error, VolumeRead};
+
+/// The attribute of what a program may do that its user may not.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Name spaces that users set attributes in.
+const SETTABLE: [NameIndex; 4] =
+    [NameIndex::USER, NameIndex::TRUSTED, NameIndex::SECURITY, NameIndex::HURD];
+
+/// What a full name means to those who set attributes.
+enum Named {
+    Attribute(XattrName),
+    List(AclKind),
+}
+
+impl Named {
+    fn parse(full: &[u8]) -> Result<Self, Error> {
+        if full.len() > MAX_SUFFIX_LEN {
+            return Err(Error::XattrNameTooLong);
+        }
+        for kind in [AclKind::Access, AclKind::Default] {
+            if kind.name().full().is_some_and(|name| name == full) {
+                return Ok(Self::List(kind));
+            }
+        }
+        for index in SETTABLE {
+            if index.prefix().is_some_and(|prefix| prefix.as_bytes() == full) {
+                return Err(Error::Invalid("an attribute's name that ends with its prefix"));
+            }
+        }
+        XattrName::parse(full)
+            .filter(|name| SETTABLE.contains(&name.index))
+            .map(Self::Attribute)
+            .ok_or(Error::NotSupported("attributes of this name"))
+    }
+}
+
+/// Whether a file has attributes at all.
+pub(super) fn may_have_capabilities(file: &LoadedInode) -> bool {
+    !file.xattr_space.is_empty() || file.file_acl.0 != 0
+}
+
+/// Whether a file's attributes may change.
+fn check_changeable(file: &LoadedInode) -> Result<(), Error> {
+    if file.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        return Err(Error::NotPermitted(file.number));
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Sets an extended attribute by its full name, as `user.comment`; access control lists in the form of `setxattr`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] and [`Error::NoXattr`] as `how` says; [`Error::NotSupported`] for names that nobody sets,
+    /// [`Error::NotPermitted`] for immutable files and for `user.` attributes of what is neither file nor directory;
+    /// [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`], [`Error::NoXattrRoom`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
+    /// [`Error::ReadOnly`], something broken, or the journal or device failed.
+    pub fn set_xattr(
+        &self,
+        file: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        how: XattrSet,
+    ) -> Result<(), Error> {
+        let name = match Named::parse(name)? {
+            Named::Attribute(name) => name,
+            Named::List(kind) => {
+                let list = Acl::decode_xattr(value)
+                    .map_err(|_| Error::Invalid("not an access control list"))?;
+                return self.set_acl(file, kind, list.as_ref());
+            }
+        };
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), value.len()),
+            |edit, inode| {
+                let has_users_names =
+                    matches!(inode.file_type(), FileType::Regular | FileType::Directory);
+                if name.index == NameIndex::USER && !has_users_names {
+                    return Err(Error::NotPermitted(file));
+                }
+                xattr::set(edit, inode, &name, value, how)
+            },
+        )
+    }
+
+    /// Removes an extended attribute by its full name.
+    ///
+    /// # Errors
+    /// [`Error::NoXattr`], and as [`Self::set_xattr`].
+    pub fn remove_xattr(&self, file: InodeNo, name: &[u8]) -> Result<(), Error> {
+        let name = match Named::parse(name)? {
+            Named::Attribute(name) => name,
+            Named::List(kind) => {
+                self.acl(file, kind)?.ok_or(Error::NoXattr)?;
+                return self.set_acl(file, kind, None);
+            }
+        };
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), 0),
+            |edit, inode| xattr::remove(edit, inode, &name),
+        )
+    }
+
+    /// Gives a file an access control list, or takes it away. Its permissions follow an access list; one that says no more than
+    /// them is not stored.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a symbolic link, and as
+    /// [`Self::set_xattr`].
+    pub fn set_acl(&self, file: InodeNo, kind: AclKind, list: Option<&Acl>) -> Result<(), Error> {
+        let len = list.map_or(0, |list| list.entries().len() * 8);
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), len),
+            |edit, inode| acl::set(edit, inode, kind, list),
+        )
+    }
+
+    /// Sets the project of a file: what it uses counts for that project from now on.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] on a volume without projects or a file without room for one, [`Error::QuotaExceeded`] unless
+    /// `is_privileged`, and as [`Self::set_xattr`].
+    pub fn set_project(
+        &self,
+        file: InodeNo,
+        project: u32,
+        is_privileged: bool,
+    ) -> Result<(), Error> {
+        if !self.geometry().has_ro_compat(RoCompatFeatures::PROJECT) {
+            return Err(Error::NotSupported("projects on this volume"));
+        }
+        let credits = credits::INODE + credits::QUOTA;
+        self.change_attributes(file, is_privileged, credits, |edit, inode| {
+            if inode.project.is_none() {
+                return Err(Error::NotSupported("a project of a file without room for one"));
+            }
+            let to = Owners { project, ..Owners::of(&inode.inode) };
+            edit.transfer(inode, to)?;
+            inode.inode.project = Some(project);
+            Ok(())
+        })
+    }
+
+    /// Takes the capabilities from a file whose data or owner are about to change, as the kernel does.
+    pub(super) fn drop_capabilities(
+        &self,
+        shared: &LiveInode,
+        file: &mut LoadedInode,
+    ) -> Result<(), Error> {
+        if !may_have_capabilities(file) || shared.has_no_capabilities() {
+            return Ok(());
+        }
+        match read_xattr::get(self, file, CAPABILITY) {
+            Err(Error::NoXattr) => {}
+            found => {
+                found?;
+                let name = XattrName::parse(CAPABILITY).ok_or(Error::NoXattr)?;
+                let mut edit = self.edit(credits::set_xattr(self.geometry(), 0))?;
+                xattr::remove(&mut edit, file, &name)?;
+                write_inode(&mut edit, file.number, &file.inode)?;
+                edit.finish();
+            }
+        }
+        shared.set_has_no_capabilities(true);
+        Ok(())
+    }
+
+    /// Changes something of a file that ctime tells of. A change that fails has changed nothing.
+    fn change_attributes(
+        &self,
+        file: InodeNo,
+        is_privileged: bool,
+        credits: u32,
+        mut change: impl FnMut(&mut Operation<'_>, &mut LoadedInode) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.with_space(|| {
+            let shared = self.inodes.get(file);
+            let mut inode = shared.write(self, LockAs::File)?;
+            check_changeable(&inode)?;
+            if self.has_quotas() {
+                // The owners may change, to whom space is promised.
+                self.write_back(&shared, &mut inode);
+            }
+            shared.set_has_no_capabilities(false);
+            let mut edit = self.edit(credits)?.privileged(is_privileged);
+            change(&mut edit, &mut inode)?;
+            inode.inode.ctime = edit.now();
+            inode.inode.count_change();
+            write_inode(&mut edit, file, &inode.inode)?;
+            edit.finish();
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! A volume that is shut down: from one moment on nothing of it is written, as after a power cut, while programs still have it.
+
+use crate::engine::Engine;
+use extant_reader::Error;
+use extant_runtime::sync::atomic::Ordering;
+
+/// What is still written when a volume is shut down: the modes of `FS_IOC_SHUTDOWN`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Shutdown {
+    /// All that was changed, as [`Engine::freeze`] does: there is nothing to recover.
+    Default,
+    /// The running transaction is committed. Data that wait for their blocks are lost.
+    LogFlush,
+    /// Nothing.
+    NoLogFlush,
+}
+
+impl Engine {
+    /// Ends all writing at once, after what `how` still asks for. The volume is then to be dropped:
+    /// every change fails, and the next to open it recovers what was committed.
+    ///
+    /// # Errors
+    /// As [`Self::freeze`] and [`Self::sync`]; it is shut down all the same.
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Error> {
+        let written = match how {
+            // What is frozen is on the device.
+            _ if self.is_frozen.load(Ordering::Acquire) => Ok(()),
+            Shutdown::Default => self.freeze(),
+            Shutdown::LogFlush => self.commit_all(),
+            Shutdown::NoLogFlush => Ok(()),
+        };
+        self.stop();
+        written
+    }
+}
+
+impl Engine {
+    /// Nothing is written from now on, neither by those who are about to nor as a note of this end; who waits goes on, in vain.
+    fn stop(&self) {
+        self.status.set_shut_down();
+        self.written.let_writes_pass();
+        if let Some(refusal) = self.status.refusal() {
+            self.journal.abort(refusal.into());
+        }
+    }
+}

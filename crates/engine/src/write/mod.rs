@@ -1,0 +1,20 @@
+//! Changing the format: functions over [`Edit`](crate::edit::Edit).
+//!
+//! They decide nothing about journals, locks or where free blocks are. Each leaves the volume consistent when it returns, and
+//! whoever calls one holds the inode's lock and writes the inode afterwards ([`write_inode`](crate::edit::write_inode)):
+//! the fields change in the [`LoadedInode`](extant_reader::LoadedInode) at hand.
+
+pub mod acl;
+pub mod convert;
+pub mod dir;
+mod extents;
+mod htree;
+mod indirect;
+pub mod inline;
+pub mod mapping;
+pub mod orphans;
+pub mod quota;
+pub mod shift;
+pub mod space;
+pub(crate) mod value;
+pub mod xattr;

@@ -1,0 +1,400 @@
+//! Every cut of recorded histories, recovered by us and by e2fsck.
+
+use super::judge::{OPENED, Recorded, recover};
+use super::preen::Left;
+use crate::devices::Devices;
+use crate::random::{SIZE, fresh};
+use crate::volumes::{self, Kind};
+use extant_device::{MemoryDevice, OverlayDevice};
+use extant_engine::{DataMode, VolumeOptions};
+use extant_reader::Reader;
+use extant_sim::{Cut, Event, Survivors, Sweep};
+use extant_testkit::history::{Family, History, Profile, generate, shrink};
+use extant_testkit::{TempImage, is_root, skip, tool};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Output;
+use std::sync::Arc;
+
+/// Says so and ends the test where there is no mke2fs.
+macro_rules! needs_mke2fs {
+    () => {
+        if tool("mke2fs").is_none() {
+            skip!("no mke2fs here");
+        }
+    };
+}
+
+/// What is tried of one history.
+#[derive(Clone, Copy)]
+struct Effort {
+    sweep: Sweep,
+    /// e2fsck judges one cut in so many, and recovers it itself.
+    e2fsck_every: usize,
+    /// The kernel recovers one cut in so many.
+    kernel_every: usize,
+}
+
+/// The devices of a cut, to be changed.
+fn devices_of(kind: Kind, cut: &Cut) -> Devices {
+    Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))))
+}
+
+/// Recovers a cut by our journal and judges it; the state that was found.
+fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, String> {
+    let devices = devices_of(recorded.kind, cut);
+    let volume = recover(&devices).map_err(|error| format!("not opened: {error}"))?;
+    let state = recorded.judge(&cut.marks, &volume)?;
+    volume.close().map_err(|error| format!("not closed: {error}"))?;
+    if with_e2fsck {
+        devices.to_files().is_clean()?;
+    }
+    Ok(state)
+}
+
+/// Whether e2fsck has replayed a part of a torn transaction, which can happen where the commit
+/// block does not wait for the rest: it leaves out single blocks whose checksums are wrong. Our
+/// recovery leaves the transaction out.
+fn is_replayed_in_part(options: &VolumeOptions, output: &Output) -> bool {
+    options.journal_async_commit
+        && String::from_utf8_lossy(&output.stdout).contains("Journal checksum error found")
+}
+
+/// Recovers a cut by e2fsck and judges it.
+fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
+    let files = devices_of(recorded.kind, cut).to_files();
+    let output = files.e2fsck("-fy")?;
+    if is_replayed_in_part(options, &output) {
+        return Ok(());
+    }
+    if output.status.code().is_none_or(|code| code > 1) {
+        return Err(format!("e2fsck: {}", String::from_utf8_lossy(&output.stdout)));
+    }
+    judge_file(recorded, cut, &files.image).map_err(|what| {
+        format!("after e2fsck: {what}\n{}", String::from_utf8_lossy(&output.stdout))
+    })
+}
+
+/// Has a cut recovered by a kernel mount and judges it.
+fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
+    let files = devices_of(recorded.kind, cut).to_files();
+    files.mount("")?.unmount()?;
+    files.is_clean()?;
+    judge_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
+}
+
+/// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is clean, and judges it.
+fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
+    let devices = devices_of(recorded.kind, cut);
+    if devices.state().is_none() {
+        return Ok(());
+    }
+    let files = devices.to_files();
+    let output = files.e2fsck("-p")?;
+    if is_replayed_in_part(options, &output) {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    if output.status.code().is_none_or(|code| code > 1) {
+        return Err(format!("e2fsck -p: {said}"));
+    }
+    let told = |what: String| format!("after e2fsck -p: {what}\n{said}");
+    if let Err(found) = files.is_clean() {
+        let left = Left::by(&devices_of(recorded.kind, cut), &said).map_err(told)?;
+        if !left.is_all_of(&found) {
+            return Err(told(found));
+        }
+    }
+    judge_file(recorded, cut, &files.image).map_err(told)
+}
+
+fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
+    let device = extant_device::OpenOptions::new().open(image.path());
+    let volume = Reader::open(Arc::new(device.map_err(|error| error.to_string())?));
+    recorded.judge(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
+}
+
+/// What was judged of histories.
+#[derive(Debug, Default)]
+struct Judged {
+    histories: usize,
+    cuts: usize,
+    /// The calls that were carried out, by what they do.
+    calls: BTreeSet<String>,
+}
+
+impl Judged {
+    fn add(&mut self, other: Self) {
+        self.histories += other.histories;
+        self.cuts += other.cuts;
+        self.calls.extend(other.calls);
+    }
+}
+
+/// Runs a history and judges its cuts.
+fn judge_history(
+    kind: Kind,
+    base: &MemoryDevice,
+    options: &VolumeOptions,
+    history: &History,
+    effort: Effort,
+) -> Result<Judged, String> {
+    let seed = effort.sweep.seed;
+    let (recorded, recorder) = Recorded::run(kind, base, options.clone(), history.clone(), seed)?;
+    let mut count = 0;
+    for cut in recorder.cuts(effort.sweep) {
+        if !cut.marks.contains(&OPENED) {
+            continue;
+        }
+        count += 1;
+        let with_e2fsck = count % effort.e2fsck_every == 0;
+        let told = |what: String| format!("{cut}: {what}");
+        ours(&recorded, &cut, with_e2fsck).map_err(told)?;
+        if with_e2fsck {
+            theirs(&recorded, &cut, options).map_err(told)?;
+            preened(&recorded, &cut, options).map_err(told)?;
+        }
+        if count % effort.kernel_every == 0 && kind.kernel && is_root() {
+            kernels(&recorded, &cut).map_err(told)?;
+        }
+    }
+    Ok(Judged { histories: 1, cuts: count, calls: recorded.calls() })
+}
+
+fn fails(
+    kind: Kind,
+    base: &MemoryDevice,
+    options: &VolumeOptions,
+    history: &History,
+    effort: Effort,
+) -> Result<Judged, String> {
+    let run = || judge_history(kind, base, options, history, effort);
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()))
+}
+
+/// Histories of a profile on volumes of some kinds in a data mode, all their cuts judged.
+fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) -> Judged {
+    every_cut_with(profile, kinds, &with_data(mode), seed)
+}
+
+fn with_data(mode: DataMode) -> VolumeOptions {
+    VolumeOptions { data: Some(mode), ..VolumeOptions::default() }
+}
+
+/// The same with other options.
+fn every_cut_with(profile: &Profile, kinds: &[&str], options: &VolumeOptions, seed: u64) -> Judged {
+    let kinds = volumes::all().into_iter().filter(|kind| kinds.contains(&kind.name));
+    let (mut failed, mut judged) = (Vec::new(), Judged::default());
+    for (number, kind) in (0..).zip(kinds) {
+        let base = fresh(kind, SIZE / 3).expect("mke2fs was asked for");
+        for (_, seed) in volumes::rounds(seed + number) {
+            let sweep = Sweep { seed, prefixes: 4, subsets: 2, torn: 1 };
+            let effort = Effort { sweep, e2fsck_every: 25, kernel_every: 120 };
+            let history = generate(seed, profile, &kind.rules());
+            match fails(kind, &base, options, &history, effort) {
+                Ok(more) => judged.add(more),
+                Err(what) => {
+                    let still =
+                        |history: &History| fails(kind, &base, options, history, effort).is_err();
+                    let least = shrink(&history, 60, still);
+                    let now = fails(kind, &base, options, &least, effort);
+                    failed.push(format!(
+                        "{}, seed {seed}: {what}\nleast:\n{least:?}{now:?}",
+                        kind.name
+                    ));
+                }
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    assert!(judged.cuts > 20, "only {} cuts", judged.cuts);
+    volumes::tell(judged.histories, &format!("cuts={}", judged.cuts));
+    judged
+}
+
+/// A profile with enough commits.
+pub(super) fn committed(profile: Profile) -> Profile {
+    Profile { crowd: 20, farthest: 4 << 20, ..profile.with(&[(Family::Syncs, 15)]).steps(120) }
+}
+
+#[test]
+fn calls_on_names_survive_power_loss_whole() {
+    needs_mke2fs!();
+    let kinds = ["ext4-1k", "ext3-4k", "uninit-bg", "no-checksums", "inline-data", "orphan-file"];
+    every_cut(&committed(volumes::names().by_anybody()), &kinds, DataMode::Ordered, 10);
+}
+
+#[test]
+fn calls_on_attributes_survive_power_loss_whole() {
+    needs_mke2fs!();
+    let profile = committed(Profile::attributes().by_anybody());
+    every_cut(&profile, &["ext4-1k", "ext3-4k", "ea-inode", "inline-data"], DataMode::Ordered, 40);
+}
+
+#[test]
+fn contents_survive_power_loss_and_nothing_stale_is_shown() {
+    needs_mke2fs!();
+    let kinds = ["ext4-1k", "ext3-4k", "ext4-4k", "bigalloc", "inline-data"];
+    for (mode, seed) in
+        [(DataMode::Ordered, 70), (DataMode::Writeback, 80), (DataMode::Journal, 90)]
+    {
+        every_cut(&committed(Profile::data()), &kinds, mode, seed);
+    }
+}
+
+/// What histories are to hold: the calls that change something, those of one name by what they do.
+const CHANGING: [&str; 44] = [
+    "create",
+    "mknod Fifo",
+    "mknod Socket",
+    "mknod CharDevice",
+    "mknod BlockDevice",
+    "mkdir",
+    "symlink",
+    "tmpfile",
+    "link",
+    "link of a nameless file",
+    "unlink",
+    "unlink of a held file",
+    "rmdir",
+    "rename Replace",
+    "rename Replace of a directory",
+    "rename over another",
+    "rename NoReplace",
+    "rename Exchange",
+    "hold",
+    "release",
+    "write",
+    "truncate down",
+    "truncate up",
+    "fallocate Allocate",
+    "fallocate KeepSize",
+    "fallocate Punch",
+    "fallocate Zero",
+    "fallocate ZeroKeepSize",
+    "fallocate Collapse",
+    "fallocate Insert",
+    "fsync",
+    "fdatasync",
+    "sync",
+    "chmod",
+    "chown",
+    "utimes",
+    "setxattr",
+    "removexattr",
+    "setacl access",
+    "setacl default",
+    "chattr",
+    "chattr +j",
+    "set_project",
+    "freeze",
+];
+
+#[test]
+fn every_call_survives_power_loss_in_every_mode() {
+    needs_mke2fs!();
+    use Family::{
+        Creates, Fallocates, Flags, Freezes, Holds, Links, Removals, Renames, Syncs, TempFiles,
+        Writes, Xattrs,
+    };
+    let all = Profile { crowd: 10, farthest: 2 << 20, ..Profile::all().by_anybody() };
+    let all = all.with(&[(Syncs, 10), (Freezes, 2)]).steps(150);
+    // What comes seldom among all calls.
+    let rare = [(TempFiles, 8), (Links, 12), (Renames, 15), (Fallocates, 40), (Writes, 20)];
+    let rare = Profile::names().only(&[Creates, Removals, Syncs]).with(&rare);
+    let rare = rare.with(&[(Flags, 10), (Holds, 4), (Syncs, 10), (Xattrs, 20)]);
+    let rare = Profile { farthest: 1 << 20, ..rare.steps(150) };
+    let modes = [DataMode::Ordered, DataMode::Writeback, DataMode::Journal];
+    let mut seen = Judged::default();
+    for (number, mode) in (0..).zip(modes) {
+        for delalloc in [None, Some(false)] {
+            // Journalled data are not delayed in any case.
+            if mode == DataMode::Journal && delalloc.is_some() {
+                continue;
+            }
+            let options = VolumeOptions { delalloc, ..with_data(mode) };
+            let seed = 140 + 20 * number + if delalloc.is_some() { 10 } else { 0 };
+            let kinds =
+                ["ext4-1k", "external", "quota", ["meta-bg", "orphan-file"][number as usize % 2]];
+            seen.add(every_cut_with(&all, &kinds, &options, seed));
+            seen.add(every_cut_with(&rare, &["ext4-1k", "bigalloc"], &options, seed + 5));
+        }
+    }
+    for call in CHANGING.into_iter().filter(|_| !volumes::are_others()) {
+        assert!(seen.calls.contains(call), "no {call} in any history, but {:?}", seen.calls);
+    }
+}
+
+/// Without a journal nothing is whole by itself; what sync has made sure is there once e2fsck has looked.
+#[test]
+fn what_was_synced_without_a_journal_is_there_after_a_check() {
+    needs_mke2fs!();
+    if tool("e2fsck").is_none() {
+        skip!("no e2fsck here");
+    }
+    for (seed, name) in (170..).zip(["ext2-1k", "no-journal", "ext2-4k"]) {
+        let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
+        let base = fresh(kind, SIZE / 3).expect("mke2fs was asked for");
+        for delalloc in [None, Some(false)] {
+            let profile = committed(Profile::all()).with(&[(Family::Syncs, 20)]);
+            let history = generate(seed, &profile, &kind.rules());
+            let options = VolumeOptions { delalloc, ..VolumeOptions::default() };
+            let (recorded, recorder) = Recorded::run(kind, &base, options.clone(), history, seed)
+                .unwrap_or_else(|e| panic!("{e}"));
+            let (mut marks, mut count) = (Vec::new(), 0);
+            for (at, event) in recorder.events().into_iter().enumerate() {
+                let Event::Mark(mark) = event else { continue };
+                marks.push(mark);
+                // No step has begun since.
+                if recorded.is_sync(mark) {
+                    let (events, survivors) = (at + 1, Survivors::None);
+                    let image = recorder.image(events, survivors);
+                    let cut = Cut { events, survivors, marks: marks.clone(), image };
+                    theirs(&recorded, &cut, &options)
+                        .unwrap_or_else(|what| panic!("{name}, {cut}: {what}"));
+                    count += 1;
+                }
+            }
+            assert!(count > 1, "{name}: {count} syncs in the history");
+        }
+    }
+}
+
+#[test]
+fn contents_that_are_not_delayed_survive_power_loss_too() {
+    needs_mke2fs!();
+    let kinds = ["ext4-1k", "ext3-4k", "bigalloc"];
+    for (mode, seed) in [(DataMode::Ordered, 75), (DataMode::Writeback, 85)] {
+        let options = VolumeOptions { delalloc: Some(false), ..with_data(mode) };
+        every_cut_with(&committed(Profile::data()), &kinds, &options, seed);
+    }
+}
+
+#[test]
+fn other_ways_to_commit_survive_power_loss_too() {
+    needs_mke2fs!();
+    let checksums = VolumeOptions { journal_checksum: true, ..with_data(DataMode::Ordered) };
+    every_cut_with(&committed(Profile::all()), &["no-checksums"], &checksums, 110);
+    let asynchronous =
+        VolumeOptions { journal_async_commit: true, ..with_data(DataMode::Writeback) };
+    every_cut_with(&committed(Profile::names()), &["ext4-1k", "no-checksums"], &asynchronous, 120);
+    every_cut_with(&committed(Profile::all()), &["external"], &asynchronous, 125);
+}
+
+/// The judge itself: without flushes a power cut may break a volume, and that is noticed.
+#[test]
+fn what_a_volume_without_barriers_loses_is_noticed() {
+    let kind = volumes::all().into_iter().find(|kind| kind.name == "ext4-1k").unwrap();
+    let base = match fresh(kind, SIZE / 3) {
+        Ok(base) => base,
+        Err(why) => skip!("{why}"),
+    };
+    let options = VolumeOptions { barriers: false, ..with_data(DataMode::Ordered) };
+    let noticed = (130..134).any(|seed| {
+        let history = generate(seed, &committed(Profile::all()), &kind.rules());
+        let sweep = Sweep { seed, prefixes: 4, subsets: 8, torn: 1 };
+        let effort = Effort { sweep, e2fsck_every: usize::MAX, kernel_every: usize::MAX };
+        fails(kind, &base, &options, &history, effort).is_err()
+    });
+    assert!(noticed, "no cut of a volume without barriers lost anything");
+}

@@ -1,0 +1,180 @@
+//! Attribute blocks that `e2fsck -p` 1.47.0 leaves in use when it clears orphaned inodes.
+//!
+//! It releases the attribute block of an orphaned inode only if the inode maps blocks: not that of an inode with inline data, a fast
+//! symbolic link or a special file. A volume that the kernel shut down shows the same, and the kernel's own recovery leaves nothing.
+
+use crate::devices::Devices;
+use extant_device::Device;
+use extant_ondisk::inode::{FileType, Inode};
+use extant_ondisk::{Geometry, InodeNo};
+use extant_reader::{Error, VolumeRead};
+use std::collections::BTreeSet;
+
+/// What `e2fsck -p` may have left in use.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Left(BTreeSet<u64>);
+
+impl Left {
+    /// The attribute blocks of the inodes that `e2fsck -p` says it cleared, if they map no blocks. `devices` are the volume as
+    /// e2fsck found it.
+    pub(super) fn by(devices: &Devices, said: &str) -> Result<Self, String> {
+        let orphans: Vec<InodeNo> = said
+            .lines()
+            .filter_map(|line| line.split_once("Clearing orphaned inode ")?.1.split(' ').next())
+            .filter_map(|number| number.parse().ok().map(InodeNo))
+            .collect();
+        if orphans.is_empty() {
+            return Ok(Self::default());
+        }
+        let volume = devices.open().map_err(|error| format!("not read: {error}"))?;
+        let mut left = BTreeSet::new();
+        for number in orphans {
+            let inode = orphan(&volume, number).map_err(|error| format!("{number:?}: {error}"))?;
+            if !maps_blocks(&inode, volume.geometry()) && inode.file_acl.0 != 0 {
+                left.insert(inode.file_acl.0);
+            }
+        }
+        Ok(Self(left))
+    }
+
+    /// Whether `e2fsck -fn` finds such blocks in use, and nothing else.
+    pub(super) fn is_all_of(&self, found: &str) -> bool {
+        let is_usual = |line: &str| {
+            let is_pass = line.starts_with("Pass ") && line.contains(": ");
+            let is_summary = line.contains(" files (") && line.ends_with(" blocks");
+            let is_warning = line.ends_with("WARNING: Filesystem still has errors **********");
+            line.is_empty() || line == "Fix? no" || is_pass || is_summary || is_warning
+        };
+        let mut findings = found.lines().filter(|line| !is_usual(line)).peekable();
+        findings.peek().is_some() && findings.all(|line| self.has(line))
+    }
+
+    fn has(&self, finding: &str) -> bool {
+        if let Some(rest) = finding.strip_prefix("Extended attribute block ") {
+            // Another inode shares it.
+            let block = rest.split_once(" has reference count ").map(|(block, _)| block);
+            return block
+                .and_then(|block| block.parse().ok())
+                .is_some_and(|it| self.0.contains(&it));
+        }
+        let blocks = finding.strip_prefix("Block bitmap differences: ").and_then(freed);
+        blocks.is_some_and(|blocks| blocks.is_subset(&self.0))
+    }
+}
+
+/// An inode that has no name; `VolumeRead::inode` gives those that have one.
+fn orphan(volume: &impl VolumeRead, number: InodeNo) -> Result<Inode, Error> {
+    let geometry = volume.geometry();
+    let (group, index) = geometry.inode_place(number).ok_or(Error::NoSuchInode(number))?;
+    let mut record = vec![0; usize::from(geometry.inode_size)];
+    let table = volume.group_desc(group)?.inode_table.0 * u64::from(geometry.block_size);
+    volume.device().read_at(table + u64::from(index) * record.len() as u64, &mut record)?;
+    Ok(Inode::decode(&record, number, geometry)?)
+}
+
+/// Whether an inode maps blocks, as a file, a directory and a long symbolic link do.
+fn maps_blocks(inode: &Inode, geometry: &Geometry) -> bool {
+    match inode.file_type() {
+        _ if inode.is_inline() => false,
+        Some(FileType::Regular | FileType::Directory) => true,
+        Some(FileType::Symlink) => !inode.is_fast_symlink(geometry),
+        _ => false,
+    }
+}
+
+/// The blocks that a list of differences has as in use and not used: ` -1171 -(1180--1182)`. `None` where a block is to be marked.
+fn freed(list: &str) -> Option<BTreeSet<u64>> {
+    let mut blocks = BTreeSet::new();
+    for word in list.split_whitespace() {
+        let range = word.strip_prefix('-')?;
+        match range.strip_prefix('(').and_then(|range| range.strip_suffix(')')) {
+            Some(range) => {
+                let (first, last) = range.split_once("--")?;
+                blocks.extend(first.parse::<u64>().ok()?..=last.parse().ok()?);
+            }
+            None => drop(blocks.insert(range.parse().ok()?)),
+        }
+    }
+    Some(blocks)
+}
+
+mod tests {
+    use super::*;
+    use crate::volumes;
+    use extant_testkit::{Flush, is_root, skip, tool};
+    use rustix::fs::XattrFlags;
+    use std::fs::File;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    #[test]
+    fn only_the_blocks_that_were_left_are_allowed() {
+        let left = Left([1171, 1180, 1181].into());
+        let frame = |line: &str| {
+            format!("Pass 5: Checking group summary information\n{line}\nFix? no\n\n\n")
+        };
+        for line in [
+            "Block bitmap differences:  -1171",
+            "Block bitmap differences:  -1171 -(1180--1181)",
+            "Extended attribute block 1180 has reference count 3, should be 2.  Fix? no",
+        ] {
+            assert!(left.is_all_of(&frame(line)), "{line}");
+        }
+        for line in [
+            "",
+            "Block bitmap differences:  -1172",
+            "Block bitmap differences:  +1171",
+            "Block bitmap differences:  -1171 -(1180--1182)",
+            "Extended attribute block 1182 has reference count 3, should be 2.  Fix? no",
+            "Inode bitmap differences:  -12",
+        ] {
+            assert!(!left.is_all_of(&frame(line)), "{line}");
+        }
+    }
+
+    /// The kernel deletes files that are held open, with one attribute block each, and is shut down.
+    #[test]
+    fn e2fsck_leaves_attribute_blocks_of_orphans_of_the_kernel_too() {
+        if !is_root() || tool("xfs_io").is_none() || tool("mkfifo").is_none() {
+            skip!("needs root, xfs_io and mkfifo");
+        }
+        let kind = volumes::all().into_iter().find(|kind| kind.name == "inline-data").unwrap();
+        let base = match crate::random::fresh(kind, 16 << 20) {
+            Ok(base) => base,
+            Err(why) => skip!("{why}"),
+        };
+        let files = Devices::of(kind, Arc::new(base)).to_files();
+        let mount = files.mount("").unwrap();
+        let at = |name: &str| mount.path().join(name);
+        std::fs::create_dir(at("directory")).unwrap();
+        assert!(Command::new("mkfifo").arg(at("fifo")).status().unwrap().success());
+        std::fs::write(at("file"), vec![7; 3000]).unwrap();
+        let names = ["directory", "fifo", "file"];
+        for (number, name) in (0..).zip(names) {
+            // Different values: the kernel shares blocks that are alike.
+            let value = [number; 400];
+            rustix::fs::lsetxattr(at(name), "trusted.large", &value, XattrFlags::empty()).unwrap();
+        }
+        let held =
+            names.map(|name| File::options().read(true).write(name == "fifo").open(at(name)));
+        let held = held.map(Result::unwrap);
+        std::fs::remove_dir(at("directory")).unwrap();
+        std::fs::remove_file(at("fifo")).unwrap();
+        std::fs::remove_file(at("file")).unwrap();
+        mount.shut_down(Flush::Log).unwrap();
+        drop(held);
+        mount.unmount().unwrap();
+
+        let before = files.copied().unwrap();
+        let preened = files.e2fsck("-p").unwrap();
+        let said = String::from_utf8_lossy(&preened.stdout).into_owned();
+        assert_eq!(preened.status.code(), Some(0), "{said}");
+        let left = Left::by(&before.devices(), &said).unwrap();
+        assert_eq!(left.0.len(), 2, "the directory's and the FIFO's, not the file's: {said}");
+        let found = files.is_clean().expect_err("e2fsck 1.47.0 leaves blocks");
+        assert!(left.is_all_of(&found), "{left:?}: {found}");
+        // The kernel's recovery leaves nothing.
+        before.mount("").unwrap().unmount().unwrap();
+        before.is_clean().unwrap();
+    }
+}

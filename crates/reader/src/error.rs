@@ -1,0 +1,145 @@
+//! What a call on a volume can end in.
+
+use extant_device::DeviceError;
+use extant_journal::JournalError;
+use extant_offline::OfflineError;
+use extant_ondisk::{FormatError, InodeNo};
+
+/// Why a call failed: facts in fields, one sentence when shown. The mount turns them into errno.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The volume is broken on disk, or has a feature that this code does not know.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] DeviceError),
+    /// The journal could not be replayed.
+    #[error("journal: {0}")]
+    Journal(#[from] JournalError),
+    /// The volume is larger than the device: it was cut off, or the device is another one.
+    #[error("the volume has {volume} bytes, the device only {device}")]
+    DeviceTooSmall {
+        /// Bytes that the superblock counts.
+        volume: u64,
+        /// Bytes of the device.
+        device: u64,
+    },
+    /// The journal holds changes that are not on the volume yet, and the options bar their replay.
+    #[error("the journal must be replayed first (needs_recovery)")]
+    NeedsRecovery,
+    /// Somebody else has the volume open (multiple-mount protection).
+    #[error("the volume is in use: {0}")]
+    InUse(String),
+    /// No free blocks.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// No free inodes: blocks there may be.
+    #[error("no inodes left on the volume")]
+    NoInodes,
+    /// The directory's index names as many blocks as it can.
+    #[error("the directory is full")]
+    DirectoryFull,
+    /// An attribute for which neither the inode nor one block of attributes has room, beside the others of the file.
+    #[error("the attribute does not fit: inode and attribute block have no room for it")]
+    NoXattrRoom,
+    /// More than the limits of the owner, the group or the project allow.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
+    /// The name is taken, or the attribute is there already.
+    #[error("exists already")]
+    Exists,
+    /// The file would need blocks that its map cannot name.
+    #[error("file too large")]
+    FileTooLarge,
+    /// A directory with names in it.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// A file of one project does not go into a directory that passes another one on.
+    #[error("the directory passes another project on")]
+    CrossesBoundary,
+    /// The file has as many links, or the directory as many subdirectories, as the format counts.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The inode's flags bar the change: immutable, or append only.
+    #[error("inode {0} must not be changed")]
+    NotPermitted(InodeNo),
+    /// A directory has one name only.
+    #[error("a directory cannot have another name")]
+    LinksDirectory,
+    /// The volume was opened for reading, or an error has made it read-only.
+    #[error("read-only")]
+    ReadOnly,
+    /// What was asked for makes no sense.
+    #[error("not possible: {0}")]
+    Invalid(&'static str),
+    /// Options that do not go together, or not with this volume.
+    #[error("{0}")]
+    Options(&'static str),
+    /// Healthy, but not built yet.
+    #[error("not supported yet: {0}")]
+    NotSupported(&'static str),
+    /// No such file, or no such attribute's owner.
+    #[error("not found")]
+    NotFound,
+    /// A path goes through something that is no directory.
+    #[error("not a directory")]
+    NotADirectory,
+    /// Data were asked of a directory.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The inode is not a symbolic link, or holds no data to read.
+    #[error("not possible for this type of file")]
+    WrongFileType,
+    /// More symbolic links on the way than are followed.
+    #[error("too many symbolic links")]
+    SymlinkLoop,
+    /// A name of more than 255 bytes, or a path of more than 4,096.
+    #[error("name too long")]
+    NameTooLong,
+    /// The file has no such attribute.
+    #[error("no such attribute")]
+    NoXattr,
+    /// An attribute's name of more than 255 bytes, its prefix included.
+    #[error("the attribute's name is too long")]
+    XattrNameTooLong,
+    /// An attribute's value of more than 64 KiB.
+    #[error("the attribute's value is too large")]
+    XattrTooLarge,
+    /// Contents are encrypted; there is no key here.
+    #[error("inode {0} is encrypted")]
+    Encrypted(InodeNo),
+    /// The inode is not in use.
+    #[error("inode {0} is not in use")]
+    FreeInode(InodeNo),
+    /// There is no inode of that number.
+    #[error("there is no inode {0} on this volume")]
+    NoSuchInode(InodeNo),
+}
+
+impl Error {
+    /// Whether room is what is missing: ENOSPC, whatever it is that ran out.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::NoSpace | Self::NoInodes | Self::DirectoryFull | Self::NoXattrRoom)
+    }
+
+    /// Whether the volume is broken on disk.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Format(error) if error.is_corruption())
+    }
+
+    /// Whether an earlier failure had made the volume read-only.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::Aborted(_)))
+    }
+}
+
+impl From<OfflineError> for Error {
+    fn from(error: OfflineError) -> Self {
+        match error {
+            OfflineError::Device(error) => Self::Io(error),
+            OfflineError::Format(error) => Self::Format(error),
+            other => Self::Journal(JournalError::Volume(other)),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Reading the format: functions over [`MetadataRead`](crate::MetadataRead).
+//!
+//! They decide nothing about where blocks come from, and they do bounded work on any bytes: trees have the depth that their
+//! root states, walks end when more blocks were met than the volume has, and nothing is allocated by a number from disk alone.
+
+pub mod ahead;
+pub mod data;
+pub mod dir;
+pub mod group;
+pub mod htree;
+pub mod inode;
+pub mod mapping;
+pub mod nokey;
+pub mod path;
+pub mod runs;
+pub mod seek;
+pub mod statfs;
+pub mod symlink;
+pub mod tables;
+pub mod xattr;

@@ -1,0 +1,472 @@
+//! A simulated drive: real contents, and times of a drive that is not there.
+//!
+//! A [`ModelDevice`] lives in a stepped world ([`Env::stepped`]): what a request takes passes on that world's clock, and the host's
+//! is never read. The same requests at the same moments take the same times, on every machine and at any speed of the
+//! simulation. Times are those of a [`Preset`], by a seek curve, rotation, zones, memory for reading ahead and a write
+//! cache (rotating drives), or by latency, requests at once and a rate (flash).
+//!
+//! A batch is queued whole, as far as flushes allow, in the order of places; the drive then takes what it comes to first. Callers
+//! that submit at the same time share the queue. A request costs a processor [`costs::REQUEST`] and the copying of its
+//! bytes. The drive cannot tell holes: to it, zeroes are data.
+
+mod contents;
+pub mod costs;
+mod disk;
+mod flash;
+mod geometry;
+mod preset;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use extant_device::DeviceError;
+use extant_device::FileDevice;
+use extant_device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
+use extant_runtime::env::{Env, WallTime};
+use extant_runtime::sync::Mutex;
+
+pub use preset::{Flash, Inside, PRESETS, Preset, Rotating};
+pub use words::{Words, WordsError};
+
+use contents::Contents;
+use disk::{Command, Disk, Standing};
+use flash::FlashDrive;
+
+/// A request of the host is cut so that the drive sees at most so many bytes at once.
+const MOST_AT_ONCE: u64 = 512 << 10;
+/// What was asked for ahead and not read is kept up to this many bytes.
+const MOST_FETCHED: u64 = 64 << 20;
+
+/// The wall clock of a simulated world begins on 2037-01-01: nothing that an image of today holds lies beyond it, and times
+/// of 32 bits do not end soon.
+const BEGIN: WallTime = WallTime { seconds: 2_114_380_800, nanoseconds: 0 };
+
+/// How a drive is simulated.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ModelOptions {
+    /// Chooses among what may happen in the world at one moment.
+    pub seed: u64,
+    /// Bytes of the contents in memory at most, aside from long runs that repeat a word.
+    pub memory: u64,
+    /// Processors of the world.
+    pub processors: usize,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self { seed: 1, memory: 1 << 30, processors: 2 }
+    }
+}
+
+/// A simulated drive with the contents of an image. See the [module](self).
+pub struct ModelDevice {
+    preset: &'static Preset,
+    env: Env,
+    size: u64,
+    read_only: bool,
+    contents: Mutex<Contents>,
+    drive: Mutex<Drive>,
+}
+
+struct Drive {
+    inside: State,
+    /// Ranges that were asked for ahead, with what tells when they are there; the oldest first.
+    fetched: Vec<(Range<u64>, Fetch)>,
+    /// Requests that several ask about, who wait for them or have fetched them ahead: how many beside the first.
+    shared: BTreeMap<disk::Ticket, usize>,
+}
+
+enum State {
+    Rotating(Box<Disk>),
+    Flash(FlashDrive),
+}
+
+/// A request that was put in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Fetch {
+    Queued(disk::Ticket),
+    Done(u64),
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl ModelDevice {
+    /// The file beside `image` that holds what is kept as words, to be opened while paths can be, and before the image is.
+    ///
+    /// # Errors
+    /// The system refused, or the image was changed since.
+    pub fn words_of(image: &Path, write: bool) -> Result<Option<Words>, WordsError> {
+        Words::open(image, write)
+    }
+
+    /// A drive with the contents of `image`, to which they go back when the device is dropped.
+    ///
+    /// # Errors
+    /// `words` are not those of the image.
+    pub fn new(
+        preset: &'static Preset,
+        image: Arc<FileDevice>,
+        words: Option<Words>,
+        options: &ModelOptions,
+    ) -> Result<Self, WordsError> {
+        let size = image.size();
+        let inside = match &preset.inside {
+            Inside::Rotating(figures) => {
+                State::Rotating(Box::new(Disk::new(preset, figures, size)))
+            }
+            Inside::Flash(figures) => State::Flash(FlashDrive::new(preset, figures)),
+        };
+        Ok(Self {
+            preset,
+            env: Env::stepped_at(options.seed, BEGIN).with_processors(options.processors),
+            size,
+            read_only: image.is_read_only(),
+            contents: Mutex::new(Contents::new(image, words, options.memory)?),
+            drive: Mutex::new(Drive { inside, fetched: Vec::new(), shared: BTreeMap::new() }),
+        })
+    }
+
+    /// The kind of drive.
+    pub fn preset(&self) -> &'static Preset {
+        self.preset
+    }
+
+    /// Bytes of the contents that are in memory and repeat no word.
+    pub fn held(&self) -> u64 {
+        self.contents.lock().held()
+    }
+
+    /// Runs of blocks in memory that repeat a word each.
+    pub fn runs(&self) -> usize {
+        self.contents.lock().runs()
+    }
+
+    /// The clock that the drive runs on, and the background work for its user.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// Brings the contents to the image. Dropping the device does so too, and logs a failure.
+    ///
+    /// # Errors
+    /// The system failed.
+    pub fn finish(&self) -> Result<(), DeviceError> {
+        self.contents.lock().finish()
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.env.elapsed())
+    }
+
+    fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
+        let (offset, length) = (request.offset(), request.length());
+        let mut contents = self.contents.lock();
+        match &mut request.kind {
+            RequestKind::Read { buffers, .. } => {
+                let mut at = offset;
+                for buffer in buffers.slices_mut() {
+                    contents.read(at, buffer)?;
+                    at += buffer.len() as u64;
+                }
+                Ok(())
+            }
+            RequestKind::Write { buffers, .. } => {
+                let mut at = offset;
+                for buffer in buffers.slices() {
+                    contents.write(at, buffer)?;
+                    at += buffer.len() as u64;
+                }
+                Ok(())
+            }
+            RequestKind::WriteZeroes { .. } => contents.zero(offset..offset + length),
+            RequestKind::Discard { .. } if self.discard_reads_zero() => {
+                contents.zero(offset..offset + length)
+            }
+            RequestKind::Discard { .. } | RequestKind::Flush => Ok(()),
+        }
+    }
+
+    /// Lets the times of requests pass that were carried out; `None` is a flush.
+    fn pass(&self, commands: Vec<Option<Command>>) {
+        for part in commands.split_inclusive(Option::is_none) {
+            let mut asked: Vec<Command> = part.iter().flatten().cloned().collect();
+            asked.sort_by_key(|command| match command {
+                Command::Read(range) | Command::Write(range) => range.start,
+                Command::Flush => u64::MAX,
+            });
+            let cost: u64 = asked.iter().map(length_of).sum();
+            self.env.spend(costs::REQUEST * part.len() as u32 + costs::bytes(cost));
+            self.wait(asked);
+            if part.last().is_some_and(Option::is_none) {
+                self.wait(vec![Command::Flush]);
+            }
+        }
+    }
+
+    /// Puts requests in and waits until all are done.
+    fn wait(&self, commands: Vec<Command>) {
+        let now = self.now();
+        let mut last = now;
+        let mut tickets = BTreeSet::new();
+        {
+            let mut drive = self.drive.lock();
+            let mut open: Vec<Fetch> = Vec::with_capacity(commands.len());
+            for command in commands {
+                match command {
+                    Command::Read(range) => drive.read(now, range, &mut open),
+                    other => drive.put(now, other, &mut open),
+                }
+            }
+            for fetch in open {
+                match fetch {
+                    Fetch::Queued(ticket) if tickets.insert(ticket) => {}
+                    // Two requests of a batch wait for one piece that was fetched ahead: one asks.
+                    Fetch::Queued(_) => drive.release(fetch),
+                    Fetch::Done(at) => last = last.max(at),
+                }
+            }
+        }
+        while !tickets.is_empty() {
+            let now = self.now();
+            let until = self.drive.lock().settle(now, &mut tickets, &mut last);
+            if !tickets.is_empty() {
+                self.env.sleep_until(Duration::from_nanos(until));
+            }
+        }
+        self.env.sleep_until(Duration::from_nanos(last));
+    }
+}
+
+fn length_of(command: &Command) -> u64 {
+    match command {
+        Command::Read(range) | Command::Write(range) => range.end - range.start,
+        Command::Flush => 0,
+    }
+}
+
+impl Drive {
+    /// Puts a request in, in pieces that a drive takes at once.
+    fn put(&mut self, now: u64, command: Command, open: &mut Vec<Fetch>) {
+        let range = match &command {
+            Command::Read(range) => range.clone(),
+            Command::Write(range) => {
+                let range = range.clone();
+                self.forget(&range);
+                range
+            }
+            Command::Flush => return open.push(self.put_one(now, Command::Flush)),
+        };
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + MOST_AT_ONCE);
+            let piece = match command {
+                Command::Read(_) => Command::Read(at..end),
+                _ => Command::Write(at..end),
+            };
+            open.push(self.put_one(now, piece));
+            at = end;
+        }
+    }
+
+    fn put_one(&mut self, now: u64, command: Command) -> Fetch {
+        match (&mut self.inside, command) {
+            (State::Rotating(disk), command) => Fetch::Queued(disk.submit(now, command)),
+            (State::Flash(flash), Command::Read(part)) => Fetch::Done(flash.read(now, &part)),
+            (State::Flash(flash), Command::Write(part)) => Fetch::Done(flash.write(now, &part)),
+            (State::Flash(flash), Command::Flush) => Fetch::Done(flash.flush(now)),
+        }
+    }
+
+    /// Reads what was not fetched ahead, and waits for what was.
+    fn read(&mut self, now: u64, range: Range<u64>, open: &mut Vec<Fetch>) {
+        let mut at = range.start;
+        while at < range.end {
+            let holds = |(held, _): &(Range<u64>, Fetch)| held.start <= at && at < held.end;
+            if let Some(index) = self.fetched.iter().position(holds) {
+                let (held, fetch) = self.fetched[index].clone();
+                open.push(match self.standing(now, fetch) {
+                    Standing::Done(moment) => Fetch::Done(moment),
+                    Standing::Until(_) => {
+                        self.hold(fetch);
+                        fetch
+                    }
+                });
+                at = held.end;
+                // What was read is in the caller's hands: another read asks the drive again.
+                if held.end <= range.end {
+                    let (_, fetch) = self.fetched.remove(index);
+                    self.release(fetch);
+                }
+                continue;
+            }
+            let later = self.fetched.iter().map(|(held, _)| held.start);
+            let next = later.filter(|start| *start > at).min().unwrap_or(u64::MAX).min(range.end);
+            self.put(now, Command::Read(at..next), open);
+            at = next;
+        }
+    }
+
+    /// Asks for a range that nobody waits for yet.
+    fn fetch(&mut self, now: u64, range: Range<u64>) {
+        let is_there =
+            |(held, _): &(Range<u64>, Fetch)| held.start < range.end && range.start < held.end;
+        if range.is_empty() || self.fetched.iter().any(is_there) {
+            return;
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + MOST_AT_ONCE);
+            let mut open = Vec::with_capacity(1);
+            self.put(now, Command::Read(at..end), &mut open);
+            self.fetched.extend(open.into_iter().map(|fetch| (at..end, fetch)));
+            at = end;
+        }
+        let mut held: u64 = self.fetched.iter().map(|(held, _)| held.end - held.start).sum();
+        while held > MOST_FETCHED {
+            let (oldest, fetch) = self.fetched.remove(0);
+            held -= oldest.end - oldest.start;
+            // The drive decides what it can before the next request comes.
+            let _ = self.standing(now, fetch);
+            self.release(fetch);
+        }
+    }
+
+    /// What was fetched is not what is there any more. Who waits for it already goes on waiting.
+    fn forget(&mut self, range: &Range<u64>) {
+        let is_changed =
+            |(held, _): &(Range<u64>, Fetch)| held.start < range.end && range.start < held.end;
+        while let Some(index) = self.fetched.iter().position(is_changed) {
+            let (_, fetch) = self.fetched.remove(index);
+            self.release(fetch);
+        }
+    }
+
+    /// One more asks about a request.
+    fn hold(&mut self, fetch: Fetch) {
+        if let Fetch::Queued(ticket) = fetch {
+            *self.shared.entry(ticket).or_default() += 1;
+        }
+    }
+
+    /// One of those who ask about a request does not any more. With the last one the drive forgets it.
+    fn release(&mut self, fetch: Fetch) {
+        let (Fetch::Queued(ticket), State::Rotating(disk)) = (fetch, &mut self.inside) else {
+            return;
+        };
+        let Some(others) = self.shared.get_mut(&ticket) else { return disk.forget(ticket) };
+        *others -= 1;
+        if *others == 0 {
+            self.shared.remove(&ticket);
+        }
+    }
+
+    fn standing(&mut self, now: u64, fetch: Fetch) -> Standing {
+        let standing = match (fetch, &mut self.inside) {
+            (Fetch::Queued(ticket), State::Rotating(disk)) => disk.standing(now, ticket),
+            (Fetch::Done(at), _) => return Standing::Done(at),
+            (Fetch::Queued(_), State::Flash(_)) => Standing::Done(now),
+        };
+        if let Standing::Done(at) = standing {
+            self.told(fetch, at);
+        }
+        standing
+    }
+
+    /// What was fetched ahead is there: nobody asks about it any more for those who will read it.
+    fn told(&mut self, fetch: Fetch, at: u64) {
+        while let Some((_, held)) = self.fetched.iter_mut().find(|(_, held)| *held == fetch) {
+            *held = Fetch::Done(at);
+            self.release(fetch);
+        }
+    }
+
+    /// Takes out of `tickets` what is done now, the last of it at `last`. Nothing is decided about the rest before the moment that is
+    /// returned.
+    fn settle(&mut self, now: u64, tickets: &mut BTreeSet<disk::Ticket>, last: &mut u64) -> u64 {
+        let State::Rotating(disk) = &mut self.inside else {
+            tickets.clear();
+            return now;
+        };
+        let (done, until) = disk.done_of(now, tickets);
+        for (ticket, at) in done {
+            tickets.remove(&ticket);
+            *last = (*last).max(at);
+            self.told(Fetch::Queued(ticket), at);
+            self.release(Fetch::Queued(ticket));
+        }
+        until
+    }
+}
+
+impl Device for ModelDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        check_batch(self, batch)?;
+        let mut commands = Vec::with_capacity(batch.len());
+        let result = run_batch(batch, |request| {
+            self.perform(request)?;
+            let range = request.offset()..request.offset() + request.length();
+            match &request.kind {
+                RequestKind::Read { .. } => commands.push(Some(Command::Read(range))),
+                RequestKind::Write { .. } | RequestKind::WriteZeroes { .. } => {
+                    commands.push(Some(Command::Write(range)));
+                }
+                RequestKind::Discard { .. } => {}
+                RequestKind::Flush => commands.push(None),
+            }
+            Ok(())
+        });
+        self.pass(commands);
+        result
+    }
+
+    /// A drive cannot tell what was never written.
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        check_range(self.size, &range)?;
+        Ok((!range.is_empty()).then_some(range))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn will_need(&self, range: Range<u64>) {
+        let range = range.start.min(self.size)..range.end.min(self.size);
+        self.env.spend(costs::REQUEST);
+        self.drive.lock().fetch(self.now(), range);
+    }
+
+    fn discard_reads_zero(&self) -> bool {
+        matches!(self.preset.inside, Inside::Flash(_))
+    }
+}
+
+impl Drop for ModelDevice {
+    fn drop(&mut self) {
+        if let Err(error) = self.finish() {
+            tracing::error!("what a simulated drive holds did not reach its image: {error}");
+        }
+    }
+}
+
+impl fmt::Debug for ModelDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDevice")
+            .field("preset", &self.preset.name)
+            .field("size", &self.size)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+//! The file beside a simulated drive's image: runs of blocks that are kept as words, where the image has holes.
+//!
+//! Lines are only added to it. `begin`: from here on the image is being changed. `FIRST END WORD`, the word in hexadecimal: a run.
+//! `whole`: the runs since `begin` are all that there are now. `end SECONDS NANOSECONDS`: the image, last changed at that time, fits
+//! them. A line that was cut off says nothing, so that a command that is killed at any moment leaves the runs of the one before or its own.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rangemap::RangeMap;
+
+use extant_device::DeviceError;
+
+/// What is behind an image's name in that of the file that holds its words.
+const SUFFIX: &str = ".words";
+/// The first line of that file.
+const HEAD: &str = "extant words 1";
+const BEGIN: &str = "begin";
+const WHOLE: &str = "whole";
+const END: &str = "end";
+
+/// The file beside an image with the runs that are kept as words.
+#[derive(Debug)]
+pub struct Words {
+    file: File,
+    path: PathBuf,
+    is_written: bool,
+    /// It was made here, or nobody else uses it.
+    is_own: bool,
+}
+
+/// Why the words of an image cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum WordsError {
+    /// The file beside it cannot be used.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error("{}: line {line} is no run of words", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1 on.
+        line: usize,
+    },
+    /// The image was written by another program since, or is a copy that was.
+    #[error(
+        "{}: the image was changed since, or copied without its time (as cp -p keeps it); what this file holds is lost when it is removed",
+        path.display()
+    )]
+    Stale {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The image was not read where it may be newer.
+    #[error(transparent)]
+    Image(DeviceError),
+    /// Another command had it.
+    #[error("{}: another command has just removed it: once more", path.display())]
+    Removed {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// When an image was changed last: seconds and nanoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Changed(i64, i64);
+
+impl Changed {
+    pub(super) fn of(found: &Metadata) -> Self {
+        Self(found.mtime(), found.mtime_nsec())
+    }
+
+    /// That of a line that says that the image fits the runs.
+    fn told(line: &str) -> Option<Self> {
+        let (seconds, nanoseconds) = line.strip_prefix(END)?.strip_prefix(' ')?.split_once(' ')?;
+        Some(Self(seconds.parse().ok()?, nanoseconds.parse().ok()?))
+    }
+}
+
+/// How far the last command came that changed the image.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Stage {
+    /// It ended: where the runs lie, the image has holes.
+    Ended,
+    /// It was killed: what the image has where runs lie is newer than these.
+    Begun,
+    /// It was killed when the runs were written: they are newer than what the image has there.
+    Whole,
+}
+
+/// What the file tells.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Runs of blocks with the word that each repeats.
+    pub(super) runs: RangeMap<u64, u64>,
+    pub(super) stage: Stage,
+}
+
+impl Words {
+    /// The file beside `image`; one that is to be written is made. To be called before the image is opened for writing, which
+    /// may change its time. A block device has none.
+    ///
+    /// # Errors
+    /// The system refused, or the image was changed since.
+    pub(crate) fn open(image: &Path, write: bool) -> Result<Option<Self>, WordsError> {
+        // Where there is no image, opening it tells so.
+        let Ok(of_image) = std::fs::metadata(image) else { return Ok(None) };
+        if !of_image.is_file() {
+            return Ok(None);
+        }
+        let mut name = image.as_os_str().to_owned();
+        name.push(SUFFIX);
+        let path = PathBuf::from(name);
+        let mut options = File::options();
+        options.read(true).write(write);
+        let (opened, is_own) = match options.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !write => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (options.create(true).truncate(false).open(&path), true)
+            }
+            opened => (opened, false),
+        };
+        let file = match opened {
+            Ok(file) => file,
+            Err(source) => return Err(WordsError::Io { path, source }),
+        };
+        let words = Self { file, path, is_written: write, is_own };
+        let text = words.text()?;
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let last = whole.lines().rfind(|line| *line == BEGIN || Changed::told(line).is_some());
+        // Of a command that was killed the image may have any time.
+        let fits = last.and_then(Changed::told).is_none_or(|told| told == Changed::of(&of_image));
+        if fits { Ok(Some(words)) } else { Err(WordsError::Stale { path: words.path.clone() }) }
+    }
+
+    fn failed(&self) -> impl FnOnce(io::Error) -> WordsError + '_ {
+        |source| WordsError::Io { path: self.path.clone(), source }
+    }
+
+    fn text(&self) -> Result<String, WordsError> {
+        let mut text = String::new();
+        let mut file = &self.file;
+        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
+        read.map_err(self.failed())?;
+        Ok(text)
+    }
+
+    /// Reads it; the image has so many blocks, and is open, and had alone if it is to be written.
+    pub(super) fn load(&mut self, blocks: u64, image: &File) -> Result<Told, WordsError> {
+        let text = self.text()?;
+        if self.is_written {
+            let own = self.file.metadata().map_err(self.failed())?;
+            if own.nlink() == 0 {
+                return Err(WordsError::Removed { path: self.path.clone() });
+            }
+            self.is_own = true;
+            // A line that was cut off would spoil the next one.
+            let whole = text.rfind('\n').map_or(0, |at| at + 1);
+            if whole < text.len() {
+                self.file.set_len(whole as u64).map_err(self.failed())?;
+            }
+        }
+        let told = self.told(&text, blocks)?;
+        if self.is_written && told.stage == Stage::Ended && !told.runs.is_empty() {
+            // Opening the image may have changed its time.
+            self.end(false, image).map_err(self.failed())?;
+        }
+        Ok(told)
+    }
+
+    fn told(&self, text: &str, blocks: u64) -> Result<Told, WordsError> {
+        let mut told = Told { runs: RangeMap::new(), stage: Stage::Ended };
+        let mut next = RangeMap::new();
+        let mut has_begun = false;
+        for (index, line) in text.split_inclusive('\n').enumerate() {
+            // The last line may have been cut off.
+            let Some(line) = line.strip_suffix('\n') else { break };
+            let wrong = || WordsError::Line { path: self.path.clone(), line: index + 1 };
+            match line {
+                _ if index == 0 => {
+                    if line != HEAD {
+                        return Err(wrong());
+                    }
+                }
+                BEGIN => {
+                    let before = std::mem::take(&mut next);
+                    if !std::mem::replace(&mut has_begun, true) {
+                        told.runs = before;
+                    }
+                    told.stage = Stage::Begun;
+                }
+                WHOLE => {
+                    told.runs = std::mem::take(&mut next);
+                    told.stage = Stage::Whole;
+                }
+                _ if Changed::told(line).is_some() => told.stage = Stage::Ended,
+                _ => {
+                    let mut parts = line.split(' ');
+                    let mut number = |radix| u64::from_str_radix(parts.next()?, radix).ok();
+                    let run = (|| Some((number(10)?, number(10)?, number(16)?)))();
+                    let (first, end, word) =
+                        run.filter(|run| run.0 < run.1 && run.1 <= blocks).ok_or_else(wrong)?;
+                    next.insert(first..end, word);
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    fn add(&self, text: &str) -> io::Result<()> {
+        let mut file = &self.file;
+        let at = file.seek(SeekFrom::End(0))?;
+        let head = if at == 0 { format!("{HEAD}\n{BEGIN}\n") } else { String::new() };
+        let written = file.write_all(format!("{head}{text}\n").as_bytes());
+        if written.is_err() {
+            let _ = file.set_len(at);
+        }
+        written
+    }
+
+    /// From here on the image is being changed. Without any runs nothing is to be told.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        match self.file.metadata()?.len() {
+            0 => Ok(()),
+            _ => self.add(BEGIN),
+        }
+    }
+
+    /// These are all runs from now on.
+    pub(super) fn store(&self, runs: &RangeMap<u64, u64>) -> io::Result<()> {
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::other("another command has removed the file of words"));
+        }
+        let mut text = String::new();
+        for (run, word) in runs.iter() {
+            text += &format!("{} {} {word:x}\n", run.start, run.end);
+        }
+        self.add(&(text + WHOLE))
+    }
+
+    /// The image, as it is now, fits the runs; there are none if `is_empty`.
+    pub(super) fn end(&self, is_empty: bool, image: &File) -> io::Result<()> {
+        if is_empty {
+            return self.file.set_len(0);
+        }
+        let Changed(seconds, nanoseconds) = Changed::of(&image.metadata()?);
+        self.add(&format!("{END} {seconds} {nanoseconds}"))
+    }
+}
+
+impl Drop for Words {
+    /// A file that tells nothing is removed where that may be done: paths may be out of reach.
+    fn drop(&mut self) {
+        let is_empty = |found: Metadata| found.len() == 0 && found.nlink() > 0;
+        if self.is_own && self.file.metadata().is_ok_and(is_empty) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_cut_off_tells_the_runs_of_before_or_of_after() {
+        let dir = tempfile::tempdir().expect("a place for the test");
+        let image = dir.path().join("image");
+        std::fs::write(&image, [0; 4096]).expect("an image");
+        let words = Words::open(&image, true).expect("opened").expect("made");
+        let image = File::open(&image).expect("an image");
+        let one: RangeMap<u64, u64> = [(0..300, 7)].into();
+        let two: RangeMap<u64, u64> = [(0..100, 7), (100..400, u64::MAX)].into();
+        words.store(&one).expect("told");
+        words.end(false, &image).expect("told");
+        let first = words.text().expect("text").len();
+        words.begin().expect("told");
+        words.store(&two).expect("told");
+        words.end(false, &image).expect("told");
+        let text = words.text().expect("text");
+        for cut in 0..=text.len() {
+            let told = words.told(&text[..cut], 400).expect("runs");
+            let is_whole = text[..cut].matches("whole\n").count();
+            let (expected, stage) = match is_whole {
+                0 => (RangeMap::new(), None),
+                1 if cut < first => (one.clone(), Some(Stage::Whole)),
+                1 if text[..cut].matches("begin\n").count() == 2 => {
+                    (one.clone(), Some(Stage::Begun))
+                }
+                1 => (one.clone(), Some(Stage::Ended)),
+                _ if cut < text.len() => (two.clone(), Some(Stage::Whole)),
+                _ => (two.clone(), Some(Stage::Ended)),
+            };
+            assert!(told.runs == expected, "{cut}");
+            assert!(stage.is_none_or(|stage| told.stage == stage), "{cut}: {:?}", told.stage);
+        }
+        words.end(true, &image).expect("told");
+        assert_eq!(words.text().expect("text"), "");
+        for wrong in [
+            "extant words 2\n",
+            "extant words 1\n0 401 7\n",
+            "extant words 1\nbeginning\n",
+            "extant words 1\nend 7\n",
+        ] {
+            words.told(wrong, 400).expect_err(wrong);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A device that was opened by its name: the clock that it runs on, and what ends it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use extant_device::{Device, DeviceError};
+use extant_runtime::env::Env;
+
+/// Brings what a simulated drive holds to its image.
+type Finish = dyn Fn() -> Result<(), DeviceError> + Send + Sync;
+
+/// An opened device, with the clock and the background work for its user.
+#[derive(Clone)]
+pub struct Opened {
+    /// The device that is meant.
+    pub device: Arc<dyn Device>,
+    /// The clock of the machine, or that of a simulated drive.
+    pub env: Env,
+    /// Of a simulated drive.
+    drive: Option<Arc<Finish>>,
+}
+
+/// Why a device was not ended well.
+#[derive(Debug, thiserror::Error)]
+pub enum FinishError {
+    /// It was not flushed.
+    #[error(transparent)]
+    Flush(DeviceError),
+    /// The image of a simulated drive was not written.
+    #[error("what a simulated drive holds did not reach its image: {0}")]
+    Lost(#[source] DeviceError),
+}
+
+impl FinishError {
+    /// The failure of the device below.
+    pub fn into_device_error(self) -> DeviceError {
+        match self {
+            Self::Flush(error) | Self::Lost(error) => error,
+        }
+    }
+}
+
+impl Opened {
+    /// A device on the clock of the machine.
+    pub fn real(device: Arc<dyn Device>) -> Self {
+        Self { device, env: Env::threads(), drive: None }
+    }
+
+    /// A device on a clock of its own. One thread uses it, the one that `env` runs on. `finish`
+    /// brings what it holds to where it is kept.
+    pub fn simulated(
+        device: Arc<dyn Device>,
+        env: Env,
+        finish: impl Fn() -> Result<(), DeviceError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { device, env, drive: Some(Arc::new(finish)) }
+    }
+
+    /// Whether the device runs on a clock of its own and is used by one thread.
+    pub fn is_simulated(&self) -> bool {
+        self.drive.is_some()
+    }
+
+    /// The same clock with a device that stands on this one.
+    pub(crate) fn with_device(self, device: Arc<dyn Device>) -> Self {
+        Self { device, ..self }
+    }
+
+    /// Flushes a device that was opened for writing, and has a simulated drive bring what it holds
+    /// to its image. Without this call the drive does so when it is dropped, and its failure is
+    /// only logged.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn finish(self) -> Result<(), FinishError> {
+        if !self.device.is_read_only() {
+            self.device.flush().map_err(FinishError::Flush)?;
+        }
+        self.drive.map_or(Ok(()), |finish| finish()).map_err(FinishError::Lost)
+    }
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Opened");
+        shown.field("device", &self.device).field("is_simulated", &self.is_simulated()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_device::{MemoryDevice, Operation, SliceDevice};
+    use std::io;
+    use std::time::Duration;
+
+    #[test]
+    fn what_stands_on_a_simulated_drive_runs_on_its_clock_and_ends_it() {
+        let env = Env::stepped(1);
+        env.sleep_until(Duration::from_secs(5));
+        let drive: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096));
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let lost = move || Err(DeviceError::io(Operation::Write, 0, 4096, full()));
+        let opened = Opened::simulated(drive.clone(), env, lost);
+        let slice = SliceDevice::new(drive, 512, 512).expect("it fits");
+        let opened = opened.with_device(Arc::new(slice));
+        assert!(opened.is_simulated());
+        assert_eq!((opened.device.size(), opened.env.elapsed()), (512, Duration::from_secs(5)));
+        let error = opened.finish().expect_err("its image has no room");
+        assert!(matches!(error, FinishError::Lost(_)), "{error}");
+        assert!(error.into_device_error().is_no_space());
+    }
+
+    #[test]
+    fn a_device_of_the_machine_runs_on_its_clock() {
+        let opened = Opened::real(Arc::new(MemoryDevice::new(4096)));
+        assert!(!opened.is_simulated() && !opened.env.is_stepped());
+        opened.finish().expect("memory");
+    }
+}
