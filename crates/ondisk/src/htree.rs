@@ -194,7 +194,7 @@ impl HtreeFormat {
         let place = Place::Htree(self.inode, at);
         let node = self.node(block, at, kind)?;
         let (used, tail) = tail_of(block, kind, node.entries.len(), node.limit)
-            .ok_or(Flaw::Rule("the index has no room for its checksum").at(place))?;
+            .ok_or(Flaw::Rule("no room for the index checksum").at(place))?;
         let (found, computed) = (tail.dt_checksum.get(), checksum(seed, used, &tail));
         if found != computed {
             return Err(Flaw::checksum(found, computed).at(place));
@@ -418,7 +418,7 @@ impl HtreeNode<'_> {
         if above_first.is_sorted_by_key(|entry| entry.hash.get()) {
             Ok(())
         } else {
-            Err(Flaw::Rule("the hashes of the index do not ascend").at(place))
+            Err(Flaw::Rule("index hashes not in ascending order").at(place))
         }
     }
 }
@@ -521,7 +521,7 @@ mod tests {
         let format = format(1024, false);
         let block = node_of(&format, &[(0, 10), (200, 11), (100, 12)]);
         let node = format.node(&block, NODE, IndexKind::Node).unwrap();
-        let expected = Flaw::Rule("the hashes of the index do not ascend").at(Place::Volume);
+        let expected = Flaw::Rule("index hashes not in ascending order").at(Place::Volume);
         assert_eq!(node.check_order(Place::Volume), Err(expected));
     }
 

@@ -336,7 +336,7 @@ where
             if found.filter(|(_, raw)| raw.as_bytes().iter().any(|&byte| byte != 0)).count()
                 != named
             {
-                let flaw = Flaw::Rule("a leaf has a record that the tree does not name");
+                let flaw = Flaw::Rule("leaf record missing in the quota tree");
                 return Err(self.flaw(leaf, flaw));
             }
         }
@@ -354,7 +354,7 @@ where
         let mut waiting = Vec::from([(QUOTA_ROOT, 0, 0_u32)]);
         while let Some((block, level, digits)) = waiting.pop() {
             if !visited.insert(block) {
-                return Err(self.flaw(block, Flaw::Rule("a block of the tree is used twice")));
+                return Err(self.flaw(block, Flaw::Rule("duplicate block in the quota tree")));
             }
             let node = (self.read)(block)?;
             let first = waiting.len();
@@ -398,9 +398,7 @@ where
             .find_map(|(at, raw)| {
                 QuotaRecord::decode(&raw).filter(|record| record.id == id).map(|found| (at, found))
             })
-            .ok_or_else(|| {
-                self.flaw(block, Flaw::Rule("the record that the tree names is missing"))
-            })
+            .ok_or_else(|| self.flaw(block, Flaw::Rule("record missing in its leaf")))
     }
 
     fn flaw(&self, block: u32, flaw: Flaw) -> E {
@@ -424,7 +422,7 @@ pub fn slots(leaf: &QuotaBlock) -> impl Iterator<Item = (usize, RawQuotaRecord)>
 pub fn build_quota_file(kind: QuotaKind, records: &[QuotaRecord]) -> Result<Vec<u8>, FormatError> {
     let refused = |flaw: Flaw| flaw.at(Place::Quota(InodeNo(0), 0));
     if !records.is_sorted_by(|a, b| a.id < b.id) {
-        return Err(refused(Flaw::Rule("quota records are not in the order of their ids")));
+        return Err(refused(Flaw::Rule("quota records not sorted by ID")));
     }
     let mut file = QuotaFile { blocks: Vec::from([[0; QUOTA_BLOCK_SIZE]; 2]) };
     let (mut leaf, mut used) = (0, RECORDS_PER_LEAF);
@@ -574,7 +572,7 @@ mod tests {
     fn a_tree_that_loops_is_refused() {
         let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
         file[3 * 1024 + 4] = 2; // the node of the third level leads back to the second
-        let flaw = Flaw::Rule("a block of the tree is used twice");
+        let flaw = Flaw::Rule("duplicate block in the quota tree");
         assert_eq!(tree(&file).unwrap().records(), Err(flaw.at(Place::Quota(INODE, 2))));
     }
 
@@ -590,7 +588,7 @@ mod tests {
     fn a_record_that_the_tree_names_must_be_there() {
         let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
         file[5 * 1024 + 16] = 6;
-        let flaw = Flaw::Rule("the record that the tree names is missing");
+        let flaw = Flaw::Rule("record missing in its leaf");
         assert_eq!(tree(&file).unwrap().find(5), Err(flaw.at(Place::Quota(INODE, 5))));
     }
 
@@ -600,7 +598,7 @@ mod tests {
         assert_eq!(tree(&file).unwrap().sound_records(), Ok(Vec::from([record(5)])));
         file[5 * 1024 + 16 + 3 * 72 + 4] = b'a'; // of the fourth slot, nothing but its padding
         assert_eq!(tree(&file).unwrap().records(), Ok(Vec::from([record(5)])));
-        let flaw = Flaw::Rule("a leaf has a record that the tree does not name");
+        let flaw = Flaw::Rule("leaf record missing in the quota tree");
         assert_eq!(tree(&file).unwrap().sound_records(), Err(flaw.at(Place::Quota(INODE, 5))));
     }
 
