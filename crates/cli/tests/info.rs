@@ -172,8 +172,8 @@ fn every_command_says_of_another_file_that_it_is_no_ext_file_system() {
     let point = scratch.join("mnt");
     std::fs::create_dir(&point).unwrap();
     for (name, bytes, why) in [
-        ("text", vec![b'x'; 1221], "197 bytes where 1024 are needed"),
-        ("small", vec![b'x'; 3], "0 bytes where 1024 are needed"),
+        ("text", vec![b'x'; 1221], "truncated: 197 bytes, expected 1024"),
+        ("small", vec![b'x'; 3], "truncated: 0 bytes, expected 1024"),
         ("letters", vec![b'x'; 4096], "magic is 0x7878, expected 0xef53"),
     ] {
         let path = scratch.join(name);

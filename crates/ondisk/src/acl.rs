@@ -276,17 +276,17 @@ fn validate(entries: &[AclEntry]) -> Result<(), Flaw> {
             return Err(Flaw::bad_value("e_id", NO_ID));
         }
         if !seen.insert(entry.subject) {
-            return Err(Flaw::Rule("two entries are about the same user or group"));
+            return Err(Flaw::Rule("duplicate entry for a user or group"));
         }
     }
     for needed in [Subject::Owner, Subject::OwningGroup, Subject::Other] {
         if !seen.contains(&needed) {
-            return Err(Flaw::Rule("the entry of owner, owning group or others is missing"));
+            return Err(Flaw::Rule("required entry of owner, owning group or others missing"));
         }
     }
     let names_somebody = entries.iter().any(|entry| entry.subject.id().is_some());
     if names_somebody && !seen.contains(&Subject::Mask) {
-        return Err(Flaw::Rule("somebody is named and the mask is missing"));
+        return Err(Flaw::Rule("named entries require a mask entry"));
     }
     Ok(())
 }
@@ -364,13 +364,16 @@ mod tests {
             ([mode[1], mode[0], mode[2]].into(), Flaw::Rule("entries are out of order")),
             (
                 [mode[0], entry(User(1), 7), mode[1], mode[2]].into(),
-                Flaw::Rule("somebody is named and the mask is missing"),
+                Flaw::Rule("named entries require a mask entry"),
             ),
             (
                 [mode[0], entry(User(1), 7), entry(User(1), 6), mode[1], mode[2]].into(),
-                Flaw::Rule("two entries are about the same user or group"),
+                Flaw::Rule("duplicate entry for a user or group"),
             ),
-            (mode[..2].into(), Flaw::Rule("the entry of owner, owning group or others is missing")),
+            (
+                mode[..2].into(),
+                Flaw::Rule("required entry of owner, owning group or others missing"),
+            ),
             ([entry(Owner, 8), mode[1], mode[2]].into(), Flaw::above_limit("e_perm", 8_u32, 7_u32)),
         ];
         for (entries, flaw) in cases {

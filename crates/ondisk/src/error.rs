@@ -256,14 +256,16 @@ impl fmt::Display for Flaw {
                 write!(f, "magic is {found:#x}, expected {expected:#x}")
             }
             Self::AboveLimit { field, found, limit } => {
-                write!(f, "{field} is {found}, at most {limit} admitted")
+                write!(f, "{field} is {found}, maximum {limit}")
             }
             Self::BelowLimit { field, found, limit } => {
-                write!(f, "{field} is {found}, at least {limit} needed")
+                write!(f, "{field} is {found}, minimum {limit}")
             }
-            Self::BadValue { field, found } => write!(f, "{field} has the bad value {found:#x}"),
+            Self::BadValue { field, found } => {
+                write!(f, "{field} has the invalid value {found:#x}")
+            }
             Self::Truncated { found, needed } => {
-                write!(f, "{found} bytes where {needed} are needed")
+                write!(f, "truncated: {found} bytes, expected {needed}")
             }
             Self::Rule(rule) => f.write_str(rule),
         }

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
-/// An image with what debugfs says about it.
+/// An image with debugfs's view of it.
 struct Volume {
     image: TempImage,
     superblock: Superblock,
@@ -55,7 +55,8 @@ impl Volume {
     }
 }
 
-/// A volume of 1 KiB blocks on which the kernel filled `/dir` with names, or why there is none.
+/// A volume of 1 KiB blocks on which the kernel filled `/dir` with names; the error is the reason
+/// for a skip.
 fn filled_by_kernel(unsigned: bool, names: &BTreeSet<Vec<u8>>) -> Result<Volume, String> {
     if !is_root() {
         return Err("a loop mount needs root".into());
@@ -94,7 +95,7 @@ fn directories_of_the_kernel_are_read_whole_and_by_hash() {
         let (inode, generation) = volume.inode_of("/dir");
         let dirents = DirFormat::new(&volume.geometry, inode, generation);
         let index = HtreeFormat::new(&volume.geometry, inode, generation);
-        // The directory is mapped by few extents, so that debugfs lists its blocks in logical order.
+        // The directory has few extents, so debugfs lists its blocks in logical order.
         let blocks: Vec<_> =
             volume.blocks_of("/dir").into_iter().map(|block| volume.block(block)).collect();
         assert_eq!(dot_entries(&dirents, &blocks[0]), Ok((inode, InodeNo::ROOT)));

@@ -52,7 +52,7 @@ impl Image {
     }
 }
 
-/// What a walk over a whole image saw.
+/// Statistics of a walk over a whole image.
 #[derive(Default)]
 struct Seen {
     inodes: u32,
@@ -61,8 +61,8 @@ struct Seen {
     deepest: u16,
 }
 
-/// Verifies and decodes every descriptor, bitmap, used inode and extent node; encodes each again to the same bytes; compares
-/// the descriptors' counts with what bitmaps and inodes say.
+/// Verifies and decodes every descriptor, bitmap, used inode and extent node; encodes each again to
+/// the same bytes; compares the descriptors' counts with bitmaps and inodes.
 fn walk(path: &Path) -> Seen {
     let image = Image::open(path);
     let geometry = &image.geometry;
@@ -108,7 +108,7 @@ fn walk(path: &Path) -> Seen {
     seen
 }
 
-/// Says whether it is a directory, as a number.
+/// Returns 1 for a directory, otherwise 0.
 fn check_inode(image: &Image, number: InodeNo, record: Vec<u8>, seen: &mut Seen) -> u32 {
     let geometry = &image.geometry;
     let inode = Inode::decode(&record, number, geometry).unwrap();

@@ -13,7 +13,7 @@ use extant_ondisk::{BlockNo, Tid, Uuid};
 use extant_testkit::{Scratch, TempImage, corpora, debugfs, is_root, left_dirty, skip, tool};
 use proptest::prelude::*;
 
-/// A journal as a file: what `dump <8>` gives.
+/// A journal as a file: the output of `dump <8>`.
 struct Journal {
     bytes: Vec<u8>,
     superblock: JournalSuperblock,
@@ -50,7 +50,7 @@ impl Journal {
         &self.bytes[at as usize * size..][..size]
     }
 
-    /// Walks the log as far as it is whole; every checksum on the way must be right.
+    /// Walks the log up to its first error; every checksum before it must be right.
     fn transactions(&self) -> Vec<Transaction> {
         let (log, mut at) = (self.superblock.log(), self.superblock.start);
         let (mut found, mut current) = (Vec::new(), Transaction::default());
@@ -79,7 +79,8 @@ impl Journal {
                 BlockType::Commit => {
                     let commit = CommitBlock::decode(block, &self.format).unwrap();
                     assert_eq!(commit.tid, tid);
-                    // debugfs stamps something else on a transaction of revokes alone; the kernel the start value.
+                    // For a transaction of revokes only, debugfs writes another checksum; the
+                    // kernel the initial value.
                     let is_revokes = current.tags.is_empty();
                     if let Some(stored) = commit.transaction_checksum.filter(|_| !is_revokes) {
                         assert_eq!(stored, crc, "checksum v1 of {tid:?}");
@@ -147,7 +148,8 @@ fn logs_that_debugfs_wrote_are_read_in_every_shape() {
     }
 }
 
-/// Files, a directory that goes away again (revokes), and with data=journal contents that must be escaped.
+/// Files, a directory that is removed again (revokes), and with data=journal contents that must be
+/// escaped.
 fn work(dir: &Path) {
     fs::create_dir(dir.join("gone")).unwrap();
     for index in 0..300 {
@@ -189,7 +191,7 @@ fn logs_that_the_kernel_wrote_are_read_in_every_shape() {
         let found = journal.transactions();
         assert!(found.len() >= 2, "{features} {options}: {found:?}");
         let logs_data = options.contains("data=journal");
-        // Where all data is journalled too, the kernel needs no revokes.
+        // If all data is journalled too, the kernel needs no revokes.
         let revokes = found.iter().any(|transaction| !transaction.revoked.is_empty());
         assert_eq!(revokes, !logs_data, "{features} {options}");
         let escaped = found.iter().flat_map(|found| &found.tags).filter(|tag| tag.1).count();
@@ -272,7 +274,7 @@ fn damaged_journals_of_the_corpus_are_read_or_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any bytes may be refused, none may panic, and iterators end.
+    /// Random bytes may be rejected but must not panic, and iterators must end.
     #[test]
     fn any_bytes_are_read_or_refused(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..2100),

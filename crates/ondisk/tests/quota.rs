@@ -5,7 +5,7 @@ use extant_ondisk::{FormatError, InodeNo};
 use extant_testkit::{Scratch, TempImage, debugfs, is_root, skip, tool};
 use std::collections::BTreeMap;
 
-/// e2fsck counts the owners of a tree anew and adds them one by one.
+/// e2fsck counts the owners of a tree again and adds them one by one.
 #[test]
 fn a_built_quota_file_is_the_one_that_e2fsck_writes() {
     if !is_root() {

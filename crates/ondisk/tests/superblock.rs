@@ -17,7 +17,7 @@ fn superblock_of(image: &Path) -> RawSuperblock {
     RawSuperblock::from_bytes(&bytes, GroupNo(0)).unwrap()
 }
 
-/// A superblock made by mke2fs, or `None` where there is no mke2fs.
+/// A superblock by mke2fs, or `None` if mke2fs is not installed.
 fn made_by_mke2fs(options: &[&str], size: u64) -> Option<(TempImage, RawSuperblock)> {
     tool("mke2fs")?;
     let image = TempImage::of_size(size).unwrap();
@@ -185,7 +185,7 @@ fn blocks_and_inodes_know_their_groups() {
 }
 
 proptest! {
-    /// Any bytes may be refused, none may panic; what is taken is safe to compute with.
+    /// Random bytes may be rejected but must not panic; accepted ones are safe for arithmetic.
     #[test]
     fn any_bytes_give_a_sound_geometry_or_an_error(bytes in prop::collection::vec(any::<u8>(), 1024), small in any::<bool>()) {
         let mut raw = RawSuperblock::read_from_bytes(&bytes).unwrap();

@@ -1,12 +1,12 @@
-//! Choices that a seed repeats.
+//! A seeded random number generator.
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). For choices in tests and
-/// stepped worlds, not for secrets.
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). For tests
+/// and stepped runtimes, not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Choices of this seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -23,7 +23,7 @@ impl Random {
     /// A number below `count`.
     ///
     /// # Panics
-    /// When `count` is 0.
+    /// If `count` is 0.
     pub fn below(&mut self, count: usize) -> usize {
         (self.draw() % count as u64) as usize
     }

@@ -1,25 +1,26 @@
-//! What the fuzz harnesses share: how long they run, and damage to a valid structure.
+//! Common parts of the fuzz harnesses: their run time, and damage to a valid structure.
 //!
-//! Any bytes seldom get past a magic number. A harness therefore starts from a structure that the project's own encoders made,
-//! damages it, mends the checksum or not, and decodes: whatever comes of it, there is no panic and no endless walk.
+//! Random bytes seldom have a valid magic number. A harness therefore takes a structure from the
+//! project's own encoders, damages it, corrects the checksum or not, and decodes: there must be no
+//! panic and no endless loop.
 
 use bolero::TypeGenerator;
 use std::time::Duration;
 
-/// How long a harness runs as an ordinary test; `cargo xtask fuzz` lets it run for longer.
+/// Run time of a harness as an ordinary test; `cargo xtask fuzz` runs it for longer.
 pub const FUZZ_TIME: Duration = Duration::from_millis(300);
 
-/// Bytes that are looked at together when asking where a structure holds something.
+/// Number of bytes per unit in which used places of a structure are counted.
 const PLACE: usize = 8;
 
-/// Changes to some bytes: a few edits, and perhaps an end that comes too early.
+/// Damage to some bytes: a few edits, and optionally a truncation.
 #[derive(Clone, Debug, TypeGenerator)]
 pub struct Damage {
     edits: Vec<Edit>,
     end: End,
 }
 
-/// One change. A place is a number of bytes, taken modulo the length.
+/// One edit. A position is a byte offset modulo the length.
 #[derive(Clone, Debug, TypeGenerator)]
 enum Edit {
     /// One byte.
@@ -38,13 +39,13 @@ enum Edit {
 enum At {
     /// Anywhere.
     Any(u32),
-    /// Where there is something: counted in places that are not all zeros, and a byte of that place.
+    /// In a used place: the index among units that are not all zeros, and a byte in that unit.
     Used(u16, u8),
     /// Near the start, where headers are.
     Front(u8),
 }
 
-/// A number that finds edges more often than chance does.
+/// A number that is an edge case more often than a random one.
 #[derive(Clone, Debug, TypeGenerator)]
 enum Number {
     Any(u32),
@@ -62,7 +63,7 @@ enum End {
 }
 
 impl Damage {
-    /// The bytes with the damage done, perhaps fewer of them.
+    /// The damaged bytes, which may be fewer.
     pub fn to(&self, bytes: &[u8]) -> Vec<u8> {
         let mut damaged = self.in_place(bytes);
         if let End::Cut(len) = self.end {
@@ -71,7 +72,7 @@ impl Damage {
         damaged
     }
 
-    /// The bytes with the damage done, as many as before.
+    /// The damaged bytes, with the length of the original.
     pub fn in_place(&self, bytes: &[u8]) -> Vec<u8> {
         let mut damaged = bytes.to_vec();
         if bytes.is_empty() {
@@ -128,7 +129,7 @@ impl Number {
     }
 }
 
-/// Writes as much of `value` as there is room for at `at`.
+/// Writes `value` at `at`, truncated to the room there.
 fn write(bytes: &mut [u8], at: usize, value: &[u8]) {
     let len = value.len().min(bytes.len() - at);
     bytes[at..at + len].copy_from_slice(&value[..len]);

@@ -1,4 +1,4 @@
-//! What the tests share: oracles, loop mounts, scratch space, trees and their snapshots.
+//! Test helpers: reference tools, loop mounts, scratch directories, trees and their snapshots.
 //!
 //! A dev-dependency only. A test that lacks root, a tool or the corpora says so with [`skip!`] and
 //! passes; `cargo xtask test` lists what was skipped.
@@ -40,18 +40,19 @@ pub use tool::{
     tool,
 };
 
-/// Names the running test as skipped, with the reason, past the test harness's capture of output.
+/// Reports the running test as skipped, with the reason, bypassing the test harness's capture of
+/// output.
 ///
 /// The line reads `skipped: TEST: WHY`; `cargo xtask test` collects these lines.
 pub fn skipped(why: impl std::fmt::Display) {
     use std::io::Write;
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
-    // A harness that closed its error output loses the line, nothing else.
+    // If the harness has closed its error output, the line is lost.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// `skip!("no {tool} here")`: says why the running test is skipped and returns from it.
+/// `skip!("no {tool} here")`: reports the running test as skipped and returns from it.
 #[macro_export]
 macro_rules! skip {
     ($($why:tt)*) => {{

@@ -1,4 +1,4 @@
-//! A kernel mount of an image through a loop device, taken down again in every case.
+//! A kernel mount of an image through a loop device, always unmounted on drop.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,40 +7,40 @@ use std::time::{Duration, Instant};
 
 use crate::{Scratch, TempImage, tool};
 
-/// Loop devices are few and shared: how long to wait for a free one.
+/// Time to wait for a free loop device: they are few and shared.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// An unmount can meet a busy mount for a moment (a scanner, a late child).
+/// Number of attempts to unmount: a mount can be busy briefly (a scanner, a late child).
 const UNMOUNT_TRIES: u32 = 50;
 
-/// What a file system that is shut down still writes.
+/// The final writes of a file system that is shut down.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Flush {
     /// The running transaction is committed.
     Log,
-    /// It ends as it is.
+    /// Nothing is written.
     Nothing,
 }
 
-/// A mounted image. Dropping it unmounts and detaches the loop device, after a panic too.
+/// A mounted image. Dropping it unmounts and detaches the loop device, also after a panic.
 #[derive(Debug)]
 pub struct LoopMount {
     point: Scratch,
     mounted: bool,
     image: PathBuf,
-    /// The device of an external journal, which goes after the mount.
+    /// The device of an external journal, detached after the mount.
     _journal: Option<LoopDevice>,
 }
 
-/// A file behind a loop device, detached when dropped.
+/// A file attached to a loop device, detached when dropped.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
-    /// As the kernel names it.
+    /// The path in the kernel's form.
     file: PathBuf,
 }
 
 impl LoopDevice {
-    /// Needs root; the error is what losetup said.
+    /// Needs root; the error is the message of losetup.
     pub fn new(file: &Path) -> Result<Self, String> {
         Self::with_sectors(file, 512)
     }
@@ -91,7 +91,7 @@ impl Drop for LoopDevice {
             eprintln!("losetup --detach {}: {detached:?}", self.path.display());
             return;
         }
-        // The kernel detaches it a moment later where others look at it just then.
+        // The kernel detaches it a little later if another process has it open.
         let started = Instant::now();
         while backs(&self.file, &self.path) && started.elapsed() < PATIENCE {
             sleep(Duration::from_millis(10));
@@ -99,7 +99,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Whether a loop device shows this file.
+/// Whether a loop device is attached to this file.
 fn backs(file: &Path, device: &Path) -> bool {
     let Some(name) = device.file_name() else { return false };
     let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
@@ -108,12 +108,12 @@ fn backs(file: &Path, device: &Path) -> bool {
 
 impl LoopMount {
     /// Mounts an ext2, ext3 or ext4 image with the kernel's ext4. `options` as for `mount -o`
-    /// (`"ro,noload"`, `""`). The error is what mount said. Needs root.
+    /// (`"ro,noload"`, `""`). The error is the message of mount. Needs root.
     pub fn new(image: &Path, options: &str) -> Result<Self, String> {
         Self::of_type("ext4", image, options)
     }
 
-    /// Mounts an image whose journal lies in a file of its own.
+    /// Mounts an image whose journal is in another file.
     pub fn with_journal(image: &Path, journal: &Path, options: &str) -> Result<Self, String> {
         let journal = LoopDevice::new(journal)?;
         let mut all = format!("journal_path={}", journal.path.display());
@@ -125,7 +125,7 @@ impl LoopMount {
         Ok(mount)
     }
 
-    /// Mounts an image of any file system that the kernel knows.
+    /// Mounts an image of any file system type of the kernel.
     pub fn of_type(fs_type: &str, image: &Path, options: &str) -> Result<Self, String> {
         let point = Scratch::new();
         let options = if options.is_empty() { "loop".into() } else { format!("loop,{options}") };
@@ -147,13 +147,14 @@ impl LoopMount {
         }
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.point.path()
     }
 
-    /// Shuts the mounted file system down (`EXT4_IOC_SHUTDOWN`, which has the number of xfs_io's `shutdown`): nothing is
-    /// written after it. With `flush` the log is committed just before. Unmounting leaves what was in the image then.
+    /// Shuts the mounted file system down (`EXT4_IOC_SHUTDOWN`, which has the number of xfs_io's
+    /// `shutdown`): nothing is written after it. With `flush`, the log is committed first.
+    /// Unmounting leaves the image as it was then.
     pub fn shut_down(&self, flush: Flush) -> Result<(), String> {
         let xfs_io = tool("xfs_io").ok_or("no xfs_io here")?;
         let command = match flush {
@@ -161,14 +162,14 @@ impl LoopMount {
             Flush::Nothing => "shutdown",
         };
         let output = xfs_io.run(["-x".as_ref(), "-c".as_ref(), command.as_ref(), self.path()]);
-        // It exits 0 whatever happened.
+        // It always exits with 0.
         match output.stderr.is_empty() {
             true => Ok(()),
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         }
     }
 
-    /// Unmounts now, so that what was written is in the image; the error is what umount said.
+    /// Unmounts now, so that the image has all writes; the error is the message of umount.
     pub fn unmount(mut self) -> Result<(), String> {
         self.take_down()
     }
@@ -195,7 +196,7 @@ impl LoopMount {
 }
 
 impl LoopMount {
-    /// The kernel detaches the loop device a moment later where others look at it just then.
+    /// The kernel detaches the loop device a little later if another process has it open.
     fn wait_until_detached(&self) {
         let started = Instant::now();
         while backs_a_loop_device(&self.image) && started.elapsed() < PATIENCE {
@@ -216,15 +217,17 @@ fn backs_a_loop_device(file: &Path) -> bool {
 impl Drop for LoopMount {
     fn drop(&mut self) {
         if let Err(said) = self.take_down() {
-            // Lazily at last, or removing the scratch directory would reach into the image.
+            // Finally a lazy unmount, or removing the scratch directory would delete files in the
+            // image.
             let lazy = Command::new("umount").arg("-l").arg(self.path()).status();
             eprintln!("umount {}: {said} ({lazy:?})", self.path().display());
         }
     }
 }
 
-/// What power loss would leave: mounts `image` with `options`, lets `work` change the mounted directory, and copies the
-/// image while it is still mounted. `work` calls fsync for what the copy must hold. Needs root.
+/// Creates an image as after a power cut: mounts `image` with `options`, lets `work` change the
+/// mounted directory, and copies the image while it is still mounted. `work` calls fsync for data
+/// that the copy must have. Needs root.
 pub fn left_dirty(
     image: &Path,
     options: &str,
@@ -237,7 +240,7 @@ pub fn left_dirty(
     copy
 }
 
-/// A copy of an image as it is now, holes kept.
+/// A copy of an image in its current state, with holes.
 pub fn copied(image: &Path) -> Result<TempImage, String> {
     let copy = TempImage::of_size(0).map_err(|error| error.to_string())?;
     let mut cp = Command::new("cp");

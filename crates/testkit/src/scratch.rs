@@ -1,4 +1,4 @@
-//! Scratch space that goes away with its owner, and the corpora of images.
+//! Scratch directories that are removed with their owner, and the corpora of images.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -6,24 +6,24 @@ use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Zero runs of this many bytes become holes when an image is unpacked.
+/// Length in bytes of runs of zeros that become holes when an image is unpacked.
 const HOLE: usize = 4096;
 
-/// A directory under TMPDIR, removed with all it holds when dropped.
+/// A directory under TMPDIR, removed with its content when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     dir: tempfile::TempDir,
 }
 
 impl Scratch {
-    /// A new, empty directory. Panics where none can be made: no test can run then.
+    /// Creates an empty directory. Panics on failure: no test can run then.
     #[expect(clippy::new_without_default, reason = "making a directory is an effect")]
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("extant-").tempdir();
         Self { dir: dir.expect("TMPDIR takes a new directory") }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -37,7 +37,7 @@ impl Deref for Scratch {
     }
 }
 
-/// An image file in scratch space of its own, removed when dropped.
+/// An image file in its own scratch directory, removed when dropped.
 #[derive(Debug)]
 pub struct TempImage {
     scratch: Scratch,
@@ -51,14 +51,14 @@ impl TempImage {
         Ok(image)
     }
 
-    /// A gzipped image unpacked, its zero blocks as holes.
+    /// Unpacks a gzipped image, with its zero blocks as holes.
     pub fn gunzipped(packed: &Path) -> io::Result<Self> {
         let image = Self { scratch: Scratch::new() };
         gunzip_sparse(packed, &image.path())?;
         Ok(image)
     }
 
-    /// `mke2fs ARGS` on a sparse file of `bytes` bytes; the error is what mke2fs said.
+    /// `mke2fs ARGS` on a sparse file of `bytes` bytes; the error is the message of mke2fs.
     pub fn by_mke2fs(bytes: u64, args: &[&str]) -> Result<Self, String> {
         let image = Self::of_size(bytes).map_err(|error| error.to_string())?;
         let path = image.path();
@@ -67,31 +67,32 @@ impl TempImage {
         Ok(image)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> PathBuf {
         self.scratch.join("disk.img")
     }
 }
 
-/// Where the project lies.
+/// The project's directory.
 fn workspace() -> &'static Path {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     crates.and_then(Path::parent).expect("this crate lies two directories down")
 }
 
-/// The corpora of others' images: EXTANT_CORPORA, or `../shared/corpora` beside the workspace.
+/// The corpora of images of other programs: EXTANT_CORPORA, or `../shared/corpora` next to the
+/// workspace.
 pub fn corpora() -> Option<PathBuf> {
     let named = std::env::var_os("EXTANT_CORPORA").map(PathBuf::from);
     let beside = || Some(workspace().parent()?.join("shared/corpora"));
     named.or_else(beside).filter(|path| path.is_dir())
 }
 
-/// Where `cargo xtask corpora` puts the corpus of our own.
+/// The directory of `cargo xtask corpora` for the project's own corpus.
 pub fn own_corpus_dir() -> PathBuf {
     workspace().join("target/corpus")
 }
 
-/// The packed images of our own corpus, in the order of their names; none where it was not made.
+/// The packed images of the project's own corpus, sorted by name; empty if it was not created.
 pub fn own_corpus() -> Vec<PathBuf> {
     let found = std::fs::read_dir(own_corpus_dir()).into_iter().flatten().filter_map(Result::ok);
     let is_image = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "gz");

@@ -1,4 +1,4 @@
-//! What a tree of files looks like from outside, so that two can be compared.
+//! Snapshots of file trees for comparisons.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::SeekFrom;
 use sha2::{Digest as _, Sha256};
 
-/// Contents are hashed in blocks of this size; blocks of zeros do not count, stored or hole.
+/// Block size in bytes for hashing contents; blocks of zeros do not count, stored or hole.
 const BLOCK: u64 = 4096;
-/// How much is read at once.
+/// Number of bytes read at once.
 const PIECE: u64 = 1 << 18;
-/// Differences that a message shows before it only counts.
+/// Maximum number of differences in a message; further ones are only counted.
 const SHOWN: usize = 40;
 
 /// A file's type.
@@ -32,7 +32,7 @@ pub enum Kind {
     Socket,
 }
 
-/// SHA-256 over a file's non-zero blocks and their places: holes and zeros read alike.
+/// SHA-256 of a file's non-zero blocks and their offsets: holes and stored zeros are equal.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct Digest([u8; 32]);
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// One file of a tree. ctime is left out: nobody can set it. So is atime: reading changes it.
+/// A file of a tree. ctime is left out as it cannot be set, atime as reading changes it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// The file's type.
@@ -56,7 +56,7 @@ pub struct Entry {
     /// Bytes of a file's content or a symlink's target; 0 for everything else, directories too:
     /// their size belongs to the file system, not to the tree.
     pub size: u64,
-    /// Number of hard links; for directories 2 plus subdirectories, or 1 where that is not counted.
+    /// Number of hard links; for directories 2 plus subdirectories, or 1 if that is not counted.
     pub links: u64,
     /// Modification time: seconds since 1970 and nanoseconds.
     pub mtime: (i64, i64),
@@ -68,7 +68,7 @@ pub struct Entry {
     pub target: Option<Vec<u8>>,
     /// A regular file's content.
     pub content: Option<Digest>,
-    /// For files with several names in the tree: the first of them in byte order.
+    /// For files with several names in the tree: the first name in byte order.
     pub same_as: Option<Vec<u8>>,
 }
 
@@ -80,7 +80,7 @@ pub struct TreeSnapshot {
 }
 
 impl TreeSnapshot {
-    /// Reads a directory of this machine, on one file system.
+    /// Reads a directory of this machine, without other file systems mounted in it.
     pub fn of_dir(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
         let mut by_inode = HashMap::<(u64, u64), Vec<Vec<u8>>>::new();
@@ -102,7 +102,7 @@ impl TreeSnapshot {
         Ok(tree)
     }
 
-    /// Marks each set of names that share an inode. For trees that are put together by hand.
+    /// Marks each set of names that share an inode, for trees that are not read from a directory.
     pub fn group_hard_links(&mut self, groups: impl IntoIterator<Item = Vec<Vec<u8>>>) {
         for names in groups.into_iter().filter(|names| names.len() > 1) {
             let first = names.iter().min().cloned();
@@ -114,7 +114,7 @@ impl TreeSnapshot {
         }
     }
 
-    /// The tree without one path and what lies below it; the root loses a link for a directory.
+    /// The tree without a path and everything below it; the root loses a link for a directory.
     #[must_use]
     pub fn without(mut self, path: &str) -> Self {
         let below = [path.as_bytes(), b"/"].concat();
@@ -129,7 +129,7 @@ impl TreeSnapshot {
         self
     }
 
-    /// The tree without a fact that the comparison cannot expect to survive: `|entry| entry.uid = 0`.
+    /// The tree without an attribute that cannot be preserved: `|entry| entry.uid = 0`.
     #[must_use]
     pub fn map(mut self, change: impl Fn(&mut Entry)) -> Self {
         self.entries.values_mut().for_each(change);
@@ -177,8 +177,8 @@ fn entry(path: &Path, metadata: &Metadata) -> io::Result<Entry> {
     })
 }
 
-/// Extended attributes that the kernel shows, with the ACLs, which XFS and ext4 list and some
-/// others keep to themselves.
+/// The extended attributes visible in the kernel, including ACLs, which XFS and ext4 list and some
+/// others do not.
 fn xattrs(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = vec![0; 1 << 16];
     let length = match rustix::fs::llistxattr(path, &mut list) {
@@ -204,7 +204,7 @@ fn file_digest(path: &Path, size: u64) -> io::Result<Digest> {
     content_digest(size, data_ranges(&file, size), |at, piece| file.read_exact_at(piece, at))
 }
 
-/// Where a file has data; all of it where the file system does not tell.
+/// The ranges of a file with data; the whole file if the file system does not report them.
 fn data_ranges(file: &File, size: u64) -> Vec<Range<u64>> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     while at < size {
@@ -235,7 +235,7 @@ pub fn content_digest(
         let end = range.end.min(size);
         let mut at = (range.start / BLOCK * BLOCK).max(next);
         while at < end {
-            // Whole blocks, but for the file's last: a range may end inside a block.
+            // Whole blocks, except the file's last: a range may end inside a block.
             let stop = end.next_multiple_of(BLOCK).min(at + PIECE).min(size);
             let piece = &mut piece[..(stop - at) as usize];
             read_at(at, piece)?;
@@ -252,8 +252,8 @@ pub fn content_digest(
     Ok(Digest(hash.finalize().into()))
 }
 
-/// What differs between two trees, one line each; empty when they are the same. Directories' link
-/// counts are compared only where both sides count them.
+/// The differences between two trees, one line each; empty if they are equal. Directories' link
+/// counts are compared only if both sides count them.
 pub fn differences(expected: &TreeSnapshot, found: &TreeSnapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, expected) in &expected.entries {
@@ -270,7 +270,7 @@ pub fn differences(expected: &TreeSnapshot, found: &TreeSnapshot) -> Vec<String>
     lines
 }
 
-/// Panics with the differences when there are any.
+/// Panics if there are differences, and prints them.
 #[track_caller]
 pub fn assert_same_tree(expected: &TreeSnapshot, found: &TreeSnapshot) {
     let lines = differences(expected, found);
@@ -320,7 +320,7 @@ impl fmt::Debug for Octal {
     }
 }
 
-/// Bytes as text, cut where long; the root as `.`.
+/// Bytes as text, truncated if long; the root as `.`.
 fn shown(bytes: &[u8]) -> String {
     let mut text = if bytes.is_empty() { ".".into() } else { bytes.escape_ascii().to_string() };
     if text.len() > 160 {

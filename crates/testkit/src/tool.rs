@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Where administrators' tools lie when PATH is an ordinary user's.
+/// Directories of administration tools that an ordinary user's PATH lacks.
 const ADMIN_PATHS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Whether the tests run as root: loop mounts, devices and other owners need it.
@@ -20,7 +20,7 @@ pub struct Tool {
     path: PathBuf,
 }
 
-/// Looks for a program in PATH and in the administrators' directories.
+/// Searches for a program in PATH and in the administration directories.
 pub fn tool(name: &str) -> Option<Tool> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -31,7 +31,7 @@ pub fn tool(name: &str) -> Option<Tool> {
 }
 
 impl Tool {
-    /// Where the program lies.
+    /// The program's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -42,20 +42,20 @@ impl Tool {
         self.command_within(60)
     }
 
-    /// The same with another limit, in seconds.
+    /// As [`Self::command`], with another limit in seconds.
     pub fn command_within(&self, seconds: u32) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", "5", &seconds.to_string()]).arg(&self.path).env("LC_ALL", "C");
         command
     }
 
-    /// Runs it to the end; panics only when it cannot be started.
+    /// Runs it to the end; panics only if it cannot be started.
     pub fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
         let output = self.command().args(args).output();
         output.unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))
     }
 
-    /// Runs it and gives standard output, or what it said when it failed.
+    /// Runs it and returns standard output, or its messages if it failed.
     pub fn text<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
@@ -68,8 +68,8 @@ impl Tool {
         }
     }
 
-    /// The same of a program that now and then fails with `complaint` for no fault of its arguments:
-    /// it is called again, for a minute at most.
+    /// As [`Self::text`], for a program that occasionally fails with `complaint` although its
+    /// arguments are right: it is run again, for at most a minute.
     pub fn text_despite<A: AsRef<OsStr>>(
         &self,
         complaint: &str,
@@ -101,18 +101,18 @@ fn required(name: &str) -> Result<Tool, String> {
     tool(name).ok_or_else(|| format!("{name} is not installed"))
 }
 
-/// `e2fsck -fn IMAGE`: Ok when it finds nothing, else its exit status and all it said.
+/// `e2fsck -fn IMAGE`: Ok if it finds no errors, otherwise its exit status and output.
 pub fn e2fsck_fn(image: &Path) -> Result<(), String> {
     required("e2fsck")?.text([OsStr::new("-fn"), image.as_os_str()]).map(drop)
 }
 
-/// `e2fsck -fn IMAGE`: Ok when it has nothing to say but the names of its passes and the summary. Remarks that an extent tree
-/// could be narrower or shorter count as silence: the kernel leaves such trees too.
+/// `e2fsck -fn IMAGE`: Ok if it prints only the names of its passes and the summary. Messages that
+/// an extent tree could be narrower or shorter are ignored: the kernel leaves such trees too.
 pub fn e2fsck_is_silent(image: &Path) -> Result<(), String> {
     e2fsck_is_silent_with(image, None)
 }
 
-/// As [`e2fsck_is_silent`] for a volume whose journal has a device of its own.
+/// As [`e2fsck_is_silent`], for a volume with an external journal.
 pub fn e2fsck_is_silent_with(image: &Path, journal: Option<&Path>) -> Result<(), String> {
     let mut args = vec![OsStr::new("-fn")];
     args.extend(journal.into_iter().flat_map(|journal| [OsStr::new("-j"), journal.as_os_str()]));
@@ -130,8 +130,8 @@ pub fn e2fsck_is_silent_with(image: &Path, journal: Option<&Path>) -> Result<(),
     }
 }
 
-/// `debugfs -R COMMAND IMAGE`: standard output. debugfs exits 0 on failure, so what it writes to
-/// standard error beside its banner is the error.
+/// `debugfs -R COMMAND IMAGE`: standard output. debugfs exits with 0 on failure, so anything on
+/// standard error in addition to its banner is the error.
 pub fn debugfs(image: &Path, command: &str) -> Result<String, String> {
     let debugfs = required("debugfs")?;
     let output = debugfs.run([OsStr::new("-R"), OsStr::new(command), image.as_os_str()]);
@@ -151,7 +151,7 @@ pub fn dumpe2fs_h(image: &Path) -> Result<BTreeMap<String, String>, String> {
 }
 
 /// `mke2fs ARGS` with the machine's configuration; set `MKE2FS_CONFIG` through [`Tool::command`]
-/// where another is wanted.
+/// for another one.
 pub fn mke2fs<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Result<String, String> {
     required("mke2fs")?.text(args)
 }

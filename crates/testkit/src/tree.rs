@@ -23,25 +23,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
-/// What a tree is made of.
+/// The parameters of a tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Names in the directory `many`.
+    /// Number of names in the directory `many`.
     pub many: usize,
-    /// Bytes of the largest file with data.
+    /// Size in bytes of the largest file with data.
     pub largest: usize,
-    /// Directories within each other below `deep`.
+    /// Depth of nested directories below `deep`.
     pub depth: usize,
-    /// Devices, other owners, capabilities, trusted attributes: only root can make them.
+    /// Whether to create devices, other owners, capabilities, trusted attributes, which needs root.
     pub privileged: bool,
-    /// Extended attributes and ACLs.
+    /// Whether to create extended attributes and ACLs.
     pub xattrs: bool,
     /// Block size that the longest symlinks and largest attributes must fit, 1024 to 4096 bytes.
     pub block: usize,
 }
 
 impl Default for Options {
-    /// Some 600 entries and 6 MB, made within a tenth of a second; privileged where possible.
+    /// About 600 entries and 6 MB, created within a tenth of a second; privileged if possible.
     fn default() -> Self {
         Self {
             many: 400,
@@ -54,12 +54,12 @@ impl Default for Options {
     }
 }
 
-/// Random numbers by a seed: SplitMix64.
+/// Random numbers from a seed: SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for every seed.
+    /// Creates a generator, with a different sequence for every seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -88,7 +88,7 @@ impl Random {
     }
 }
 
-/// Makes the tree at `root`, which must not exist.
+/// Creates the tree at `root`, which must not exist.
 pub fn grow(root: &Path, seed: u64, options: &Options) -> io::Result<()> {
     let mut grower =
         Grower { root: root.to_owned(), random: Random::new(seed), times: BTreeMap::new() };
@@ -115,12 +115,12 @@ pub fn grow(root: &Path, seed: u64, options: &Options) -> io::Result<()> {
 struct Grower {
     root: PathBuf,
     random: Random,
-    /// Set at the end: making an entry changes its directory's time. Seconds and nanoseconds.
+    /// Set at the end, as creating an entry changes its directory's time. Seconds and nanoseconds.
     times: BTreeMap<PathBuf, (i64, i64)>,
 }
 
 impl Grower {
-    /// A new path of the tree, which gets a time of its own at the end.
+    /// A new path of the tree, whose time is set at the end.
     fn path(&mut self, name: impl AsRef<OsStr>) -> PathBuf {
         let path = self.root.join(name.as_ref());
         let (seconds, nanoseconds) = (self.random.below(1 << 30), self.random.below(1_000_000_000));
@@ -300,7 +300,7 @@ impl Grower {
             let value = self.random.bytes(index * 3 * block / 4096);
             set_xattr(&many, &format!("user.number-{index}"), &value)?;
         }
-        // The same values on several files: an attribute block that can be shared.
+        // The same values on several files: the attribute block can be shared.
         let shared = self.random.bytes(600);
         for index in 0..4 {
             let path = self.file(format!("xattrs/shared-{index}"), b"")?;
@@ -372,10 +372,10 @@ impl Grower {
     }
 }
 
-/// The id field of ACL entries that name nobody.
+/// The ID of ACL entries without a user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// The kernel's form of an ACL: version 2, then (tag, permissions, id) in order.
+/// The kernel's format of an ACL: version 2, then (tag, permissions, ID) in order.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {

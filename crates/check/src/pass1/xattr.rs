@@ -14,9 +14,9 @@ use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures
 
 /// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.
 const COLLISIONS: [&str; 3] = [
-    "values of attributes overlap",
-    "an attribute's name runs past the end",
-    "an attribute's value runs past the end",
+    "attribute values overlap",
+    "attribute name extends past the end",
+    "attribute value extends past the end",
 ];
 
 /// Who is charged for the inode of a value.

@@ -213,7 +213,7 @@ impl DirFormat {
             .map(|(records, tail)| (records, *tail))
             .map_err(|_| Flaw::truncated(block.len(), TAIL_LEN).at(place))?;
         if !tail.is_tail() {
-            return Err(Flaw::Rule("the block has no checksum tail").at(place));
+            return Err(Flaw::Rule("checksum tail missing").at(place));
         }
         let (found, computed) =
             (tail.det_checksum.get(), Crc32c::seeded(seed).bytes(records).value());
@@ -270,7 +270,7 @@ impl DirFormat {
             return Err(Flaw::above_limit("rec_len", rec_len as u64, rest.len() as u64).at(place));
         }
         if rest.len() - rec_len != 0 && rest.len() - rec_len < MIN_REC_LEN {
-            return Err(Flaw::Rule("too little room behind the record for another").at(place));
+            return Err(Flaw::Rule("no room for another entry after this one").at(place));
         }
         let name_len = if self.has_filetype {
             usize::from(raw.name_len)

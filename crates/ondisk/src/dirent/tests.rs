@@ -63,8 +63,7 @@ fn a_flipped_name_fails_the_checksum() {
 fn a_block_without_tail_is_told_from_a_wrong_checksum() {
     let format = format(1024, true);
     let block = packed(&self::format(1024, false), &["name"]);
-    let expected =
-        Flaw::Rule("the block has no checksum tail").at(Place::DirBlock(InodeNo(12), BLOCK));
+    let expected = Flaw::Rule("checksum tail missing").at(Place::DirBlock(InodeNo(12), BLOCK));
     assert_eq!(format.verify(&block, BLOCK), Err(expected));
 }
 
@@ -78,7 +77,7 @@ fn each_field_of_a_record_has_its_limit() {
         (6, 9, 0, Flaw::below_limit("rec_len", 12_u32, 20_u32)),
         (6, 0, 0, Flaw::below_limit("name_len", 0_u32, 1_u32)),
         (17, 9, 12, Flaw::above_limit("rec_len", (9 << 8 | 0xf4) as u32, 1012_u32)),
-        (16, 0xf0, 12, Flaw::Rule("too little room behind the record for another")),
+        (16, 0xf0, 12, Flaw::Rule("no room for another entry after this one")),
     ];
     for (byte, value, at, flaw) in cases {
         let mut block = sound.clone();

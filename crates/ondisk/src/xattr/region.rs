@@ -22,7 +22,7 @@ const TERMINATOR: usize = 4;
 
 /// The attributes do not fit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("attributes need {needed} bytes, there is room for {room}")]
+#[error("attributes need {needed} bytes, {room} available")]
 pub struct NoRoom {
     /// Bytes needed for entries and values.
     pub needed: usize,
@@ -98,15 +98,14 @@ impl<'a> Region<'a> {
         loop {
             let rest = self.bytes.get(at..).unwrap_or_default();
             let end_mark = rest.first_chunk::<TERMINATOR>();
-            if *end_mark.ok_or(Flaw::Rule("the list of attributes has no end"))? == [0; TERMINATOR]
-            {
+            if *end_mark.ok_or(Flaw::Rule("attribute list not terminated"))? == [0; TERMINATOR] {
                 break;
             }
             let (raw, names) = RawXattrEntry::read_from_prefix(rest)
-                .map_err(|_| Flaw::Rule("an attribute's entry runs past the end"))?;
+                .map_err(|_| Flaw::Rule("attribute entry extends past the end"))?;
             let suffix = names
                 .get(..usize::from(raw.e_name_len))
-                .ok_or(Flaw::Rule("an attribute's name runs past the end"))?;
+                .ok_or(Flaw::Rule("attribute name extends past the end"))?;
             raw_entries.push((raw, suffix));
             at += size_of::<RawXattrEntry>() + padded(suffix.len());
         }
@@ -129,7 +128,7 @@ impl<'a> Region<'a> {
         }
         taken.sort_unstable();
         if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
-            return Err(Flaw::Rule("values of attributes overlap"));
+            return Err(Flaw::Rule("attribute values overlap"));
         }
         Ok(entries)
     }
@@ -154,7 +153,7 @@ impl<'a> Region<'a> {
         }
         let start = usize::from(raw.e_value_offs.get());
         if start > self.bytes.len() {
-            return Err(Flaw::Rule("an attribute's value runs past the end"));
+            return Err(Flaw::Rule("attribute value extends past the end"));
         }
         if size == 0 {
             return Ok(ValueRef::Stored(&[]));
@@ -164,7 +163,7 @@ impl<'a> Region<'a> {
         }
         let size = size as usize; // at most MAX_VALUE_SIZE
         if start + padded(size) > self.bytes.len() {
-            return Err(Flaw::Rule("an attribute's value runs past the end"));
+            return Err(Flaw::Rule("attribute value extends past the end"));
         }
         Ok(ValueRef::Stored(&self.bytes[start..start + size]))
     }

@@ -201,7 +201,7 @@ fn a_value_within_the_entries_is_refused() {
 fn a_value_past_the_end_is_refused() {
     let mut space = kernel_inode_space();
     space[4 + 8] = 9;
-    assert_eq!(refused(&space), Flaw::Rule("an attribute's value runs past the end"));
+    assert_eq!(refused(&space), Flaw::Rule("attribute value extends past the end"));
     space[4 + 11] = 0xff;
     assert!(matches!(refused(&space), Flaw::AboveLimit { field: "e_value_size", .. }));
 }
@@ -210,15 +210,15 @@ fn a_value_past_the_end_is_refused() {
 fn values_that_overlap_are_refused() {
     let mut space = kernel_inode_space();
     space[4 + 2] = 80;
-    assert_eq!(refused(&space), Flaw::Rule("values of attributes overlap"));
+    assert_eq!(refused(&space), Flaw::Rule("attribute values overlap"));
 }
 
 #[test]
 fn a_list_without_an_end_is_refused() {
     let space = kernel_inode_space();
-    assert_eq!(refused(&space[..68]), Flaw::Rule("the list of attributes has no end"));
-    assert_eq!(refused(&space[..58]), Flaw::Rule("an attribute's entry runs past the end"));
-    assert_eq!(refused(&space[..64 + 2]), Flaw::Rule("an attribute's name runs past the end"));
+    assert_eq!(refused(&space[..68]), Flaw::Rule("attribute list not terminated"));
+    assert_eq!(refused(&space[..58]), Flaw::Rule("attribute entry extends past the end"));
+    assert_eq!(refused(&space[..64 + 2]), Flaw::Rule("attribute name extends past the end"));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn attributes(chosen: &[Attribute]) -> Vec<Xattr> {
     set.entries
 }
 
-/// What readers do with what they found.
+/// Reads the attributes in every way that callers do.
 fn used(found: &[XattrRef<'_>], room: usize) {
     // An entry takes 16 bytes and more.
     assert!(found.len() <= room / 16);

@@ -45,7 +45,7 @@ fn inode() {
             let _ = DeviceNumber::decode(&decoded.i_block).encode();
             let mut again = damaged.clone();
             decoded.encode_into(&mut again, &geometry);
-            // Times that a record cannot say are the only thing that may change, and they change once.
+            // Only times out of range may change, and only once.
             let decoded = Inode::decode(&again, INODE, &geometry).unwrap();
             let before = again.clone();
             decoded.encode_into(&mut again, &geometry);
@@ -131,14 +131,14 @@ fn indirect_block() {
             assert_eq!(pointer(bytes, usize::MAX), None);
 
             let map = IndirectMap::new(1024 << (shift % 7));
-            // Half of the tries within the map.
+            // Half of the tries are within the map.
             for at in [FileBlock(*at), FileBlock(at % map.max_blocks())] {
                 let Some(path) = map.path(at) else {
                     assert!(at.0 >= map.max_blocks());
                     continue;
                 };
                 assert!(at.0 < map.max_blocks());
-                // The way down leads to the block that was asked for.
+                // The path must lead to the given block.
                 let mut reached = map.slot_start(path.slot).0;
                 for level in 1..=path.levels {
                     let position = u64::from(path.positions[level - 1]);
@@ -178,7 +178,7 @@ fn inline_data() {
                 assert_eq!((first.len() + second.len()) as u64, size);
             }
             if let Ok(dir) = InlineDir::decode(&format, &i_block, &value, size) {
-                // A record is 12 bytes at least, and each of the two parts ends with its first flaw.
+                // An entry has at least 12 bytes, and each of the two parts ends at its first flaw.
                 assert!(dir.entries().count() <= (IN_I_BLOCK + value.len()) / 12 + 2);
             }
         },

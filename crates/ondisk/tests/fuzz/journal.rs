@@ -10,7 +10,7 @@ use extant_ondisk::{BlockNo, Tid, Uuid};
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 use zerocopy::IntoBytes;
 
-/// Choices that a log is made of.
+/// Choices for the format of a log.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Log {
     checksum: Sum,

@@ -36,7 +36,7 @@ fn directory_block() {
                 let entries = format.entries(block, AT).map(|entry| entry.unwrap());
                 entries.filter(|entry| entry.is_used()).count()
             };
-            // A tail shows as a record that is not used.
+            // A tail reads as an unused entry.
             assert_eq!(used(&block), packed);
 
             let mut damaged = damage.to(&block);
@@ -52,7 +52,7 @@ fn directory_block() {
                 reached += entry.rec_len;
                 assert!(reached <= damaged.len() && entry.name.len() <= 255);
             }
-            // A damaged block that takes a change is as readable after it as before.
+            // A change of a damaged block does not add damage.
             let is_whole = |block: &[u8]| format.entries(block, AT).all(|entry| entry.is_ok());
             let was_whole = is_whole(&damaged);
             let new = NewEntry::new(InodeNo(30), FileType::Symlink, name);

@@ -5,7 +5,7 @@ use extant_ondisk::superblock::{CHECKSUM_TYPE_CRC32C, RawSuperblock, SUPERBLOCK_
 use extant_ondisk::{Features, Geometry, GroupNo, Uuid};
 use zerocopy::FromZeros;
 
-/// Choices that a volume is made of.
+/// Choices for the format of a volume.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(crate) struct Shape {
     block: Block,
@@ -40,7 +40,7 @@ enum InodeSize {
 }
 
 impl Shape {
-    /// The superblock of such a volume, sealed.
+    /// The superblock of such a volume, with its checksum.
     pub(crate) fn superblock(&self) -> RawSuperblock {
         let mut raw = RawSuperblock::new_zeroed();
         let log_block = match self.block {

@@ -36,7 +36,7 @@ fn superblock() {
     );
 }
 
-/// What a geometry promises to those who compute with it.
+/// Asserts the properties of a geometry on which arithmetic relies.
 fn sound(geometry: &Geometry) {
     let last = GroupNo(geometry.groups_count - 1);
     for group in [GroupNo(0), GroupNo(last.0 / 2), last] {

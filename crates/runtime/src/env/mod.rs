@@ -1,14 +1,16 @@
-//! The world the engine lives in: a clock, and background work.
+//! The runtime of the engine: a clock and background work.
 //!
-//! One [`Env`] comes in from outside and is handed down; it is a handle, cheap to clone.
-//! - [`Env::threads`]: background work runs on threads of its own, on the real clock.
-//! - [`Env::stepped`]: background work runs only when the caller steps it or waits for it, one worker at a time, the
-//!   next one picked by a seeded generator, on a clock that moves when the caller says so or when everybody waits for
-//!   it. The same seed and the same calls give the same history. Workers that block in the middle of a run (on a lock
-//!   or a condition) stand still there and the others go on, so a history may interleave as real threads would.
+//! An [`Env`] is created by the caller of the engine and passed down; it is a handle, cheap to
+//! clone.
+//! - [`Env::threads`]: background work runs on its own threads, with the real clock.
+//! - [`Env::stepped`]: background work runs only when the caller steps it or waits for it, one
+//!   worker at a time, chosen by a seeded generator. Its clock advances when the caller says so or
+//!   when all threads wait for it. The same seed and the same calls give the same history. A worker
+//!   that blocks during a run (on a lock or a condition) is suspended while the others continue, so
+//!   histories interleave as with real threads.
 //!
-//! A worker is a closure that does one piece of work and says when it wants to run next. Who needs the result waits on
-//! a condition of his own:
+//! A worker is a closure that does one piece of work and returns when it is to run next. A thread
+//! that needs the result waits on its own condition:
 //!
 //! ```
 //! use extant_runtime::env::{Env, Next};
@@ -54,17 +56,17 @@ enum World {
     Stepped(Arc<Stepped>),
 }
 
-/// A moment on the wall clock.
+/// A time of the wall clock.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct WallTime {
-    /// Since 1970-01-01 00:00 UTC, rounded down.
+    /// Seconds since 1970-01-01 00:00 UTC, rounded down.
     pub seconds: i64,
-    /// Since that second; below 1,000,000,000.
+    /// Nanoseconds of that second, below 1,000,000,000.
     pub nanoseconds: u32,
 }
 
 impl WallTime {
-    /// The moment so much later.
+    /// The time plus a duration.
     pub fn after(self, time: Duration) -> Self {
         let nanoseconds = self.nanoseconds + time.subsec_nanos();
         let seconds = self
@@ -75,10 +77,10 @@ impl WallTime {
     }
 }
 
-/// When a worker wants to run next. It runs earlier if it is woken.
+/// The time of a worker's next run, which is earlier if it is woken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Next {
-    /// After so much time.
+    /// After this duration.
     After(Duration),
     /// Only when it is woken.
     WhenWoken,
@@ -87,7 +89,7 @@ pub enum Next {
 }
 
 impl Next {
-    /// What a worker wants that does two kinds of work: the sooner of both.
+    /// The earlier of two, for a worker with two kinds of work.
     pub fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::After(one), Self::After(other)) => Self::After(one.min(other)),
@@ -101,29 +103,32 @@ impl Next {
 type Work = Box<dyn FnMut() -> Next + Send>;
 
 impl Env {
-    /// Background work on threads, the real clock.
+    /// Creates a runtime with threads and the real clock.
     pub fn threads() -> Self {
         Self(World::Threads(Arc::new(Threads::new())))
     }
 
-    /// The same with a wall clock that stands still at `now`, for changes that give the same bytes at any time.
+    /// As [`Self::threads`], with the wall clock stopped at `now`, for changes that give the same
+    /// bytes at any time.
     pub fn threads_at(now: WallTime) -> Self {
         Self(World::Threads(Arc::new(Threads::at(now))))
     }
 
-    /// Background work when the caller steps it, picked by `seed`, on a clock that starts on 2026-01-01.
+    /// Creates a runtime whose background work is stepped by the caller in an order chosen by
+    /// `seed`, with a clock that starts on 2026-01-01.
     ///
-    /// One thread at a time steps and waits in such a world, normally the one that made it.
+    /// Only one thread at a time steps and waits in such a runtime, normally the one that created
+    /// it.
     pub fn stepped(seed: u64) -> Self {
         Self::stepped_at(seed, WallTime { seconds: 1_767_225_600, nanoseconds: 0 })
     }
 
-    /// As [`Env::stepped`], on a clock that starts at `start`.
+    /// As [`Env::stepped`], with a clock that starts at `start`.
     pub fn stepped_at(seed: u64, start: WallTime) -> Self {
         Self(World::Stepped(Stepped::new(seed, start)))
     }
 
-    /// Gives a stepped world so many processors, at least one: see [`Env::spend`].
+    /// Sets the number of processors of a stepped runtime, at least one: see [`Env::spend`].
     pub fn with_processors(self, count: usize) -> Self {
         if let World::Stepped(stepped) = &self.0 {
             stepped.set_processors(count);
@@ -144,11 +149,11 @@ impl Env {
         }
     }
 
-    /// Gives what this thread reads and writes a priority among programs, 0 (first) to 7 (ionice(1), class best-effort). In a
-    /// stepped world nothing is done.
+    /// Sets the I/O priority of this thread, 0 (highest) to 7 (ionice(1), class best-effort). Has
+    /// no effect in a stepped runtime.
     ///
     /// # Errors
-    /// The system knows no such priorities.
+    /// The system has no such priorities.
     pub fn set_io_priority(&self, level: u8) -> std::io::Result<()> {
         match &self.0 {
             World::Threads(_) => threads::set_io_priority(level),
@@ -156,7 +161,7 @@ impl Env {
         }
     }
 
-    /// Time since the world was made. It never goes back.
+    /// Time since the runtime was created. It never decreases.
     pub fn elapsed(&self) -> Duration {
         match &self.0 {
             World::Threads(threads) => threads.elapsed(),
@@ -164,8 +169,8 @@ impl Env {
         }
     }
 
-    /// Waits until [`Env::elapsed`] is `moment`. In a stepped world the workers run meanwhile, and time passes when they all
-    /// wait for it.
+    /// Waits until [`Env::elapsed`] is `moment`. In a stepped runtime, the workers run during the
+    /// wait, and the clock advances when all of them wait for it.
     pub fn sleep_until(&self, moment: Duration) {
         match &self.0 {
             World::Threads(threads) => threads.sleep_until(moment),
@@ -173,15 +178,15 @@ impl Env {
         }
     }
 
-    /// Takes so much time of a processor of a stepped world, which waits for one to be free first. On threads work takes the
-    /// time that it takes, and nothing is done.
+    /// Uses a processor of a stepped runtime for `time`, after waiting for a free one. Has no
+    /// effect with threads.
     pub fn spend(&self, time: Duration) {
         if let World::Stepped(stepped) = &self.0 {
             stepped.spend(time);
         }
     }
 
-    /// What processors have worked in a stepped world by [`Env::spend`].
+    /// Total processor time used by [`Env::spend`] in a stepped runtime.
     pub fn worked(&self) -> Duration {
         match &self.0 {
             World::Threads(_) => Duration::ZERO,
@@ -189,11 +194,11 @@ impl Env {
         }
     }
 
-    /// Starts a background worker. `work` is due at once, and then whenever it last said or when it is woken; a wake
-    /// during a run makes another run. It must not panic.
+    /// Starts a background worker. `work` runs at once, and then at the time that it returned or
+    /// when it is woken; a wake during a run causes another run. It must not panic.
     ///
-    /// The worker ends when the handle is dropped, so `work` holds its owner only by a `Weak`: an owner that is kept by
-    /// its own worker never goes.
+    /// The worker ends when the handle is dropped, so `work` must hold its owner only by a `Weak`:
+    /// otherwise worker and owner keep each other alive.
     pub fn spawn(&self, name: &str, work: impl FnMut() -> Next + Send + 'static) -> Worker {
         let work: Work = Box::new(work);
         match &self.0 {
@@ -204,12 +209,12 @@ impl Env {
         }
     }
 
-    /// Waits on `changed` while `condition` holds; `guard` is open meanwhile. In a stepped world the workers run, and
-    /// time passes when they all wait for it.
+    /// Waits on `changed` while `condition` holds; `guard` is unlocked during the wait. In a
+    /// stepped runtime the workers run, and the clock advances when all of them wait for it.
     ///
     /// # Panics
-    /// A worker of this world panicked; or, in a stepped world, nobody can notify `changed` any more: then the panic
-    /// names the workers and what they wait for.
+    /// A worker of this runtime panicked; or, in a stepped runtime, nothing can notify `changed`
+    /// any more: then the panic lists the workers and their states.
     pub fn wait_while<T, R: Rank>(
         &self,
         changed: &Condvar,
@@ -230,7 +235,7 @@ impl Env {
         }
     }
 
-    /// As [`Env::wait_while`], for at most `limit`; true if `condition` still held then.
+    /// As [`Env::wait_while`], for at most `limit`. Returns whether `condition` still held then.
     pub fn wait_while_for<T, R: Rank>(
         &self,
         changed: &Condvar,
@@ -258,8 +263,8 @@ impl Env {
         false
     }
 
-    /// Runs one worker that is due, or takes one a little further that stands in the middle of a run; false if there is
-    /// none. Does nothing on threads.
+    /// Runs one worker that is due, or continues a suspended one. Returns false if there is none.
+    /// Has no effect with threads.
     pub fn step(&self) -> bool {
         match &self.0 {
             World::Threads(_) => false,
@@ -267,14 +272,15 @@ impl Env {
         }
     }
 
-    /// Steps until no worker is due. The clock stands still. Does nothing on threads.
+    /// Steps until no worker is due. The clock does not advance. Has no effect with threads.
     pub fn run_until_idle(&self) {
         if let World::Stepped(stepped) = &self.0 {
             stepped.run_until_idle();
         }
     }
 
-    /// Lets `time` pass and runs what becomes due, each at its moment. Does nothing on threads.
+    /// Advances the clock by `time` and runs each worker when it is due. Has no effect with
+    /// threads.
     pub fn advance(&self, time: Duration) {
         if let World::Stepped(stepped) = &self.0 {
             stepped.advance(time);
@@ -303,7 +309,7 @@ impl Worker {
         self.waker().wake();
     }
 
-    /// A handle with which others can wake the worker; it does not keep the worker running.
+    /// A handle by which other threads wake the worker; it does not keep the worker running.
     pub fn waker(&self) -> Waker {
         match self.0.as_ref().expect("taken only by drop") {
             Handle::Thread(thread) => Waker(Target::Thread(thread.control())),
@@ -311,7 +317,7 @@ impl Worker {
         }
     }
 
-    /// Whether the worker said [`Next::Done`].
+    /// Whether the worker returned [`Next::Done`].
     pub fn is_done(&self) -> bool {
         match self.0.as_ref().expect("taken only by drop") {
             Handle::Thread(thread) => thread.is_done(),
@@ -319,8 +325,8 @@ impl Worker {
         }
     }
 
-    /// Stops the worker: a run under way is finished, another is not begun. Called by the worker itself (by dropping
-    /// the last owner, for instance), it does not wait.
+    /// Stops the worker: a run in progress is finished, no other is started. Does not wait if the
+    /// worker itself calls it (by dropping its last owner, for instance).
     pub fn stop(self) {}
 }
 
@@ -351,7 +357,7 @@ enum Target {
 }
 
 impl Waker {
-    /// Makes the worker run soon. Nothing happens to a worker that is done.
+    /// Makes the worker run soon. Has no effect on a worker that is done.
     pub fn wake(&self) {
         match &self.0 {
             Target::Thread(control) => control.wake(),

@@ -1,4 +1,4 @@
-//! The worlds under shuttle: `cargo test -p extant-device --features shuttle shuttle_tests`.
+//! The runtimes under shuttle: `cargo test -p extant-device --features shuttle shuttle_tests`.
 
 use super::{Env, Next};
 use crate::sync::{Arc, Condvar, Mutex, RwLock};

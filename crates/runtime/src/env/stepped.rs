@@ -1,8 +1,9 @@
 //! Background work that runs only when the caller steps it or waits.
 //!
-//! Each worker has a stack of its own (a thread), but only one of them, or the caller, runs at a time: the caller hands
-//! its turn to a worker and gets it back when the worker's run ends or blocks. So a worker may block in the middle of a
-//! run, as it may on real threads, and every choice is the seeded generator's.
+//! Each worker has its own stack (a thread), but only one of them, or the caller, runs at a time:
+//! the caller passes its turn to a worker and gets it back when the worker's run ends or blocks. So
+//! a worker may block during a run, as with real threads, and every choice is made by the seeded
+//! generator.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,14 +16,16 @@ use crate::random::Random;
 use crate::sync::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
 use crate::sync::{Arc, Weak};
 
-/// Steps without rest, or in one wait, after which the workers are taken for restless.
+/// Number of steps without an idle state, or in one wait, after which the workers are reported as
+/// never idle.
 const STEPS_UNTIL_IDLE: u64 = 250_000;
-/// Milliseconds a lock may be held by a thread outside the stepped world before that counts as a deadlock.
+/// Time in milliseconds for which a thread outside the stepped runtime may hold a lock before that
+/// counts as a deadlock.
 const PATIENCE: u32 = 5_000;
 
 pub(crate) struct Stepped {
     state: Mutex<State>,
-    /// Notified when a worker gives the turn back.
+    /// Notified when a worker returns the turn.
     returned: Condvar,
 }
 
@@ -31,15 +34,15 @@ struct State {
     clock: Duration,
     random: Random,
     slots: Vec<Slot>,
-    /// Whose turn it is; `None`: the caller's.
+    /// The worker whose turn it is; `None`: the caller.
     running: Option<usize>,
-    /// Counts what may have changed a condition that a standing worker waits for.
+    /// Number of events that may have changed a condition for which a suspended worker waits.
     progress: u64,
-    /// What a worker panicked with, to be thrown on in the caller.
+    /// The payload of a worker's panic, which is resumed in the caller.
     failure: Option<Box<dyn Any + Send>>,
-    /// Until when each processor is busy.
+    /// Time until which each processor is busy.
     processors: Vec<Duration>,
-    /// What all of them have worked.
+    /// Total time used of all processors.
     worked: Duration,
 }
 
@@ -59,7 +62,8 @@ struct Slot {
 enum Phase {
     Idle,
     Running,
-    /// In the middle of a run: tried what it waits for when `progress` was this, and need not try before it changes.
+    /// Suspended during a run: its condition was tested when `progress` had this value, and need
+    /// not be tested again before that changes.
     Standing {
         tried_at: u64,
         until: Option<Duration>,
@@ -73,16 +77,16 @@ enum Obstacle {
     Lock,
     Condition,
     Worker,
-    /// Nothing but time: whatever happens meanwhile, there is no reason to try before.
+    /// Time only: no other event is a reason to test its condition.
     Time,
 }
 
-/// Processors of a world that was not told otherwise.
+/// Default number of processors of a runtime.
 const PROCESSORS: usize = 2;
 
-/// What a thread is to the stepped worlds.
+/// The role of a thread in stepped runtimes.
 enum Role {
-    /// It has made or stepped these; the one used last comes first.
+    /// It created or stepped these; the last used one is first.
     Caller(Vec<Weak<Stepped>>),
     Worker(Arc<Stepped>, usize),
 }
@@ -108,7 +112,7 @@ fn this_turn() -> Turn {
     })
 }
 
-/// Whether waiting on this thread lets a stepped world go on.
+/// Whether waits on this thread step a runtime.
 pub(crate) fn is_stepped_thread() -> bool {
     match this_turn() {
         Turn::Worker(..) => true,
@@ -116,8 +120,8 @@ pub(crate) fn is_stepped_thread() -> bool {
     }
 }
 
-/// Gets a lock that is not open: in a stepped world its holder may be a worker that stands still.
-/// Most locks are open, and these pay nothing for it.
+/// Acquires a lock that is held: in a stepped runtime its holder may be a suspended worker. Locks
+/// that are not held do not come here.
 #[cold]
 #[inline(never)]
 pub(crate) fn block_for<G>(mut attempt: impl FnMut() -> Option<G>, block: impl FnOnce() -> G) -> G {
@@ -135,7 +139,7 @@ pub(crate) fn block_for<G>(mut attempt: impl FnMut() -> Option<G>, block: impl F
     got.expect("the wait ends when the lock was got")
 }
 
-/// Waits for a condition that others bring about, at most for `limit`.
+/// Waits for a condition that other threads change, for at most `limit`.
 pub(crate) fn wait(condition: impl FnMut() -> bool, limit: Option<Duration>) {
     wait_for(this_turn(), Obstacle::Condition, limit, condition);
 }
@@ -147,8 +151,8 @@ fn wait_for(turn: Turn, on: Obstacle, limit: Option<Duration>, condition: impl F
     }
 }
 
-/// The caller's wait: runs the workers of its worlds, and lets time pass when all wait for it. `limit` is the first
-/// world's time.
+/// The caller's wait: runs the workers of its runtimes, and advances the clock when all wait for
+/// it. `limit` is in the first runtime's time.
 fn step_until(
     worlds: &[Arc<Stepped>],
     on: Obstacle,
@@ -178,7 +182,7 @@ fn step_until(
             steps = 0;
             continue;
         }
-        // A thread outside may hold a lock for a moment.
+        // A thread outside may hold a lock briefly.
         let lock_held = on == Obstacle::Lock || worlds.iter().any(|world| world.stands_on_lock());
         if !lock_held || patience == 0 {
             let all: String = worlds.iter().map(|world| world.describe()).collect();
@@ -219,7 +223,7 @@ impl Stepped {
         world
     }
 
-    /// Waiting on this thread steps this world from now on.
+    /// Makes waits on this thread step this runtime.
     pub(super) fn adopt_thread(self: &Arc<Self>) {
         ROLE.with(|role| {
             if let Role::Caller(worlds) = &mut *role.borrow_mut() {
@@ -248,7 +252,7 @@ impl Stepped {
         self.state.lock().worked
     }
 
-    /// Lets so much time of one processor pass: the first that is free.
+    /// Uses the first free processor for `time`.
     pub(super) fn spend(self: &Arc<Self>, time: Duration) {
         if time.is_zero() {
             return;
@@ -271,7 +275,7 @@ impl Stepped {
             if state.clock >= moment {
                 return;
             }
-            // Nobody does anything before.
+            // No worker does anything earlier.
             let is_quiet = |slot: &Slot| match slot.phase {
                 Phase::Idle => !slot.stopping && slot.due.is_none_or(|due| due > moment),
                 Phase::Standing { on: Obstacle::Time, until, .. } => {
@@ -358,9 +362,9 @@ impl Stepped {
             }
             work
         };
-        // What the work holds may take locks and stop other workers.
+        // Values in the work may take locks and stop other workers on drop.
         drop(unstarted);
-        // While a panic unwinds, nobody may be there to give the worker its turn.
+        // While a panic unwinds, the worker may never get its turn.
         if std::thread::panicking() {
             return;
         }
@@ -377,7 +381,7 @@ impl Stepped {
         }
         let thread = self.state.lock().slots[index].thread.take();
         if let Some(thread) = thread {
-            // What it panicked with was thrown on in the caller.
+            // The payload of its panic was resumed in the caller.
             let _ = thread.join();
         }
     }
@@ -400,7 +404,7 @@ impl Stepped {
         self.state.lock().slots.iter().any(on_lock)
     }
 
-    /// Gives one worker that can use it the turn.
+    /// Gives the turn to a worker that can run.
     fn step_once(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
         // Another caller is stepping: its step counts for both.
@@ -436,7 +440,8 @@ impl Stepped {
         }
     }
 
-    /// Moves the clock to the next moment somebody waits for; false if nobody does.
+    /// Advances the clock to the next time for which a thread waits. Returns false if there is
+    /// none.
     fn skip_to_next(&self, until: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         let Some(next) = state.next_moment().into_iter().chain(until).min() else { return false };
@@ -447,7 +452,7 @@ impl Stepped {
         true
     }
 
-    /// A worker's wait: gives the turn back until `condition` holds or `limit` has passed.
+    /// A worker's wait: returns the turn until `condition` holds or `limit` has passed.
     fn stand(
         &self,
         index: usize,
@@ -482,7 +487,7 @@ impl Stepped {
         }
     }
 
-    /// The workers and what each is at, for a panic.
+    /// The workers and their states, for a panic.
     fn describe(&self) -> String {
         let state = self.state.lock();
         let mut text = String::new();
@@ -510,7 +515,8 @@ fn live(world: &Arc<Stepped>, index: usize, mut work: Work) {
         let result =
             if stopping { Ok(Next::Done) } else { catch_unwind(AssertUnwindSafe(&mut work)) };
 
-        // What the work holds may take locks and stop workers: it goes while it is this worker's turn.
+        // Values in the work may take locks and stop workers on drop: that happens in this worker's
+        // turn.
         let mut dropped = None;
         let is_last = !matches!(result, Ok(Next::After(_) | Next::WhenWoken));
         if is_last {

@@ -4,7 +4,7 @@ use super::{Env, Next, WallTime};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
 
-/// A journal in small: a commit worker, callers that wait for their transaction.
+/// A small journal: a commit worker, and callers that wait for their transaction.
 struct Log {
     env: Env,
     state: Mutex<Commits>,
@@ -200,7 +200,7 @@ fn a_wait_ends_at_its_limit_in_both_worlds() {
     }
 }
 
-/// Two workers that interleave freely: the history is the seed's.
+/// Two workers that interleave freely: the history depends on the seed.
 fn history(seed: u64) -> Vec<&'static str> {
     let env = Env::stepped(seed);
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -227,7 +227,7 @@ fn a_seed_gives_one_history_and_seeds_differ() {
     assert_ne!(history(1), history(2));
 }
 
-/// One worker stands in a wait while holding a lock another wants: both finish, for every seed.
+/// A worker is suspended while it holds a lock that another one needs: both finish, for every seed.
 #[test]
 fn stepped_workers_block_in_the_middle_of_a_run() {
     for seed in 0..50 {
@@ -260,7 +260,7 @@ fn stepped_workers_block_in_the_middle_of_a_run() {
                 Next::Done
             }
         });
-        // The caller wants the lock too, at any point of the history.
+        // The caller takes the lock too, at any point of the history.
         for _ in 0..seed % 4 {
             env.step();
         }

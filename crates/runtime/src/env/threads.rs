@@ -1,4 +1,4 @@
-//! Background work on threads of its own, on the real clock.
+//! Background work on its own threads, with the real clock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use super::{Next, WallTime, Work};
 use crate::sync::raw::{Condvar, Mutex, clock, thread};
 use crate::sync::{Arc, Weak};
 
-/// `IOPRIO_WHO_PROCESS`, which means a thread: this one by the number 0; and the class best-effort, which needs no privilege
-/// (ioprio_set(2)).
+/// `IOPRIO_WHO_PROCESS`, which means a thread: the calling one for ID 0; and the class best-effort,
+/// which needs no privilege (ioprio_set(2)).
 const WHO_THREAD: libc::c_int = 1;
 const BEST_EFFORT: libc::c_int = 2 << 13;
 
@@ -23,13 +23,13 @@ pub(super) fn set_io_priority(level: u8) -> std::io::Result<()> {
 
 pub(super) struct Threads {
     start: clock::Start,
-    /// Where the wall clock stands still; `None` where it goes.
+    /// The time at which the wall clock is stopped; `None` for the real clock.
     stopped_at: Option<WallTime>,
     /// The name of the first worker that panicked.
     dead: Mutex<Option<String>>,
 }
 
-/// What a worker's thread and its handles share.
+/// The state shared by a worker's thread and its handles.
 pub(super) struct Control {
     state: Mutex<State>,
     changed: Condvar,
@@ -76,7 +76,7 @@ impl Threads {
         }
     }
 
-    /// Panics if a worker did: what its waiters wait for will not come.
+    /// Panics if a worker did: the event that its waiters wait for will not happen.
     pub(super) fn assert_alive(&self) {
         let dead = self.dead.lock().clone();
         if let Some(name) = dead {
@@ -111,7 +111,7 @@ fn run(control: &Control, world: &Weak<Threads>, name: &str, mut work: Work) {
             }
         };
     }
-    // What the work holds may own the handle: it goes before the thread says that it is done.
+    // The work may own the handle: it is dropped before the thread is marked as done.
     drop(work);
     control.state.lock().done = true;
 }
@@ -122,7 +122,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// False when the worker is to end.
+    /// Returns false when the worker is to end.
     fn wait_until_due(&self, next: Next) -> bool {
         let limit = match next {
             Next::Done => return false,
@@ -156,7 +156,7 @@ impl ThreadWorker {
         self.control.state.lock().stopping = true;
         self.control.changed.notify_all();
         let is_self = thread::current().id() == self.thread.thread().id();
-        // While a panic unwinds, the worker may be waiting for what will never come.
+        // While a panic unwinds, the worker may wait for an event that will not happen.
         if !is_self && !std::thread::panicking() {
             // A worker that panicked has been noted in `dead`.
             let _ = self.thread.join();

@@ -1,15 +1,17 @@
 //! Locks, condition variables, atomics and threads for the engine.
 //!
-//! They are parking_lot's and std's; with the cargo feature `shuttle` they are shuttle's, so that a test can explore
-//! interleavings. Locks do not poison: a panic in the engine is a bug that ends the operation, and the journal decides
-//! what is durable.
+//! They are those of parking_lot and std; with the cargo feature `shuttle` they are shuttle's, so
+//! that a test can explore interleavings. Locks do not poison: a panic in the engine is a bug that
+//! ends the operation, and the journal decides what is durable.
 //!
-//! **The lock order is written on the types.** A lock may carry a [`Rank`], made by [`lock_ranks!`](crate::lock_ranks):
-//! a thread takes ranked locks only with rising levels. Debug builds check this at each lock, whether or not another
-//! thread is in the way, and panic with both names; release builds carry nothing of it. A lock without a rank is checked
-//! only for being taken twice by one thread.
+//! **The lock order is declared in the types.** A lock may have a [`Rank`], declared by
+//! [`lock_ranks!`](crate::lock_ranks): a thread takes ranked locks only in ascending order of
+//! levels. Debug builds check this at each lock, whether or not another thread holds it, and panic
+//! with both names; release builds have no checks. A lock without a rank is only checked for being
+//! taken twice by one thread.
 //!
-//! In a stepped world ([`Env::stepped`](crate::env::Env::stepped)) whoever blocks here lets the other workers run.
+//! In a stepped runtime ([`Env::stepped`](crate::env::Env::stepped)), the other workers run while a
+//! thread blocks here.
 
 mod rank;
 #[cfg(not(feature = "shuttle"))]
@@ -49,14 +51,14 @@ pub struct MutexGuard<'a, T, R: Rank = Unranked> {
 }
 
 impl<T> Mutex<T> {
-    /// An open lock without a rank.
+    /// Creates a lock without a rank.
     pub const fn new(value: T) -> Self {
         Self::ranked(value)
     }
 }
 
 impl<T, R: Rank> Mutex<T, R> {
-    /// An open lock of the rank that its type says.
+    /// Creates a lock with the rank of its type.
     pub const fn ranked(value: T) -> Self {
         Self { raw: raw::Mutex::new(value), rank: PhantomData }
     }
@@ -69,7 +71,7 @@ impl<T, R: Rank> Mutex<T, R> {
         self.lock_with(None)
     }
 
-    /// Like [`Mutex::lock`], where the thread may hold locks of the same rank with smaller keys.
+    /// As [`Mutex::lock`], if the thread may hold locks of the same rank with lower keys.
     pub fn lock_keyed(&self, key: u64) -> MutexGuard<'_, T, R>
     where
         R: KeyedRank,
@@ -87,7 +89,7 @@ impl<T, R: Rank> Mutex<T, R> {
         MutexGuard { raw, held, rank: PhantomData }
     }
 
-    /// Takes the lock if it is open. Never waits, so that the order does not matter.
+    /// Takes the lock if it is free. Never waits, so the lock order does not apply.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, R>> {
         let raw = self.raw.try_lock()?;
         Some(MutexGuard { raw, held: Held::trying::<R>(self.raw.address()), rank: PhantomData })
@@ -98,7 +100,7 @@ impl<T, R: Rank> Mutex<T, R> {
         self.raw.get_mut()
     }
 
-    /// The value, from a lock nobody needs any more.
+    /// The value of a lock that is not needed any more.
     pub fn into_inner(self) -> T {
         self.raw.into_inner()
     }
@@ -159,28 +161,28 @@ pub struct WriteGuard<'a, T> {
 }
 
 impl<T> RwLock<T> {
-    /// An open lock without a rank.
+    /// Creates a lock without a rank.
     pub const fn new(value: T) -> Self {
         Self::ranked(value)
     }
 }
 
 impl<T, R: Rank> RwLock<T, R> {
-    /// An open lock of the rank that its type says.
+    /// Creates a lock with the rank of its type.
     pub const fn ranked(value: T) -> Self {
         Self { raw: raw::RwLock::new(value), rank: PhantomData }
     }
 
-    /// Waits until nobody writes, and reads.
+    /// Waits for the writer, and locks for reading.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds this lock (even for reading: a writer waiting between the two would block
-    /// both) or one of the same or a higher rank.
+    /// In debug builds, if the thread holds this lock (also for reading: a writer that waits
+    /// between the two would deadlock both) or one of the same or a higher rank.
     pub fn read(&self) -> ReadGuard<'_, T> {
         self.read_with(None)
     }
 
-    /// Like [`RwLock::read`], where the thread may hold locks of the same rank with smaller keys.
+    /// As [`RwLock::read`], if the thread may hold locks of the same rank with lower keys.
     pub fn read_keyed(&self, key: u64) -> ReadGuard<'_, T>
     where
         R: KeyedRank,
@@ -198,7 +200,7 @@ impl<T, R: Rank> RwLock<T, R> {
         ReadGuard { raw, _held: held }
     }
 
-    /// Waits until nobody reads or writes, and writes.
+    /// Waits for readers and the writer, and locks for writing.
     ///
     /// # Panics
     /// In debug builds, as [`RwLock::read`].
@@ -206,7 +208,7 @@ impl<T, R: Rank> RwLock<T, R> {
         self.write_with(None)
     }
 
-    /// Like [`RwLock::write`], where the thread may hold locks of the same rank with smaller keys.
+    /// As [`RwLock::write`], if the thread may hold locks of the same rank with lower keys.
     pub fn write_keyed(&self, key: u64) -> WriteGuard<'_, T>
     where
         R: KeyedRank,
@@ -224,19 +226,20 @@ impl<T, R: Rank> RwLock<T, R> {
         WriteGuard { raw, _held: held }
     }
 
-    /// Reads if nobody writes. Never waits.
+    /// Locks for reading if there is no writer. Never waits.
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let raw = self.raw.try_read()?;
         Some(ReadGuard { raw, _held: Held::trying::<R>(self.raw.address()) })
     }
 
-    /// Writes if nobody reads or writes. Never waits.
+    /// Locks for writing if there is no reader or writer. Never waits.
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let raw = self.raw.try_write()?;
         Some(WriteGuard { raw, _held: Held::trying::<R>(self.raw.address()) })
     }
 
-    /// Like [`RwLock::try_write`], where locks of the same rank with larger keys may be taken while this one is held.
+    /// As [`RwLock::try_write`], if locks of the same rank with higher keys may be taken while this
+    /// one is held.
     pub fn try_write_keyed(&self, key: u64) -> Option<WriteGuard<'_, T>>
     where
         R: KeyedRank,
@@ -250,7 +253,7 @@ impl<T, R: Rank> RwLock<T, R> {
         self.raw.get_mut()
     }
 
-    /// The value, from a lock nobody needs any more.
+    /// The value of a lock that is not needed any more.
     pub fn into_inner(self) -> T {
         self.raw.into_inner()
     }
@@ -291,24 +294,24 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     }
 }
 
-/// Lets threads wait for a change to what a [`Mutex`] guards. The change must be notified: a stepped world panics over
-/// a wait that no notification can end.
+/// Waits of threads for changes of data under a [`Mutex`]. Changes must be notified: a stepped
+/// runtime panics if a wait cannot end by a notification.
 #[derive(Default)]
 pub struct Condvar {
     raw: raw::Condvar,
-    /// Notifications so far: what a stepped wait watches.
+    /// Number of notifications, which a stepped wait watches.
     notified: std::sync::atomic::AtomicU64,
 }
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// Creates a condition without waiters.
     pub const fn new() -> Self {
         Self { raw: raw::Condvar::new(), notified: std::sync::atomic::AtomicU64::new(0) }
     }
 
-    /// Opens the lock, waits for a notification (or wakes for no reason), and takes the lock again. Waiting for
-    /// background work goes through [`Env::wait_while`](crate::env::Env::wait_while), which also notices when that work
-    /// died.
+    /// Unlocks, waits for a notification (or a spurious wakeup), and locks again. To wait for
+    /// background work, use [`Env::wait_while`](crate::env::Env::wait_while), which also detects
+    /// that a worker panicked.
     ///
     /// # Panics
     /// In debug builds, if a lock was taken after this one: taking this one again would break the order.
@@ -327,7 +330,7 @@ impl Condvar {
         self.raw.wait_for(&mut guard.raw, limit);
     }
 
-    /// Waits while the thread's stepped world goes on, for at most `limit` of its time.
+    /// Waits while the thread's stepped runtime continues, for at most `limit` of its time.
     pub(crate) fn wait_stepped<T, R: Rank>(
         &self,
         guard: &mut MutexGuard<'_, T, R>,
@@ -342,13 +345,13 @@ impl Condvar {
         self.notified.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.notified.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         self.raw.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.notified.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         self.raw.notify_all();

@@ -1,17 +1,18 @@
 //! The order in which locks are taken, checked in debug builds.
 
-/// A place in the lock order. Made by [`lock_ranks!`](crate::lock_ranks).
+/// A position in the lock order, declared by [`lock_ranks!`](crate::lock_ranks).
 pub trait Rank: 'static {
-    /// Locks are taken with rising levels; `None` takes no part in the order.
+    /// The level: locks are taken in ascending order; `None` is outside the order.
     const LEVEL: Option<u32>;
-    /// What a panic calls the lock.
+    /// The lock's name in panics.
     const NAME: &'static str;
 }
 
-/// A rank of which one thread may hold several locks, taken with rising keys (inodes by number, for instance).
+/// A rank of which one thread may hold several locks, taken in ascending order of keys (inodes by
+/// number, for instance).
 pub trait KeyedRank: Rank {}
 
-/// No place in the order.
+/// The rank of locks outside the order.
 #[derive(Debug)]
 pub enum Unranked {}
 
@@ -103,14 +104,14 @@ mod checked {
         static HELD: RefCell<Vec<Entry>> = RefCell::new(Vec::new());
     }
 
-    /// A thread's hold on one lock. It does not leave the thread, as the guard around it does not.
+    /// A lock held by a thread. It stays on the thread, as the guard that contains it does.
     pub(crate) struct Held {
         address: usize,
         stays: PhantomData<*const ()>,
     }
 
     impl Held {
-        /// Before the thread waits for a lock.
+        /// Called before the thread waits for a lock.
         #[track_caller]
         pub(crate) fn blocking<R: Rank>(address: usize, key: Option<u64>) -> Self {
             let new = Entry { address, level: R::LEVEL, key, name: R::NAME };
@@ -125,12 +126,12 @@ mod checked {
             Self::push(new)
         }
 
-        /// After a lock was taken without waiting.
+        /// Called after a lock was taken without waiting.
         pub(crate) fn trying<R: Rank>(address: usize) -> Self {
             Self::push(Entry { address, level: R::LEVEL, key: None, name: R::NAME })
         }
 
-        /// The same for a lock with a key.
+        /// As [`Self::trying`], for a lock with a key.
         pub(crate) fn trying_keyed<R: Rank>(address: usize, key: u64) -> Self {
             Self::push(Entry { address, level: R::LEVEL, key: Some(key), name: R::NAME })
         }
@@ -140,7 +141,7 @@ mod checked {
             Self { address: entry.address, stays: PhantomData }
         }
 
-        /// Before a wait on a condition, which opens the lock and takes it again.
+        /// Called before a wait on a condition, which unlocks and locks again.
         #[track_caller]
         pub(crate) fn assert_last(&self) {
             let after = HELD.with(|held| {

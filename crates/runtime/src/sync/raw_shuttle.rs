@@ -1,5 +1,5 @@
-//! Shuttle's locks and threads, in the shape of `raw_threads`. Time does not pass: a wait with a limit waits for its
-//! notification, and a worker that asked to run later runs when it is woken.
+//! Shuttle's locks and threads, with the interface of `raw_threads`. There is no time: a wait with
+//! a limit waits for its notification, and a worker that is to run later runs when it is woken.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub mod thread {
     pub use shuttle::thread::{JoinHandle, Scope, ScopedJoinHandle, scope, spawn, yield_now};
     pub use std::thread::available_parallelism;
 
-    /// Shards are not what schedules are explored for: all threads have the same number.
+    /// Schedules are not explored for shards: all threads have the same number.
     pub fn number() -> usize {
         0
     }
@@ -40,7 +40,7 @@ const POISON: &str = "a panic ends the whole test under shuttle";
 
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
-/// The guard is taken out while a condition is waited for.
+/// The guard is taken out during a wait for a condition.
 pub(crate) struct MutexGuard<'a, T> {
     lock: &'a Mutex<T>,
     guard: Option<sync::MutexGuard<'a, T>>,
@@ -141,7 +141,7 @@ impl Condvar {
     }
 }
 
-/// A clock that stands still: real time would make two runs of one schedule differ.
+/// A stopped clock: with real time, two runs of one schedule would differ.
 pub(crate) mod clock {
     use std::time::Duration;
 

@@ -33,7 +33,7 @@ pub mod thread {
         std::thread::scope(work)
     }
 
-    /// A small number that no other thread has, for choosing one of several shards.
+    /// A small number that no other thread has, to choose one of several shards.
     pub fn number() -> usize {
         use std::cell::Cell;
         use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ pub mod thread {
         })
     }
 
-    /// Gives other threads a moment.
+    /// Lets other threads run briefly.
     pub(crate) fn nap() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -162,7 +162,7 @@ impl Condvar {
     }
 }
 
-/// The time that passes by itself; the world's clock rests on it.
+/// Real time, on which the runtime's clock is based.
 pub(crate) mod clock {
     use std::time::{Duration, Instant};
 
@@ -180,8 +180,8 @@ pub(crate) mod clock {
         }
     }
 
-    /// Seconds and nanoseconds since 1970, as the kernel stamps files: by its tick. A finer clock would be ahead of the kernel's own
-    /// stamps of the same moment.
+    /// Seconds and nanoseconds since 1970, as in the kernel's file timestamps: that of its last
+    /// tick. A finer clock would be ahead of the kernel's own timestamps.
     pub(crate) fn wall() -> (i64, u32) {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         // The kernel gives less than a second of them.

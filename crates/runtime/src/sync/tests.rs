@@ -107,7 +107,7 @@ fn a_condition_wakes_who_waits() {
     thread.join().expect("the thread only sets a flag");
 }
 
-/// A lock without its rank costs what parking_lot's costs.
+/// A lock without a rank costs the same as parking_lot's.
 #[cfg(not(debug_assertions))]
 #[test]
 fn ranks_cost_nothing_in_release() {

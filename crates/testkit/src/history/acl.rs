@@ -1,6 +1,7 @@
-//! POSIX access control lists, as the model knows them: entries, the kernel's form, and what they do to modes.
+//! POSIX access control lists in the model: entries, the kernel's format, and their effect on
+//! modes.
 
-/// Whom an entry is for; ids of users and groups.
+/// The subject of an entry, with user and group IDs.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[expect(missing_docs, reason = "the tags of POSIX.1e")]
 pub enum AclTag {
@@ -15,13 +16,13 @@ pub enum AclTag {
 /// An entry: a tag and permissions (rwx as 4, 2, 1).
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct AclEntry {
-    /// For whom.
+    /// The subject.
     pub tag: AclTag,
-    /// What is permitted.
+    /// The permissions.
     pub permissions: u16,
 }
 
-/// The id of entries that name nobody.
+/// The ID of entries without a user or group.
 const NOBODY: u32 = u32::MAX;
 
 /// The value of `system.posix_acl_*`: version 2, then tag, permissions and id of each entry in order.
@@ -45,7 +46,7 @@ pub fn to_xattr(acl: &[AclEntry]) -> Vec<u8> {
     bytes
 }
 
-/// The entries of a value of `system.posix_acl_*`; `None` where it is no list.
+/// The entries of a value of `system.posix_acl_*`; `None` if it is not a list.
 pub fn from_xattr(bytes: &[u8]) -> Option<Vec<AclEntry>> {
     let entries = bytes.strip_prefix(&2_u32.to_le_bytes())?;
     let entry = |bytes: &[u8]| {
@@ -68,7 +69,7 @@ pub fn from_xattr(bytes: &[u8]) -> Option<Vec<AclEntry>> {
     entries.chunks(8).map(entry).collect()
 }
 
-/// The mode's permission bits that a list stands for: the mask is the group's where there is one.
+/// The mode's permission bits for a list: the group bits are those of the mask if there is one.
 pub(super) fn mode_of(acl: &[AclEntry]) -> u32 {
     let of =
         |tag| acl.iter().find(|entry| entry.tag == tag).map(|entry| u32::from(entry.permissions));
@@ -76,12 +77,12 @@ pub(super) fn mode_of(acl: &[AclEntry]) -> u32 {
     of(AclTag::Owner).unwrap_or(0) << 6 | group.unwrap_or(0) << 3 | of(AclTag::Other).unwrap_or(0)
 }
 
-/// Whether a list says no more than a mode.
+/// Whether a list is equivalent to a mode.
 pub(super) fn is_plain(acl: &[AclEntry]) -> bool {
     acl.iter().all(|entry| matches!(entry.tag, AclTag::Owner | AclTag::Group | AclTag::Other))
 }
 
-/// The list after chmod: owner, mask (or group) and others as the mode says.
+/// The list after chmod: owner, mask (or group) and others as in the mode.
 pub(super) fn with_mode(acl: &[AclEntry], mode: u32) -> Vec<AclEntry> {
     let has_mask = acl.iter().any(|entry| entry.tag == AclTag::Mask);
     let changed = |entry: &AclEntry| {

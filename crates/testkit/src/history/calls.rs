@@ -5,7 +5,7 @@ use crate::Kind;
 use crate::tree::Random;
 use std::fmt;
 
-/// A file of a history: the number of the step that made it. The root is 0.
+/// A file of a history: the number of the step that creates it. The root is 0.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FileId(pub u32);
 
@@ -20,27 +20,27 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// One call with its place in the history it was made for.
+/// A call with its number in the original history.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Step {
-    /// From 1 on; what the call makes is the [`FileId`] of this number.
+    /// Counted from 1; a file created by the call has the [`FileId`] of this number.
     pub number: u32,
     /// The call.
     pub call: Call,
 }
 
-/// Who creates a file.
+/// The credentials with which a file is created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Creator {
-    /// Owner of what is made.
+    /// Owner of the new file.
     pub uid: u32,
-    /// Its group, but in a setgid directory.
+    /// Group of the new file, except in a setgid directory.
     pub gid: u32,
-    /// Permissions that are taken away, but in a directory with a default ACL.
+    /// Permissions that are removed, except in a directory with a default ACL.
     pub umask: u32,
 }
 
-/// A moment: seconds since 1970 and nanoseconds.
+/// A time: seconds since 1970 and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Moment {
     /// Since 1970, rounded down.
@@ -49,7 +49,7 @@ pub struct Moment {
     pub nanoseconds: u32,
 }
 
-/// What rename does with a target that exists.
+/// The handling of an existing target by rename.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "the flags of renameat2")]
 pub enum RenameHow {
@@ -58,7 +58,7 @@ pub enum RenameHow {
     Exchange,
 }
 
-/// What setxattr demands.
+/// The handling of an existing attribute by setxattr.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "the flags of setxattr")]
 pub enum XattrHow {
@@ -80,7 +80,7 @@ pub enum Fallocate {
     Insert,
 }
 
-/// What mknod makes.
+/// The type of file that mknod creates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "the types of POSIX")]
 pub enum NodeKind {
@@ -91,7 +91,7 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
-    /// The type of the file that is made.
+    /// The type of the new file.
     pub fn kind(self) -> Kind {
         match self {
             Self::Fifo => Kind::Fifo,
@@ -144,7 +144,7 @@ pub enum Call {
         target: Vec<u8>,
         creator: Creator,
     },
-    /// A file without a name, held once.
+    /// A file without a name, opened once.
     TempFile {
         dir: FileId,
         mode: u32,
@@ -170,7 +170,7 @@ pub enum Call {
         to_name: Vec<u8>,
         how: RenameHow,
     },
-    /// As open: the file lives on when its last name goes.
+    /// As open: the file exists until it is closed, even after its last name is removed.
     Hold {
         file: FileId,
     },
@@ -259,7 +259,7 @@ pub enum Call {
         default: bool,
         acl: Vec<AclEntry>,
     },
-    /// Sets these of [`flags`](super::flags), clears the others.
+    /// Sets these of [`flags`](super::flags), and clears the others.
     SetFlags {
         file: FileId,
         flags: u32,
@@ -272,23 +272,24 @@ pub enum Call {
     Flags {
         file: FileId,
     },
-    /// What fiemap tells.
+    /// The extents from fiemap.
     Extents {
         file: FileId,
     },
-    /// So many names more of a directory, from where the last such call has stopped.
+    /// Reads the given number of further names of a directory, from the end of the previous such
+    /// call.
     ReadOn {
         dir: FileId,
         count: u64,
     },
     StatFs,
-    /// Changes are held back, what is on the device is looked at, and they go on.
+    /// Freezes the file system, compares the device's content, and thaws it.
     Freeze,
-    /// Time passes: milliseconds.
+    /// Waits: milliseconds.
     Wait {
         time: u64,
     },
-    /// The file system is closed and opened again; held files without names go.
+    /// The file system is closed and opened again; open files without names are deleted.
     Reopen,
 }
 
@@ -365,7 +366,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// A name as text, the middle left out where it is long.
+/// A name as text, without the middle if it is long.
 fn short(name: &[u8]) -> String {
     let text = name.escape_ascii().to_string();
     if text.len() <= 40 {
@@ -374,10 +375,10 @@ fn short(name: &[u8]) -> String {
     format!("{}..{} ({} bytes)", &text[..16], &text[text.len() - 8..], name.len())
 }
 
-/// The attribute of a program's capabilities, which goes when its data or its owner change.
+/// The attribute of a program's capabilities, which is removed when its data or its owner change.
 pub const CAPABILITY: &[u8] = b"security.capability";
 
-/// The value that an attribute is set to: the kernel takes capabilities in one form only.
+/// The value that an attribute is set to: the kernel accepts capabilities in one format only.
 pub fn value_of(name: &[u8], seed: u64, len: u64) -> Vec<u8> {
     if name != CAPABILITY {
         return bytes_of(seed, len);
@@ -389,7 +390,7 @@ pub fn value_of(name: &[u8], seed: u64, len: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The bytes that a seed stands for: no two seeds share a sector, and none is zeros.
+/// The bytes for a seed: no two seeds have a sector in common, and none is all zeros.
 pub fn bytes_of(seed: u64, len: u64) -> Vec<u8> {
     Random::new(seed ^ 0x5eed_0000_0000_0000).bytes(usize::try_from(len).expect("calls are small"))
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Pages are the smallest blocks of the format.
+/// Page size in bytes: the smallest block size of the format.
 const PAGE: u64 = 1024;
 
-/// Bytes that are zero but for some pages. Copies share their pages.
+/// Bytes that are zero except for some pages. Clones share their pages.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Content {
     /// No page is all zeros.
@@ -15,7 +15,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Puts bytes at an offset.
+    /// Writes bytes at an offset.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut at = offset;
         let mut left = bytes;
@@ -42,7 +42,7 @@ impl Content {
         }
     }
 
-    /// Takes a range out; what follows moves down. Whole pages.
+    /// Removes a range; later content moves down. Whole pages.
     pub fn collapse(&mut self, range: Range<u64>) {
         assert!(range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE), "{range:?}");
         self.zero(range.clone());
@@ -51,7 +51,7 @@ impl Content {
         self.pages.extend(moved.into_iter().map(|(page, bytes)| (page - by, bytes)));
     }
 
-    /// Puts zeros in; what follows moves up. Whole pages.
+    /// Inserts zeros; later content moves up. Whole pages.
     pub fn insert(&mut self, offset: u64, len: u64) {
         assert!(offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE), "{offset} {len}");
         let moved = self.pages.split_off(&(offset / PAGE));
@@ -87,7 +87,7 @@ impl Content {
             })
     }
 
-    /// Ranges outside of which all is zero.
+    /// Ranges outside of which all bytes are zero.
     pub fn ranges(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for page in self.pages.keys() {

@@ -1,25 +1,25 @@
-//! The flags of files that users set and clear (chattr), as the model knows them.
+//! Inode flags that users set and clear (chattr), in the model.
 
-/// What is written to the file is on the disk when the call returns.
+/// Writes are durable when the call returns.
 pub const SYNC: u32 = 0x8;
-/// Nothing of the file changes, nor its names.
+/// Neither the file nor its names can be changed.
 pub const IMMUTABLE: u32 = 0x10;
-/// The file only grows; of a directory no names are taken away.
+/// The file can only grow; names of a directory cannot be removed.
 pub const APPEND: u32 = 0x20;
-/// Dumps leave it out.
+/// Excluded from dumps.
 pub const NODUMP: u32 = 0x40;
-/// Reading leaves no time.
+/// Access times are not updated.
 pub const NOATIME: u32 = 0x80;
-/// Data go through the journal.
+/// Data is journalled.
 pub const JOURNAL_DATA: u32 = 0x4000;
-/// Changes of the directory are on the disk when the call returns.
+/// Changes of the directory are durable when the call returns.
 pub const DIRSYNC: u32 = 0x1_0000;
-/// What is in the directory is not related.
+/// The contents of the directory are unrelated.
 pub const TOPDIR: u32 = 0x2_0000;
-/// What is made in the directory belongs to its project.
+/// New files in the directory inherit its project.
 pub const PROJECT_INHERIT: u32 = 0x2000_0000;
 
-/// All that histories set.
+/// All flags that histories set.
 pub const ALL: u32 = SYNC
     | IMMUTABLE
     | APPEND
@@ -29,15 +29,15 @@ pub const ALL: u32 = SYNC
     | DIRSYNC
     | TOPDIR
     | PROJECT_INHERIT;
-/// Those that only directories have.
+/// Flags of directories only.
 pub const OF_DIRECTORIES: u32 = DIRSYNC | TOPDIR | PROJECT_INHERIT;
-/// With any of these the attributes of a file stay as they are.
+/// Flags that prevent changes of a file's attributes.
 pub const KEPT: u32 = IMMUTABLE | APPEND;
 
-/// Those that a directory passes on.
+/// Flags that new files inherit from their directory.
 const INHERITED: u32 = SYNC | NODUMP | NOATIME | JOURNAL_DATA | DIRSYNC | PROJECT_INHERIT;
 
-/// The flags of what is made in a directory.
+/// The flags of a new file in a directory.
 pub(super) fn inherited(dir: u32, kind: crate::Kind) -> u32 {
     match kind {
         crate::Kind::Directory => dir & INHERITED,

@@ -10,9 +10,9 @@ use super::{
 use crate::Kind;
 use crate::tree::Random;
 
-/// Directories within each other, at most.
+/// Maximum depth of nested directories.
 const DEPTH: usize = 6;
-/// Files beyond which as many are removed as made.
+/// Number of files above which removals are as frequent as creations.
 const CROWDED: usize = 60;
 
 /// Families of calls.
@@ -41,7 +41,7 @@ pub enum Family {
     StatFs,
     Waits,
     Reopens,
-    /// Many names in one directory, and their removal.
+    /// Many names in a directory, and their removal.
     Crowds,
     Flags,
     Projects,
@@ -51,25 +51,25 @@ pub enum Family {
     Freezes,
 }
 
-/// What histories are made of.
+/// The parameters of generated histories.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Steps, about.
+    /// Approximate number of steps.
     pub steps: usize,
-    /// Families and how often they come.
+    /// Families with their weights.
     pub weights: Vec<(Family, u64)>,
-    /// Bytes of the longest write.
+    /// Maximum length of a write in bytes.
     pub longest_write: u64,
-    /// The farthest offset that some calls reach.
+    /// Maximum offset in bytes of some calls.
     pub farthest: u64,
-    /// Files are made by others than root, and with a umask.
+    /// Whether users other than root create files, with a umask.
     pub creators: bool,
-    /// Names in a crowd, at most.
+    /// Maximum number of names in a crowd.
     pub crowd: u64,
 }
 
 impl Profile {
-    /// Calls on names alone.
+    /// Calls on names only.
     pub fn names() -> Self {
         use Family::*;
         let weights = vec![
@@ -112,7 +112,7 @@ impl Profile {
         ])
     }
 
-    /// Calls on the content of files, and on enough names to have some.
+    /// Calls on file contents, and enough calls on names to have files.
     pub fn data() -> Self {
         use Family::*;
         let base = Self::names().only(&[Creates, Removals, TempFiles, Holds, Syncs, Waits]);
@@ -127,7 +127,7 @@ impl Profile {
         Self::attributes().with(&data).with(&[(Extents, 4)])
     }
 
-    /// With files made by others than root.
+    /// With files created by users other than root.
     #[must_use]
     pub fn by_anybody(self) -> Self {
         Self { creators: true, ..self }
@@ -147,7 +147,7 @@ impl Profile {
         self
     }
 
-    /// With some of the families alone.
+    /// Restricted to some families.
     #[must_use]
     pub fn only(mut self, families: &[Family]) -> Self {
         self.weights.retain(|(family, _)| families.contains(family));
@@ -161,7 +161,7 @@ impl Profile {
     }
 }
 
-/// A history by a seed. Most calls succeed where there is room.
+/// Generates a history from a seed. Most calls succeed if there is room.
 pub fn generate(seed: u64, profile: &Profile, rules: &Rules) -> History {
     let mut generator = Generator {
         random: Random::new(seed),
@@ -178,7 +178,7 @@ pub fn generate(seed: u64, profile: &Profile, rules: &Rules) -> History {
 struct Generator<'p> {
     random: Random,
     profile: &'p Profile,
-    /// The tree if every call does what it should.
+    /// The tree if every call has the expected result.
     model: Model,
     steps: Vec<Step>,
 }
@@ -328,7 +328,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A file that can be reached, of a kind.
+    /// A reachable file of some kind.
     fn of_kind(&mut self, is_it: impl Fn(Kind) -> bool) -> Option<FileId> {
         let files = self.model.files();
         let files = files.filter(|(id, file)| !file.is_nameless(*id) || file.held > 0);
@@ -336,7 +336,7 @@ impl Generator<'_> {
         self.pick(files)
     }
 
-    /// A directory; now and then something else.
+    /// A directory; occasionally another file.
     fn dir(&mut self) -> FileId {
         if self.random.below(50) == 0 {
             return self.any_file();
@@ -351,7 +351,7 @@ impl Generator<'_> {
         self.of_kind(|_| true).unwrap_or(FileId::ROOT)
     }
 
-    /// A regular file; now and then a directory.
+    /// A regular file; occasionally a directory.
     fn regular(&mut self) -> FileId {
         if self.random.below(60) == 0 {
             return self.dir();
@@ -359,7 +359,7 @@ impl Generator<'_> {
         self.of_kind(|kind| kind == Kind::File).unwrap_or(FileId::ROOT)
     }
 
-    /// An entry of some directory; now and then a name that is not there.
+    /// An entry of some directory; occasionally a name that does not exist.
     fn entry(&mut self) -> (FileId, Vec<u8>) {
         for _ in 0..4 {
             let dir = self.dir();
@@ -428,7 +428,7 @@ impl Generator<'_> {
             let file = self.model.file(dir).and_then(|dir| dir.entries.get(&name).copied());
             let is_dir =
                 file.and_then(|file| self.model.file(file)).is_some_and(|file| file.is_dir());
-            // Now and then the wrong call.
+            // Occasionally the wrong call.
             let call = match is_dir != (self.random.below(20) == 0) {
                 true => Call::RemoveDir { dir, name },
                 false => Call::Unlink { dir, name },
@@ -478,7 +478,7 @@ impl Generator<'_> {
         self.push(call);
     }
 
-    /// Mostly small, now and then far away; often at the edges of blocks.
+    /// Mostly small, occasionally very large; often at the edges of blocks.
     fn offset(&mut self) -> u64 {
         let block = self.model.rules.block_size;
         let farthest = self.profile.farthest;
@@ -582,7 +582,7 @@ impl Generator<'_> {
             _ => "trusted.",
         };
         let mut name = format!("{prefix}n{}", self.random.below(6)).into_bytes();
-        // A call that fails for want of space may have taken capabilities away.
+        // A call that fails with ENOSPC may have removed capabilities.
         let has_room = !self.model.rules.may_fill;
         if has_room && kind == Some(Kind::File) && self.random.below(8) == 0 {
             name = CAPABILITY.to_vec();
@@ -641,7 +641,7 @@ impl Generator<'_> {
         let kept = kept.map(|(id, _)| id).collect();
         let chosen = self.pick(kept).filter(|_| self.random.below(3) > 0);
         if let Some(file) = chosen {
-            // What must not be changed is in the way of most calls.
+            // Immutable files make most calls fail.
             self.push(Call::SetFlags { file, flags: 0 });
             return;
         }
@@ -669,7 +669,7 @@ impl Generator<'_> {
         self.push(Call::SetFlags { file, flags });
     }
 
-    /// Mostly of a directory that is being read.
+    /// Mostly for a directory that is being read.
     fn reading(&mut self) {
         let begun = self.model.files().filter(|(_, file)| file.reading.is_some());
         let begun = begun.map(|(id, _)| id).collect();

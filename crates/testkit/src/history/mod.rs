@@ -1,11 +1,13 @@
-//! Histories of calls on a file system, a model that says what each must give, and subjects that are held to it.
+//! Histories of file system calls, a model of their expected results, and subjects that are
+//! compared with it.
 //!
-//! A [`History`] is data: it can be generated from a seed ([`generate()`]), replayed on any [`Subject`], made smaller while it
-//! still fails ([`shrink()`]), and printed. The [`Model`] is a POSIX tree in memory. [`Mounted`] is the subject behind system
-//! calls, so the kernel's own ext4 is held to the model before any other file system is.
+//! A [`History`] is data: it can be generated from a seed ([`generate()`]), replayed on any
+//! [`Subject`], reduced while it still fails ([`shrink()`]), and printed. The [`Model`] is a POSIX
+//! tree in memory. [`Mounted`] is the subject for system calls, so the model is verified with the
+//! kernel's own ext4 before any other file system is tested.
 //!
-//! Files are named by the number of the step that made them, so a step can be left out and the others keep their meaning:
-//! steps whose files are missing are passed over.
+//! Files are identified by the number of the step that created them, so steps can be left out
+//! without changing the others: steps on missing files are skipped.
 
 mod acl;
 mod calls;
@@ -36,7 +38,7 @@ pub use times::{Clock, Stamp};
 /// Steps in order.
 #[derive(Clone, Eq, PartialEq)]
 pub struct History {
-    /// The calls, their numbers rising.
+    /// The calls, in ascending order of their numbers.
     pub steps: Vec<Step>,
 }
 
@@ -46,46 +48,46 @@ impl fmt::Debug for History {
     }
 }
 
-/// What a call gave.
+/// The result of a call.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answer {
     /// It was done.
     Done,
-    /// So many bytes were written.
+    /// Number of bytes written.
     Written(u64),
     /// These bytes were read.
     Bytes(Vec<u8>),
     /// Where data or a hole starts.
     Offset(u64),
-    /// There is no data, or no hole, from there on: a system call says ENXIO.
+    /// There is no data, or no hole, from that offset on: a system call returns ENXIO.
     NoOffset,
     /// Names of a directory without `.` and `..`, sorted.
     Names(Vec<Vec<u8>>),
     /// The attributes of a file.
     Attributes(Attributes),
-    /// Inodes in use.
+    /// Number of inodes in use.
     InodesUsed(u64),
-    /// Flags, and the project where it is told.
+    /// Flags, and the project if the subject returns it.
     Flags {
         /// Those of [`flags::ALL`] that are set.
         flags: u32,
-        /// The project, where the subject tells it.
+        /// The project, if the subject returns it.
         project: Option<u32>,
     },
     /// Ranges of bytes that have blocks, and whether these hold data.
     Extents(Vec<(Range<u64>, bool)>),
-    /// Names of a directory as they came.
+    /// Names of a directory in the order returned.
     NamesRead {
         /// Without `.` and `..`.
         names: Vec<Vec<u8>>,
-        /// There are no more.
+        /// Whether the end was reached.
         is_end: bool,
     },
-    /// Where what is on the device differs from the tree.
+    /// Differences between the device's content and the tree.
     Differences(Vec<String>),
 }
 
-/// What stat tells of a file.
+/// The attributes from stat.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Attributes {
     /// The file's type.
@@ -96,9 +98,9 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes; 0 for all but files and symbolic links.
+    /// Size in bytes; 0 for all but files and symbolic links.
     pub size: u64,
-    /// Names of the file; 1 for a directory whose links are not counted any more.
+    /// Number of names; 1 for a directory with too many links to count.
     pub links: u64,
     /// Time of the last change of the content.
     pub mtime: Moment,
@@ -106,29 +108,29 @@ pub struct Attributes {
     pub ctime: Moment,
 }
 
-/// A file system that a history is replayed on.
+/// A file system on which a history is replayed.
 pub trait Subject {
-    /// Carries out a step. `model` is what was true before it.
+    /// Executes a step. `model` is the state before it.
     ///
     /// # Errors
-    /// What the call failed with.
+    /// The error of the call.
     fn perform(&mut self, step: &Step, model: &Model) -> Result<Answer, Errno>;
 
-    /// What the last failed call said.
+    /// The message of the last failed call.
     fn last_error(&self) -> Option<String> {
         None
     }
 
-    /// The time now, by the clock that stamps files.
+    /// The current time, by the clock of file timestamps.
     fn now(&self) -> Moment;
 }
 
-/// A step whose outcome is not the model's.
+/// A step whose result differs from the model's.
 #[derive(Clone, Debug)]
 pub struct Mismatch {
     /// The step.
     pub step: Step,
-    /// What is wrong.
+    /// The difference.
     pub what: String,
 }
 
@@ -138,10 +140,10 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Carries out one step on the subject and, where it did what it should, in the model.
+/// Executes a step on the subject and, if its result is right, in the model.
 ///
 /// # Errors
-/// The subject did something else than the model says.
+/// The subject's result differs from the model's.
 pub fn advance(model: &mut Model, subject: &mut dyn Subject, step: &Step) -> Result<(), Mismatch> {
     let mismatch = |what| Mismatch { step: step.clone(), what };
     let expected = model.expect(step);
@@ -169,7 +171,7 @@ pub fn advance(model: &mut Model, subject: &mut dyn Subject, step: &Step) -> Res
 /// Replays a history from its start.
 ///
 /// # Errors
-/// The first step at which the subject does something else than the model says.
+/// The first step whose result differs from the model's.
 pub fn replay(
     history: &History,
     model: &mut Model,

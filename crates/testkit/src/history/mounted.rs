@@ -1,4 +1,4 @@
-//! The subject behind system calls: a mounted directory.
+//! The subject for system calls: a mounted directory.
 
 use super::acl::to_xattr;
 use super::flags;
@@ -19,25 +19,25 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A directory on which histories are replayed by system calls, as root. Files are made by root: a history with other
-/// creators is not for it.
+/// A directory on which histories are replayed by system calls, as root. Root creates all files: a
+/// history with other creators cannot be used.
 #[derive(Debug)]
 pub struct Mounted {
     root: PathBuf,
     held: HashMap<FileId, Vec<OwnedFd>>,
-    /// Where the reading of directories has stopped.
+    /// The positions at which reads of directories stopped.
     cookies: HashMap<FileId, u64>,
 }
 
 impl Mounted {
     /// The root of a mounted volume.
     pub fn new(root: &Path) -> Self {
-        // The creator's umask is the step's.
+        // The umask is that of each step.
         rustix::process::umask(Mode::empty());
         Self { root: root.to_owned(), held: HashMap::new(), cookies: HashMap::new() }
     }
 
-    /// Where a file is: by a name, else by a descriptor that holds it.
+    /// The path of a file: a name, or else a descriptor.
     fn path(&self, id: FileId, model: &Model) -> PathBuf {
         match model.path(id) {
             Some(path) => self.root.join(OsString::from_vec(path)),
@@ -63,7 +63,7 @@ impl Mounted {
         self.open(id, model, flags)
     }
 
-    /// More names of a directory, from where the last call has stopped.
+    /// Reads more names of a directory, from the end of the previous call.
     fn read_on(&mut self, id: FileId, count: u64, model: &Model) -> Result<Answer, Errno> {
         let dir = self.open(id, model, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut cookie = self.cookies.remove(&id).unwrap_or(0);
@@ -86,7 +86,7 @@ impl Mounted {
         Ok(Answer::NamesRead { names, is_end: false })
     }
 
-    /// Freezes and thaws, where there is a tool for it.
+    /// Freezes and thaws, if the tool for it exists.
     fn freeze(&self) -> Result<Answer, Errno> {
         if let Some(fsfreeze) = tool("fsfreeze") {
             for what in ["-f", "-u"] {
@@ -99,7 +99,8 @@ impl Mounted {
         Ok(Answer::Differences(Vec::new()))
     }
 
-    /// A file with nothing delayed: the kernel (6.18) takes delayed data of block-mapped files for a hole.
+    /// A file without delayed data: the kernel (6.18) reports delayed data of block-mapped files as
+    /// a hole.
     fn settled(&self, id: FileId, model: &Model) -> Result<OwnedFd, Errno> {
         let file = self.open(id, model, OFlags::RDONLY)?;
         rustix::fs::fsync(&file)?;
@@ -217,7 +218,8 @@ impl Subject for Mounted {
                 return Ok(Answer::Names(names));
             }
             Call::ReadLink { file } => {
-                // A link that is only held is read through its descriptor: /proc's own link tells something else.
+                // A symbolic link without a name is read through its descriptor: /proc's own link
+                // has another target.
                 let target = match self.held.get(file).and_then(|held| held.first()) {
                     Some(held) if model.path(*file).is_none() => {
                         rustix::fs::readlinkat(held, "", Vec::new())?
@@ -312,7 +314,7 @@ impl Subject for Mounted {
                 let flags = rustix::fs::ioctl_getflags(&file)?.bits() & flags::ALL;
                 return Ok(Answer::Flags { flags, project: None });
             }
-            // Where files belong to projects, or the blocks of files are asked for, the kernel is not the subject.
+            // The kernel is not used as the subject for projects and for the blocks of files.
             Call::SetProject { .. } | Call::Extents { .. } => return Err(Errno::NOSYS),
             Call::ReadOn { dir, count } => return self.read_on(*dir, *count, model),
             Call::Freeze => return self.freeze(),
@@ -320,16 +322,16 @@ impl Subject for Mounted {
                 let found = rustix::fs::statvfs(&self.root)?;
                 return Ok(Answer::InodesUsed(found.f_files - found.f_ffree));
             }
-            // Long enough that stamps before and after can be told apart.
+            // Long enough to distinguish timestamps before and after.
             Call::Wait { .. } => std::thread::sleep(Duration::from_millis(15)),
-            // A mount ends with its owner; a held file does not outlive a reopened volume.
+            // A mount ends with its owner; an open file does not survive reopening the volume.
             Call::Reopen => self.held.clear(),
         }
         Ok(Answer::Done)
     }
 }
 
-/// The kernel leaves the umask out where the directory has a default list; ours is zero.
+/// The kernel ignores the umask if the directory has a default list; the process's umask is zero.
 fn masked(mode: u32, creator: &Creator, dir: FileId, model: &Model) -> Mode {
     let has_default = model.file(dir).is_some_and(|dir| !dir.default_acl.is_empty());
     Mode::from_raw_mode(if has_default { mode } else { mode & !creator.umask })

@@ -1,8 +1,9 @@
-//! Making a failing history smaller.
+//! Reduction of failing histories.
 
 use super::History;
 
-/// Leaves steps out, in ever smaller pieces, as long as the rest still fails; tries at most `tries` histories.
+/// Leaves out steps, in smaller and smaller pieces, while the rest still fails; tries at most
+/// `tries` histories.
 pub fn shrink(
     history: &History,
     mut tries: u32,

@@ -3,34 +3,35 @@
 use super::Moment;
 use std::collections::BTreeMap;
 
-/// When something was.
+/// The time of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stamp {
-    /// As a call said.
+    /// Set by a call.
     Set(Moment),
     /// During this step.
     Step(u32),
-    /// Not known: not compared.
+    /// Not known, and not compared.
     Unknown,
 }
 
-/// When each step began and ended.
+/// The start and end of each step.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     steps: BTreeMap<u32, (Moment, Moment)>,
-    /// Nanoseconds that the stamps of files may be behind the clock: the kernel stamps with the time of its last tick.
+    /// Maximum lag of file timestamps after the clock in nanoseconds: the kernel uses the time of
+    /// its last tick.
     pub lag: u32,
-    /// The volume stores whole seconds.
+    /// Whether the volume stores whole seconds.
     pub whole_seconds: bool,
 }
 
 impl Clock {
-    /// Notes a step.
+    /// Records a step.
     pub fn note(&mut self, step: u32, start: Moment, end: Moment) {
         self.steps.insert(step, (start, end));
     }
 
-    /// Whether a time found on a file is what it should be.
+    /// Whether a time found on a file is valid.
     pub fn allows(&self, stamp: Stamp, found: Moment) -> bool {
         let floor = |moment: Moment| match self.whole_seconds {
             true => Moment { nanoseconds: 0, ..moment },

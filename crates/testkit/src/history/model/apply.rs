@@ -1,4 +1,4 @@
-//! What calls that succeed do.
+//! The effects of successful calls.
 
 use super::{File, Model};
 use crate::Kind;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 const SETGID: u32 = 0o2000;
 
 impl Model {
-    /// Checks what a step answered that [`Model::expect`] lets succeed, and carries it out.
+    /// Checks the answer of a step that [`Model::expect`] lets succeed, and applies the step.
     ///
     /// # Errors
-    /// The answer is wrong; the model is as it was.
+    /// The answer is wrong; the model is not changed.
     pub fn apply(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
         let now = step.number;
         match &step.call {
@@ -110,7 +110,7 @@ impl Model {
                 self.get_mut(*file).flags = *flags;
                 self.touch(*file, now);
                 if is_same {
-                    // Whether the time is set all the same is the file system's business.
+                    // The file system may set the time anyway.
                     self.get_mut(*file).ctime = Stamp::Unknown;
                 }
             }
@@ -235,7 +235,7 @@ impl Model {
         Ok(())
     }
 
-    /// What a new file gets from its directory and its creator.
+    /// The attributes of a new file, from its directory and the creator's credentials.
     fn created(&self, now: u32, dir: FileId, mut file: File, creator: &Creator) -> File {
         let parent = self.get(dir);
         (file.uid, file.gid) = (creator.uid, creator.gid);
@@ -343,21 +343,21 @@ impl Model {
         file.access_acl = if is_plain(&acl) { Vec::new() } else { acl };
     }
 
-    /// The inode changed.
+    /// Marks the inode as changed.
     pub(super) fn touch(&mut self, id: FileId, now: u32) {
         let file = self.get_mut(id);
         file.ctime = Stamp::Step(now);
         file.changed = now;
     }
 
-    /// The content changed.
+    /// Marks the content as changed.
     pub(super) fn touch_content(&mut self, id: FileId, now: u32) {
         self.touch(id, now);
         self.get_mut(id).mtime = Stamp::Step(now);
     }
 }
 
-/// The list of a new file: its default list, limited by the mode it was made with.
+/// The list of a new file: the default list, limited by the mode at creation.
 fn masked(default: &[AclEntry], mode: u32) -> Vec<AclEntry> {
     let has_mask = default.iter().any(|entry| entry.tag == AclTag::Mask);
     let limit = |entry: &AclEntry| {

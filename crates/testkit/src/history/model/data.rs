@@ -26,13 +26,13 @@ impl Model {
         }
         self.touch_content(id, now);
         if size == old {
-            // ftruncate sets the times even so, truncate does not.
+            // ftruncate sets the times anyway, truncate does not.
             let file = self.get_mut(id);
             (file.mtime, file.ctime) = (Stamp::Unknown, Stamp::Unknown);
         }
     }
 
-    /// Takes note of a call that was refused as it should be.
+    /// Records a call that failed as expected.
     pub fn refused(&mut self, step: &Step) {
         if let Call::Fallocate { file, .. } = &step.call
             && self.rules.refusals_touch
@@ -41,7 +41,7 @@ impl Model {
             let file = self.get_mut(*file);
             (file.mtime, file.ctime) = (Stamp::Unknown, Stamp::Unknown);
             if by_the_map {
-                // Looked at when the file counts as changed already.
+                // Checked when the file is marked as changed already.
                 file.xattrs.remove(CAPABILITY);
             }
         }
@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// Nothing but zeros may be passed over. Which zeros are stored is the volume's business.
+    /// Only zeros may be skipped. The volume decides which zeros are stored.
     pub(super) fn check_data_at(&self, id: FileId, offset: u64, found: u64) -> Result<(), String> {
         let file = self.get(id);
         let is_right = found >= offset && found < file.size;
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// Where a hole is said to be, zeros are read to the end of the block.
+    /// A reported hole must read as zeros to the end of the block.
     pub(super) fn check_hole_at(&self, id: FileId, offset: u64, found: u64) -> Result<(), String> {
         let file = self.get(id);
         let block_end = (found + 1).next_multiple_of(self.rules.block_size).min(file.size);
@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    /// Ranges come in order, and all that is not zero lies in one that holds data.
+    /// Ranges must be in order, and all bytes that are not zero must be in one with data.
     pub(super) fn check_extents(
         &self,
         id: FileId,
@@ -151,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether seeking data may end with "no more": all that follows is zeros.
+    /// Whether SEEK_DATA may find nothing: all further bytes are zeros.
     pub(super) fn is_all_hole_from(&self, id: FileId, offset: u64) -> bool {
         let file = self.get(id);
         offset >= file.size || file.content.is_zero(offset..file.size)

@@ -1,4 +1,4 @@
-//! Which calls succeed.
+//! The expected success or failure of calls.
 
 use super::{Expected, File, MAX_LINKS, MAX_NAME, Model};
 use crate::Kind;
@@ -16,7 +16,8 @@ impl Model {
         }
     }
 
-    /// Whether a call that the model lets succeed may fail so: for want of space, or of data behind an offset.
+    /// Whether a call that the model lets succeed may fail with this error: for lack of space, or
+    /// of data after an offset.
     pub fn may_fail(&self, step: &Step, errno: Errno) -> bool {
         if let Call::SeekData { file, offset } = &step.call {
             return errno == Errno::NXIO && self.is_all_hole_from(*file, *offset);
@@ -53,7 +54,7 @@ impl Model {
         takes_space && errno == Errno::NOSPC
     }
 
-    /// The errors of all rules that forbid a call; `None` where it cannot be made at all.
+    /// The errors of all rules that forbid a call; `None` if it cannot be made at all.
     fn errors(&self, call: &Call) -> Option<Vec<Errno>> {
         let mut errors = Vec::new();
         match call {
@@ -134,7 +135,7 @@ impl Model {
             }
             Call::Write { file, offset, len, .. } => {
                 let flags = self.reachable(*file)?.flags;
-                // Who may only append says nothing of the place.
+                // On an append-only file, the offset is ignored.
                 if flags & APPEND != 0 && *offset != self.get(*file).size {
                     return None;
                 }
@@ -244,24 +245,24 @@ impl Model {
         Some(errors)
     }
 
-    /// A file that a caller can get at: it has a name, or is held.
+    /// A file that a caller can reach: it has a name or is open.
     fn reachable(&self, id: FileId) -> Option<&File> {
         let file = self.file(id)?;
         (!file.is_nameless(id) || file.held > 0).then_some(file)
     }
 
-    /// A file that is opened to see its flags.
+    /// A file that is opened to read its flags.
     fn flagged_kind(&self, id: FileId) -> Option<&File> {
         self.reachable(id).filter(|file| matches!(file.kind, Kind::File | Kind::Directory))
     }
 
-    /// A name of `file` in `dir` goes.
+    /// Rules for removing a name of `file` in `dir`.
     fn loses_name(&self, dir: FileId, file: FileId, errors: &mut Vec<Errno>) {
         flagged(self.get(dir), KEPT, errors);
         flagged(self.get(file), KEPT, errors);
     }
 
-    /// A directory that passes its project on takes no files of others.
+    /// A directory with project inheritance does not accept files of other projects.
     fn crosses(&self, dir: FileId, file: FileId, errors: &mut Vec<Errno>) {
         let dir = self.get(dir);
         if dir.flags & PROJECT_INHERIT != 0 && dir.project != self.get(file).project {
@@ -269,7 +270,7 @@ impl Model {
         }
     }
 
-    /// A file in the place of a directory: a path through a symbolic link would go on elsewhere.
+    /// A file used as a directory: a path through a symbolic link would lead elsewhere.
     fn directory_or_not(&self, id: FileId) -> Option<&File> {
         self.reachable(id).filter(|file| file.kind != Kind::Symlink)
     }
@@ -283,7 +284,7 @@ impl Model {
         Some(())
     }
 
-    /// `user.` attributes are for files and directories alone; the others are not asked.
+    /// Only files and directories have `user.` attributes; other types are not tested.
     fn with_xattrs(&self, id: FileId, name: &[u8]) -> Option<&File> {
         let file = self.reachable(id)?;
         let takes_user = matches!(file.kind, Kind::File | Kind::Directory);
@@ -386,7 +387,7 @@ impl Model {
         Some(())
     }
 
-    /// Whether a directory is `top` or lies below it.
+    /// Whether a directory is `top` or below it.
     fn is_within(&self, dir: FileId, top: FileId) -> bool {
         let mut at = dir;
         loop {
@@ -431,12 +432,12 @@ impl Model {
         }
     }
 
-    /// How many of the bytes of a write there is room for below the largest size.
+    /// Number of bytes of a write that fit below the maximum size.
     pub(in crate::history) fn writable(&self, offset: u64, len: u64) -> u64 {
         len.min(self.rules.max_size.saturating_sub(offset))
     }
 
-    /// The number of bytes that a write answered, if it may be.
+    /// The number of bytes that a write returned, if it is valid.
     pub(super) fn written(&self, offset: u64, len: u64, answer: &Answer) -> Result<u64, String> {
         let all = self.writable(offset, len);
         match answer {
@@ -449,7 +450,7 @@ impl Model {
     }
 }
 
-/// Refuses what flags bar.
+/// Adds the errors of flags that forbid a call.
 fn flagged(file: &File, bars: u32, errors: &mut Vec<Errno>) {
     if file.flags & bars != 0 {
         errors.push(Errno::PERM);

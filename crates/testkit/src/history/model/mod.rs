@@ -1,8 +1,8 @@
-//! A POSIX tree in memory: what each call must do.
+//! A POSIX tree in memory: the expected results of calls.
 //!
-//! A step is judged in two moves: [`Model::expect`] says whether it succeeds, [`Model::apply`] takes what the subject
-//! answered, checks it and changes the tree. Where several rules forbid a call, any of their errors is right: which one is
-//! looked at first is the implementation's.
+//! A step is checked in two parts: [`Model::expect`] decides whether it succeeds, [`Model::apply`]
+//! takes the subject's answer, checks it and changes the tree. If several rules forbid a call, any
+//! of their errors is right: implementations check them in different orders.
 
 mod apply;
 mod data;
@@ -18,44 +18,46 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Bytes of the longest name.
+/// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
-/// Most names of a file.
+/// Maximum number of links of a file.
 const MAX_LINKS: u64 = 65_000;
-/// The directory that mke2fs makes: histories leave it alone.
+/// The directory that mke2fs creates: histories do not change it.
 pub(super) const LOST_AND_FOUND: FileId = FileId(u32::MAX);
 
-/// What depends on the volume.
+/// The properties of the volume.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Collapse and insert range take multiples of this: bytes of a block, with bigalloc of a cluster.
+    /// Unit of collapse and insert range in bytes: a block, with bigalloc a cluster.
     pub granule: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u64,
-    /// New files are mapped by extents: unwritten blocks and moving ranges are possible.
+    /// Whether new files have extents, which allows unwritten blocks and moving ranges.
     pub extents: bool,
-    /// Bytes of the largest file.
+    /// Maximum file size in bytes.
     pub max_size: u64,
-    /// Calls may fail for want of space or inodes at any time.
+    /// Whether calls may fail for lack of space or inodes at any time.
     pub may_fill: bool,
-    /// A file is one inode: false where large attribute values take inodes of their own.
+    /// Whether a file uses one inode: false if large attribute values use their own inodes.
     pub counts_inodes: bool,
-    /// Large attribute values are stored in inodes of their own: the block is no limit.
+    /// Whether large attribute values are stored in their own inodes and so not limited by the
+    /// block.
     pub large_xattrs: bool,
-    /// Times after 2038 can be stored.
+    /// Whether times after 2038 can be stored.
     pub wide_times: bool,
-    /// A call that is refused may set times all the same: the kernel's fallocate does.
+    /// Whether a call that fails may set times anyway: the kernel's fallocate does.
     pub refusals_touch: bool,
-    /// Files belong to projects.
+    /// Whether files belong to projects.
     pub projects: bool,
-    /// The data of single files may go through the journal: there is one, and the subject lets its user say so.
+    /// Whether single files can have data journalling: there is a journal, and the subject allows
+    /// the flag.
     pub journalled_files: bool,
-    /// The subject tells which ranges have blocks.
+    /// Whether the subject returns the ranges with blocks.
     pub tells_extents: bool,
 }
 
 impl Default for Rules {
-    /// An ext4 volume with blocks of 4 KiB and room.
+    /// An ext4 volume with blocks of 4 KiB and enough space.
     fn default() -> Self {
         Self {
             granule: 4096,
@@ -83,18 +85,18 @@ pub struct File {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Bytes of a regular file.
+    /// Size of a regular file in bytes.
     pub size: u64,
     pub content: Content,
     pub target: Vec<u8>,
     pub device: Option<(u32, u32)>,
-    /// The names of a directory.
+    /// The entries of a directory.
     pub entries: BTreeMap<Vec<u8>, FileId>,
-    /// Where the file is named.
+    /// The directories and names of the file.
     pub names: BTreeSet<(FileId, Vec<u8>)>,
-    /// Times it is held open.
+    /// Number of times it is open.
     pub held: u32,
-    /// It may get a name although it has none: made by tmpfile and not unlinked since.
+    /// Whether it may get a name although it has none: created by tmpfile and not unlinked since.
     pub linkable: bool,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub access_acl: Vec<AclEntry>,
@@ -106,18 +108,19 @@ pub struct File {
     /// Those of [`flags::ALL`](super::flags::ALL) that are set.
     pub flags: u32,
     pub project: u32,
-    /// How far a directory was read in pieces.
+    /// The progress of reading the directory in pieces.
     pub reading: Option<Reading>,
 }
 
-/// Whether a step succeeds.
+/// The expected result of a step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Expected {
-    /// It does.
+    /// It succeeds.
     Success,
     /// It fails with one of these.
     Failure(Vec<Errno>),
-    /// Its files are not there (a step before was left out or failed), or the call cannot be made in this state.
+    /// Its files do not exist (an earlier step was left out or failed), or the call cannot be made
+    /// in this state.
     PassedOver,
 }
 
@@ -126,10 +129,10 @@ pub enum Expected {
 pub struct Model {
     /// The volume's rules.
     pub rules: Rules,
-    /// When the steps were.
+    /// The times of the steps.
     pub clock: Clock,
     files: BTreeMap<FileId, Arc<File>>,
-    /// Inodes in use less the files here: told by the first statfs.
+    /// Number of inodes in use except those of the files here: set at the first statfs.
     other_inodes: Option<u64>,
 }
 
@@ -154,7 +157,7 @@ impl Model {
         model
     }
 
-    /// An empty directory whose history is its own.
+    /// An empty directory as the root of a history.
     #[must_use]
     pub fn without_lost_and_found(mut self) -> Self {
         self.get_mut(FileId::ROOT).entries.remove(&b"lost+found"[..]);
@@ -162,7 +165,7 @@ impl Model {
         self
     }
 
-    /// A file, if it is there.
+    /// A file, if it exists.
     pub fn file(&self, id: FileId) -> Option<&File> {
         self.files.get(&id).map(|file| &**file)
     }
@@ -172,7 +175,7 @@ impl Model {
         self.files.iter().map(|(id, file)| (*id, &**file)).filter(|(id, _)| *id != LOST_AND_FOUND)
     }
 
-    /// The path of a file by its first name, without a slash at the start; `None` where no name leads to it.
+    /// The path of a file by its first name, without a leading slash; `None` if it has no name.
     pub fn path(&self, id: FileId) -> Option<Vec<u8>> {
         let (mut at, mut path) = (id, Vec::new());
         while at != FileId::ROOT {
@@ -228,12 +231,12 @@ impl File {
         self.kind == Kind::Directory
     }
 
-    /// Whether all its names are gone.
+    /// Whether all its names are removed.
     pub fn is_nameless(&self, id: FileId) -> bool {
         id != FileId::ROOT && self.names.is_empty()
     }
 
-    /// Bytes that the attributes take in a block, about; lists count as attributes.
+    /// Approximate size of the attributes in a block in bytes; ACLs count as attributes.
     fn xattr_bytes(&self) -> u64 {
         let of = |name: usize, value: usize| {
             (16 + name.next_multiple_of(4) + value.next_multiple_of(4)) as u64

@@ -1,20 +1,21 @@
-//! Directories that are read in pieces while names come and go.
+//! Directories that are read in pieces while names are added and removed.
 
 use super::Model;
 use crate::history::{Answer, FileId};
 use std::collections::BTreeSet;
 
-/// How far a directory was read: each name that is there all the time is read exactly once.
+/// The progress of reading a directory: each name that exists all the time must be read exactly
+/// once.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// There since the start, and not read yet.
+    /// Names that exist since the start and are not read yet.
     left: BTreeSet<Vec<u8>>,
-    /// Read, and there ever since.
+    /// Names that were read and exist since.
     read: BTreeSet<Vec<u8>>,
 }
 
 impl Model {
-    /// What a subject may answer that is asked for more names.
+    /// The valid answer of a subject that is asked for more names.
     pub(in crate::history) fn names_to_come(&self, dir: FileId, count: u64) -> Answer {
         let found = self.get(dir);
         let is_read = |name: &Vec<u8>| {
@@ -30,7 +31,7 @@ impl Model {
         Answer::NamesRead { is_end: (names.len() as u64) < count, names }
     }
 
-    /// Takes the next names of a directory.
+    /// Processes the next names of a directory.
     pub(super) fn read_on(
         &mut self,
         dir: FileId,
@@ -63,7 +64,7 @@ impl Model {
         Ok(())
     }
 
-    /// A name is gone: should it come again, it may be read again, or not at all.
+    /// Handles a removed name: if it is added again, it may be read again, or not at all.
     pub(super) fn forget_read(&mut self, dir: FileId, name: &[u8]) {
         if self.get(dir).reading.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! The tree as others compare it.
+//! The tree in the form for comparisons.
 
 use super::{LOST_AND_FOUND, Model};
 use crate::history::acl::to_xattr;
@@ -7,7 +7,7 @@ use crate::{Entry, Kind, TreeSnapshot, content_digest};
 use std::collections::BTreeMap;
 
 impl Model {
-    /// Number of names; directories' with those that lead to them from below.
+    /// Number of links; for directories including those from subdirectories.
     pub fn links(&self, id: FileId) -> u64 {
         let file = self.get(id);
         if !file.is_dir() {
@@ -19,8 +19,8 @@ impl Model {
         2 + file.entries.values().filter(|child| self.get(**child).is_dir()).count() as u64
     }
 
-    /// The tree as a snapshot to compare with the one found: times of steps are the found ones where these may be.
-    /// `lost+found` is left out of both.
+    /// The tree as a snapshot to compare with the one found: times of steps are taken from that if
+    /// they are valid. `lost+found` is left out of both.
     pub fn snapshot(&self, found: &TreeSnapshot) -> TreeSnapshot {
         let (mut tree, mut ids) = (TreeSnapshot::default(), BTreeMap::new());
         self.walk(|path, id| {
@@ -38,7 +38,8 @@ impl Model {
         tree
     }
 
-    /// The tree without contents and times, and the file of each path: what a transaction makes whole.
+    /// The tree without contents and times, and the file of each path: the parts that a transaction
+    /// makes atomic.
     pub fn outline(&self) -> (TreeSnapshot, BTreeMap<Vec<u8>, FileId>) {
         let (mut tree, mut ids) = (TreeSnapshot::default(), BTreeMap::new());
         self.walk(|path, id| {
@@ -57,7 +58,7 @@ impl Model {
         tree.group_hard_links(groups.into_values());
     }
 
-    /// Calls `see` for each path but `lost+found`.
+    /// Calls `see` for each path except `lost+found`.
     fn walk(&self, mut see: impl FnMut(Vec<u8>, FileId)) {
         let mut waiting = vec![(Vec::new(), FileId::ROOT)];
         while let Some((path, id)) = waiting.pop() {
