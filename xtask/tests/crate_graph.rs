@@ -14,7 +14,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ("extant-runtime", &[]),
     ("extant-device", &["extant-runtime"]),
     ("extant-sim", &["extant-runtime", "extant-device"]),
-    ("extant-storage", &["extant-runtime", "extant-device", "extant-sim"]),
+    ("extant-storage", &["extant-runtime", "extant-device"]),
     ("extant-offline", &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device"]),
     (
         "extant-journal",
@@ -68,6 +68,8 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "extant-device",
             "extant-sim",
             "extant-storage",
+            "extant-offline",
+            "extant-journal",
             "extant-reader",
             "extant-engine",
             "extant-image",

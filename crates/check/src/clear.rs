@@ -1,6 +1,6 @@
 //! Clearing an inode that has claimed its blocks: after pass 1.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::store::CheckError;
 use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags};

@@ -2,7 +2,7 @@
 //!
 //! The rules of pass 1 judge maps; everybody else (the search for owners, directories, quota files) takes what is sound here.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::order::{self, Candidate, Verdict, Watch};
 use crate::store::CheckError;
 use crate::tables::Stored;

@@ -1,6 +1,6 @@
 //! Pass 4: link counts, and files without a name.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind, Mark};

@@ -1,6 +1,6 @@
 //! Pass 5: bitmaps, counts and high-water marks against what is in use.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{Kind, Mark};

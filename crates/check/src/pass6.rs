@@ -1,6 +1,6 @@
 //! Pass 6: what the superblock should say of what was found, and the quota files.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::FileMap;
 use crate::store::CheckError;

@@ -204,9 +204,9 @@ impl Census {
     }
 }
 
-/// What a check found and did.
+/// What the passes found and did.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct PassReport {
     /// In the order in which they were found: of a look by pass and place, of a repair as they were repaired.
     pub outcomes: Vec<Outcome>,
     /// Time and traffic of the last round, by pass.
@@ -232,7 +232,7 @@ pub struct Report {
     pub errors_left: bool,
 }
 
-impl Report {
+impl PassReport {
     /// The report of a window, with what windows before it counted.
     pub(crate) fn after(mut self, before: Self) -> Self {
         for figures in &before.passes {

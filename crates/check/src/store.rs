@@ -29,7 +29,7 @@ pub enum CheckError {
     /// A part of the volume cannot be used.
     #[error("{0}")]
     Volume(String),
-    /// The judge ended the run: preening met something that it may not repair, or the user
+    /// The policy ended the run: preening met something that it may not repair, or the user
     /// cancelled.
     #[error("the check was stopped")]
     Stopped,

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{findings, open};
-use extant_check::{Answers, Options, Report, Store};
+use extant_check::{Answers, Options, PassReport, Recorder, Store};
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
@@ -88,7 +88,7 @@ fn root_block(store: &Store) -> BlockNo {
     BlockNo(u64::from(low))
 }
 
-fn look(image: &Path, memory: Option<u64>, threads: usize) -> Report {
+fn look(image: &Path, memory: Option<u64>, threads: usize) -> PassReport {
     let options = Options { memory, threads, ..Options::default() };
     extant_check::look(&Store::open(open(image, false)).expect("it opens"), &options)
         .expect("it ends")
@@ -135,7 +135,8 @@ fn a_small_limit_finds_the_same_damage_and_repairs_it() {
     }
     let mut store = Store::open(open(&image.path(), true)).expect("it opens");
     let options = Options { memory: Some(least), ..Options::default() };
-    let report = extant_check::repair(&mut store, &options, &Answers::Yes).expect("it ends");
+    let recorder = Recorder::new(&Answers::Yes);
+    let report = extant_check::repair(&mut store, &options, &recorder).expect("it ends");
     assert!(!report.errors_left && report.windows > 1, "{}", findings(&report));
     drop(store);
     assert_eq!(e2fsck_fn(&image.path()), Ok(()), "{}", findings(&report));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{findings, open};
-use extant_check::{Options, Report, Store};
+use extant_check::{Options, PassReport, Store};
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
@@ -80,7 +80,7 @@ fn spoil(image: &Path) {
     }
 }
 
-fn look(device: Arc<dyn Device>, threads: usize) -> Report {
+fn look(device: Arc<dyn Device>, threads: usize) -> PassReport {
     let options = Options { threads, ..Options::default() };
     extant_check::look(&Store::open(device).expect("it opens"), &options).expect("it ends")
 }

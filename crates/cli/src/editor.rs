@@ -56,7 +56,7 @@ pub(crate) struct Edited {
     name: String,
     /// Its files. New ones belong to whoever runs the command.
     pub(crate) fs: FileSystem,
-    /// What it lies on.
+    /// The device below, opened by name.
     opened: Opened,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Inside {
 impl Inside {
     /// Reads `IMAGE:/path`, or `IMAGE` for its root directory.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
-        match Target::parse_inside(text, look).map_err(Failure::usage)? {
+        match Target::parse_inside(text, extant::schemes(), look).map_err(Failure::usage)? {
             Target::Inside { image, path } => {
                 let name = &text.as_bytes()[..text.len() - path.len() - 1];
                 Ok(Self { name: OsStr::from_bytes(name).to_owned(), image, path })
@@ -38,7 +38,7 @@ impl Inside {
 
     /// The root directory of the image that is named by all of `text`.
     fn root_of(text: &OsStr) -> Result<Self, Failure> {
-        let image = DeviceUrl::parse(text, look).map_err(Failure::usage)?;
+        let image = DeviceUrl::parse(text, extant::schemes(), look).map_err(Failure::usage)?;
         Ok(Self { name: text.to_owned(), image, path: "/".into() })
     }
 

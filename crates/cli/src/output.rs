@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
+pub(crate) use extant::inspect::JsonName;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -124,34 +125,6 @@ pub(crate) fn write_failure(error: io::Error) -> Failure {
     }
 }
 
-/// A name or target in JSON. Where the bytes are not UTF-8, the text shows them with U+FFFD and
-/// `hex` has them exactly.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum JsonName {
-    /// UTF-8, as nearly always.
-    Text(String),
-    /// Anything else.
-    Bytes {
-        /// For people.
-        text: String,
-        /// For programs: two digits a byte.
-        hex: String,
-    },
-}
-
-impl From<&[u8]> for JsonName {
-    fn from(name: &[u8]) -> Self {
-        match std::str::from_utf8(name) {
-            Ok(text) => Self::Text(text.to_owned()),
-            Err(_) => Self::Bytes {
-                text: String::from_utf8_lossy(name).into_owned(),
-                hex: name.iter().map(|byte| format!("{byte:02x}")).collect(),
-            },
-        }
-    }
-}
-
 /// A name for a terminal: control characters and bytes that are not UTF-8 as `\x1b`, so that an
 /// image cannot send escape sequences.
 pub(crate) fn printable(name: &[u8]) -> String {
@@ -215,12 +188,5 @@ mod tests {
         assert_eq!(printable("naïve".as_bytes()), "naïve");
         assert_eq!(printable(b"a\x1b[31m\n"), "a\\u{1b}[31m\\n");
         assert_eq!(printable(b"\xff.txt"), "\\xff.txt");
-    }
-
-    #[test]
-    fn names_in_json_are_exact() {
-        let name = |bytes: &[u8]| serde_json::to_string(&JsonName::from(bytes)).unwrap();
-        assert_eq!(name("ü".as_bytes()), "\"ü\"");
-        assert_eq!(name(b"a\xff"), "{\"text\":\"a\u{fffd}\",\"hex\":\"61ff\"}");
     }
 }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::path::{self, Place};
+use crate::schemes;
 use extant_device::{Device, Direct};
 use extant_engine::{
     Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
@@ -45,7 +46,7 @@ pub enum OpenError {
 pub(crate) struct Inner {
     /// There until the last user is gone.
     volume: Option<OpenVolume>,
-    /// What it lies on, where that was opened here.
+    /// The device below, opened by name. where that was opened here.
     opened: Option<Opened>,
 }
 
@@ -128,11 +129,21 @@ impl FileSystem {
         direct: Direct,
     ) -> Result<Self, OpenError> {
         let files = extant_device::OpenOptions::default().direct(direct);
-        let opened = DeviceUrl::parse(image.as_ref(), look)?.open(Access::ReadWrite, &files)?;
+        let url = DeviceUrl::parse(image.as_ref(), schemes(), look)?;
+        let opened = url.open(Access::ReadWrite, &files)?;
+        Self::read_write_on(opened, options, &files)
+    }
+
+    /// The same on an opened device; the journal's device is opened as `files` says.
+    pub(crate) fn read_write_on(
+        opened: Opened,
+        options: &VolumeOptions,
+        files: &extant_device::OpenOptions,
+    ) -> Result<Self, OpenError> {
         let mut options = options.clone();
         if options.external_journal.is_none() {
             let journal = ExternalJournal::of_volume(&*opened.device);
-            options.external_journal = journal_device(journal, &files.write(true))?;
+            options.external_journal = journal_device(journal, &files.clone().write(true))?;
         }
         let volume = Volume::open(opened.device.clone(), &opened.env, &options)?;
         Ok(Self::of_volume_on(volume, opened))
@@ -143,7 +154,11 @@ impl FileSystem {
     /// # Errors
     /// The image is not there, or holds no volume that can be read.
     pub fn open_read_only(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        let device = open(image.as_ref(), Access::ReadOnly, Direct::Off)?.device;
+        Self::read_only_on(open(image.as_ref(), Access::ReadOnly, Direct::Off)?)
+    }
+
+    pub(crate) fn read_only_on(opened: Opened) -> Result<Self, OpenError> {
+        let device = opened.device;
         let files = extant_device::OpenOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
@@ -731,5 +746,5 @@ fn journal_device(
 
 fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
     let options = extant_device::OpenOptions::default().direct(direct);
-    DeviceUrl::parse(image, look)?.open(access, &options)
+    DeviceUrl::parse(image, schemes(), look)?.open(access, &options)
 }

@@ -33,16 +33,27 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod builder;
 mod dir;
 mod error;
+mod export;
 mod file;
 mod format;
+mod formatter;
 mod fs;
+mod image;
+pub mod inspect;
 mod metadata;
 mod path;
+mod schemes;
+#[cfg(feature = "sim")]
+mod simulated;
+mod tuner;
 
+pub use builder::{ImageBuilder, ImageError};
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
+pub use export::{ExportError, Exported, TarWriter};
 pub use extant_device::{
     AlignedBuffer, ByteSize, Device, Direct, FileDevice, MemoryDevice,
     OpenOptions as FileDeviceOptions, SizeGrammar,
@@ -51,7 +62,11 @@ pub use extant_engine::{
     AllocatorKind, Creator, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
     VolumeOptions, XattrSet,
 };
-pub use extant_image::mkfs::MkfsError;
+pub use extant_image::build::{BuildError, Progress, Report, Size};
+pub use extant_image::export::{Problem, Summary};
+pub use extant_image::mkfs::{MkfsError, UuidChoice};
+pub use extant_image::source;
+pub use extant_image::tune::TuneError;
 pub use extant_ondisk::InodeNo;
 pub use extant_ondisk::acl::{Acl, AclEntry, Subject};
 pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
@@ -60,9 +75,14 @@ pub use extant_reader::{
     AclKind, Error as Cause, Follow, Reader, ReaderOptions, StatFs, VolumeRead, XattrInfo,
 };
 pub use extant_runtime::env::Env;
+#[cfg(feature = "sim")]
 pub use extant_sim::model::{Preset, costs};
-pub use extant_storage::{FinishError, Opened};
+pub use extant_storage::{Access, FinishError, Opened, Schemes, UrlError};
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
+pub use formatter::{Formatter, FsType};
 pub use fs::{FileSystem, OpenError, open_device};
+pub use image::Image;
 pub use metadata::Metadata;
+pub use schemes::schemes;
+pub use tuner::Tuner;

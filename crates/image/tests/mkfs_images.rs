@@ -48,6 +48,7 @@ impl Make for Row {
     fn environment(&self, corpora: &Path) -> mkfs::Environment {
         let facts = self.device();
         mkfs::Environment {
+            schemes: Default::default(),
             config: Some(corpora.join("mkfs-conf").join(self.cell("conf"))),
             logical_sector: Some(facts.logical_sector),
             physical_sector: Some(facts.physical_sector),

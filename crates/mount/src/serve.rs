@@ -16,7 +16,7 @@ use extant_reader::{
 };
 use extant_runtime::env::Env;
 use extant_storage::crypt::KeySource;
-use extant_storage::{DeviceUrl, Files, look};
+use extant_storage::{DeviceUrl, Files, Schemes, look};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -52,6 +52,8 @@ const DEFAULT_MEMORY: u64 = 64 << 20;
 pub struct MountRequest {
     /// The image, as a device URL.
     pub image: OsString,
+    /// The schemes that its name may have.
+    pub schemes: Schemes,
     /// The mount point.
     pub point: PathBuf,
     /// What `-o` said.
@@ -78,7 +80,7 @@ enum Event {
 /// The volume was not mounted; or it could not be closed well.
 pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountError> {
     let options = &request.options;
-    let url = DeviceUrl::parse(&request.image, look)?;
+    let url = DeviceUrl::parse(&request.image, &request.schemes, look)?;
     if url.is_simulated() {
         return Err(MountError::Simulated);
     }

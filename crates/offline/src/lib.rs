@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+pub mod bad_blocks;
 mod error;
 mod files;
 mod map;

@@ -2,6 +2,7 @@
 //!
 //! - [`DeviceUrl`] reads how a user names a device, [`Target`] how a user names a file inside it.
 //! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
+//! - [`Schemes`] are the schemes that URLs may have; other crates add a [`Backend`].
 //! - [`partition`], [`lvm`] and [`crypt`] find what lies on other devices: partitions, logical
 //!   volumes, what LUKS and dm-crypt encrypt.
 #![forbid(unsafe_code)]
@@ -10,9 +11,12 @@ pub mod crypt;
 pub mod lvm;
 mod opened;
 pub mod partition;
+mod schemes;
 mod url;
 
 pub use opened::{FinishError, Opened};
+pub use schemes::{Backend, Held, Place, Schemes};
 pub use url::{
-    Access, DeviceUrl, Files, Found, Keys, Layer, Part, Run, Target, UrlError, look, open,
+    Access, Backed, DeviceUrl, Files, Found, Keys, Layer, Part, Run, Target, UrlError, UrlOptions,
+    look, open,
 };

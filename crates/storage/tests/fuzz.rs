@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use bolero::TypeGenerator;
 use extant_device::undo::{Check, UndoDevice, apply};
-use extant_device::{Device, MemoryDevice};
+use extant_device::{Device, MemoryDevice, OpenOptions};
 use extant_storage::crypt::CryptDevice;
 use extant_storage::partition::{self, PartitionTable};
-use extant_storage::{DeviceUrl, Found, Target};
+use extant_storage::{
+    Backend, DeviceUrl, Found, Held, Place, Schemes, Target, UrlError, UrlOptions,
+};
 use extant_testkit::Scratch;
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 
@@ -70,11 +72,54 @@ impl Piece {
     }
 }
 
+/// A scheme that another crate brings.
+#[derive(Debug)]
+struct Drive;
+
+impl Backend for Drive {
+    fn scheme(&self) -> &'static str {
+        "model:"
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        name == "nvme"
+    }
+
+    fn name_is_missing(&self) -> String {
+        "no such drive".to_owned()
+    }
+
+    fn comes_last(&self) -> &'static str {
+        "a drive comes last"
+    }
+
+    fn options(&self) -> &'static str {
+        "seed=N"
+    }
+
+    fn read(&self, _: &str, options: &mut UrlOptions<'_>) -> Result<Arc<dyn Place>, String> {
+        options.number::<u64>("seed")?;
+        Ok(Arc::new(Drive))
+    }
+}
+
+impl Place for Drive {
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
+    fn open(&self, path: &Path, _: &OpenOptions) -> Result<Arc<dyn Held>, UrlError> {
+        panic!("{}: names are read here, and nothing is opened", path.display())
+    }
+}
+
 #[test]
 fn image_url() {
     type Input = (Vec<Piece>, Vec<u8>, bool);
     bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
         |(pieces, there, is_any_there)| {
+            let mut schemes = Schemes::default();
+            schemes.add(Arc::new(Drive));
             let text = pieces.iter().flat_map(Piece::bytes).collect::<Vec<u8>>();
             let text = OsStr::from_bytes(&text);
             // What the host has follows from the name's length.
@@ -91,11 +136,11 @@ fn image_url() {
                         || path.is_empty()
                 })
             };
-            if let Ok(device) = DeviceUrl::parse(text, look) {
+            if let Ok(device) = DeviceUrl::parse(text, &schemes, look) {
                 assert!(is_part(&device), "{device:?}");
                 assert!(device.parts.iter().all(|part| part.partition != Some(0)));
             }
-            match Target::parse(text, look) {
+            match Target::parse(text, &schemes, look) {
                 Ok(Target::Inside { image, path }) => {
                     assert!(is_part(&image));
                     assert!(image.parts.iter().all(|part| look(&part.path) == Found::Device));

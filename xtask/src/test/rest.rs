@@ -102,6 +102,9 @@ pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
     let mut lean = machine::cargo();
     lean.args(["test", "--package", "extant-cli", "--no-default-features", "later::"]);
     tally.part("the program without its features", |tally| tally.cargo_test(lean))?;
+    let mut lean = machine::cargo();
+    lean.args(["test", "--package", "extant", "--no-default-features", "schemes::"]);
+    tally.part("the library without its features", |tally| tally.cargo_test(lean))?;
     for part in &PARTS {
         tally.forget_skipped(part.suite, part.test);
         let mut test = machine::cargo();

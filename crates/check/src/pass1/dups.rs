@@ -1,9 +1,9 @@
 //! Passes 1B to 1D: who claims a block that somebody else claims too, and a copy for each but the last.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
-use crate::front::{forget_journal, forget_orphan_file};
 use crate::map::FileMap;
+use crate::pass0::{forget_journal, forget_orphan_file};
 use crate::store::CheckError;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::Inode;

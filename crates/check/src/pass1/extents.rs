@@ -2,7 +2,7 @@
 
 use super::Local;
 use super::inode::{MapFigures, Visit};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::order::Verdict;
 use crate::report::JumpTo;

@@ -2,7 +2,7 @@
 
 use super::fields::DEVICE_NUMBERS;
 use super::inode::{MapFigures, Visit};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
 use crate::store::CheckError;

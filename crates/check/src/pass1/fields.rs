@@ -1,7 +1,7 @@
 //! Fields that only some volumes have, and what each file type must look like. Pass 2 tells about these, with the file's name.
 
 use super::inode::{MapFigures, Visit};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::Code;
 use crate::map::is_fast_symlink;
 use crate::store::CheckError;

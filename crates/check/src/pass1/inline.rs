@@ -3,7 +3,7 @@
 use super::Local;
 use super::inode::{MapFigures, Visit};
 use super::xattr::XattrFigures;
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::Code;
 use crate::store::CheckError;
 use crate::tables::{DirBlock, DirFlags, DirInfo, NO_BLOCK};

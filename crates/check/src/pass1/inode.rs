@@ -1,7 +1,7 @@
 //! The rules of one inode, in the order in which e2fsck has them: what it is, its flags, its map, its attributes, its size.
 
 use super::Local;
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
 use crate::store::CheckError;

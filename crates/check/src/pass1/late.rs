@@ -1,28 +1,11 @@
 //! Repairs of maps that need free blocks: done when all of pass 1 knows what is in use.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::store::CheckError;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::{BlockNo, ClusterNo, FileBlock, InodeNo};
 use std::collections::BTreeSet;
-
-/// Inodes whose maps are to be written anew, and why.
-#[derive(Debug, Default)]
-pub(crate) struct Late {
-    /// What was found unsound is left out.
-    pub(crate) rebuild: Vec<InodeNo>,
-    /// Everything from a logical block on is left out.
-    pub(crate) drop_from: Vec<(InodeNo, u64)>,
-    /// Unwritten extents become written ones.
-    pub(crate) write_out: Vec<InodeNo>,
-    /// What follows a hole moves up.
-    pub(crate) close_holes: Vec<InodeNo>,
-    /// Bigalloc: extents at a wrong place of their cluster are moved.
-    pub(crate) misaligned: Vec<InodeNo>,
-    /// Maps of indirect blocks become extents.
-    pub(crate) to_extents: Vec<InodeNo>,
-}
 
 impl Check<'_> {
     pub(super) fn run_late(&self) -> Result<(), CheckError> {

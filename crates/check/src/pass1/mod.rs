@@ -17,16 +17,13 @@ mod system;
 mod xattr;
 
 pub(crate) use fields::is_sound_special;
-pub(crate) use late::Late;
-pub(crate) use xattr::PolicyTable;
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::report::{Census, Jump, JumpTo};
 use crate::store::CheckError;
-use crate::tables::{DirBlock, DirInfo, DirTable, Kind};
+use crate::tables::{DirBlock, DirInfo, DirTable, Kind, Usage};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -36,9 +33,6 @@ const PIECES: [usize; 2] = [256 << 10, 1 << 20];
 const MANY: u64 = 16 << 20;
 /// Bytes that are read at once where they are in the cache: what a processor's own cache holds.
 const AT_ONCE: u64 = 256 << 10;
-
-/// Space and inodes in use by each user, group and project.
-pub(crate) type Usage = [BTreeMap<u32, (u64, u64)>; 3];
 
 /// What one worker learns.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use super::inode::{MapFigures, Visit};
 use super::xattr::XattrFigures;
 use super::{AT_ONCE, Local};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::groups::classic_desc_blocks;

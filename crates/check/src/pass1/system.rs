@@ -1,7 +1,7 @@
 //! What the volume itself takes: superblocks, descriptors, bitmaps, inode tables. They must not lie on each other.
 
 use super::special::is_bad_block_list;
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::RunSet;

@@ -1,7 +1,7 @@
 //! Extended attributes: in inodes, in shared blocks, with values in inodes of their own; and the policies of encryption.
 
 use super::inode::Visit;
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{Mark, XattrBlocks};
@@ -11,8 +11,6 @@ use extant_ondisk::xattr::{
     value_hash,
 };
 use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
-use extant_runtime::sync::Mutex;
-use std::collections::BTreeMap;
 
 /// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.
 const COLLISIONS: [&str; 3] = [
@@ -71,34 +69,6 @@ pub(crate) struct XattrFigures {
     pub(crate) ea_inodes: u64,
     /// Bytes of the value that holds inline data's rest.
     pub(crate) inline_len: Option<u64>,
-}
-
-/// Which inodes are encrypted by which policy.
-#[derive(Default)]
-pub(crate) struct PolicyTable(Mutex<Policies>);
-
-#[derive(Default)]
-struct Policies {
-    known: BTreeMap<Vec<u8>, u32>,
-    of: BTreeMap<InodeNo, u32>,
-}
-
-impl PolicyTable {
-    fn note(&self, ino: InodeNo, policy: &[u8]) {
-        let mut table = self.0.lock();
-        let next = table.known.len() as u32;
-        let id = *table.known.entry(policy.to_vec()).or_insert(next);
-        table.of.insert(ino, id);
-    }
-
-    /// Whether two encrypted inodes have different policies.
-    pub(crate) fn differ(&self, a: InodeNo, b: InodeNo) -> bool {
-        let table = self.0.lock();
-        match (table.of.get(&a), table.of.get(&b)) {
-            (Some(a), Some(b)) => a != b,
-            _ => false,
-        }
-    }
 }
 
 impl Check<'_> {

@@ -1,7 +1,7 @@
 //! One directory block: its checksum, its chain of records, its place in the index.
 
 use super::{Reader, Rules};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirBlock, DirFlags, DirInfo};

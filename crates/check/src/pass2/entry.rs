@@ -4,7 +4,7 @@ use super::block::{Chain, Record, record_at};
 use super::names::quick_hash;
 use super::salvage::set_rec_len;
 use super::{Reader, Rules};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind, Mark};

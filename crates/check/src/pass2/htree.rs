@@ -1,7 +1,7 @@
 //! Indexed directories: the hashes of leaves as pass 2 meets them, and afterwards whether the index leads to them.
 
 use super::Rules;
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{Budget, DirFlags, DirInfo, DirTable};

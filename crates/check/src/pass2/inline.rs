@@ -2,7 +2,7 @@
 
 use super::block::Chain;
 use super::{Reader, Rules};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::DirInfo;

@@ -12,7 +12,7 @@ mod suspect;
 
 pub(crate) use htree::HtreeTable;
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirBlock, DirFlags, DirInfo, NO_BLOCK};

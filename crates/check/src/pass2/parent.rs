@@ -1,7 +1,7 @@
 //! The one entry that a directory has: of two the one of the directory that `..` names, else the first.
 
 use super::block::{Chain, Record};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo};

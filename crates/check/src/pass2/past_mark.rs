@@ -1,7 +1,7 @@
 //! Inodes beyond a group's high-water mark. The mark may be stale, and inodes in use lie there; or it is right, and records of a
 //! file system that was on the device before lie there, since makers leave tables unwritten.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::store::CheckError;
 use crate::tables::Kind;
 use extant_ondisk::bitmap;

@@ -1,7 +1,7 @@
 //! A chain of records that breaks: what can be followed again is kept.
 
 use super::block::{Chain, Record, SHORTEST, encode_rec_len, record_at};
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind};

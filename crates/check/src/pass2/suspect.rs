@@ -1,6 +1,6 @@
 //! Inodes that pass 1 found suspect: told with a name, here by the entry that leads to them, in pass 4 without one.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::pass1::is_sound_special;
 use crate::store::CheckError;

@@ -1,6 +1,6 @@
 //! Changing directories: a new `..`, a new entry, a new block, a new inode.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo, Kind, Mark};
 use extant_ondisk::dirent::{DirEntry, DirFormat, FileType, NewEntry};

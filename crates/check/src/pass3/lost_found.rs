@@ -1,6 +1,6 @@
 //! The root and lost+found: made where they are missing, and what is put there.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind};

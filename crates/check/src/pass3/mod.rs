@@ -4,7 +4,7 @@ mod edit;
 mod lost_found;
 mod rebuild;
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo, Kind};

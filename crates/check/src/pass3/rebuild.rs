@@ -1,6 +1,6 @@
 //! Pass 3A: directories packed anew from the entries that they have.
 
-use crate::check::Check;
+use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::FileMap;
 use crate::pass2::Rules;

@@ -1,6 +1,6 @@
 //! What each inode is and how many names it has: two compact arrays a group, as long as its table was ever used.
 
-use super::{Budget, Window};
+use super::{BYTES_OF_INODE, Budget, Window};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -28,9 +28,6 @@ bitflags::bitflags! {
 
 const KIND_SHIFT: u32 = 24;
 const COUNT_MASK: u32 = (1 << KIND_SHIFT) - 1;
-
-/// What the facts of one inode take.
-pub(crate) const BYTES_OF_INODE: usize = 6;
 
 /// Facts of the inodes of one group of the window.
 struct GroupInodes {

@@ -5,6 +5,8 @@
 mod blocks;
 mod dirs;
 mod inodes;
+mod late;
+mod policies;
 mod shared;
 mod window;
 mod xattrs;
@@ -12,11 +14,20 @@ mod xattrs;
 pub(crate) use blocks::{BlockTable, Stored};
 pub(crate) use dirs::{DirBlock, DirFlags, DirInfo, DirTable, NO_BLOCK};
 pub(crate) use inodes::{InodeTable, Kind, Mark};
+pub(crate) use late::Late;
+pub(crate) use policies::PolicyTable;
 pub(crate) use shared::SharedClusters;
 pub(crate) use window::{Carry, Window, Windows};
 pub(crate) use xattrs::{EaInodes, XattrBlock, XattrBlocks};
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes that the facts of an inode take.
+pub(crate) const BYTES_OF_INODE: usize = 6;
+
+/// Space and inodes in use by each user, group and project.
+pub(crate) type Usage = [BTreeMap<u32, (u64, u64)>; 3];
 
 /// Bytes that tables take, against the limit.
 #[derive(Debug)]

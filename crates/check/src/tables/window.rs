@@ -4,8 +4,7 @@
 //! Each run reads all inodes and all directory blocks. It judges whatever needs no facts of others, and claims of clusters, names of
 //! inodes, bitmaps and counts in its window. What is kept of the whole volume is one bit an inode, the directories and their blocks.
 
-use super::inodes::BYTES_OF_INODE;
-use super::{DirBlock, DirInfo};
+use super::{BYTES_OF_INODE, DirBlock, DirInfo};
 use crate::report::Options;
 use crate::store::Store;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};

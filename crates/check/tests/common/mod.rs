@@ -1,7 +1,7 @@
 //! What the checker's tests share: a walk over a volume that depends on nothing but the format, and runs of the checker.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use extant_check::{Answers, Options, Report, Store, front};
+use extant_check::{Answers, Options, PassReport, Recorder, Store, pass0};
 use extant_device::{Device, FileDevice, OpenOptions};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
@@ -23,9 +23,9 @@ pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
 }
 
 /// To take a volume with multiple-mount protection takes time: here on a virtual clock.
-pub(crate) fn open_options() -> front::OpenOptions {
+pub(crate) fn open_options() -> pass0::OpenOptions {
     let env = Env::stepped_at(1, Env::threads().now());
-    front::OpenOptions { env, ..front::OpenOptions::default() }
+    pass0::OpenOptions { env, ..pass0::OpenOptions::default() }
 }
 
 pub(crate) fn options() -> Options {
@@ -33,12 +33,12 @@ pub(crate) fn options() -> Options {
 }
 
 /// Looks at an image and changes nothing.
-pub(crate) fn look(image: &Path) -> Result<Report, extant_check::CheckError> {
+pub(crate) fn look(image: &Path) -> Result<PassReport, extant_check::CheckError> {
     extant_check::look(&Store::open(open(image, false))?, &options())
 }
 
 /// Repairs an image with all answers yes.
-pub(crate) fn repair(image: &Path) -> Result<Report, extant_check::CheckError> {
+pub(crate) fn repair(image: &Path) -> Result<PassReport, extant_check::CheckError> {
     repair_with(image, &options())
 }
 
@@ -46,28 +46,38 @@ pub(crate) fn repair(image: &Path) -> Result<Report, extant_check::CheckError> {
 pub(crate) fn repair_with(
     image: &Path,
     options: &Options,
-) -> Result<Report, extant_check::CheckError> {
+) -> Result<PassReport, extant_check::CheckError> {
     let mut store = Store::open(open(image, true))?;
-    extant_check::repair(&mut store, options, &Answers::Yes)
+    extant_check::repair(&mut store, options, &Recorder::new(&Answers::Yes))
 }
 
 /// All of fsck: what comes before the passes, the passes, the closing.
-pub(crate) fn fsck(image: &Path, options: &Options, answers: Answers) -> Result<Report, String> {
+pub(crate) fn fsck(
+    image: &Path,
+    options: &Options,
+    answers: Answers,
+) -> Result<PassReport, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let device = open(image, answers != Answers::No);
-    let mut ready = front::open(device, &open_options(), &answers).map_err(|error| text(&error))?;
+    let recorder = Recorder::new(&answers);
+    let mut ready =
+        pass0::open(device, &open_options(), &recorder).map_err(|error| text(&error))?;
+    let before = recorder.outcomes();
     let mut report =
-        extant_check::repair(&mut ready.store, options, &answers).map_err(|error| text(&error))?;
+        extant_check::repair(&mut ready.store, options, &recorder).map_err(|error| text(&error))?;
     let is_left = |it: &extant_check::Outcome| it.finding.code.counts_when_left() && !it.repaired;
-    report.errors_left |= ready.outcomes.iter().any(is_left);
+    report.errors_left |= before.iter().any(is_left);
     let closing =
-        if report.errors_left { front::Closing::ErrorsLeft } else { front::Closing::Clean };
-    report.outcomes.extend(ready.close(closing, &answers).map_err(|error| text(&error))?);
+        if report.errors_left { pass0::Closing::ErrorsLeft } else { pass0::Closing::Clean };
+    let passed = recorder.outcomes().len();
+    ready.close(closing, &recorder).map_err(|error| text(&error))?;
+    report.outcomes.extend(before);
+    report.outcomes.extend(recorder.outcomes().split_off(passed));
     Ok(report)
 }
 
 /// The findings of a report, one a line.
-pub(crate) fn findings(report: &Report) -> String {
+pub(crate) fn findings(report: &PassReport) -> String {
     report.outcomes.iter().fold(String::new(), |mut text, outcome| {
         let mark = if outcome.repaired { '*' } else { ' ' };
         let _ = writeln!(text, "  {mark} {:?}: {}", outcome.finding.code, outcome.finding);

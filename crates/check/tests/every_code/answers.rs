@@ -1,6 +1,6 @@
 //! Questions that come after a repair was declined.
 
-use extant_check::{Code, Finding, Judge, Judgement};
+use extant_check::{Code, Finding, Judgement, RepairPolicy};
 use extant_ondisk::{BlockNo, IncompatFeatures, InodeNo};
 use extant_testkit::{e2fsck_fn, skip, tool};
 
@@ -14,8 +14,8 @@ pub(crate) const SECOND_QUESTIONS: &[Code] = &[Code::MultiplyClaimedDelete, Code
 /// Declines one repair and accepts all others.
 struct Declines(Code);
 
-impl Judge for Declines {
-    fn judge(&self, finding: &Finding) -> Judgement {
+impl RepairPolicy for Declines {
+    fn decide(&self, finding: &Finding) -> Judgement {
         if finding.code == self.0 { Judgement::Leave } else { Judgement::Repair }
     }
 

@@ -1,7 +1,7 @@
 //! Findings with which a check ends, or that it only tells: nothing is written.
 
-use extant_check::front::{Closing, OpenError, OpenOptions, open};
-use extant_check::{Answers, CheckError, Code, Judge};
+use extant_check::pass0::{Closing, OpenError, OpenOptions, open};
+use extant_check::{Answers, CheckError, Code, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_journal::JournalError;
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures};
@@ -13,15 +13,16 @@ use super::front::primary;
 use super::hand::{EXT4, Hand, LOGGED, LOGGED_BLOCK, NO_JOURNAL, SINGLE, device, fsck, look};
 
 /// Opens an image; it must be as before then.
-fn refused(image: &TempImage, judge: &dyn Judge) -> OpenError {
+fn refused(image: &TempImage, policy: &dyn RepairPolicy) -> OpenError {
     let before = std::fs::read(image.path()).expect("it is there");
-    let device: Arc<dyn Device> = if judge.may_repair() {
+    let recorder = Recorder::new(policy);
+    let device: Arc<dyn Device> = if recorder.may_repair() {
         device(&image.path())
     } else {
         let file: FileDevice = FileOptions::new().open(image.path()).expect("the image opens");
         Arc::new(file)
     };
-    let error = open(device, &OpenOptions::default(), judge).map(|_| ()).expect_err("refused");
+    let error = open(device, &OpenOptions::default(), &recorder).map(|_| ()).expect_err("refused");
     assert!(std::fs::read(image.path()).expect("it is there") == before, "nothing is written");
     error
 }
@@ -101,7 +102,8 @@ fn the_log_of_a_volume_that_was_cut_is_replayed() {
         let (ours, theirs) = (ours.expect("a copy"), theirs.expect("a copy"));
         cut(&ours, blocks << 10);
         cut(&theirs, blocks << 10);
-        let error = open(device(&ours.path()), &OpenOptions::default(), &Answers::Yes);
+        let recorder = Recorder::new(&Answers::Yes);
+        let error = open(device(&ours.path()), &OpenOptions::default(), &recorder);
         let error = error.map(|_| ()).expect_err("refused");
         assert!(matches!(error, OpenError::DeviceTooSmall { .. }), "{error}");
         e2fsck.command().arg("-fy").arg(theirs.path()).output().expect("it starts");
@@ -168,11 +170,12 @@ fn the_number_of_a_journals_device_is_stored_where_it_is_known() {
     ] {
         let journal = Some(device(&journal.path()));
         let options = OpenOptions { journal, journal_number, ..OpenOptions::default() };
-        let ready = open(device(&image.path()), &options, &answers).expect("it opens");
-        let codes: Vec<_> = ready.outcomes.iter().map(|it| it.finding.code).collect();
+        let recorder = Recorder::new(&answers);
+        let ready = open(device(&image.path()), &options, &recorder).expect("it opens");
+        let codes: Vec<_> = recorder.outcomes().iter().map(|it| it.finding.code).collect();
         let is_told = codes.contains(&Code::JournalDeviceNumber);
         assert_eq!(is_told, journal_number == Some(0x702), "{codes:?}");
-        ready.close(Closing::Skipped, &answers).expect("writes");
+        ready.close(Closing::Skipped, &recorder).expect("writes");
         assert_eq!(number(&image), expected, "{journal_number:x?}");
     }
 }

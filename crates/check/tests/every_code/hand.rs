@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::damages::Wish;
-use extant_check::front::{Closing, OpenOptions, open};
-use extant_check::{Answers, Code, Judge, Options, Outcome};
+use extant_check::pass0::{Closing, OpenOptions, open};
+use extant_check::{Answers, Code, Options, Outcome, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
@@ -25,14 +25,15 @@ pub(crate) fn device(path: &Path) -> Arc<dyn Device> {
 /// All of fsck on a device: what comes before the passes, the passes, the closing.
 pub(crate) fn fsck(
     device: Arc<dyn Device>,
-    judge: &dyn Judge,
+    policy: &dyn RepairPolicy,
     wish: Wish,
 ) -> Result<Vec<Outcome>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     // To take a volume with multiple-mount protection takes time: here on a virtual clock.
     let env = Env::stepped_at(1, Env::threads().now());
     let open_options = OpenOptions { env, ..OpenOptions::default() };
-    let mut ready = open(device, &open_options, judge).map_err(|error| text(&error))?;
+    let recorder = Recorder::new(policy);
+    let mut ready = open(device, &open_options, &recorder).map_err(|error| text(&error))?;
     let options = Options {
         threads: 1,
         optimize_directories: wish == Wish::Optimize,
@@ -40,11 +41,15 @@ pub(crate) fn fsck(
         unshare_blocks: wish == Wish::Unshare,
         ..Options::default()
     };
-    let report =
-        extant_check::repair(&mut ready.store, &options, judge).map_err(|error| text(&error))?;
+    let before = recorder.outcomes();
+    let report = extant_check::repair(&mut ready.store, &options, &recorder)
+        .map_err(|error| text(&error))?;
     let closing = if report.errors_left { Closing::ErrorsLeft } else { Closing::Clean };
     let mut outcomes = report.outcomes;
-    outcomes.extend(ready.close(closing, judge).map_err(|error| text(&error))?);
+    let passed = recorder.outcomes().len();
+    ready.close(closing, &recorder).map_err(|error| text(&error))?;
+    outcomes.extend(before);
+    outcomes.extend(recorder.outcomes().split_off(passed));
     Ok(outcomes)
 }
 

@@ -6,8 +6,10 @@ use super::hand::{
     Base, EA_INODE, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, MMP, NO_JOURNAL, PLAIN,
     SINGLE, device, fsck, put16, put32,
 };
-use extant_check::front::{self, Closing, OpenError, OpenOptions, Wanted};
-use extant_check::{Answers, Code, Finding, Judge, Judgement, Options, Outcome, Store};
+use extant_check::pass0::{self, Closing, OpenError, OpenOptions, Wanted};
+use extant_check::{
+    Answers, Code, Finding, Judgement, Options, Outcome, Recorder, RepairPolicy, Store,
+};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo};
@@ -196,8 +198,8 @@ fn a_number_of_groups_in_a_flex_group_that_cannot_be_is_put_right() {
 /// A user who says yes to all.
 struct User;
 
-impl Judge for User {
-    fn judge(&self, _: &Finding) -> Judgement {
+impl RepairPolicy for User {
+    fn decide(&self, _: &Finding) -> Judgement {
         Judgement::Repair
     }
 
@@ -247,7 +249,8 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         spoil(&image, change);
         let spoiled = std::fs::read(image.path()).expect("it is there");
         for answers in [Answers::No, Answers::Preen, Answers::Yes] {
-            let error = front::open(device(&image.path()), &OpenOptions::default(), &answers);
+            let recorder = Recorder::new(&answers);
+            let error = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
             let error = error.map(|_| ()).expect_err("that is not known");
             assert!(matches!(error, OpenError::Unsupported(_)), "{answers:?}: {error}");
             assert!(std::fs::read(image.path()).expect("it is there") == spoiled, "it is written");
@@ -257,10 +260,11 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         // The option -b names the backup.
         let wanted = Wanted { superblock: Some(8193), ..Wanted::default() };
         let options = OpenOptions { superblock: wanted, ..OpenOptions::default() };
-        let mut ready = front::open(device(&image.path()), &options, &Answers::Yes).expect("opens");
-        let report = extant_check::repair(&mut ready.store, &Options::default(), &Answers::Yes);
+        let recorder = Recorder::new(&Answers::Yes);
+        let mut ready = pass0::open(device(&image.path()), &options, &recorder).expect("opens");
+        let report = extant_check::repair(&mut ready.store, &Options::default(), &recorder);
         assert!(!report.expect("it is repaired").errors_left);
-        ready.close(Closing::Clean, &Answers::Yes).expect("it is written");
+        ready.close(Closing::Clean, &recorder).expect("it is written");
         for image in [&asked, &image] {
             e2fsck_fn(&image.path()).expect("nothing to find");
             assert_eq!(kept(&before, &image.path()), before.len());
@@ -425,11 +429,11 @@ fn counts_of_the_superblock_are_right_when_orphans_are_finished() {
         raw.s_free_inodes_count.set(count);
     });
     drop(hand);
-    let judge = Answers::Preen;
-    let ready = front::open(device(&image.path()), &OpenOptions::default(), &judge);
+    let recorder = Recorder::new(&Answers::Preen);
+    let ready = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
     let ready = ready.expect("it opens");
     assert!(!ready.needs_passes());
-    ready.close(Closing::Skipped, &judge).expect("writes");
+    ready.close(Closing::Skipped, &recorder).expect("writes");
     assert_eq!(Hand::on(&image.path()).volume.raw.s_free_inodes_count.get(), right + 1);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
@@ -462,12 +466,13 @@ fn checksums_of_a_journal_device_are_put_right() {
         device(&journal.path()).write_at(place, &[byte]).expect("writes");
         let options =
             OpenOptions { journal: Some(device(&journal.path())), ..OpenOptions::default() };
-        let ready = front::open(device(&copy.path()), &options, &Answers::Preen);
+        let recorder = Recorder::new(&Answers::Preen);
+        let ready = pass0::open(device(&copy.path()), &options, &recorder);
         let ready = ready.unwrap_or_else(|error| panic!("{place:#x}: {error}"));
-        let codes: Vec<_> = ready.outcomes.iter().map(|it| it.finding.code).collect();
+        let codes: Vec<_> = recorder.outcomes().iter().map(|it| it.finding.code).collect();
         assert!(codes.contains(&Code::JournalSuperblockCorrupt), "{place:#x}: {codes:?}");
         assert!(codes.contains(&Code::JournalRecovered), "{place:#x}: {codes:?}");
-        ready.close(Closing::Skipped, &Answers::Preen).expect("writes");
+        ready.close(Closing::Skipped, &recorder).expect("writes");
         e2fsck_is_silent_with(&copy.path(), Some(&journal.path())).expect("nothing to find");
         assert_eq!(kept(&before, &copy.path()), before.len());
     }

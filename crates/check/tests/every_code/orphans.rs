@@ -2,7 +2,7 @@
 
 use super::damages::Wish;
 use super::hand::{EA_INODE, Hand, PROJECT, device, fsck, put16, put32};
-use extant_check::front::{self, Closing, OpenOptions};
+use extant_check::pass0::{self, Closing, OpenOptions};
 use extant_check::{Answers, Code, Severity};
 use extant_device::Device;
 use extant_ondisk::InodeNo;
@@ -58,11 +58,11 @@ fn what_orphans_used_is_taken_off_the_quota_files() {
     assert_eq!(codes, [Code::OrphanCleared, Code::OrphanTruncated]);
     e2fsck_fn(&image.path()).expect("nothing to find");
 
-    let judge = Answers::Preen;
-    let ready = front::open(device(&skipped.path()), &OpenOptions::default(), &judge);
+    let recorder = extant_check::Recorder::new(&Answers::Preen);
+    let ready = pass0::open(device(&skipped.path()), &OpenOptions::default(), &recorder);
     let ready = ready.expect("it opens");
     assert!(!ready.needs_passes(), "without the passes all is right");
-    ready.close(Closing::Skipped, &judge).expect("writes");
+    ready.close(Closing::Skipped, &recorder).expect("writes");
     e2fsck_fn(&skipped.path()).expect("nothing to find");
 }
 
@@ -113,18 +113,18 @@ fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
 /// The check of a volume when a machine starts: the passes run only where they are due. A
 /// yes is for torn superblocks.
 fn at_boot(device: Arc<dyn Device>) {
-    let judge = Answers::Yes;
-    let ready = front::open(device, &OpenOptions::default(), &judge);
+    let recorder = extant_check::Recorder::new(&Answers::Yes);
+    let ready = pass0::open(device, &OpenOptions::default(), &recorder);
     let mut ready = ready.expect("it opens");
-    let is_due = front::needs_check(&ready.store.superblock(), 0).is_some();
+    let is_due = pass0::needs_check(&ready.store.superblock(), 0).is_some();
     let closing = if is_due || ready.needs_passes() {
-        extant_check::repair(&mut ready.store, &extant_check::Options::default(), &judge)
+        extant_check::repair(&mut ready.store, &extant_check::Options::default(), &recorder)
             .expect("repaired");
         Closing::Clean
     } else {
         Closing::Skipped
     };
-    ready.close(closing, &judge).expect("writes");
+    ready.close(closing, &recorder).expect("writes");
 }
 
 /// A quota file without the record of an orphan's owner is for the passes, which write all of it.
@@ -138,12 +138,12 @@ fn a_quota_file_that_lacks_the_owner_of_an_orphan_is_repaired_by_the_passes() {
     let users: InodeNo = InodeNo(hand.volume.raw.s_usr_quota_inum.get());
     hand.block(hand.blocks(users)[1], |root| root.fill(0));
     drop(hand);
-    let judge = Answers::Preen;
-    let ready = front::open(device(&image.path()), &OpenOptions::default(), &judge);
+    let recorder = extant_check::Recorder::new(&Answers::Preen);
+    let ready = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
     let mut ready = ready.expect("it opens");
     assert!(ready.needs_passes());
-    extant_check::repair(&mut ready.store, &extant_check::Options::default(), &judge)
+    extant_check::repair(&mut ready.store, &extant_check::Options::default(), &recorder)
         .expect("repaired");
-    ready.close(Closing::Clean, &judge).expect("writes");
+    ready.close(Closing::Clean, &recorder).expect("writes");
     e2fsck_fn(&image.path()).expect("nothing to find");
 }

@@ -11,7 +11,7 @@ mod cross;
 mod rich;
 
 use common::{Walker, findings, fsck, open};
-use extant_check::{Answers, Code, Options, Report, Store, Subject};
+use extant_check::{Answers, Code, Options, PassReport, Store, Subject};
 use extant_device::Device;
 use extant_testkit::{Scratch, TempImage, e2fsck_fn, is_root, skip, tool, tree::Random};
 use std::collections::BTreeSet;
@@ -179,7 +179,7 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
 }
 
 /// What a look found, whatever the time of day.
-fn told(report: &Report) -> Vec<(Code, Subject)> {
+fn told(report: &PassReport) -> Vec<(Code, Subject)> {
     let mut told: Vec<_> =
         report.outcomes.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
     for (_, subject) in told.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
@@ -192,7 +192,7 @@ fn told(report: &Report) -> Vec<(Code, Subject)> {
 /// is too small. Then the least memory with which a look worked.
 fn judge_small_memory(
     image: &Path,
-    whole: &Report,
+    whole: &PassReport,
     threads: usize,
 ) -> (Option<String>, Option<u64>) {
     let mut least = None;
@@ -205,7 +205,7 @@ fn judge_small_memory(
                 return (Some(format!("whole finds\n{whole}within {memory}\n{small}")), None);
             }
             Ok(small) if small.memory > memory || small.windows < 2 => {
-                let Report { memory: took, windows, .. } = small;
+                let PassReport { memory: took, windows, .. } = small;
                 return (Some(format!("{windows} windows took {took} of {memory} bytes")), None);
             }
             Ok(_) => least = Some(memory),

@@ -81,6 +81,7 @@ impl Args {
         let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;
         let platform = self.platform.as_deref().map(str::parse).transpose();
         let reading = ReadOptions {
+            schemes: extant::schemes().clone(),
             owners: self.owners()?,
             latest: epoch,
             output: Some(self.output.clone()),
@@ -120,6 +121,7 @@ impl Args {
         format.wait = self.waiting.wait;
         Ok(BuildOptions {
             output: self.output.clone(),
+            schemes: extant::schemes().clone(),
             size: match self.size.as_str() {
                 "auto" => Size::Auto,
                 "device" => Size::Device,
@@ -182,7 +184,7 @@ fn spool(output: &Path) -> PathBuf {
 
 /// Whether the name is of a part of a device, or of what layers show.
 fn is_part(output: &Path) -> bool {
-    DeviceUrl::parse(output.as_os_str(), look).is_ok_and(|url| url.is_part())
+    DeviceUrl::parse(output.as_os_str(), extant::schemes(), look).is_ok_and(|url| url.is_part())
 }
 
 fn tell(output: &Path, report: &Report, session: &mut Session) -> Result<(), Failure> {
@@ -220,12 +222,14 @@ pub(crate) fn populate(
     // Opened once: its key may be typed.
     let to_write = OpenOptions::new().direct(Direct::WherePossible);
     let to_write = to_write.wait(format.wait.unwrap_or_default());
-    let part = is_part(&output).then(|| open(&output, Access::ReadWrite, &to_write));
+    let part =
+        is_part(&output).then(|| open(&output, extant::schemes(), Access::ReadWrite, &to_write));
     let device = part.transpose().map_err(Failure::new)?;
     if (there.is_some() || device.is_some()) && format.force == 0 {
         let looked_at = match &device {
             Some(device) => device.clone(),
-            None => open(&output, Access::ReadOnly, &OpenOptions::new()).map_err(Failure::new)?,
+            None => open(&output, extant::schemes(), Access::ReadOnly, &OpenOptions::new())
+                .map_err(Failure::new)?,
         };
         if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {
             let output = output.display();
@@ -235,7 +239,9 @@ pub(crate) fn populate(
     let is_quiet = format.quiet;
     (format.source, format.quiet, format.force) = (None, false, 0);
     let epoch = time::epoch()?;
+    let schemes = extant::schemes().clone();
     let reading = ReadOptions {
+        schemes: schemes.clone(),
         owners: Owners::default(),
         latest: epoch,
         output: Some(output.clone()),
@@ -244,8 +250,15 @@ pub(crate) fn populate(
     };
     let source = Source::of(source.as_os_str()).map_err(Failure::new)?;
     let tree = read_sources(&[source], &reading).map_err(Failure::new)?;
-    let options =
-        BuildOptions { output: output.clone(), format, size, device, epoch, threads: None };
+    let options = BuildOptions {
+        output: output.clone(),
+        schemes,
+        format,
+        size,
+        device,
+        epoch,
+        threads: None,
+    };
     let report = build(&options, &tree, &|_| ()).map_err(Failure::new)?;
     for warning in &report.warnings {
         session.remark(format_args!("warning: {warning}"))?;

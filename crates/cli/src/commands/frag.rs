@@ -3,11 +3,9 @@
 use std::ffi::OsString;
 use std::fs::File;
 
-use extant_ondisk::inode::{FileType, GOOD_OLD_INODE_SIZE};
-use extant_ondisk::{FileBlock, MAX_FILE_BLOCKS};
-use extant_reader::read::inode::place;
-use extant_reader::read::mapping::map;
-use extant_reader::{Error, Follow, LoadedInode, Mapping, Target, VolumeRead};
+use extant::inspect::{Extent, data_extents, fragments, xattr_extents};
+use extant_ondisk::inode::FileType;
+use extant_reader::{Follow, LoadedInode};
 use serde::Serialize;
 
 use super::Operands;
@@ -19,9 +17,6 @@ use crate::session::Session;
 
 /// What FIEMAP may say of an extent, as far as it applies to an image.
 const FLAGS: [&str; 5] = ["last", "unwritten", "not_aligned", "inline", "merged"];
-
-/// Where `i_block` begins in an inode.
-const I_BLOCK_AT: u64 = 0x28;
 
 /// Show the extents of files in an image, as filefrag does
 #[derive(Debug, clap::Args)]
@@ -91,28 +86,6 @@ fn unit_of(text: &str) -> Result<u64, String> {
     allowed.ok_or_else(|| "1 to 1G bytes are possible".to_owned())
 }
 
-/// A run of a file as FIEMAP would tell it. Numbers count units: blocks, or bytes where it is not aligned.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    logical: u64,
-    physical: u64,
-    length: u64,
-    flags: Vec<&'static str>,
-    /// Counted in bytes: it lies in the inode.
-    #[serde(skip)]
-    is_in_bytes: bool,
-}
-
-impl Row {
-    /// Where the next run would have to be so that the file is in one piece, when it is not there: at a distance that leaves
-    /// room for the hole between the two. Right behind this one will do too.
-    fn missed_by(&self, next: &Self) -> Option<u64> {
-        let behind = self.physical.saturating_add(self.length);
-        let expected = self.physical.saturating_add(next.logical.saturating_sub(self.logical));
-        (next.physical != expected && next.physical != behind).then_some(expected)
-    }
-}
-
 /// What is shown of a file.
 #[derive(Serialize)]
 struct JsonFile {
@@ -122,7 +95,7 @@ struct JsonFile {
     /// Bytes of the unit in which the extents count, but for those `inline`, which count bytes.
     unit: u64,
     fragments: usize,
-    extents: Vec<Row>,
+    extents: Vec<Extent>,
 }
 
 impl Args {
@@ -164,9 +137,10 @@ impl Args {
                 (false, None) => image.volume.geometry().block_size.into(),
             };
             let rows = match self.xattrs {
-                true => xattr_rows(image, path, &file, unit)?,
-                false => data_rows(image, path, &file, unit)?,
+                true => xattr_extents(&image.volume, &file, unit),
+                false => data_extents(&image.volume, &file, unit),
             };
+            let rows = rows.map_err(|error| image.failure(path, error))?;
             let fragments = fragments(&rows);
             if self.json {
                 let (path, inode) = (path.into(), file.number.0);
@@ -206,7 +180,7 @@ impl Args {
         image: &Image,
         file: &LoadedInode,
         unit: u64,
-        rows: &[Row],
+        rows: &[Extent],
         session: &mut Session,
     ) -> Result<(), Failure> {
         // A file has whole blocks of the volume, in whatever unit they are counted; the twin's plural is theirs.
@@ -224,7 +198,7 @@ impl Args {
         }
         let title = " ext:     logical_offset:        physical_offset: length:   expected: flags:";
         say!(session, "{title}")?;
-        let mut before: Option<&Row> = None;
+        let mut before: Option<&Extent> = None;
         for (at, row) in rows.iter().enumerate() {
             let number = |number: u64, width: usize| match self.hexadecimal {
                 true => format!("{number:>width$x}"),
@@ -256,107 +230,6 @@ impl Args {
         }
         Ok(())
     }
-}
-
-/// Pieces that the file is in.
-fn fragments(rows: &[Row]) -> usize {
-    let breaks = rows.windows(2).filter(|pair| pair[0].missed_by(&pair[1]).is_some());
-    breaks.count() + usize::from(!rows.is_empty())
-}
-
-/// The runs of the data: one for each extent of the tree; of a block map as long as they lie together (`merged`).
-fn data_rows(
-    image: &Image,
-    path: &[u8],
-    file: &LoadedInode,
-    unit: u64,
-) -> Result<Vec<Row>, Failure> {
-    if file.is_inline() {
-        let at = place_in_inode(image, path, file, I_BLOCK_AT)?;
-        let flags = vec!["last", "not_aligned", "inline"];
-        let row = Row { logical: 0, physical: at, length: file.size, flags, is_in_bytes: true };
-        return Ok(if file.size > 0 { vec![row] } else { Vec::new() });
-    }
-    let failure = |error: Error| image.failure(path, error);
-    let volume = &image.volume;
-    let block_size = u64::from(volume.geometry().block_size);
-    let mut rows = Vec::new();
-    let mut add = |mapping: Mapping, is_merged: bool| {
-        let Some(start) = mapping.physical() else { return };
-        let unwritten = matches!(mapping.target, Target::Unwritten(_));
-        let mut flags = Vec::new();
-        flags.extend(unwritten.then_some("unwritten"));
-        flags.extend(is_merged.then_some("merged"));
-        let in_units = |blocks: u64| blocks.saturating_mul(block_size) / unit;
-        rows.push(Row {
-            logical: in_units(mapping.block.0),
-            physical: in_units(start.0),
-            length: mapping.len.saturating_mul(block_size).div_ceil(unit),
-            flags,
-            is_in_bytes: false,
-        });
-    };
-    if !file.is_extent_mapped() {
-        for mapping in volume.extents(file.number).map_err(failure)? {
-            add(mapping.map_err(failure)?, true);
-        }
-    } else {
-        // A file that maps more than there is maps something twice, perhaps without an end.
-        let mut left = volume.geometry().blocks_count.saturating_mul(2);
-        let mut next = FileBlock(0);
-        while next.0 < MAX_FILE_BLOCKS {
-            let mapping = map(volume, file, next).map_err(failure)?;
-            next = mapping.end();
-            let cost = if mapping.is_hole() { 1 } else { mapping.len };
-            left = left.checked_sub(cost).ok_or_else(|| {
-                image.failure(path, "the file maps more blocks than the volume has")
-            })?;
-            add(mapping, false);
-        }
-    }
-    if let Some(last) = rows.last_mut() {
-        last.flags.insert(0, "last");
-    }
-    Ok(rows)
-}
-
-/// Where the extended attributes are: behind the inode's fields, or in their block. As FIEMAP does, the first that is there.
-fn xattr_rows(
-    image: &Image,
-    path: &[u8],
-    file: &LoadedInode,
-    unit: u64,
-) -> Result<Vec<Row>, Failure> {
-    let geometry = image.volume.geometry();
-    if !file.xattr_space.is_empty() {
-        let offset = GOOD_OLD_INODE_SIZE + file.extra_isize;
-        let physical = place_in_inode(image, path, file, u64::from(offset))?;
-        let length = file.xattr_space.len() as u64;
-        let flags = vec!["last", "not_aligned", "inline"];
-        return Ok(vec![Row { logical: 0, physical, length, flags, is_in_bytes: true }]);
-    }
-    if file.file_acl.0 == 0 {
-        return Ok(Vec::new());
-    }
-    Ok(vec![Row {
-        logical: 0,
-        physical: geometry.byte_of(file.file_acl) / unit,
-        length: u64::from(geometry.block_size).div_ceil(unit),
-        flags: vec!["last"],
-        is_in_bytes: false,
-    }])
-}
-
-/// The byte of the volume at which a part of an inode's record lies.
-fn place_in_inode(
-    image: &Image,
-    path: &[u8],
-    file: &LoadedInode,
-    offset: u64,
-) -> Result<u64, Failure> {
-    let geometry = image.volume.geometry();
-    let place = place(&image.volume, file.number).map_err(|error| image.failure(path, error))?;
-    Ok(geometry.byte_of(place.block) + place.bytes(geometry).start as u64 + offset)
 }
 
 #[cfg(test)]

@@ -202,7 +202,9 @@ pub(crate) fn run(
         return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));
     }
     let mut terminal = Terminal::new(session);
-    let outcome = mkfs::run(program, words, &Environment::of_process(), &mut terminal);
+    let schemes = extant::schemes().clone();
+    let environment = Environment { schemes, ..Environment::of_process() };
+    let outcome = mkfs::run(program, words, &environment, &mut terminal);
     terminal.close()?;
     outcome.map_err(|error| Failure::new(error).with_code(FAILED))
 }

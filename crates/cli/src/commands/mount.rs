@@ -168,7 +168,9 @@ impl Args {
     /// handed on by a descriptor.
     fn hand_key_on(&mut self) -> Result<Option<OwnedFd>, Failure> {
         // What is wrong with a name the server tells.
-        let Ok(url) = DeviceUrl::parse(&self.image, look) else { return Ok(None) };
+        let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), look) else {
+            return Ok(None);
+        };
         let failed = |error: io::Error| Failure::new(format_args!("key: {error}"));
         let handed = match url.key_source() {
             Some(source @ KeySource::Prompt) => {
@@ -265,6 +267,7 @@ impl Args {
             .try_init();
         session.out.flush()?;
         let request = MountRequest {
+            schemes: extant::schemes().clone(),
             image: self.image.clone(),
             point: self.point.clone(),
             options,

@@ -178,7 +178,7 @@ impl Args {
         now: u64,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let url = DeviceUrl::parse(image, look).map_err(Failure::new)?;
+        let url = DeviceUrl::parse(image, extant::schemes(), look).map_err(Failure::new)?;
         let options = self.waiting.on(OpenOptions::new());
         let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let device = &opened.device;

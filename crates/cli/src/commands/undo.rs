@@ -46,7 +46,8 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
         let options = self.waiting.on(OpenOptions::new());
-        let opened = open(&self.image, access, &options).map_err(Failure::new)?;
+        let opened =
+            open(&self.image, extant::schemes(), access, &options).map_err(Failure::new)?;
         let check = if self.force { Check::SizeOnly } else { Check::Same };
         let applied =
             apply(&self.undo_file, &*opened.device, check, self.dry_run).map_err(Failure::new)?;

@@ -11,7 +11,7 @@ use std::ptr::with_exposed_provenance_mut;
 use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::open::direct_alignment;
+use super::direct::direct_alignment;
 use super::raw;
 
 /// Of so many pages one is asked about: they come and go in runs, and to ask about each takes as long as to check what is in it.

@@ -5,7 +5,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use super::FileDevice;
+use super::access::FileDevice;
 use super::ring::Write;
 use crate::device::{Outcome, Request, RequestKind};
 use crate::error::{Cause, DeviceError, Operation};

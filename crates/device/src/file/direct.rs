@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 
+use rustix::fs::{AtFlags, StatxFlags};
+
 use super::aligned::AlignedBuffer;
 use super::raw;
 use extant_runtime::sync::{Mutex, MutexGuard};
@@ -12,6 +14,28 @@ use extant_runtime::sync::{Mutex, MutexGuard};
 const WINDOW: u64 = 1 << 20;
 /// Locks for sectors that are read, changed in part and written back.
 const EDGE_LOCKS: usize = 64;
+
+/// The alignment asked of direct requests where the system does not tell: no disk has larger sectors.
+const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
+
+/// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1 tells them by statx
+/// (statx(2), STATX_DIOALIGN); before that, a block device's logical sector (BLKSSZGET) is known to do.
+pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
+    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(
+        |statx| {
+            StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::DIOALIGN)
+                && statx.stx_dio_offset_align.is_power_of_two()
+                && statx.stx_dio_mem_align.is_power_of_two()
+        },
+    );
+    match (told, logical_sector) {
+        (Some(statx), _) => {
+            (u64::from(statx.stx_dio_offset_align), statx.stx_dio_mem_align as usize)
+        }
+        (None, Some(sector)) => (u64::from(sector), sector as usize),
+        (None, None) => (SAFE_DIRECT_ALIGNMENT, SAFE_DIRECT_ALIGNMENT as usize),
+    }
+}
 
 /// What a direct file needs beside the file itself.
 pub(super) struct DirectFile {

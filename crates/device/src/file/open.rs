@@ -7,19 +7,17 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+use super::access::FileDevice;
 use super::around::Around;
-use super::direct::DirectFile;
+use super::direct::{DirectFile, direct_alignment};
+use super::ioctl;
 use super::lock::{self, Holder, Mode};
 use super::ring::Ring;
-use super::{FileDevice, ioctl};
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64};
-
-/// The alignment asked of direct requests where the system does not tell: no disk has larger sectors.
-const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
 
 /// Whether requests go around the page cache.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -141,6 +139,24 @@ const PAUSE: Duration = Duration::from_millis(20);
 const BUSY_TRIES: usize = 10;
 const BUSY_PAUSE: rustix::thread::Timespec =
     rustix::thread::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+impl FileDevice {
+    /// Opens a file or block device for reading, through the page cache and without a lock.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Makes a new file of `size` bytes, all hole, for reading and writing.
+    ///
+    /// # Errors
+    /// The file is there already, or as [`OpenOptions::open`].
+    pub fn create_new(path: impl AsRef<Path>, size: u64) -> Result<Self, FileError> {
+        OpenOptions::new().write(true).create_new(true).size(size).open(path)
+    }
+}
 
 impl OpenOptions {
     /// For reading, through the page cache, without a lock.
@@ -488,25 +504,6 @@ fn is_block(path: &Path, metadata: &Metadata) -> Result<bool, FileError> {
 fn can_punch(file: &File, size: u64) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, flags, size.next_multiple_of(4096), 4096).is_ok()
-}
-
-/// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1 tells them by statx
-/// (statx(2), STATX_DIOALIGN); before that, a block device's logical sector (BLKSSZGET) is known to do.
-pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
-    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(
-        |statx| {
-            StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::DIOALIGN)
-                && statx.stx_dio_offset_align.is_power_of_two()
-                && statx.stx_dio_mem_align.is_power_of_two()
-        },
-    );
-    match (told, logical_sector) {
-        (Some(statx), _) => {
-            (u64::from(statx.stx_dio_offset_align), statx.stx_dio_mem_align as usize)
-        }
-        (None, Some(sector)) => (u64::from(sector), sector as usize),
-        (None, None) => (SAFE_DIRECT_ALIGNMENT, SAFE_DIRECT_ALIGNMENT as usize),
-    }
 }
 
 /// The loop devices that show this file. Files are the same if device and inode are.

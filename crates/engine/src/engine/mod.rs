@@ -13,6 +13,7 @@ mod reading;
 pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
+pub(crate) mod space;
 pub(crate) mod status;
 mod times;
 mod undo;
@@ -204,23 +205,5 @@ impl Engine {
     /// from reading.
     pub(crate) fn wait_for_thaw(&self) -> Result<(), Error> {
         Ok(self.journal.wait_for_thaw()?)
-    }
-
-    /// Runs an operation, and once more after a commit if it finds no space while freed space waits for one. The operation has
-    /// let its handle go when it returns.
-    pub(crate) fn with_space<R>(
-        &self,
-        mut operation: impl FnMut() -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        self.wait_for_thaw()?;
-        let result = operation();
-        let is_promised = self.allocator.reserved_clusters() > 0;
-        if matches!(result, Err(Error::NoSpace)) && (is_promised || self.allocator.has_pending()) {
-            // Delayed data need less than they were promised.
-            self.write_back_all();
-            self.journal.sync()?;
-            return self.noted(operation());
-        }
-        self.noted(result)
     }
 }

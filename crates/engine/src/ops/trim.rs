@@ -33,7 +33,7 @@ impl Engine {
                 let claimed = self.allocator.claim_in(self, group, clusters.clone(), least, most);
                 let claim = match claimed {
                     Ok(Some(claim)) => claim,
-                    // What is free is promised to others, who will write there.
+                    // Fallback: what is free is reserved for others, who will write there.
                     Ok(None) | Err(Error::NoSpace) => break,
                     Err(error) => return Err(error),
                 };

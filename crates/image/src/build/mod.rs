@@ -89,7 +89,7 @@ pub fn build(
     let wait = options.format.wait.unwrap_or_default();
     let place = match &options.device {
         Some(device) => output::Place::There(device.clone()),
-        None => output::place(&options.output, wait)?,
+        None => output::place(&options.output, &options.schemes, wait)?,
     };
     let device_size = match &place {
         output::Place::There(opened) => Some(opened.device.size()),

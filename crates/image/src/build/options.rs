@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use extant_storage::Opened;
+use extant_storage::{Opened, Schemes};
 
 use crate::mkfs::Options;
 
@@ -23,6 +23,8 @@ pub enum Size {
 pub struct BuildOptions {
     /// The image, a file or a block device.
     pub output: PathBuf,
+    /// The schemes that its name may have.
+    pub schemes: Schemes,
     /// The file system. Its device and size are not looked at.
     pub format: Options,
     /// How large it is.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use extant_device::{Device, Direct, FileDevice, OpenOptions};
-use extant_storage::{Access, DeviceUrl, Opened, UrlError, look};
+use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, look};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -44,9 +44,9 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildE
 }
 
 /// Opens what is there and stays: a block device, or what a device URL names in a file.
-pub(super) fn place(path: &Path, wait: Duration) -> Result<Place, BuildError> {
+pub(super) fn place(path: &Path, schemes: &Schemes, wait: Duration) -> Result<Place, BuildError> {
     use std::os::unix::fs::FileTypeExt;
-    let url = DeviceUrl::parse(path.as_os_str(), look)?;
+    let url = DeviceUrl::parse(path.as_os_str(), schemes, look)?;
     let is_block = |path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     if !url.is_part() && !is_block(path) {
         return Ok(Place::File);

@@ -11,8 +11,9 @@ use extant_device::undo::{self, UndoDevice};
 use extant_device::{Device, Direct, FileDevice, LoopBacking, OpenOptions};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
+use extant_offline::bad_blocks::{by_reading, by_writing};
 use extant_ondisk::GroupNo;
-use extant_storage::{Access, DeviceUrl, Opened, UrlError, look};
+use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, look};
 
 use super::config::{CONFIG_VARIABLE, Config};
 use super::error::MkfsError;
@@ -27,6 +28,8 @@ use super::{bad_blocks, numbers, probe, report};
 /// What the process's environment says.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
+    /// The schemes that the device's name may have.
+    pub schemes: Schemes,
     /// `MKE2FS_CONFIG`
     pub config: Option<PathBuf>,
     /// `MKE2FS_DEVICE_SECTSIZE`, bytes.
@@ -50,6 +53,7 @@ impl Environment {
             u32::try_from(value).ok().filter(|value| *value != 0)
         };
         Self {
+            schemes: Schemes::default(),
             config: std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from),
             undo_dir: std::env::var_os(undo::DIRECTORY_VARIABLE),
             logical_sector: number("MKE2FS_DEVICE_SECTSIZE"),
@@ -90,7 +94,7 @@ where
     }
     refuse_what_is_missing(&options)?;
     let config = Config::load(environment.config.as_deref())?;
-    let existing = Existing::find(&options)?;
+    let existing = Existing::find(&options, &environment.schemes)?;
     let facts = device_facts(&options.device, &existing, environment)?;
     let figures = figures(program, &options, &config, &facts)?;
     for warning in &figures.warnings {
@@ -184,8 +188,8 @@ enum Existing {
 }
 
 impl Existing {
-    fn find(options: &Options) -> Result<Self, MkfsError> {
-        let url = DeviceUrl::parse(options.device.as_os_str(), look)?;
+    fn find(options: &Options, schemes: &Schemes) -> Result<Self, MkfsError> {
+        let url = DeviceUrl::parse(options.device.as_os_str(), schemes, look)?;
         if !url.is_part() {
             return Ok(Self::Whole);
         }
@@ -374,8 +378,8 @@ impl Command {
             let (size, blocks) = (self.figures.block_size, self.figures.blocks);
             let found = match self.options.check_blocks {
                 0 => RunSet::new(),
-                1 => bad_blocks::by_reading(device, self.offset(), size, blocks)?,
-                _ => bad_blocks::by_writing(device, self.offset(), size, blocks)?,
+                1 => by_reading(device, self.offset(), size, blocks)?,
+                _ => by_writing(device, self.offset(), size, blocks)?,
             };
             for run in found.iter() {
                 bad.insert(run);

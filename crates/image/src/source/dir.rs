@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use extant_storage::{DeviceUrl, look};
+use extant_storage::{DeviceUrl, Schemes, look};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, fstat, lgetxattr, llistxattr, major,
@@ -62,8 +62,9 @@ pub(super) struct OutputDirectories(Vec<Identity>);
 
 impl OutputDirectories {
     /// None for an output that is no file in a directory: a block device.
-    pub(super) fn of(output: &Path) -> Result<Self, SourceError> {
-        let layered = DeviceUrl::parse(output.as_os_str(), look).ok().filter(DeviceUrl::is_part);
+    pub(super) fn of(output: &Path, schemes: &Schemes) -> Result<Self, SourceError> {
+        let layered =
+            DeviceUrl::parse(output.as_os_str(), schemes, look).ok().filter(DeviceUrl::is_part);
         let files = match &layered {
             Some(url) => url.parts.iter().map(|part| part.path.as_path()).collect(),
             None => vec![output],

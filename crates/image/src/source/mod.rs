@@ -154,8 +154,12 @@ impl Source {
 /// The first [`SourceError`], in an order that does not depend on threads.
 pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, SourceError> {
     let latest = options.latest.map(|seconds| Mtime { seconds, nanoseconds: 0 });
-    let output =
-        options.output.as_deref().map(OutputDirectories::of).transpose()?.unwrap_or_default();
+    let output = options
+        .output
+        .as_deref()
+        .map(|output| OutputDirectories::of(output, &options.schemes))
+        .transpose()?
+        .unwrap_or_default();
     let mut builder = TreeBuilder::new(options.owners.clone(), latest);
     for source in sources {
         match source {

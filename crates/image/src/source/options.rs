@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use extant_storage::Schemes;
+
 use super::error::SourceError;
 use super::owner::Owners;
 
@@ -16,6 +18,8 @@ pub struct ReadOptions {
     pub latest: Option<i64>,
     /// The image to be written, so that it does not become part of itself.
     pub output: Option<PathBuf>,
+    /// The schemes that its name may have.
+    pub schemes: Schemes,
     /// Where archives that are not seekable are unpacked to, in an unlinked file: the directory of
     /// the image.
     pub spool: PathBuf,

@@ -549,3 +549,8 @@ const _: () = assert!(size_of::<StatxOut>() == 288);
 const _: () = assert!(size_of::<CopyIn>() == 56);
 const _: () = assert!(size_of::<UringHeader>() == 288);
 const _: () = assert!(size_of::<UringCommand>() == 24);
+
+/// The flags that a file is opened with.
+pub(super) fn open_flags(flags: u32) -> rustix::fs::OFlags {
+    rustix::fs::OFlags::from_bits_retain(flags)
+}

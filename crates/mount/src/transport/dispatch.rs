@@ -10,16 +10,15 @@ use extant_ondisk::time::Timestamp;
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::abi::{self, opcode};
+use super::abi::{self, opcode, open_flags};
 use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_listed, statx_out};
-use super::later::wants_space;
 use super::message::{Reply, Request, node};
+use super::news::{News, wants_space};
 use super::notice;
 use super::open_files::OpenFiles;
-use super::seek::Writers;
-use super::space::News;
 use super::stale::Stale;
 use super::unfit::Unfit;
+use super::writers::Writers;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
 use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy, is_long_ioctl};
@@ -59,10 +58,6 @@ mod open_file {
     pub(super) const WRITING: u64 = 1 << 0;
     /// What is written goes around the kernel's cache.
     pub(super) const GOING_AROUND: u64 = 1 << 1;
-}
-
-pub(super) fn open_flags(flags: u32) -> OFlags {
-    OFlags::from_bits_retain(flags)
 }
 
 /// Whether a file is opened so that it can be written.

@@ -8,14 +8,17 @@
 
 mod abi;
 mod awake;
+mod changes;
 mod clone;
 mod control;
+mod defer;
 mod dispatch;
 mod encode;
 mod forgotten;
 mod frozen;
 mod later;
 mod message;
+mod news;
 mod notice;
 mod open_files;
 mod readers;
@@ -23,12 +26,14 @@ mod ring;
 mod seek;
 mod space;
 mod stale;
+mod threads;
 mod unfit;
+mod writers;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::mpsc::{channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -37,17 +42,21 @@ use rustix::io::Errno;
 
 use crate::server::Server;
 use abi::opcode;
+use defer::{Verdict, judge};
 use dispatch::{Agreement, Dispatcher, Wishes, agree, is_long};
 use forgotten::Forgotten;
 use frozen::answer_when_thawed;
-use later::{Deputies, Later, Verdict, judge, send};
+use later::{Deputies, Later, send};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
+use news::News;
 use open_files::OpenFiles;
 use readers::{Reader, Readers};
-use seek::{Writers, answer_seeks};
-use space::{News, answer_when_there_is_space};
+use seek::answer_seeks;
+use space::answer_when_there_is_space;
 use stale::{Stale, drop_stale};
+use threads::{spawn, spawn_loop};
 use unfit::Unfit;
+use writers::Writers;
 
 pub(crate) use awake::Awake;
 pub(crate) use clone::FUSE_DEVICE;
@@ -115,7 +124,9 @@ impl Transport for Fuse {
             answer_when_there_is_space(&for_space, &space_jobs)
         })?);
         let for_stale = dispatcher.clone();
-        others.push(spawn("fuse-stale", move || drop_stale(&for_stale))?);
+        others.push(spawn("fuse-stale", move || {
+            drop_stale(&for_stale.stale, &for_stale.connection);
+        })?);
         let (ended, ends) = channel();
         let mut count = 0;
         let rings = self.rings.filter(|_| agreement.has_rings);
@@ -154,25 +165,6 @@ impl Transport for Fuse {
 
 /// Threads that read from `/dev/fuse` where most requests come by rings.
 const READERS_BESIDE_RINGS: usize = 2;
-
-fn spawn<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<T>> {
-    thread::Builder::new().name(name.to_owned()).spawn(work)
-}
-
-/// Starts a thread that answers requests, and tells `ended` how that ends.
-fn spawn_loop(
-    name: &str,
-    ended: &Sender<io::Result<()>>,
-    work: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> io::Result<()> {
-    let ended = ended.clone();
-    // Nobody is told once another one has failed.
-    let work = move || drop(ended.send(work()));
-    spawn(name, work).map(drop)
-}
 
 fn joined<T>(thread: JoinHandle<T>) -> io::Result<T> {
     thread.join().map_err(|_| io::Error::other("a thread panicked"))

@@ -4,14 +4,14 @@
 //! has freed comes free some requests later. So who finds none then is put off for a moment, and for longer as long as files are closed
 //! and forgotten. A thread apart tries again, while those that read requests see what is forgotten.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
 use super::dispatch::Dispatcher;
-use super::later::{Later, wants_space};
+use super::later::Later;
 use super::message::ReplyBuffer;
+use super::news::wants_space;
 
 /// Requests that are put off at once; further ones fail at once. Each may be as long as requests are.
 pub(super) const MOST: usize = 8;
@@ -21,49 +21,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 const TRIES: u32 = 400;
 const TRIES_AGAIN: u32 = 10;
 const ALL_TRIES: u32 = 10_000;
-
-/// What has come that may free space.
-#[derive(Debug, Default)]
-pub(super) struct News {
-    /// Requests by which a file may lose its last name.
-    removals: AtomicU64,
-    /// Files that are closed or forgotten: begun, and done.
-    begun: AtomicU64,
-    done: AtomicU64,
-}
-
-/// A file that is being closed or forgotten while this lives.
-#[derive(Debug)]
-pub(super) struct Ending<'a>(&'a News);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.done.fetch_add(1, Ordering::Release);
-    }
-}
-
-impl News {
-    /// A file may lose its last name.
-    pub(super) fn removal(&self) {
-        self.removals.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A file is closed or forgotten.
-    pub(super) fn ending(&self) -> Ending<'_> {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        Ending(self)
-    }
-
-    fn removals(&self) -> u64 {
-        self.removals.load(Ordering::Relaxed)
-    }
-
-    /// How many files have been closed or forgotten; `None` while some are.
-    fn endings(&self) -> Option<u64> {
-        let done = self.done.load(Ordering::Acquire);
-        (self.begun.load(Ordering::Relaxed) == done).then_some(done)
-    }
-}
 
 /// How long a request is put off.
 #[derive(Debug)]
@@ -133,16 +90,5 @@ mod tests {
         let hundred = |number: u32| Some(u64::from(number.min(100)));
         assert_eq!(tries(true, hundred), 100 + TRIES_AGAIN as usize);
         assert_eq!(tries(true, |_| None), ALL_TRIES as usize);
-    }
-
-    #[test]
-    fn what_is_being_forgotten_is_news() {
-        let news = News::default();
-        let (one, other) = (news.ending(), news.ending());
-        assert_eq!(news.endings(), None);
-        drop(one);
-        assert_eq!(news.endings(), None);
-        drop(other);
-        assert_eq!(news.endings(), Some(2));
     }
 }

@@ -11,9 +11,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::dispatch::Dispatcher;
 use super::notice;
 
 /// Ranges of files, by FUSE's numbers, that are to be dropped.
@@ -62,12 +62,12 @@ impl Stale {
     }
 }
 
-/// Has the kernel drop such ranges, until no request comes any more.
-pub(super) fn drop_stale(dispatcher: &Dispatcher) {
-    while let Some(ranges) = dispatcher.stale.next() {
+/// Has the kernel at the other end of `connection` drop such ranges, until no request comes any more.
+pub(super) fn drop_stale(stale: &Stale, connection: &OwnedFd) {
+    while let Some(ranges) = stale.next() {
         for (node, range) in ranges {
             // Where the kernel does not know the file any more it has no pages of it.
-            let _ = notice::drop_range(&dispatcher.connection, node, &range);
+            let _ = notice::drop_range(connection, node, &range);
         }
     }
 }

@@ -19,9 +19,8 @@ pub const CHECK_DIR_BLOCK: Duration = Duration::from_micros(15);
 /// A check: a group's link counts in pass 4, and its bitmaps and counts in pass 5.
 pub const CHECK_GROUP: Duration = Duration::from_micros(5);
 
-/// What a checker calls for its work on a simulated drive, so that the work costs a processor of
-/// `env` what the table says: with the number of the pass, and of inodes, directory blocks or groups
-/// that were checked.
+/// Charges a check on a simulated drive: a checker calls it with the number of the pass, and of the
+/// inodes, directory blocks or groups that were checked, and `env` spends what the table says.
 pub fn check_work(env: Env) -> Arc<dyn Fn(u8, u64) + Send + Sync> {
     Arc::new(move |pass, more| {
         let one = match pass {

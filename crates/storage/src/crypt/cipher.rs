@@ -6,8 +6,8 @@ use std::fmt;
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes192, Aes256, Block};
 
-use super::CryptError;
 use super::digest::Hash;
+use super::error::CryptError;
 
 /// Bytes that the cipher works on at once.
 pub(super) const BLOCK: usize = 16;

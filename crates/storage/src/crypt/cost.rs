@@ -1,7 +1,7 @@
 //! What a header may cost whoever opens it: nobody vouches for it, and a forged one could ask for days or for all memory.
 
 use super::digest::Hash;
-use super::{CryptError, damaged};
+use super::error::{CryptError, damaged};
 
 /// The most memory that Argon2 is ever given: cryptsetup's limit, in KiB.
 const MOST_KIB: u64 = 4 << 20;

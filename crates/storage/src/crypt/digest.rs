@@ -9,7 +9,7 @@ use sha2::digest::{Digest, OutputSizeUser};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::CryptError;
+use super::error::CryptError;
 
 /// Bytes that are kept secret, wiped when they are dropped.
 pub type Secret = Zeroizing<Vec<u8>>;

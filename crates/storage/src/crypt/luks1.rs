@@ -5,7 +5,8 @@ use zeroize::Zeroizing;
 use super::cipher::{BLOCK, CipherSpec, SectorCipher};
 use super::cost::{Budget, check_rounds};
 use super::digest::{Hash, Secret};
-use super::{CryptError, Mapping, damaged, detached};
+use super::error::{CryptError, damaged, detached};
+use super::mapping::Mapping;
 use extant_device::Device;
 
 /// How LUKS1 and LUKS2 headers begin.

@@ -11,8 +11,9 @@ use zeroize::{Zeroize, Zeroizing};
 use super::cipher::{CipherSpec, SectorCipher};
 use super::cost::Budget;
 use super::digest::{Hash, Secret};
+use super::error::{CryptError, damaged, detached};
 use super::luks1::{MAGIC, MAX_KEY, check_stripes, is_same, key_of_slot};
-use super::{CryptError, Mapping, damaged, detached};
+use super::mapping::Mapping;
 use extant_device::Device;
 
 const SECOND_MAGIC: &[u8] = b"SKUL\xba\xbe";

@@ -6,9 +6,11 @@
 mod cipher;
 mod cost;
 mod digest;
+mod error;
 mod key;
 mod luks1;
 mod luks2;
+mod mapping;
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -21,90 +23,18 @@ use cost::Budget;
 use extant_device::DeviceError;
 use extant_device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
 use extant_runtime::sync::Mutex;
+use mapping::Mapping;
 
 pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
 pub use cost::Limits;
 pub use digest::{Hash, Secret};
+pub use error::CryptError;
 pub use key::{KeyError, KeySource};
 
 /// Bytes of a batch's writes that are enciphered before the first of them goes out.
 const BATCH_BYTES: u64 = 4 << 20;
 /// Bytes that a longer request is done by.
 const PIECE: usize = 1 << 20;
-
-/// A device that was not deciphered.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum CryptError {
-    /// Healthy, and beyond this code.
-    #[error("not supported: {0}")]
-    Unsupported(String),
-    /// The header cannot be believed.
-    #[error("{place}: {flaw}")]
-    Damaged {
-        /// Which part of it.
-        place: String,
-        /// What is wrong.
-        flaw: String,
-    },
-    /// Neither a LUKS1 nor a LUKS2 header is there.
-    #[error("no LUKS header; a plain device needs cipher=")]
-    NoHeader,
-    /// No key slot opens with the key.
-    #[error("no key slot opens with this key")]
-    WrongKey,
-    /// The key is not as long as the cipher's.
-    #[error("a key of {bytes} bytes does not fit the cipher")]
-    KeySize {
-        /// Its bytes.
-        bytes: usize,
-    },
-    /// The key file is shorter than the key.
-    #[error("the key has {found} bytes, and {needed} are needed")]
-    ShortKey {
-        /// What was given.
-        found: usize,
-        /// What the cipher takes.
-        needed: usize,
-    },
-    /// What is enciphered does not lie on the device.
-    #[error("the data begins at byte {start}, past the end of the device ({size} bytes)")]
-    OutOfDevice {
-        /// Where the header says that it begins.
-        start: u64,
-        /// Bytes of the device.
-        size: u64,
-    },
-    /// Opening it would take too long or too much memory.
-    #[error("{place}: asks for {asked}{given}")]
-    TooCostly {
-        /// The key slot.
-        place: String,
-        /// What it asks for.
-        asked: String,
-        /// What there is, and how there is more.
-        given: String,
-    },
-    /// The memory that the header asks for was not to be had.
-    #[error("{place}: no memory for {kib} KiB of Argon2")]
-    NoMemory {
-        /// The key slot.
-        place: String,
-        /// What it asks for.
-        kib: u32,
-    },
-    /// The header was not read.
-    #[error("header: {0}")]
-    Device(#[from] DeviceError),
-}
-
-/// A header that says of its data that it begins at byte 0 or inside the header: it lies on another device.
-fn detached(version: u8) -> CryptError {
-    CryptError::Unsupported(format!("a LUKS{version} header that is detached from its data"))
-}
-
-fn damaged(place: impl Into<String>, flaw: impl Into<String>) -> CryptError {
-    CryptError::Damaged { place: place.into(), flaw: flaw.into() }
-}
 
 /// A plain device: nothing on it says how it is enciphered.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -135,15 +65,6 @@ impl Plain {
             iv_large_sectors: false,
         }
     }
-}
-
-/// Where the data lies and how it is enciphered.
-struct Mapping {
-    start: u64,
-    /// Up to the device's end if not given.
-    size: Option<u64>,
-    cipher: SectorCipher,
-    iv_offset: u64,
 }
 
 /// A device whose bytes are enciphered on another.

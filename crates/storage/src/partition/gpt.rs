@@ -3,7 +3,7 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-use super::{
+use super::table::{
     Partition, PartitionContent, PartitionError, PartitionTable, TableKind, damaged, le32, le64,
 };
 use extant_device::Device;

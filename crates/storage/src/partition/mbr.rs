@@ -1,7 +1,7 @@
 //! Master boot record: four entries in the first sector; one of them may be an extended partition, which holds a chain
 //! of further records with one logical partition each.
 
-use super::{
+use super::table::{
     Partition, PartitionContent, PartitionError, PartitionTable, TableKind, damaged, le32,
 };
 use extant_device::Device;

@@ -5,100 +5,16 @@
 
 mod gpt;
 mod mbr;
+mod table;
 
 use std::sync::Arc;
 
-use extant_device::{Device, DeviceError, SliceDevice, SliceError};
+use extant_device::{Device, SliceDevice};
 
-/// How a partition table is laid out.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum TableKind {
-    /// GUID partition table.
-    Gpt,
-    /// The PC's old table, with logical partitions in a chain.
-    Mbr,
-}
+use table::damaged;
+pub(crate) use table::{le32, le64};
 
-/// What a table says about a device.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PartitionTable {
-    /// Which kind of table it is.
-    pub kind: TableKind,
-    /// Bytes the table counts as one sector.
-    pub sector_size: u32,
-    /// Whether a GPT's first copy was damaged and its backup was read.
-    pub from_backup: bool,
-    /// The partitions in use, by number.
-    pub partitions: Vec<Partition>,
-}
-
-/// One partition.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Partition {
-    /// 1 is the table's first entry; an MBR's logical partitions begin with 5.
-    pub number: u32,
-    /// First byte on the device.
-    pub start: u64,
-    /// Bytes.
-    pub size: u64,
-    /// What it says it holds.
-    pub content: PartitionContent,
-}
-
-/// What a partition says it holds.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum PartitionContent {
-    /// An MBR's type.
-    Mbr(u8),
-    /// A GPT's type GUID, as stored.
-    Gpt([u8; 16]),
-}
-
-/// A partition that was not found.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum PartitionError {
-    /// Neither a GPT nor an MBR.
-    #[error("no partition table")]
-    NoTable,
-    /// The table does not have this partition.
-    #[error("no partition {number}: the table has {}", listed(.known))]
-    NoPartition {
-        /// The number asked for.
-        number: u32,
-        /// The numbers it has.
-        known: Vec<u32>,
-    },
-    /// The table cannot be believed.
-    #[error("partition table damaged: {place}: {flaw}")]
-    Damaged {
-        /// Which part of it.
-        place: String,
-        /// What is wrong.
-        flaw: String,
-    },
-    /// The partition does not lie on the device: the image may be cut short.
-    #[error("partition {number}: {error}")]
-    OutOfDevice {
-        /// The partition.
-        number: u32,
-        /// Where it would lie.
-        error: SliceError,
-    },
-    /// The table was not read.
-    #[error("partition table: {0}")]
-    Device(#[from] DeviceError),
-}
-
-fn listed(numbers: &[u32]) -> String {
-    match numbers {
-        [] => "none".to_owned(),
-        _ => numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-    }
-}
-
-fn damaged(place: impl Into<String>, flaw: impl Into<String>) -> PartitionError {
-    PartitionError::Damaged { place: place.into(), flaw: flaw.into() }
-}
+pub use table::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
 
 impl PartitionTable {
     /// Finds and reads the table of a device.
@@ -134,14 +50,6 @@ impl PartitionTable {
             PartitionError::NoPartition { number, known }
         })
     }
-}
-
-pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// Partition `number` of a device, as [`PartitionTable::read`] finds it: 1 is the first, and an

@@ -1,76 +1,67 @@
-//! The layers of a device URL: `crypt:`, `linear:`, `lvm:`, `model:NAME:`, and their options.
+//! The layers of a device URL: `crypt:`, `linear:`, `lvm:`, and what a backend brings; and their
+//! options.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::{DeviceUrl, Found, Part, Run, UrlError, parse_bytes};
+use super::error::UrlError;
+use super::layer::{Backed, Layer};
+use super::name::{DeviceUrl, Found, Part, Run};
+use super::options::UrlOptions;
 use crate::crypt::{CipherSpec, Hash, KeySource, Limits, Plain};
-use extant_sim::model::{ModelOptions, Preset};
+use crate::schemes::{Backend, Schemes};
 
-/// What stands between the files and the device that is meant.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Layer {
-    /// `linear:`, the files' runs joined.
-    Linear,
-    /// `lvm:`, a logical volume on physical volumes.
-    Lvm {
-        /// Its volume group; the only one if not given.
-        group: Option<String>,
-        /// Its name; the only one if not given.
-        volume: Option<String>,
-    },
-    /// `crypt:`, deciphered.
-    Crypt {
-        /// The cipher of a plain device; a LUKS header tells it otherwise.
-        plain: Option<Plain>,
-        /// Where its key is.
-        key: KeySource,
-        /// Whether discards are passed on.
-        passes_discards: bool,
-        /// What a LUKS header may cost.
-        limits: Limits,
-    },
-    /// `model:NAME:`, a simulated drive with the file's contents.
-    Model {
-        /// The kind of drive.
-        preset: &'static Preset,
-        /// How it is simulated.
-        options: ModelOptions,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Scheme {
+#[derive(Clone, Debug)]
+pub(super) enum Scheme<'s> {
     Crypt,
     Linear,
     Lvm,
-    /// The kind of drive, if there is one of that name.
-    Model(Option<&'static Preset>),
+    /// A backend, and a name that it knows.
+    Backend(&'s Arc<dyn Backend>, Option<&'s str>),
 }
 
-impl Scheme {
-    const ALL: [Self; 4] = [Self::Crypt, Self::Linear, Self::Lvm, Self::Model(None)];
+impl<'s> Scheme<'s> {
+    const OWN: [Self; 3] = [Self::Crypt, Self::Linear, Self::Lvm];
+
+    /// Takes the first scheme off, with the name of a backend that knows it.
+    fn take(text: &'s [u8], schemes: &'s Schemes) -> Option<(Self, &'s [u8])> {
+        let strip = |scheme: &Self| text.strip_prefix(scheme.text().as_bytes());
+        let mut own = Self::OWN.into_iter();
+        if let Some(found) = own.find_map(|scheme| strip(&scheme).map(|rest| (scheme, rest))) {
+            return Some(found);
+        }
+        let mut backends = schemes.backends();
+        backends.find_map(|backend| {
+            let after = strip(&Self::Backend(backend, None))?;
+            let end = after.iter().position(|byte| *byte == b':').unwrap_or(after.len());
+            let name = str::from_utf8(&after[..end]).unwrap_or_default();
+            let name = Some(name).filter(|name| end < after.len() && backend.knows(name));
+            let taken = if name.is_some() { end + 1 } else { 0 };
+            Some((Self::Backend(backend, name), &after[taken..]))
+        })
+    }
 
     /// Whether it is the innermost: nothing but files below.
-    fn comes_last(self) -> Option<&'static str> {
+    fn comes_last(&self) -> Option<&'static str> {
         match self {
             Self::Linear => Some("linear: joins files and comes last, as in crypt:linear:A,B"),
-            Self::Model(_) => Some("model: is a drive and comes last, as in crypt:model:hdd7200:A"),
+            Self::Backend(backend, _) => Some(backend.comes_last()),
             Self::Crypt | Self::Lvm => None,
         }
     }
 
-    fn text(self) -> &'static str {
+    fn text(&self) -> &'static str {
         match self {
             Self::Crypt => "crypt:",
             Self::Linear => "linear:",
             Self::Lvm => "lvm:",
-            Self::Model(_) => "model:",
+            Self::Backend(backend, _) => backend.scheme(),
         }
     }
 
-    fn options(self) -> &'static str {
+    fn options(&self) -> &'static str {
         match self {
             Self::Crypt => {
                 "key-file=FILE, key-fd=N, allow-discards, kdf-memory=SIZE, cipher=NAME, key-size=BITS, hash=NAME, \
@@ -78,34 +69,19 @@ impl Scheme {
             }
             Self::Linear => "offset=N, size=N",
             Self::Lvm => "vg=NAME, lv=NAME",
-            Self::Model(_) => "seed=N, memory=SIZE, processors=N",
+            Self::Backend(backend, _) => backend.options(),
         }
     }
 }
 
 /// Takes the schemes of layers off, the outermost first.
-pub(super) fn take_schemes(text: &[u8]) -> (Vec<Scheme>, &[u8]) {
+pub(super) fn take_schemes<'s>(text: &'s [u8], known: &'s Schemes) -> (Vec<Scheme<'s>>, &'s [u8]) {
     let (mut schemes, mut rest) = (Vec::new(), text);
-    // Each is taken twice at most: the second time is a mistake that is told of.
-    while schemes.len() <= Scheme::ALL.len() {
-        let found = Scheme::ALL
-            .iter()
-            .find_map(|scheme| Some((*scheme, rest.strip_prefix(scheme.text().as_bytes())?)));
-        let Some((scheme, after)) = found else { break };
-        (schemes, rest) = match scheme {
-            Scheme::Model(_) => {
-                let end = after.iter().position(|byte| *byte == b':').unwrap_or(after.len());
-                let name = str::from_utf8(&after[..end]).unwrap_or_default();
-                let preset = Preset::named(name).filter(|_| end < after.len());
-                schemes.push(Scheme::Model(preset));
-                let taken = if preset.is_some() { end + 1 } else { 0 };
-                (schemes, &after[taken..])
-            }
-            _ => {
-                schemes.push(scheme);
-                (schemes, after)
-            }
-        };
+    // Each is taken twice at most: the second time is a mistake that is reported.
+    while schemes.len() <= Scheme::OWN.len() + known.backends().count() {
+        let Some((scheme, after)) = Scheme::take(rest, known) else { break };
+        schemes.push(scheme);
+        rest = after;
     }
     (schemes, rest)
 }
@@ -113,7 +89,7 @@ pub(super) fn take_schemes(text: &[u8]) -> (Vec<Scheme>, &[u8]) {
 /// Reads what follows the schemes.
 pub(super) fn parse(
     text: &OsStr,
-    schemes: &[Scheme],
+    schemes: &[Scheme<'_>],
     rest: &[u8],
     look: &impl Fn(&Path) -> Found,
 ) -> Result<DeviceUrl, UrlError> {
@@ -127,9 +103,8 @@ pub(super) fn parse(
         if let Some(problem) = scheme.comes_last().filter(|_| index + 1 < schemes.len()) {
             return Err(malformed(problem.to_owned()));
         }
-        if *scheme == Scheme::Model(None) {
-            let names = Preset::names();
-            return Err(malformed(format!("model:NAME:PATH needs the name of a drive: {names}")));
+        if let Scheme::Backend(backend, None) = scheme {
+            return Err(malformed(backend.name_is_missing()));
         }
     }
     let pieces = match schemes.last() {
@@ -145,11 +120,11 @@ pub(super) fn parse(
             Some(Part { path, partition, .. }) if !path.as_os_str().is_empty() => (path, partition),
             _ => return Err(malformed("a file's name is missing".to_owned())),
         };
-        let mut options = Options::parse(query).map_err(malformed)?;
+        let mut options = UrlOptions::parse(query).map_err(malformed)?;
         let run = options.run().map_err(malformed)?;
         parts.push(Part { path, partition, run });
         if index == last {
-            let read = schemes.iter().map(|scheme| options.layer(*scheme));
+            let read = schemes.iter().map(|scheme| options.layer(scheme));
             layers = read.collect::<Result<_, _>>().map_err(malformed)?;
         }
         options.finish(if index == last { schemes } else { &[] }).map_err(malformed)?;
@@ -207,68 +182,7 @@ fn split_query<'a>(
     }
 }
 
-/// Options as they were given, taken out one by one.
-struct Options<'a> {
-    given: Vec<(&'a [u8], Option<&'a [u8]>)>,
-}
-
-impl<'a> Options<'a> {
-    fn parse(query: &'a [u8]) -> Result<Self, String> {
-        let mut given: Vec<(&[u8], Option<&[u8]>)> = Vec::new();
-        for option in query.split(|byte| *byte == b'&').filter(|option| !option.is_empty()) {
-            let equals = option.iter().position(|byte| *byte == b'=');
-            let (name, value) = match equals {
-                Some(at) => (&option[..at], Some(&option[at + 1..])),
-                None => (option, None),
-            };
-            if given.iter().any(|(known, _)| *known == name) {
-                return Err(format!("`{}` is given twice", option.escape_ascii()));
-            }
-            given.push((name, value));
-        }
-        Ok(Self { given })
-    }
-
-    fn take(&mut self, name: &str) -> Option<Option<&'a [u8]>> {
-        let at = self.given.iter().position(|(known, _)| *known == name.as_bytes())?;
-        Some(self.given.swap_remove(at).1)
-    }
-
-    fn value(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
-        match self.take(name) {
-            Some(Some(value)) if !value.is_empty() => Ok(Some(value)),
-            Some(_) => Err(format!("`{name}` needs a value")),
-            None => Ok(None),
-        }
-    }
-
-    fn text(&mut self, name: &str) -> Result<Option<&'a str>, String> {
-        let Some(value) = self.value(name)? else { return Ok(None) };
-        str::from_utf8(value).map(Some).map_err(|_| format!("`{name}` is no text"))
-    }
-
-    fn number<N: std::str::FromStr>(&mut self, name: &str) -> Result<Option<N>, String> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        let wrong = || format!("`{name}={}` is no number", text.escape_debug());
-        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong());
-        }
-        text.parse().map(Some).map_err(|_| wrong())
-    }
-
-    fn flag(&mut self, name: &str) -> Result<bool, String> {
-        match self.take(name) {
-            Some(Some(_)) => Err(format!("`{name}` takes no value")),
-            given => Ok(given.is_some()),
-        }
-    }
-
-    fn bytes(&mut self, name: &str) -> Result<Option<u64>, String> {
-        let Some(value) = self.value(name)? else { return Ok(None) };
-        let wrong = || format!("`{name}={}` is no number of bytes", value.escape_ascii());
-        parse_bytes(value).map(Some).ok_or_else(wrong)
-    }
-
+impl UrlOptions<'_> {
     fn run(&mut self) -> Result<Option<Run>, String> {
         let (offset, size) = (self.bytes("offset")?, self.bytes("size")?);
         Ok(match (offset, size) {
@@ -277,7 +191,7 @@ impl<'a> Options<'a> {
         })
     }
 
-    fn layer(&mut self, scheme: Scheme) -> Result<Layer, String> {
+    fn layer(&mut self, scheme: &Scheme<'_>) -> Result<Layer, String> {
         match scheme {
             Scheme::Linear => Ok(Layer::Linear),
             Scheme::Lvm => Ok(Layer::Lvm {
@@ -285,22 +199,18 @@ impl<'a> Options<'a> {
                 volume: self.text("lv")?.map(str::to_owned),
             }),
             Scheme::Crypt => self.crypt(),
-            Scheme::Model(preset) => {
-                let preset = preset.ok_or("no drive of that name")?;
-                let mut options = ModelOptions::default();
-                if let Some(seed) = self.number("seed")? {
-                    options.seed = seed;
-                }
-                if let Some(memory) = self.bytes("memory")? {
-                    options.memory = memory;
-                }
-                if let Some(processors) = self.number("processors")? {
-                    let problem = "`processors` is 1 to 1024";
-                    options.processors = Some(processors)
-                        .filter(|count| (1..=1024).contains(count))
-                        .ok_or(problem)?;
-                }
-                Ok(Layer::Model { preset, options })
+            Scheme::Backend(backend, name) => {
+                let name = name.ok_or_else(|| backend.name_is_missing())?;
+                let given = self.given.clone();
+                let place = backend.read(name, self)?;
+                let taken = given.into_iter().filter(|option| !self.given.contains(option));
+                let owned = |(name, value): (&[u8], Option<&[u8]>)| {
+                    (name.to_owned(), value.map(<[u8]>::to_owned))
+                };
+                let mut options: Vec<_> = taken.map(owned).collect();
+                options.sort();
+                let (scheme, name) = (backend.scheme(), name.to_owned());
+                Ok(Layer::Backend(Backed { scheme, name, options, place }))
             }
         }
     }
@@ -340,18 +250,19 @@ impl<'a> Options<'a> {
     }
 
     /// What nobody took is a mistake.
-    fn finish(self, schemes: &[Scheme]) -> Result<(), String> {
+    fn finish(self, schemes: &[Scheme<'_>]) -> Result<(), String> {
         let Some((name, _)) = self.given.first() else { return Ok(()) };
         let name = name.escape_ascii();
+        let has_crypt = schemes.iter().any(|scheme| matches!(scheme, Scheme::Crypt));
         let of_plain = ["key-size", "hash", "skip", "sector-size", "iv-large-sectors"];
-        if schemes.contains(&Scheme::Crypt) && of_plain.contains(&&*name.to_string()) {
+        if has_crypt && of_plain.contains(&&*name.to_string()) {
             return Err(format!("`{name}` belongs to a plain device: cipher=NAME is missing"));
         }
-        if schemes.contains(&Scheme::Crypt) && name.to_string() == "kdf-memory" {
+        if has_crypt && name.to_string() == "kdf-memory" {
             return Err(format!("`{name}` belongs to a LUKS header: cipher=NAME has none"));
         }
         let mut known = vec![Scheme::Linear.options()];
-        let others = schemes.iter().filter(|scheme| **scheme != Scheme::Linear);
+        let others = schemes.iter().filter(|scheme| !matches!(scheme, Scheme::Linear));
         known.extend(others.map(|scheme| scheme.options()));
         Err(format!("`{name}` is no option here: {}", known.join(", ")))
     }

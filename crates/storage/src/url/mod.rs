@@ -3,15 +3,20 @@
 //! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of bytes; `k`, `M`, `G`
 //! and `T` multiply by powers of 1024), or by both, the partition first. Layers are named before it, the outermost first:
 //! `linear:A?offset=N&size=N,B` joins runs, `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and
-//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain device; `model:NAME:PATH` is a
-//! simulated drive with the contents of PATH. Their options follow the last path. Other schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they
-//! are built.
+//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain
+//! device; a backend that other crates bring ([`Schemes`]) stands in place of a file:
+//! `model:NAME:PATH`. Their options follow the last path. Other schemes (`qcow2:`, `s3://`,
+//! `https://`) are known by name and refused until they are built.
 //!
 //! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix before a `:/` that
 //! names an existing file or block device is the image. `./` in front makes the whole a path of the host. A text that
 //! can be read in two ways is refused.
 
+mod error;
+mod layer;
 mod layers;
+mod name;
+mod options;
 #[cfg(test)]
 mod tests;
 
@@ -23,48 +28,20 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::crypt::{CryptDevice, CryptError, KeyError, KeySource, Secret};
-use crate::lvm::{self, LvmError};
-use crate::opened::{FinishError, Opened};
-use crate::partition::{self, PartitionError};
-use extant_device::ByteSize;
+use crate::crypt::{CryptDevice, KeySource, Secret};
+use crate::lvm;
+use crate::opened::Opened;
+use crate::partition;
+use crate::schemes::{Held, Schemes};
 use extant_device::Device;
-use extant_device::{Direct, FileDevice, FileError, OpenOptions};
+use extant_device::SliceDevice;
+use extant_device::{FileDevice, OpenOptions};
 use extant_device::{LinearDevice, LinearPart};
-use extant_device::{SliceDevice, SliceError};
-use extant_runtime::sync::Mutex;
-use extant_sim::model::{ModelDevice, Words, WordsError};
 
-pub use layers::Layer;
-
-/// A device as named.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct DeviceUrl {
-    /// Where its bytes lie: at least one part, and several only for layers that join.
-    pub parts: Vec<Part>,
-    /// What stands on the parts, the outermost first.
-    pub layers: Vec<Layer>,
-}
-
-/// A file or block device, or a part of it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Part {
-    /// The file or block device.
-    pub path: PathBuf,
-    /// Its partition.
-    pub partition: Option<u32>,
-    /// A run of that.
-    pub run: Option<Run>,
-}
-
-/// A run of bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
-    /// First byte.
-    pub offset: u64,
-    /// Bytes; up to the end if not given.
-    pub size: Option<u64>,
-}
+pub use error::UrlError;
+pub use layer::{Backed, Layer};
+pub use name::{DeviceUrl, Found, Part, Run, look};
+pub use options::UrlOptions;
 
 /// Where a name leads: to the host or into an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -80,17 +57,6 @@ pub enum Target {
     },
 }
 
-/// What is there under a path of the host.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Found {
-    /// A regular file or a block device.
-    Device,
-    /// A directory or something else that holds no image.
-    Other,
-    /// Nothing, as far as we may look.
-    Nothing,
-}
-
 /// How a device is to be used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
@@ -100,107 +66,12 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A name that leads nowhere.
-#[derive(Debug, thiserror::Error)]
-pub enum UrlError {
-    /// A scheme of the design that this version does not have.
-    #[error("{scheme} is not supported yet")]
-    NotBuilt {
-        /// The scheme, with its colon.
-        scheme: String,
-    },
-    /// The text before `://` is no scheme we know.
-    #[error("unknown scheme {scheme}")]
-    UnknownScheme {
-        /// The scheme, with its colon and slashes.
-        scheme: String,
-    },
-    /// What follows `#` or `?` has a mistake.
-    #[error("{}: {problem}", text.display())]
-    Malformed {
-        /// The name.
-        text: OsString,
-        /// What is wrong.
-        problem: String,
-    },
-    /// Two files fit the name.
-    #[error("{}: may mean {} or {}", text.display(), one.display(), other.display())]
-    Ambiguous {
-        /// The name.
-        text: OsString,
-        /// One file.
-        one: PathBuf,
-        /// The other.
-        other: PathBuf,
-    },
-    /// No prefix of `IMAGE:/path` names a file or block device.
-    #[error("{}: no file or block device {}", text.display(), image.display())]
-    NoImage {
-        /// The name.
-        text: OsString,
-        /// The longest prefix that was tried.
-        image: PathBuf,
-    },
-    /// Two parts that are joined have bytes of one file in common.
-    #[error("{} and {}: parts that are joined lie on each other", one.display(), other.display())]
-    Overlap {
-        /// The file of the first part.
-        one: PathBuf,
-        /// That of the second, perhaps under another name.
-        other: PathBuf,
-    },
-    /// The file was not opened.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The partition was not found.
-    #[error("{}: {error}", path.display())]
-    Partition {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: PartitionError,
-    },
-    /// The key was not had.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The device was not deciphered.
-    #[error("{}: {error}", path.display())]
-    Crypt {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: CryptError,
-    },
-    /// The logical volume was not found.
-    #[error("{}: {error}", path.display())]
-    Lvm {
-        /// The first file.
-        path: PathBuf,
-        /// Why not.
-        error: LvmError,
-    },
-    /// What a simulated drive keeps beside its image was not had.
-    #[error(transparent)]
-    Words(#[from] WordsError),
-    /// The device was used, and not ended well.
-    #[error(transparent)]
-    Finish(#[from] FinishError),
-    /// The run does not fit.
-    #[error("{}: {error}", path.display())]
-    Slice {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: SliceError,
-    },
-}
-
 /// The files of a URL, opened. Nothing of them was read.
 #[derive(Clone, Debug)]
 pub struct Files {
     parts: Vec<Arc<FileDevice>>,
-    /// Of a simulated drive; taken by the device.
-    words: Arc<Mutex<Option<Words>>>,
+    /// Of a backend, which has one part.
+    held: Option<Arc<dyn Held>>,
 }
 
 /// The key of a URL that needs one. Wiped when it is dropped.
@@ -215,90 +86,37 @@ impl std::fmt::Debug for Keys {
 /// Schemes that the design has and this version has not.
 const NOT_BUILT: [&[u8]; 3] = [b"qcow2:", b"s3://", b"https://"];
 
-/// What the host has under `path`.
-pub fn look(path: &Path) -> Found {
-    match fs::metadata(path).map(|metadata| metadata.file_type()) {
-        Ok(kind) if kind.is_file() || kind.is_block_device() => Found::Device,
-        Ok(_) => Found::Other,
-        Err(_) => Found::Nothing,
-    }
-}
-
-/// Opens the device named by `text`. `options` say the rest; those that make a file or change its size hold for a plain
-/// path only.
+/// Opens the device named by `text`, which may have the `schemes`. `options` say the rest; those that
+/// make a file or change its size hold for a plain path only.
 ///
 /// # Errors
 /// See [`UrlError`].
 pub fn open(
     text: impl AsRef<OsStr>,
+    schemes: &Schemes,
     access: Access,
     options: &OpenOptions,
 ) -> Result<Opened, UrlError> {
-    DeviceUrl::parse(text.as_ref(), look)?.open(access, options)
+    DeviceUrl::parse(text.as_ref(), schemes, look)?.open(access, options)
 }
 
 impl DeviceUrl {
-    /// The device whose whole is the file at `path`.
-    pub fn plain(path: impl Into<PathBuf>) -> Self {
-        Self::of_part(Part { path: path.into(), partition: None, run: None })
-    }
-
-    fn of_part(part: Part) -> Self {
-        Self { parts: vec![part], layers: Vec::new() }
-    }
-
-    /// The first file or block device.
-    pub fn path(&self) -> &Path {
-        &self.parts[0].path
-    }
-
-    /// Whether a whole file or block device is meant, with nothing between.
-    pub fn is_whole(&self) -> bool {
-        matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
-    }
-
-    /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name with `#` or `?` that no file stands
-    /// behind is none: it may be the name of a file to be made.
-    pub fn is_part(&self) -> bool {
-        !self.is_whole() && (!self.layers.is_empty() || look(self.path()) != Found::Nothing)
-    }
-
     /// Reads a device's name; `look` says what the host has ([`look`], outside tests). A file that is named exactly like
     /// the whole text is meant, unless the part before `#` or `?` is a file too. Where neither is there, a well-formed
     /// `#` or `?` is read as such, and anything else as the name of a file to be made.
     ///
     /// # Errors
     /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
-    pub fn parse(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
-        let (schemes, rest) = layers::take_schemes(text.as_bytes());
-        refuse_schemes(rest)?;
-        match schemes.is_empty() {
+    pub fn parse(
+        text: &OsStr,
+        schemes: &Schemes,
+        look: impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
+        let (taken, rest) = layers::take_schemes(text.as_bytes(), schemes);
+        refuse_schemes(rest, schemes)?;
+        match taken.is_empty() {
             true => Self::parse_plain(text, &look),
-            false => layers::parse(text, &schemes, rest, &look),
-        }
-    }
-
-    fn parse_plain(text: &OsStr, look: &impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
-        let whole = Path::new(text);
-        let (path, suffix) = split_suffix(text.as_bytes());
-        if suffix.is_empty() {
-            return Ok(Self::plain(whole));
-        }
-        let path = Path::new(OsStr::from_bytes(path));
-        match (look(whole), look(path)) {
-            (Found::Device, Found::Device) => Err(UrlError::Ambiguous {
-                text: text.to_owned(),
-                one: whole.to_owned(),
-                other: path.to_owned(),
-            }),
-            (Found::Device, _) => Ok(Self::plain(whole)),
-            (_, found) => match parse_suffix(suffix) {
-                Ok((partition, run)) => {
-                    Ok(Self::of_part(Part { path: path.to_owned(), partition, run }))
-                }
-                Err(_) if found != Found::Device => Ok(Self::plain(whole)),
-                Err(problem) => Err(UrlError::Malformed { text: text.to_owned(), problem }),
-            },
+            false => layers::parse(text, &taken, rest, &look),
         }
     }
 
@@ -318,14 +136,12 @@ impl DeviceUrl {
     pub fn open_files(&self, options: &OpenOptions) -> Result<Files, UrlError> {
         let options = match self.is_whole() {
             true => options.clone(),
-            // Memory of a simulated drive is a page cache of its own.
-            false if self.is_simulated() => options.clone().without_changes().direct(Direct::Off),
             false => options.clone().without_changes(),
         };
-        let words = match self.drive() {
-            Some(_) => ModelDevice::words_of(self.path(), options.writes())?,
-            None => None,
-        };
+        if let Some(backed) = self.backed() {
+            let held = backed.place.open(self.path(), &options)?;
+            return Ok(Files { parts: vec![held.file().clone()], held: Some(held) });
+        }
         let mut opened: Vec<(Option<Identity>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
             // Where it cannot be told, opening it tells why.
@@ -338,24 +154,27 @@ impl DeviceUrl {
             opened.push((identity, file));
         }
         let parts = opened.into_iter().map(|(_, file)| file).collect();
-        Ok(Files { parts, words: Arc::new(Mutex::new(words)) })
+        Ok(Files { parts, held: None })
     }
 
-    /// The layer that is a simulated drive.
-    fn drive(&self) -> Option<&Layer> {
-        self.layers.iter().find(|layer| matches!(layer, Layer::Model { .. }))
+    /// The layer that a backend has read.
+    fn backed(&self) -> Option<&Backed> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Backend(backed) => Some(backed),
+            Layer::Crypt { .. } | Layer::Linear | Layer::Lvm { .. } => None,
+        })
     }
 
     /// Whether the device is simulated and runs on a clock of its own.
     pub fn is_simulated(&self) -> bool {
-        self.drive().is_some()
+        self.backed().is_some_and(|backed| backed.place.is_simulated())
     }
 
     /// Where the key comes from, where one is needed.
     pub fn key_source(&self) -> Option<&KeySource> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Crypt { key, .. } => Some(key),
-            Layer::Linear | Layer::Lvm { .. } | Layer::Model { .. } => None,
+            Layer::Linear | Layer::Lvm { .. } | Layer::Backend(_) => None,
         })
     }
 
@@ -416,17 +235,12 @@ impl DeviceUrl {
         is_plain.then(|| self.device(files, Keys(None)).map(|opened| opened.device))
     }
 
-    /// The file itself, or the simulated drive that has its contents.
+    /// The file itself, or what a backend has in its place.
     fn held_by(&self, file: &Arc<FileDevice>, files: &Files) -> Result<Opened, UrlError> {
-        Ok(match self.drive() {
-            Some(Layer::Model { preset, options }) => {
-                let words = files.words.lock().take();
-                let drive = Arc::new(ModelDevice::new(preset, file.clone(), words, options)?);
-                let env = drive.env().clone();
-                Opened::simulated(drive.clone(), env, move || drive.finish())
-            }
-            _ => Opened::real(file.clone()),
-        })
+        match &files.held {
+            Some(held) => held.device(),
+            None => Ok(Opened::real(file.clone())),
+        }
     }
 
     fn layer(
@@ -462,7 +276,7 @@ impl DeviceUrl {
                 Arc::new(opened.pass_discards(*passes_discards))
             }
             // Below the partition table already.
-            Layer::Model { .. } => devices.swap_remove(0),
+            Layer::Backend(_) => devices.swap_remove(0),
         })
     }
 }
@@ -503,19 +317,23 @@ impl Target {
     /// # Errors
     /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the whole name; or there
     /// are both.
-    pub fn parse(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
+    pub fn parse(
+        text: &OsStr,
+        schemes: &Schemes,
+        look: impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
         let bytes = text.as_bytes();
         if bytes.starts_with(b"./") {
             return Ok(Self::Host(PathBuf::from(text)));
         }
-        let (schemes, rest) = layers::take_schemes(bytes);
-        refuse_schemes(rest)?;
+        let (taken, rest) = layers::take_schemes(bytes, schemes);
+        refuse_schemes(rest, schemes)?;
         let first = bytes.len() - rest.len();
         let Some(last) = colons(bytes, first).next_back() else {
             return Ok(Self::Host(PathBuf::from(text)));
         };
-        let whole_is_there = schemes.is_empty() && look(Path::new(text)) != Found::Nothing;
-        match (Self::inside(bytes, first, &look)?, whole_is_there) {
+        let whole_is_there = taken.is_empty() && look(Path::new(text)) != Found::Nothing;
+        match (Self::inside(bytes, first, schemes, &look)?, whole_is_there) {
             (Some((image, _)), true) => {
                 let (one, other) = (PathBuf::from(text), image.path().to_owned());
                 Err(UrlError::Ambiguous { text: text.to_owned(), one, other })
@@ -533,10 +351,14 @@ impl Target {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub fn parse_inside(text: &OsStr, look: impl Fn(&Path) -> Found) -> Result<Self, UrlError> {
-        match Self::parse(text, &look)? {
+    pub fn parse_inside(
+        text: &OsStr,
+        schemes: &Schemes,
+        look: impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
+        match Self::parse(text, schemes, &look)? {
             Self::Host(path) if look(&path) == Found::Nothing => {
-                let inside = Self::inside(text.as_bytes(), 0, &look)?;
+                let inside = Self::inside(text.as_bytes(), 0, schemes, &look)?;
                 Ok(inside.map_or(Self::Host(path), |(image, path)| Self::Inside { image, path }))
             }
             target => Ok(target),
@@ -547,10 +369,11 @@ impl Target {
     fn inside(
         bytes: &[u8],
         first: usize,
+        schemes: &Schemes,
         look: &impl Fn(&Path) -> Found,
     ) -> Result<Option<(DeviceUrl, OsString)>, UrlError> {
         for at in colons(bytes, first).rev() {
-            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), look)?;
+            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), schemes, look)?;
             if image.parts.iter().all(|part| look(&part.path) == Found::Device) {
                 return Ok(Some((image, OsString::from_vec(bytes[at + 1..].to_vec()))));
             }
@@ -595,7 +418,8 @@ impl Identity {
     }
 }
 
-fn refuse_schemes(text: &[u8]) -> Result<(), UrlError> {
+fn refuse_schemes(text: &[u8], schemes: &Schemes) -> Result<(), UrlError> {
+    schemes.refuse_left_out(text)?;
     if let Some(scheme) = NOT_BUILT.iter().find(|scheme| text.starts_with(scheme)) {
         return Err(UrlError::NotBuilt { scheme: String::from_utf8_lossy(scheme).into_owned() });
     }
@@ -605,70 +429,4 @@ fn refuse_schemes(text: &[u8]) -> Result<(), UrlError> {
         return Err(UrlError::UnknownScheme { scheme });
     }
     Ok(())
-}
-
-/// The path, and what begins with the `#` or `?` of the last component: directories may have them in their names.
-fn split_suffix(text: &[u8]) -> (&[u8], &[u8]) {
-    let name = text.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    let query =
-        text[name..].iter().rposition(|byte| *byte == b'?').map_or(text.len(), |at| name + at);
-    let hash = text[name..query].iter().rposition(|byte| *byte == b'#').map(|at| name + at);
-    let at = match hash {
-        Some(hash) if partition_number(&text[hash..query]).is_some() || query == text.len() => hash,
-        _ => query,
-    };
-    text.split_at(at)
-}
-
-/// The number of `#pN`.
-fn partition_number(text: &[u8]) -> Option<u32> {
-    let digits = text.strip_prefix(b"#p")?;
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    str::from_utf8(digits).ok()?.parse().ok().filter(|number| *number > 0)
-}
-
-fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<Run>), String> {
-    let query = suffix.iter().position(|byte| *byte == b'?').unwrap_or(suffix.len());
-    let (hash, query) = suffix.split_at(query);
-    let partition = match hash {
-        [] => None,
-        _ => {
-            let number = partition_number(hash);
-            Some(number.ok_or_else(|| {
-                format!("`{}` is no partition: #p1, #p2, ...", hash.escape_ascii())
-            })?)
-        }
-    };
-    let run = match query.split_first() {
-        None => None,
-        Some((_, query)) => Some(parse_run(query)?),
-    };
-    Ok((partition, run))
-}
-
-fn parse_run(query: &[u8]) -> Result<Run, String> {
-    let (mut offset, mut size) = (None, None);
-    for option in query.split(|byte| *byte == b'&') {
-        let shown = option.escape_ascii();
-        let (to, value) = if let Some(value) = option.strip_prefix(b"offset=") {
-            (&mut offset, value)
-        } else if let Some(value) = option.strip_prefix(b"size=") {
-            (&mut size, value)
-        } else {
-            return Err(format!("`{shown}` is no option: offset=N, size=N"));
-        };
-        let value = parse_bytes(value).ok_or_else(|| format!("`{shown}` is no number of bytes"))?;
-        if to.replace(value).is_some() {
-            return Err(format!("`{shown}` is given twice"));
-        }
-    }
-    Ok(Run { offset: offset.unwrap_or(0), size })
-}
-
-/// A number of bytes, or one with a unit.
-fn parse_bytes(text: &[u8]) -> Option<u64> {
-    let size = str::from_utf8(text).ok()?.parse::<ByteSize>();
-    size.ok().map(|size| size.0)
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Limits, Mode, Plain};
-use extant_sim::model::{ModelOptions, Preset};
+use crate::partition::PartitionError;
 use std::os::unix::fs::symlink;
 
 fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
@@ -12,11 +12,13 @@ fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Pat
 }
 
 fn device(text: &str, files: &[&str]) -> Result<DeviceUrl, String> {
-    DeviceUrl::parse(OsStr::new(text), look_in(files, &[])).map_err(|error| error.to_string())
+    DeviceUrl::parse(OsStr::new(text), &Schemes::default(), look_in(files, &[]))
+        .map_err(|error| error.to_string())
 }
 
 fn target(text: &str, files: &[&str], directories: &[&str]) -> Result<Target, String> {
-    Target::parse(OsStr::new(text), look_in(files, directories)).map_err(|error| error.to_string())
+    Target::parse(OsStr::new(text), &Schemes::default(), look_in(files, directories))
+        .map_err(|error| error.to_string())
 }
 
 fn inside(image: DeviceUrl, path: &str) -> Result<Target, String> {
@@ -154,7 +156,7 @@ fn names_need_not_be_text() {
         image: DeviceUrl::plain(OsStr::from_bytes(b"d\xff")),
         path: OsString::from_vec(b"/\xfe".to_vec()),
     };
-    assert_eq!(Target::parse(text, look).expect("one reading"), expected);
+    assert_eq!(Target::parse(text, &Schemes::default(), look).expect("one reading"), expected);
 }
 
 #[test]
@@ -164,7 +166,9 @@ fn a_named_run_of_a_file_is_opened() {
     fs::write(&path, [[1; 512], [2; 512], [3; 512]].concat()).expect("written");
     let mut name = path.clone().into_os_string();
     name.push("?offset=512&size=1k");
-    let device = open(&name, Access::ReadOnly, &OpenOptions::new()).expect("opened").device;
+    let device = open(&name, &Schemes::default(), Access::ReadOnly, &OpenOptions::new())
+        .expect("opened")
+        .device;
     let mut bytes = [0; 1024];
     device.read_at(0, &mut bytes).expect("read");
     assert_eq!((device.size(), bytes[0], bytes[1023]), (1024, 2, 3));
@@ -172,12 +176,14 @@ fn a_named_run_of_a_file_is_opened() {
 
     let mut name = path.clone().into_os_string();
     name.push("?offset=2k");
-    let error = open(&name, Access::ReadOnly, &OpenOptions::new()).expect_err("past the end");
+    let error = open(&name, &Schemes::default(), Access::ReadOnly, &OpenOptions::new())
+        .expect_err("past the end");
     assert!(matches!(error, UrlError::Slice { .. }), "{error}");
 
     let mut name = path.into_os_string();
     name.push("#p1");
-    let error = open(&name, Access::ReadOnly, &OpenOptions::new()).expect_err("no table");
+    let error = open(&name, &Schemes::default(), Access::ReadOnly, &OpenOptions::new())
+        .expect_err("no table");
     assert!(matches!(error, UrlError::Partition { error: PartitionError::NoTable, .. }), "{error}");
 }
 
@@ -261,49 +267,6 @@ fn a_plain_device_is_described_by_its_options() {
 }
 
 #[test]
-fn a_simulated_drive_is_named_before_its_image() {
-    let drive = |name: &str, options| Layer::Model {
-        preset: Preset::named(name).expect("a preset"),
-        options,
-    };
-    let usual = ModelOptions::default();
-    let plain =
-        DeviceUrl { parts: vec![part("d.img")], layers: vec![drive("hdd7200", usual.clone())] };
-    assert_eq!(device("model:hdd7200:d.img", &["d.img"]), Ok(plain.clone()));
-    assert!(plain.is_simulated() && plain.is_part() && !plain.is_whole());
-    assert_eq!(target("model:hdd7200:d.img:/etc", &["d.img"], &[]), inside(plain, "/etc"));
-    let options = ModelOptions { seed: 7, memory: 3 << 20, processors: 4 };
-    let stacked = DeviceUrl {
-        parts: vec![Part { partition: Some(1), ..part("d.img") }],
-        layers: vec![luks(KeySource::File("k".into())), drive("nvme", options)],
-    };
-    let text = "crypt:model:nvme:d.img#p1?key-file=k&seed=7&memory=3M&processors=4";
-    assert_eq!(device(text, &["d.img"]), Ok(stacked));
-    let problem = |text: &str| device(text, &["d.img"]).expect_err(text);
-    let names = "hdd7200, hdd7200-2005, ssd-sata, nvme";
-    for text in ["model:tape:d.img", "model:hdd7200", "model:d.img"] {
-        let expected = format!("{text}: model:NAME:PATH needs the name of a drive: {names}");
-        assert_eq!(problem(text), expected);
-    }
-    assert_eq!(
-        problem("model:nvme:crypt:d.img"),
-        "model:nvme:crypt:d.img: model: is a drive and comes last, as in crypt:model:hdd7200:A"
-    );
-    assert_eq!(
-        problem("model:nvme:model:nvme:d.img"),
-        "model:nvme:model:nvme:d.img: model: is given twice"
-    );
-    assert_eq!(
-        problem("model:nvme:d.img?processors=0"),
-        "model:nvme:d.img?processors=0: `processors` is 1 to 1024"
-    );
-    assert_eq!(
-        problem("model:nvme:d.img?speed=2"),
-        "model:nvme:d.img?speed=2: `speed` is no option here: offset=N, size=N, seed=N, memory=SIZE, processors=N"
-    );
-}
-
-#[test]
 fn mistakes_in_layers_are_named() {
     let problem = |text: &str| device(text, &["d.img"]).expect_err(text);
     assert_eq!(problem("crypt:crypt:d.img"), "crypt:crypt:d.img: crypt: is given twice");
@@ -349,7 +312,7 @@ fn parts_that_lie_on_each_other_are_refused() {
     symlink("a", at("symbolic")).expect("a link");
     fs::hard_link(at("a"), at("hard")).expect("a link");
     let opened = |text: String| {
-        let opened = open(text, Access::ReadWrite, &OpenOptions::new());
+        let opened = open(text, &Schemes::default(), Access::ReadWrite, &OpenOptions::new());
         opened.map(|opened| opened.device.size()).map_err(|error| error.to_string())
     };
     let [a, b] = ["a", "b"].map(at);

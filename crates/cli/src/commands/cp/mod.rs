@@ -73,7 +73,7 @@ impl Args {
             no_clobber: self.no_clobber,
             verbose: self.verbose,
         };
-        if let Ok(Target::Inside { .. }) = Target::parse(&self.target, look) {
+        if let Ok(Target::Inside { .. }) = Target::parse(&self.target, extant::schemes(), look) {
             return self.copy_in(rules, session);
         }
         if let Some(option) = self.opening.given() {
@@ -114,8 +114,9 @@ impl Args {
 
     /// `cp FILE disk.img`: meant is a copy into the image, whose root directory is to be named.
     fn refuse_image_as_file(&self, target: &Path) -> Result<(), Failure> {
-        let is_of_host =
-            |source: &OsString| matches!(Target::parse(source, look), Ok(Target::Host(_)));
+        let is_of_host = |source: &OsString| {
+            matches!(Target::parse(source, extant::schemes(), look), Ok(Target::Host(_)))
+        };
         if self.image.is_some() || !self.sources.iter().all(is_of_host) {
             return Ok(());
         }
@@ -134,7 +135,7 @@ impl Args {
     fn refuse_files_of_host(&self) -> Result<(), Failure> {
         let is_file = |source: &OsString| {
             let is_ext = |device| is_ext(&device).unwrap_or(true);
-            matches!(Target::parse(source, look), Ok(Target::Host(_)))
+            matches!(Target::parse(source, extant::schemes(), look), Ok(Target::Host(_)))
                 && Path::new(source).exists()
                 && !FileDevice::open(Path::new(source)).is_ok_and(is_ext)
         };
@@ -194,7 +195,7 @@ impl Args {
             let inside = inside_of(self.image.as_deref(), std::slice::from_ref(source))?;
             return Ok(inside.into_iter().next());
         }
-        match Target::parse(source, look) {
+        match Target::parse(source, extant::schemes(), look) {
             Ok(Target::Inside { .. }) => Inside::parse(source).map(Some),
             _ => Ok(None),
         }

@@ -3,12 +3,16 @@
 use std::io::{BufRead, Write};
 
 use extant_check::finding::Pass;
-use extant_check::judge::{answered_yes, preened};
-use extant_check::{Code, Finding, Judge, Judgement, Jump, Severity};
+use extant_check::policy::{answered_yes, preened};
+use extant_check::{
+    BlockTest, Code, Finding, Judgement, Jump, Observer, Outcome, RepairPolicy, Severity,
+};
+use extant_ondisk::superblock::Superblock;
 use extant_runtime::sync::Mutex;
-use serde::Serialize;
 
-use crate::output::JsonName;
+use super::progress::Meter;
+use super::unbroken;
+use crate::output::printable;
 
 /// How questions are answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,10 +27,11 @@ pub(super) enum Answering {
     Preen,
 }
 
-/// The judge of a command line.
+/// Who decides and what is shown, of a command line.
 pub(super) struct Console {
     answering: Answering,
     is_json: bool,
+    meter: Meter,
     state: Mutex<State>,
 }
 
@@ -36,38 +41,6 @@ struct State {
     /// The pass whose heading stands last.
     pass: Pass,
     all_yes: bool,
-    told: Vec<Told>,
-}
-
-/// A finding and the answer.
-struct Told {
-    finding: Finding,
-    judgement: Judgement,
-}
-
-/// A finding as JSON shows it.
-#[derive(Serialize)]
-pub(super) struct JsonFinding {
-    code: &'static str,
-    pass: Pass,
-    severity: Severity,
-    text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inode: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    directory: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_block: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<JsonName>,
-    /// The repair that was proposed; none where there is nothing to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repair: Option<&'static str>,
-    done: bool,
 }
 
 const HEADINGS: [&str; 5] = [
@@ -79,15 +52,15 @@ const HEADINGS: [&str; 5] = [
 ];
 
 /// Standard output without a buffer of its own: questions must be seen. A reader that has gone is not told.
-fn put(text: &str) {
+pub(super) fn put(text: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 impl Console {
-    pub(super) fn new(answering: Answering, is_json: bool, name: String) -> Self {
-        let state = State { name, pass: 0, all_yes: false, told: Vec::new() };
-        Self { answering, is_json, state: Mutex::new(state) }
+    pub(super) fn new(answering: Answering, is_json: bool, name: String, meter: Meter) -> Self {
+        let state = State { name, pass: 0, all_yes: false };
+        Self { answering, is_json, meter, state: Mutex::new(state) }
     }
 
     /// How messages name the volume.
@@ -95,62 +68,11 @@ impl Console {
         self.state.lock().name.clone()
     }
 
-    /// The volume has a label: messages begin with it, as e2fsck's.
-    pub(super) fn rename(&self, label: String) {
-        self.state.lock().name = label;
-    }
-
     /// A line, unless the output is JSON.
     pub(super) fn say(&self, line: &str) {
         if !self.is_json {
             put(&format!("{line}\n"));
         }
-    }
-
-    pub(super) fn is_read_only(&self) -> bool {
-        self.answering == Answering::No
-    }
-
-    /// Whether a repair was accepted.
-    pub(super) fn is_modified(&self) -> bool {
-        self.state.lock().told.iter().any(Told::is_repaired)
-    }
-
-    /// Whether one of the repairs that were accepted corrected an error. `in_passes` says whether the passes found one at
-    /// all: else what they changed follows from work that was asked for. Finishing orphans changes the usage in quota files.
-    pub(super) fn has_corrected(&self, in_passes: bool) -> bool {
-        let finished_orphans =
-            self.has_found(Code::OrphanCleared) || self.has_found(Code::OrphanTruncated);
-        self.state.lock().told.iter().any(|told| {
-            let code = told.finding.code;
-            let is_at_work = code.row().pass == 0 || in_passes;
-            let follows = finished_orphans && code == Code::QuotaWrong;
-            told.is_repaired() && code.is_correction() && is_at_work && !follows
-        })
-    }
-
-    pub(super) fn has_found(&self, code: Code) -> bool {
-        self.state.lock().told.iter().any(|told| told.finding.code == code)
-    }
-
-    /// A finding of a look that repairs nothing.
-    pub(super) fn note(&self, finding: &Finding) {
-        self.judge(finding);
-    }
-
-    /// Where files are not in one run: told with pass 1, or after the repairs.
-    pub(super) fn tell_jumps(&self, jumps: &[Jump]) {
-        if self.state.lock().pass == 0 {
-            self.head(1);
-        }
-        for jump in jumps {
-            self.say(&jump.to_string());
-        }
-    }
-
-    /// The headings of passes that found nothing.
-    pub(super) fn end_passes(&self) {
-        self.head(HEADINGS.len() as Pass);
     }
 
     fn shows_passes(&self) -> bool {
@@ -245,35 +167,11 @@ impl Console {
             _ => put(&format!("  {question}? no\n\n")),
         }
     }
-
-    /// Every finding, with what was done.
-    pub(super) fn json_findings(&self) -> Vec<JsonFinding> {
-        self.state.lock().told.iter().map(JsonFinding::from).collect()
-    }
-
-    /// The document of a run that did not come to its end.
-    pub(super) fn print_json_alone(&self, image: &str, code: u8) {
-        let document = serde_json::json!({
-            "image": image,
-            "exit_code": code,
-            "finished": false,
-            "findings": self.json_findings(),
-        });
-        put(&format!("{document:#}\n"));
-    }
 }
 
-impl Judge for Console {
-    fn judge(&self, finding: &Finding) -> Judgement {
-        let pass = finding.code.row().pass;
-        if pass > 0 {
-            self.head(pass);
-        }
-        self.show(finding);
-        let judgement = self.answer(finding);
-        self.show_answer(finding, judgement);
-        self.state.lock().told.push(Told { finding: finding.clone(), judgement });
-        judgement
+impl RepairPolicy for Console {
+    fn decide(&self, finding: &Finding) -> Judgement {
+        self.answer(finding)
     }
 
     fn may_repair(&self) -> bool {
@@ -281,29 +179,66 @@ impl Judge for Console {
     }
 }
 
-impl Told {
-    fn is_repaired(&self) -> bool {
-        self.judgement == Judgement::Repair && !self.finding.code.row().question.is_empty()
-    }
-}
-
-impl From<&Told> for JsonFinding {
-    fn from(told: &Told) -> Self {
-        let (row, subject) = (told.finding.code.row(), &told.finding.subject);
-        Self {
-            code: row.name,
-            pass: row.pass,
-            severity: row.severity,
-            text: told.finding.to_string(),
-            inode: subject.inode.map(|inode| inode.0),
-            directory: subject.dir.map(|inode| inode.0),
-            block: subject.block.map(|block| block.0),
-            file_block: subject.file_block.map(|block| block.0),
-            group: subject.group.map(|group| group.0),
-            name: subject.name.as_deref().map(JsonName::from),
-            repair: Some(row.question).filter(|question| !question.is_empty()),
-            done: told.is_repaired(),
+impl Observer for Console {
+    fn found(&self, finding: &Finding) {
+        let pass = finding.code.row().pass;
+        if pass > 0 {
+            self.head(pass);
         }
+        self.show(finding);
+    }
+
+    fn answered(&self, outcome: &Outcome, judgement: Judgement) {
+        self.show_answer(&outcome.finding, judgement);
+    }
+
+    fn testing_blocks(&self, test: BlockTest) {
+        let how = match test {
+            BlockTest::Read => "read-only test",
+            BlockTest::Rewrite => "non-destructive read-write test",
+        };
+        self.say(&format!("Checking for bad blocks ({how})"));
+    }
+
+    fn bad_blocks_change(&self) {
+        self.say(&format!("{}: Updating bad block inode.", self.name()));
+    }
+
+    fn unbroken(&self, work: &mut dyn FnMut()) {
+        unbroken(work);
+    }
+
+    /// Messages begin with the volume's label, as e2fsck's.
+    fn opened(&self, superblock: &Superblock) {
+        let name = superblock.volume_name;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        let label = printable(&name[..end]);
+        if !label.is_empty() {
+            self.state.lock().name = label;
+        }
+    }
+
+    fn due(&self, reason: &str) {
+        self.say(&format!("{} {reason}, check forced.", self.name()));
+    }
+
+    fn passes_ran(&self) {
+        self.meter.finish();
+    }
+
+    /// Told with pass 1, or after the repairs.
+    fn jumps(&self, jumps: &[Jump]) {
+        if self.state.lock().pass == 0 {
+            self.head(1);
+        }
+        for jump in jumps {
+            self.say(&jump.to_string());
+        }
+    }
+
+    /// The headings of passes that found nothing.
+    fn passes_told(&self) {
+        self.head(HEADINGS.len() as Pass);
     }
 }
 
@@ -334,9 +269,15 @@ fn done_word(question: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_check::Recorder;
+
+    fn console(answering: Answering) -> Console {
+        let meter = Meter::new(Some(0), "x").expect("a bar");
+        Console::new(answering, true, "x".into(), meter)
+    }
 
     fn answer(answering: Answering, code: Code) -> Judgement {
-        Console::new(answering, true, "x".into()).judge(&Finding::new(code))
+        console(answering).decide(&Finding::new(code))
     }
 
     #[test]
@@ -353,10 +294,11 @@ mod tests {
 
     #[test]
     fn what_needs_no_answer_is_no_repair() {
-        let console = Console::new(Answering::Yes, true, "x".into());
-        console.judge(&Finding::new(Code::OrphanCleared));
-        assert!(!console.is_modified());
-        console.judge(&Finding::new(Code::GroupDescChecksum));
-        assert!(console.is_modified());
+        let console = console(Answering::Yes);
+        let recorder = Recorder::observed(&console, &console);
+        assert!(!recorder.ask(Finding::new(Code::OrphanCleared)).unwrap());
+        assert!(recorder.ask(Finding::new(Code::GroupDescChecksum)).unwrap());
+        let repaired: Vec<_> = recorder.outcomes().iter().map(|it| it.repaired).collect();
+        assert_eq!(repaired, [false, true]);
     }
 }

@@ -64,11 +64,6 @@ impl Extended {
     pub(super) fn keep_extents(&self) -> bool {
         self.no_optimize_extents || self.fixes_only
     }
-
-    /// Whether all passes must run for it.
-    pub(super) fn implies_force(&self) -> bool {
-        self.unshare_blocks || self.bmap_to_extent || self.discard || self.check_encoding
-    }
 }
 
 #[cfg(test)]
@@ -106,10 +101,5 @@ mod tests {
             let name = option.split('=').next().unwrap();
             assert!(parse(option).unwrap_err().contains(name), "{option}");
         }
-    }
-
-    #[test]
-    fn what_asks_for_work_runs_all_passes() {
-        assert!(parse("discard,unshare_blocks").unwrap().implies_force());
     }
 }

@@ -1,6 +1,5 @@
 //! `extant fsck`: checks and repairs a volume, as e2fsck does.
 
-mod bad_blocks;
 mod console;
 mod extended;
 mod progress;
@@ -11,13 +10,16 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use extant_check::front::{self, Closing, OpenError, OpenOptions, Ready, Wanted, needs_check};
-use extant_check::{CheckError, Code, Options};
+use extant_check::pass0::{OpenError, OpenOptions, Wanted};
+use extant_check::run::{self, BadBlocks, End, RunError, RunFailure, RunOptions};
+use extant_check::{BlockTest, Options, Report};
 use extant_device::undo::UndoDevice;
 use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
+use extant_image::mkfs::bad_blocks::read_list;
 use extant_journal::{ExternalJournal, JournalError};
+use extant_layout::RunSet;
 use extant_ondisk::Uuid;
-use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
+use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
 use extant_storage::{Access, DeviceUrl, look};
 
 use super::undo;
@@ -30,12 +32,10 @@ use crate::waiting::Waiting;
 use console::{Answering, Console};
 use extended::Extended;
 use progress::Meter;
-use summary::{Costs, Summary};
+use summary::Summary;
 
-/// e2fsck's exit codes.
-pub(crate) const CORRECTED: u8 = 1;
-pub(crate) const UNCORRECTED: u8 = 4;
-pub(crate) const OPERATIONAL: u8 = 8;
+pub(crate) use extant_check::run::OPERATIONAL;
+/// e2fsck's exit codes beside those of a check's end.
 pub(crate) const USAGE: u8 = 16;
 pub(crate) const CANCELLED: u8 = 32;
 
@@ -279,8 +279,6 @@ struct Opened {
     undo: Option<Arc<UndoDevice>>,
     /// The device as the image's name says.
     named: extant_storage::Opened,
-    /// Its superblock, if one was there, said so before anything was done.
-    was_clean: bool,
 }
 
 /// The device of a journal that is not inside the volume.
@@ -288,18 +286,6 @@ struct JournalDevice {
     device: Arc<dyn Device>,
     /// As the superblock stores it, of a block device.
     number: Option<u32>,
-}
-
-impl Opened {
-    fn new(
-        named: extant_storage::Opened,
-        device: Arc<dyn Device>,
-        undo: Option<Arc<UndoDevice>>,
-    ) -> Self {
-        let superblock = summary::superblock_of(&*device).ok().flatten();
-        let was_clean = superblock.is_none_or(|read| read.state.contains(State::CLEAN));
-        Self { device, undo, named, was_clean }
-    }
 }
 
 impl Run<'_> {
@@ -328,65 +314,33 @@ impl Run<'_> {
         is_mounted: bool,
         meter: Meter,
     ) -> Result<u8, Failure> {
-        let mut open_options = self.open_options(journal)?;
         // Of a simulated drive: its clock tells the times.
         let env = opened.named.env.clone();
-        open_options.env = env.clone();
+        let options = RunOptions {
+            open: OpenOptions { env, ..self.open_options(journal)? },
+            passes: Options { progress: meter.progress(), ..self.pass_options(&opened.named)? },
+            force: self.args.force,
+            journal_only: self.extended.journal_only,
+            bad_blocks: self.bad_blocks().map_err(|error| self.failed(&error))?,
+            discard: self.extended.discard,
+        };
         cancel_on_interrupt(&self.image, self.called);
-        let console = Console::new(answering, self.args.json, self.image.clone());
+        let console = Console::new(answering, self.args.json, self.image.clone(), meter);
         if is_mounted {
             console.say(&format!("Warning!  {} is mounted.", self.image));
         }
-        let has_new_list = self.args.check_blocks > 0 || self.args.lists_bad_blocks();
-        if has_new_list {
-            // The volume is brought to where its inodes can be believed, then opened again.
-            match front::open(opened.device.clone(), &open_options, &console) {
-                Ok(ready) => ready.close(Closing::Skipped, &console),
-                Err(error) => return self.not_opened(error, &console),
+        match run::run(&opened.device, &options, &console, &console) {
+            Ok(report) => {
+                finish_undo(opened)?;
+                self.show(&report, &console)
             }
-            .map_err(|error| self.failed(&error))?;
-            bad_blocks::update(self.args, &opened.device, &console)
-                .map_err(|error| self.failed(&error))?;
+            Err(error) => Err(self.not_finished(&error)),
         }
-        let ready = match front::open(opened.device.clone(), &open_options, &console) {
-            Ok(ready) => ready,
-            Err(error) => return self.not_opened(error, &console),
-        };
-        let label = label_of(&ready);
-        let superblock = ready.store.superblock();
-        if !label.is_empty() {
-            console.rename(label);
-        }
-        if self.extended.journal_only {
-            let outcomes =
-                ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
-            finish_undo(opened)?;
-            let summary = Summary { code: 0, ..Summary::of_clean(&superblock, &outcomes) };
-            return self.finish_clean(&console, &summary);
-        }
-        let now = env.now().seconds.max(0).cast_unsigned();
-        let reason = needs_check(&superblock, now);
-        let forced = self.args.force
-            || has_new_list
-            || self.args.directories
-            || self.extended.implies_force()
-            || ready.needs_passes();
-        if let (false, None) = (forced, &reason) {
-            let outcomes =
-                ready.close(Closing::Skipped, &console).map_err(|error| self.failed(&error))?;
-            finish_undo(opened)?;
-            // Finished orphans were counted when the volume was closed.
-            let closed = summary::superblock_of(&*opened.device).unwrap_or(None);
-            let superblock = closed.filter(|_| !console.is_read_only()).unwrap_or(superblock);
-            console.say(&summary::clean_line(&console.name(), &superblock));
-            let summary = Summary::of_clean(&superblock, &outcomes);
-            return self.finish_clean(&console, &summary);
-        }
-        if let Some(reason) = reason.filter(|_| !self.args.force) {
-            console.say(&format!("{} {reason}, check forced.", console.name()));
-        }
-        let is_simulated = opened.named.is_simulated();
-        let options = Options {
+    }
+
+    fn pass_options(&self, named: &extant_storage::Opened) -> Result<Options, Failure> {
+        let (defaults, is_simulated) = (Options::default(), named.is_simulated());
+        Ok(Options {
             threads: if is_simulated { 1 } else { self.args.threads.unwrap_or(0) },
             memory: self.args.memory()?,
             in_parts: self.extended.in_parts,
@@ -396,117 +350,68 @@ impl Run<'_> {
             keep_extents: self.extended.keep_extents(),
             check_encoding: self.extended.check_encoding,
             list_jumps: self.extended.list_jumps,
-            read_ahead: self.extended.read_ahead.unwrap_or(Options::default().read_ahead),
-            progress: meter.progress(),
-            on_work: is_simulated.then(|| extant::costs::check_work(env.clone())),
-            env: env.clone(),
-            ..Options::default()
-        };
-        self.check(ready, &options, &console, opened, meter)
+            read_ahead: self.extended.read_ahead.unwrap_or(defaults.read_ahead),
+            #[cfg(feature = "sim")]
+            on_work: is_simulated.then(|| extant::costs::check_work(named.env.clone())),
+            env: named.env.clone(),
+            ..defaults
+        })
     }
 
-    fn check(
-        &self,
-        mut ready: Ready,
-        options: &Options,
-        console: &Console,
-        opened: &Opened,
-        meter: Meter,
-    ) -> Result<u8, Failure> {
-        let start = options.env.elapsed();
-        let was_clean = opened.was_clean || ready.store.superblock().state.contains(State::CLEAN);
-        let checked = extant_check::repair(&mut ready.store, options, console);
-        meter.finish();
-        let report = match checked {
-            Ok(report) => report,
-            Err(CheckError::Stopped) => {
-                ready.close(Closing::ErrorsLeft, console).map_err(|error| self.failed(&error))?;
-                finish_undo(opened)?;
-                return Ok(self.stopped(console, UNCORRECTED));
-            }
-            Err(error) => return Err(self.failed(&error)),
+    /// The list of bad blocks that -c, -l or -L ask for.
+    fn bad_blocks(&self) -> Result<Option<BadBlocks>, Failure> {
+        let test = match self.args.check_blocks {
+            0 => None,
+            1 => Some(BlockTest::Read),
+            _ => Some(BlockTest::Rewrite),
         };
-        console.tell_jumps(&report.jumps);
-        if console.is_read_only() {
-            for outcome in &report.outcomes {
-                console.note(&outcome.finding);
-            }
-        }
-        console.end_passes();
-        let front_left = ready.outcomes.iter().any(|outcome| {
-            outcome.finding.code.row().severity > extant_check::Severity::Note && !outcome.repaired
-        });
-        let left = report.errors_left || front_left;
-        // A look that repairs nothing passes over some of what it tells.
-        let is_told = match console.is_read_only() {
-            true => {
-                let mut told = report.outcomes.iter().chain(&ready.outcomes);
-                told.any(|outcome| outcome.finding.code.counts_when_left())
-            }
-            false => left,
+        let file = self.args.set_bad_blocks.as_ref().or(self.args.add_bad_blocks.as_ref());
+        let listed = match file {
+            // The check knows where the volume ends.
+            Some(file) => read_list(file, u64::MAX).map_err(Failure::new)?,
+            None if test.is_none() => return Ok(None),
+            None => RunSet::new(),
         };
-        let closing = if left { Closing::ErrorsLeft } else { Closing::Clean };
-        let (traffic, device) = (ready.store.traffic(), opened.device.clone());
-        let outcomes = ready.close(closing, console).map_err(|error| self.failed(&error))?;
-        if self.extended.discard && !left && !console.is_read_only() {
-            discard_free(device.clone()).map_err(|error| self.failed(&error))?;
-        }
-        finish_undo(opened)?;
-        let costs = Costs {
-            time: options.env.elapsed().saturating_sub(start),
-            traffic,
-            levels: self.args.times,
-        };
-        // What the volume has said of itself is corrected too; what its journal says is not.
-        let has_corrected = console.has_corrected(report.found_errors)
-            || !was_clean && !left && !console.is_read_only();
-        let code = u8::from(has_corrected) * CORRECTED + u8::from(is_told) * UNCORRECTED;
-        let superblock = summary::superblock_of(&*device).unwrap_or(None);
-        let (is_modified, report) = (console.is_modified(), &report);
-        let summary = Summary { code, is_modified, left: is_told, superblock, report, outcomes };
-        if self.args.json {
-            summary.print_json(&self.image, console, &costs)?;
-        } else {
-            summary.print(&console.name(), self.args.preen, self.args.verbose, &costs);
-        }
-        Ok(code)
+        let keeps = self.args.keep || self.args.add_bad_blocks.is_some();
+        Ok(Some(BadBlocks { test, listed, keeps }))
     }
 
-    fn finish_clean(&self, console: &Console, summary: &Summary<'_>) -> Result<u8, Failure> {
-        if self.args.json {
-            summary.print_json(&self.image, console, &Costs::default())?;
-        }
-        Ok(summary.code)
-    }
-
-    /// The judge ended the run: preening met something that is not safe. Gives back the exit code
-    /// `code`.
-    fn stopped(&self, console: &Console, code: u8) -> u8 {
-        err_line!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
-        err_line!("\t(i.e., without -a or -p options)");
-        if self.args.json {
-            console.print_json_alone(&self.image, code);
-        }
-        code
-    }
-
-    fn not_opened(&self, error: OpenError, console: &Console) -> Result<u8, Failure> {
-        let no_superblock = console.has_found(Code::SuperblockInvalid);
-        match error {
-            OpenError::Check(CheckError::Stopped) => {
-                Ok(self.stopped(console, if no_superblock { OPERATIONAL } else { UNCORRECTED }))
-            }
-            error => {
+    /// Shows how a run ended; its exit code.
+    fn show(&self, report: &Report, console: &Console) -> Result<u8, Failure> {
+        match report.end {
+            End::NotOpened | End::Stopped => {
+                err_line!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
+                err_line!("\t(i.e., without -a or -p options)");
                 if self.args.json {
-                    console.print_json_alone(&self.image, OPERATIONAL);
+                    summary::print_json_alone(&self.image, report.exit_code(), &report.findings);
                 }
-                if let OpenError::Journal(JournalError::ExternalJournalNeeded(_)) = error {
-                    let what = format_args!("{error}: name it with -j DEVICE");
-                    return Err(self.failed(&what));
-                }
-                Err(self.failed(&error))
+                return Ok(report.exit_code());
             }
+            End::Clean => {
+                if let Some(superblock) = &report.superblock {
+                    console.say(&summary::clean_line(&console.name(), superblock));
+                }
+            }
+            End::JournalReplayed | End::Checked => {}
         }
+        let summary = Summary { report, levels: self.args.times };
+        if self.args.json {
+            summary.print_json(&self.image)?;
+        } else if report.end == End::Checked {
+            summary.print(&console.name(), self.args.preen, self.args.verbose);
+        }
+        Ok(report.exit_code())
+    }
+
+    fn not_finished(&self, error: &RunError) -> Failure {
+        let RunFailure::Open(failure) = &error.failure else { return self.failed(error) };
+        if self.args.json {
+            summary::print_json_alone(&self.image, OPERATIONAL, &error.findings);
+        }
+        if let OpenError::Journal(JournalError::ExternalJournalNeeded(_)) = failure {
+            return self.failed(&format_args!("{error}: name it with -j DEVICE"));
+        }
+        self.failed(error)
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> Failure {
@@ -523,7 +428,8 @@ impl Run<'_> {
     ) -> Result<(Opened, Option<JournalDevice>), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
-        let url = DeviceUrl::parse(image, look).map_err(|error| failed(&error))?;
+        let url =
+            DeviceUrl::parse(image, extant::schemes(), look).map_err(|error| failed(&error))?;
         if self.args.flush {
             drop_cached_pages(&url).map_err(|error| failed(&error))?;
         }
@@ -547,7 +453,7 @@ impl Run<'_> {
         let Some(path) = &self.args.undo else {
             self.restrict()?;
             let named = part()?;
-            return Ok((Opened::new(named.clone(), named.device, None), journal));
+            return Ok((Opened { device: named.device.clone(), undo: None, named }, journal));
         };
         // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
@@ -556,10 +462,10 @@ impl Run<'_> {
         let undo = undo.map_err(|error| failed(&error))?;
         self.restrict()?;
         let undo = Arc::new(undo);
-        Ok((Opened::new(named, undo.clone(), Some(undo)), journal))
+        Ok((Opened { device: undo.clone(), undo: Some(undo), named }, journal))
     }
 
-    /// Gives up what reading a damaged image does not need. Lists of bad blocks are read when its size is known.
+    /// Gives up what reading a damaged image does not need. Lists of bad blocks are read afterwards.
     fn restrict(&self) -> Result<(), Failure> {
         let lists = [&self.args.add_bad_blocks, &self.args.set_bad_blocks];
         let lists: Vec<_> = lists.into_iter().flatten().map(PathBuf::as_path).collect();
@@ -572,7 +478,8 @@ impl Run<'_> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let Some(name) = &self.args.journal else { return Ok(None) };
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
-        let url = DeviceUrl::parse(name, look).map_err(|error| failed(&error))?;
+        let url =
+            DeviceUrl::parse(name, extant::schemes(), look).map_err(|error| failed(&error))?;
         let options = self.args.waiting.on(FileOptions::new());
         let device = url.open(access, &options).map_err(|error| failed(&error))?;
         let number = block_devices::number_of(url.path()).filter(|_| url.is_whole());
@@ -658,32 +565,4 @@ fn drop_cached_pages(url: &DeviceUrl) -> std::io::Result<()> {
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
     }
     Ok(())
-}
-
-fn label_of(ready: &Ready) -> String {
-    let name = ready.store.superblock().volume_name;
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    crate::output::printable(&name[..end])
-}
-
-/// Gives the free clusters back to the device.
-fn discard_free(device: Arc<dyn Device>) -> Result<(), CheckError> {
-    use extant_offline::OfflineVolume;
-    use extant_ondisk::bitmap::{BitmapKind, clear_runs};
-    use extant_ondisk::{BlockNo, GroupNo};
-    let mut volume = OfflineVolume::open(device.clone())?;
-    let geometry = volume.geometry().clone();
-    let ratio = u64::from(geometry.blocks_per_cluster);
-    for group in (0..geometry.groups_count).map(GroupNo) {
-        let start = geometry.group_start(group).0;
-        let end = start + u64::from(geometry.group_blocks(group));
-        let bitmap = volume.bitmap(BitmapKind::Block, group)?;
-        let free: Vec<_> = clear_runs(bitmap, 0..geometry.group_clusters(group)).collect();
-        for run in free {
-            let (from, to) = (u64::from(run.start) * ratio, u64::from(run.end) * ratio);
-            let (from, to) = (BlockNo(start + from), BlockNo((start + to).min(end)));
-            device.discard(geometry.byte_of(from)..geometry.byte_of(to))?;
-        }
-    }
-    Ok(device.flush()?)
 }

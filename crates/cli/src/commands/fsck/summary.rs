@@ -2,45 +2,83 @@
 
 use std::time::Duration;
 
+use extant_check::finding::Pass;
 use extant_check::store::Traffic;
-use extant_check::{Census, Jump, JumpTo, Outcome, Report};
-use extant_device::{Device, DeviceError};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
-use extant_ondisk::{Geometry, GroupNo};
+use extant_check::{Census, Jump, JumpTo, Outcome, Report, Severity};
+use extant_ondisk::superblock::Superblock;
+use serde::Serialize;
 use serde_json::json;
 
-use super::CORRECTED;
-use super::console::Console;
+use super::console::put;
 use crate::failure::Failure;
 use crate::out_line;
-use crate::output::Output;
-
-/// What the check took.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Costs {
-    pub(super) time: Duration,
-    pub(super) traffic: Traffic,
-    /// How much of it was asked for: -t, -tt.
-    pub(super) levels: u8,
-}
+use crate::output::{JsonName, Output};
 
 /// How a check ended.
 pub(super) struct Summary<'a> {
-    pub(super) code: u8,
-    pub(super) is_modified: bool,
-    pub(super) left: bool,
-    pub(super) superblock: Option<Superblock>,
     pub(super) report: &'a Report,
-    pub(super) outcomes: Vec<Outcome>,
+    /// How much of what it took was asked for: -t, -tt.
+    pub(super) levels: u8,
 }
 
-/// The primary superblock as it is now; `None` where it makes no sense.
-pub(super) fn superblock_of(device: &dyn Device) -> Result<Option<Superblock>, DeviceError> {
-    let mut bytes = vec![0; size_of::<RawSuperblock>()];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0)).ok();
-    let sound = raw.filter(|raw| Geometry::new(raw).is_ok());
-    Ok(sound.map(|raw| Superblock::decode(&raw)))
+/// A finding as JSON shows it.
+#[derive(Serialize)]
+struct JsonFinding {
+    code: &'static str,
+    pass: Pass,
+    severity: Severity,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inode: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_block: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<JsonName>,
+    /// The repair that was proposed; none where there is nothing to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repair: Option<&'static str>,
+    done: bool,
+}
+
+impl From<&Outcome> for JsonFinding {
+    fn from(outcome: &Outcome) -> Self {
+        let (row, subject) = (outcome.finding.code.row(), &outcome.finding.subject);
+        Self {
+            code: row.name,
+            pass: row.pass,
+            severity: row.severity,
+            text: outcome.finding.to_string(),
+            inode: subject.inode.map(|inode| inode.0),
+            directory: subject.dir.map(|inode| inode.0),
+            block: subject.block.map(|block| block.0),
+            file_block: subject.file_block.map(|block| block.0),
+            group: subject.group.map(|group| group.0),
+            name: subject.name.as_deref().map(JsonName::from),
+            repair: Some(row.question).filter(|question| !question.is_empty()),
+            done: outcome.repaired,
+        }
+    }
+}
+
+fn json_findings(findings: &[Outcome]) -> Vec<JsonFinding> {
+    findings.iter().map(JsonFinding::from).collect()
+}
+
+/// The document of a run that did not come to its end.
+pub(super) fn print_json_alone(image: &str, code: u8, findings: &[Outcome]) {
+    let document = json!({
+        "image": image,
+        "exit_code": code,
+        "finished": false,
+        "findings": json_findings(findings),
+    });
+    put(&format!("{document:#}\n"));
 }
 
 fn used(superblock: &Superblock) -> (u64, u64) {
@@ -77,66 +115,45 @@ fn jump_as_json(jump: &Jump) -> serde_json::Value {
     })
 }
 
-static EMPTY: std::sync::LazyLock<Report> = std::sync::LazyLock::new(Report::default);
-
 impl Summary<'_> {
-    /// Of a volume that was taken as clean.
-    pub(super) fn of_clean(superblock: &Superblock, outcomes: &[Outcome]) -> Self {
-        let is_modified = outcomes.iter().any(|outcome| outcome.repaired);
-        let has_corrected =
-            outcomes.iter().any(|outcome| outcome.repaired && outcome.finding.code.is_correction());
-        Self {
-            code: u8::from(has_corrected) * CORRECTED,
-            is_modified,
-            left: false,
-            superblock: Some(superblock.clone()),
-            report: &EMPTY,
-            outcomes: outcomes.to_vec(),
-        }
-    }
-
-    pub(super) fn print(&self, name: &str, is_preen: bool, is_verbose: bool, costs: &Costs) {
-        if self.is_modified && !is_preen {
+    pub(super) fn print(&self, name: &str, is_preen: bool, is_verbose: bool) {
+        let report = self.report;
+        if report.is_modified() && !is_preen {
             out_line!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****");
         }
-        if self.left {
+        if report.errors_left {
             out_line!("\n{name}: ********** WARNING: Filesystem still has errors **********\n");
         }
-        if let Some(superblock) = &self.superblock {
+        if let Some(superblock) = &report.superblock {
             if is_verbose {
-                print_statistics(superblock, &self.report.census);
+                print_statistics(superblock, &report.census);
             } else {
                 let (inodes, blocks) = used(superblock);
                 out_line!(
                     "{name}: {inodes}/{} files ({:.1}% non-contiguous), {blocks}/{} blocks",
                     superblock.inodes_count,
-                    percent(self.report.census.fragmented, inodes),
+                    percent(report.census.fragmented, inodes),
                     superblock.blocks_count
                 );
             }
         }
-        if costs.levels > 1 {
-            for figures in &self.report.passes {
+        if self.levels > 1 {
+            for figures in &report.passes {
                 out_line!("Pass {}: {}", figures.pass, cost(figures.time, figures.traffic, None));
             }
         }
-        if costs.levels > 0 {
-            out_line!("{}", cost(costs.time, costs.traffic, Some(self.report.memory)));
-            if self.report.windows > 1 {
-                out_line!("The passes ran {} times for want of memory.", self.report.windows);
+        if self.levels > 0 {
+            out_line!("{}", cost(report.time, report.traffic, Some(report.memory)));
+            if report.windows > 1 {
+                out_line!("The passes ran {} times for want of memory.", report.windows);
             }
         }
     }
 
-    pub(super) fn print_json(
-        &self,
-        image: &str,
-        console: &Console,
-        costs: &Costs,
-    ) -> Result<(), Failure> {
-        let census = &self.report.census;
-        let passes: Vec<_> = self
-            .report
+    pub(super) fn print_json(&self, image: &str) -> Result<(), Failure> {
+        let report = self.report;
+        let census = &report.census;
+        let passes: Vec<_> = report
             .passes
             .iter()
             .map(|figures| {
@@ -148,7 +165,7 @@ impl Summary<'_> {
                 })
             })
             .collect();
-        let volume = self.superblock.as_ref().map(|superblock| {
+        let volume = report.superblock.as_ref().map(|superblock| {
             let (inodes, blocks) = used(superblock);
             json!({
                 "inodes_used": inodes,
@@ -159,13 +176,12 @@ impl Summary<'_> {
         });
         let document = json!({
             "image": image,
-            "exit_code": self.code,
+            "exit_code": report.exit_code(),
             "finished": true,
-            "modified": self.is_modified,
-            "errors_left": self.left,
-            "findings": console.json_findings(),
-            "repaired": self.outcomes.iter().chain(&self.report.outcomes)
-                .filter(|outcome| outcome.repaired).count(),
+            "modified": report.is_modified(),
+            "errors_left": report.errors_left,
+            "findings": json_findings(&report.findings),
+            "repaired": report.findings.iter().filter(|outcome| outcome.repaired).count(),
             "volume": volume,
             "census": {
                 "regular_files": census.regular,
@@ -180,12 +196,12 @@ impl Summary<'_> {
                 "fragmented": census.fragmented,
                 "extent_depths": census.extent_depth,
             },
-            "jumps": self.report.jumps.iter().map(jump_as_json).collect::<Vec<_>>(),
-            "seconds": costs.time.as_secs_f64(),
-            "memory_peak": self.report.memory,
-            "windows": self.report.windows,
-            "bytes_read": costs.traffic.read,
-            "bytes_written": costs.traffic.written,
+            "jumps": report.jumps.iter().map(jump_as_json).collect::<Vec<_>>(),
+            "seconds": report.time.as_secs_f64(),
+            "memory_peak": report.memory,
+            "windows": report.windows,
+            "bytes_read": report.traffic.read,
+            "bytes_written": report.traffic.written,
             "passes": passes,
         });
         let mut out = Output::new();

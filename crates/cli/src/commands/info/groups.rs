@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
+use extant::inspect::{Described, flag_names};
 use extant_layout::groups::leading;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
-use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, RoCompatFeatures};
 
-use crate::failure::Failure;
+use crate::failure::{At, Failure};
 use crate::say;
 use crate::session::Session;
-use crate::survey::{Described, Survey};
+use crate::survey::Survey;
 
 /// How block and inode numbers are written.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub(super) fn list(
 ) -> Result<(), Failure> {
     let mut failure = None;
     for described in survey.descriptors(geometry) {
-        let described = described?;
+        let described = described.at(&survey.name)?;
         head(&described, geometry, numbers, session)?;
         places(&described, geometry, numbers, session)?;
         counts(&described, geometry, session)?;
@@ -70,7 +70,7 @@ pub(super) fn list(
             free(kind, &bits, &described, geometry, numbers, session)?;
         }
     }
-    failure.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), |error| Err(error).at(&survey.name))
 }
 
 fn head(
@@ -94,19 +94,6 @@ fn head(
         line += &format!(" [{}]", names.join(", "));
     }
     say!(session, "{line}")
-}
-
-/// The flags by the twin's names, in its order.
-pub(super) fn flag_names(flags: GroupFlags) -> Vec<&'static str> {
-    [
-        (GroupFlags::INODE_UNINIT, "INODE_UNINIT"),
-        (GroupFlags::BLOCK_UNINIT, "BLOCK_UNINIT"),
-        (GroupFlags::INODE_ZEROED, "ITABLE_ZEROED"),
-    ]
-    .into_iter()
-    .filter(|(flag, _)| flags.contains(*flag))
-    .map(|(_, name)| name)
-    .collect()
 }
 
 fn places(
@@ -218,7 +205,7 @@ pub(super) fn list_for_programs(
     say!(session, "")?;
     say!(session, "group:block:super:gdt:bbitmap:ibitmap:itable")?;
     for described in survey.descriptors(geometry) {
-        let Described { group, desc, .. } = described?;
+        let Described { group, desc, .. } = described.at(&survey.name)?;
         let leading = leading(geometry, group);
         let superblock = match leading.superblock {
             Some(block) => block.to_string(),

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use extant::inspect::{mount_options, state_name};
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::mmp::RawMmp;
-use extant_ondisk::superblock::{DefaultMountOptions, State, SuperFlags};
+use extant_ondisk::superblock::SuperFlags;
 use extant_ondisk::{
     CompatFeatures, Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures, Uuid,
 };
@@ -389,47 +390,6 @@ fn flag_names(flags: SuperFlags) -> String {
         .map(|(_, name)| name)
         .collect();
     if names.is_empty() { "(none)".to_owned() } else { names }
-}
-
-/// The journal's data mode first, then bit by bit.
-pub(super) fn mount_options(options: DefaultMountOptions) -> String {
-    let known = [
-        (DefaultMountOptions::DEBUG, "debug"),
-        (DefaultMountOptions::BSD_GROUPS, "bsdgroups"),
-        (DefaultMountOptions::USER_XATTR, "user_xattr"),
-        (DefaultMountOptions::ACL, "acl"),
-        (DefaultMountOptions::UID16, "uid16"),
-        (DefaultMountOptions::NO_BARRIER, "nobarrier"),
-        (DefaultMountOptions::BLOCK_VALIDITY, "block_validity"),
-        (DefaultMountOptions::DISCARD, "discard"),
-        (DefaultMountOptions::NO_DELALLOC, "nodelalloc"),
-    ];
-    let modes = DefaultMountOptions::DATA_JOURNAL | DefaultMountOptions::DATA_ORDERED;
-    let mode = match options.intersection(modes) {
-        DefaultMountOptions::DATA_JOURNAL => Some("journal_data"),
-        DefaultMountOptions::DATA_ORDERED => Some("journal_data_ordered"),
-        both if both == modes => Some("journal_data_writeback"),
-        _ => None,
-    };
-    let bits = (0..u32::BITS)
-        .map(|bit| (bit, DefaultMountOptions::from_bits_retain(1 << bit)))
-        .filter(|(_, flag)| options.contains(*flag) && !modes.contains(*flag))
-        .map(|(bit, flag)| match known.iter().find(|(it, _)| *it == flag) {
-            Some((_, name)) => (*name).to_owned(),
-            None => format!("MNTOPT_{bit}"),
-        });
-    let names: Vec<String> = mode.map(str::to_owned).into_iter().chain(bits).collect();
-    if names.is_empty() { "(none)".to_owned() } else { names.join(" ") }
-}
-
-/// Clean or not, and with errors or without.
-pub(super) fn state_name(state: State) -> &'static str {
-    match (state.contains(State::CLEAN), state.contains(State::ERRORS)) {
-        (true, false) => "clean",
-        (true, true) => "clean with errors",
-        (false, false) => "not clean",
-        (false, true) => "not clean with errors",
-    }
 }
 
 /// Numbers of `s_first_error_errcode`, from 1.

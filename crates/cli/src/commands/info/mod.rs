@@ -2,11 +2,11 @@
 
 mod groups;
 mod header;
-mod json;
 mod summary;
 
 use std::ffi::{OsStr, OsString};
 
+use extant::inspect::{SuperblockChoice, VolumeSummary};
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::mmp::{Mmp, MmpSequence};
 use extant_ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
@@ -14,7 +14,7 @@ use extant_reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
 use crate::session::Session;
-use crate::survey::{Source, Survey};
+use crate::survey::Survey;
 use crate::{err_line, say};
 use groups::Numbers;
 
@@ -81,15 +81,15 @@ impl Args {
         outcome
     }
 
-    fn source(&self) -> Result<Source, Failure> {
-        let mut source = Source::default();
+    fn source(&self) -> Result<SuperblockChoice, Failure> {
+        let mut source = SuperblockChoice::default();
         for option in &self.superblock {
             let number = |text: &str| {
                 text.parse::<u64>()
                     .map_err(|_| Failure::usage(format_args!("-o {option}: no number")))
             };
             match option.split_once('=') {
-                Some(("superblock", text)) => source.superblock = Some(number(text)?),
+                Some(("superblock", text)) => source.block = Some(number(text)?),
                 Some(("blocksize", text)) => {
                     let size = number(text)?;
                     let size = u32::try_from(size)
@@ -104,7 +104,7 @@ impl Args {
                 }
             }
         }
-        if source.block_size.is_some() && source.superblock.is_none() {
+        if source.block_size.is_some() && source.block.is_none() {
             return Err(Failure::usage("-o blocksize needs -o superblock too"));
         }
         Ok(source)
@@ -114,7 +114,7 @@ impl Args {
         if survey.is_journal_device() {
             return self.show_journal_device(survey, session);
         }
-        let geometry = survey.geometry(self.force);
+        let geometry = survey.geometry(self.force).at(&survey.name);
         if self.json {
             return self.show_json(survey, &geometry?, session);
         }
@@ -131,7 +131,7 @@ impl Args {
             return self.show_in_full(survey, geometry, session);
         }
         let geometry = geometry?;
-        let raw = survey.journal(Some(&geometry))?;
+        let raw = survey.journal(Some(&geometry)).at(&survey.name)?;
         let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&survey.name)?;
         summary::show(survey, &geometry, journal.as_ref(), session)
     }
@@ -147,13 +147,13 @@ impl Args {
             say!(session, "{line}")?;
         }
         let geometry = geometry?;
-        if let Some(raw) = survey.journal(Some(&geometry))? {
+        if let Some(raw) = survey.journal(Some(&geometry)).at(&survey.name)? {
             let journal = JournalSuperblock::decode(&raw).at(&survey.name)?;
             for line in header::journal(&raw, &journal, survey).lines {
                 say!(session, "{line}")?;
             }
         }
-        if let Some(mmp) = survey.mmp(&geometry)? {
+        if let Some(mmp) = survey.mmp(&geometry).at(&survey.name)? {
             for line in header::mmp(&mmp).lines {
                 say!(session, "{line}")?;
             }
@@ -171,10 +171,10 @@ impl Args {
     }
 
     fn show_journal_device(&self, survey: &Survey, session: &mut Session) -> Result<(), Failure> {
-        let raw = survey.journal(None)?;
+        let raw = survey.journal(None).at(&survey.name)?;
         let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&survey.name)?;
         if self.json {
-            let mut volume = json::Volume::new(survey);
+            let mut volume = VolumeSummary::new(survey);
             if let Some(journal) = &journal {
                 volume.add_journal(journal);
             }
@@ -197,13 +197,13 @@ impl Args {
         geometry: &Geometry,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let mut volume = json::Volume::new(survey);
+        let mut volume = VolumeSummary::new(survey);
         volume.add_geometry(geometry);
-        if let Some(raw) = survey.journal(Some(geometry))? {
+        if let Some(raw) = survey.journal(Some(geometry)).at(&survey.name)? {
             volume.add_journal(&JournalSuperblock::decode(&raw).at(&survey.name)?);
         }
         if !self.header_only {
-            volume.add_groups(survey, geometry)?;
+            volume.add_groups(survey, geometry).at(&survey.name)?;
         }
         session.out.json(&volume)
     }
@@ -211,7 +211,7 @@ impl Args {
 
 /// The superblock's fields, as tune2fs lists them.
 pub(crate) fn list_superblock(image: &OsStr, session: &mut Session) -> Result<(), Failure> {
-    let survey = Survey::open(image, Source::default())?;
+    let survey = Survey::open(image, SuperblockChoice::default())?;
     for line in header::superblock(&survey).lines {
         say!(session, "{line}")?;
     }
@@ -240,7 +240,7 @@ fn show_bad_blocks(survey: &Survey, session: &mut Session) -> Result<(), Failure
 /// Whether somebody has the volume open, as e2mmpstatus(8) tells it.
 fn check_mmp(survey: &Survey, geometry: &Geometry, session: &mut Session) -> Result<(), Failure> {
     let name: &OsStr = &survey.name;
-    let Some(raw) = survey.mmp(geometry)? else {
+    let Some(raw) = survey.mmp(geometry).at(&survey.name)? else {
         return Err(Failure::at(name, "MMP feature not enabled."));
     };
     raw.verify(survey.superblock.mmp_block, geometry).at(name)?;
@@ -258,7 +258,7 @@ fn check_mmp(survey: &Survey, geometry: &Geometry, session: &mut Session) -> Res
             // A mount that lives writes within its interval.
             let interval = u64::from(Mmp::decode(&raw).check_interval.clamp(5, 300));
             std::thread::sleep(std::time::Duration::from_secs(2 * interval + 1));
-            let again = survey.mmp(geometry)?;
+            let again = survey.mmp(geometry).at(&survey.name)?;
             if again.is_none_or(|again| again.mmp_seq != raw.mmp_seq) {
                 return in_use("mounted");
             }

@@ -1,15 +1,16 @@
 //! What a person wants to know of a volume, on half a screen.
 
+use extant::inspect::state_name;
 use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{CompatFeatures, Geometry, IncompatFeatures};
 
-use super::header::{state_name, written};
+use super::header::written;
 use crate::failure::Failure;
 use crate::output::{human_size, printable};
 use crate::say;
 use crate::session::Session;
-use crate::survey::{Survey, has_journal};
+use crate::survey::Survey;
 use crate::time;
 
 pub(super) fn show(
@@ -111,7 +112,7 @@ fn journal_text(superblock: &Superblock, journal: Option<&JournalSuperblock>) ->
             let state = if journal.start == 0 { "empty" } else { "in use" };
             format!("{}, {state}", human_size(size))
         }
-        None if has_journal(superblock) => {
+        None if superblock.features.compat.contains(CompatFeatures::HAS_JOURNAL) => {
             format!("external, {}", superblock.journal_uuid)
         }
         None => "none".to_owned(),

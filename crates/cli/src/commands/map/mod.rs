@@ -1,6 +1,5 @@
 //! `extant map`: a picture of what lies where in an image.
 
-mod figures;
 mod picture;
 
 use std::ffi::OsString;
@@ -15,7 +14,7 @@ use crate::output::{human_size, printable};
 use crate::reader::Image;
 use crate::session::Session;
 use crate::target::Target;
-use figures::{Figures, KINDS};
+use extant::inspect::{KINDS, VolumeMap};
 
 /// Pixels for each unit of the picture: letters stay sharp.
 const PNG_SCALE: f32 = 1.5;
@@ -60,7 +59,7 @@ impl Args {
         }
         let inside = Inside::parse(&self.image)?;
         let image = Image::open(&inside)?;
-        let figures = Figures::of(&image.volume);
+        let figures = VolumeMap::of(&image.volume);
         if figures.unreadable > 0 {
             let what = format_args!("{} structures could not be read", figures.unreadable);
             session.complain(Failure::at(&inside.name, what))?;
@@ -108,7 +107,7 @@ impl Args {
 }
 
 /// A page that needs nothing else: the picture, and its figures as a table.
-fn page(figures: &Figures, name: &str) -> String {
+fn page(figures: &VolumeMap, name: &str) -> String {
     let name = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let picture = picture::svg(&picture::draw(figures, &name));
     let rows: String = KINDS

@@ -4,8 +4,8 @@ use kuva::backend::svg::SvgBackend;
 use kuva::render::color::Color;
 use kuva::render::render::{Primitive, Scene, TextAnchor};
 
-use super::figures::{CLASSES, Counts, Figures, KINDS, Kind};
 use crate::output::human_size;
+use extant::inspect::{BlockUse, CLASSES, Counts, KINDS, VolumeMap};
 
 const WIDTH: f64 = 1240.0;
 const MARGIN: f64 = 40.0;
@@ -20,7 +20,7 @@ const INK: &str = "#222222";
 const PALE: &str = "#666666";
 
 /// The picture of a volume that is called `name`.
-pub(super) fn draw(figures: &Figures, name: &str) -> Scene {
+pub(super) fn draw(figures: &VolumeMap, name: &str) -> Scene {
     let rows = figures.cells.len().div_ceil(COLUMNS).max(1);
     let legend_top = TOP + rows as f64 * CELL_HEIGHT + 46.0;
     let legend_rows = KINDS.len().div_ceil(3) as f64;
@@ -92,7 +92,7 @@ impl Picture {
         });
     }
 
-    fn title(&mut self, figures: &Figures, name: &str) {
+    fn title(&mut self, figures: &VolumeMap, name: &str) {
         let bytes = |blocks: u64| human_size(blocks.saturating_mul(figures.block_size.into()));
         let title = format!("What lies where in {name}");
         self.text((MARGIN, 40.0), title, 22, TextAnchor::Start, INK);
@@ -102,7 +102,7 @@ impl Picture {
                 format!("{groups} block groups of {}", bytes(figures.blocks_per_group.into()))
             }
         };
-        let free = figures.totals[Kind::Free as usize];
+        let free = figures.totals[BlockUse::Free as usize];
         let facts = format!(
             "{} in {} blocks of {} bytes, {groups}; {} free in {} runs, the longest {}",
             bytes(figures.blocks),
@@ -123,7 +123,7 @@ impl Picture {
         self.text((MARGIN, 86.0), reading, 13, TextAnchor::Start, PALE);
     }
 
-    fn cells(&mut self, figures: &Figures) {
+    fn cells(&mut self, figures: &VolumeMap) {
         for (row, cells) in figures.cells.chunks(COLUMNS).enumerate() {
             let y = TOP + row as f64 * CELL_HEIGHT;
             if row % 4 == 0 {
@@ -172,7 +172,7 @@ impl Picture {
     }
 
     /// Where groups begin, unless there are too many to tell apart.
-    fn ticks(&mut self, figures: &Figures) {
+    fn ticks(&mut self, figures: &VolumeMap) {
         if u64::from(figures.blocks_per_group) < 4 * figures.blocks_per_cell {
             return;
         }
@@ -186,7 +186,7 @@ impl Picture {
         }
     }
 
-    fn legend(&mut self, figures: &Figures, top: f64) {
+    fn legend(&mut self, figures: &VolumeMap, top: f64) {
         let total: u64 = figures.totals.iter().sum();
         for (at, (kind, name, color)) in KINDS.into_iter().enumerate() {
             let column = (WIDTH - 2.0 * MARGIN) / 3.0;

@@ -97,7 +97,7 @@ impl Engine {
         }
         match self.reserve(inode, delayed, &(blocks.start..end), by) {
             Ok(()) => {}
-            // What is written at once needs no more than it needs.
+            // Fallback: what is written at once needs no more than it needs.
             Err(Error::NoSpace) => return Ok(at_once(until(end))),
             Err(error) => return Err(error),
         }

@@ -313,7 +313,7 @@ impl Engine {
             });
             match step {
                 Ok(after) => next = after,
-                // No node for the runs that would be cut: the data are overwritten instead.
+                // Fallback: no node for the runs that would be cut, so the data are overwritten.
                 Err(Error::NoSpace) => {
                     self.zero_blocks(&mut edit, file, range, is_journalled)?;
                     next = None;

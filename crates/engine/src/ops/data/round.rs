@@ -132,6 +132,7 @@ impl Engine {
                             let state = State::Written;
                             let plan = mapping::plan(self, file, FileBlock(at), request, state)?;
                             let claim = match claim_for(&plan, &mut claim) {
+                                // Fallback: what has been planned so far is written first.
                                 Err(Error::NoSpace) if !round.segments.is_empty() => {
                                     return Ok(false);
                                 }
@@ -231,6 +232,7 @@ impl Engine {
                 mapping::set_state_step(edit, file, range.clone(), State::Written)
             });
             next = match step {
+                // Fallback: the extent stays whole.
                 Err(Error::NoSpace) => {
                     edit.attempt(file, |edit, file| self.set_extent_written(edit, file, range))
                 }

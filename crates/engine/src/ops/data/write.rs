@@ -10,6 +10,7 @@ use crate::edit::{AllocationRequest, Purpose, write_inode, write_loaded};
 use crate::engine::Engine;
 use crate::engine::delay::memory::Admission;
 use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::space::Ladder;
 use crate::write::inline;
 use crate::write::mapping::{self, State};
 use extant_device::Request;
@@ -19,6 +20,7 @@ use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
 use extant_runtime::sync::Arc;
 use std::io::IoSlice;
+use std::mem;
 use std::ops::Range;
 
 /// How far a write came.
@@ -103,19 +105,13 @@ impl Engine {
         let mut written = Written { offset, done: 0, is_sync: false };
         let mut write = |flights| self.write_all(&shared, &mut written, bytes, by, flights);
         // A write at the end is done under one lock, so that no other comes between its parts.
-        let flights = if offset.is_some() { Flights::Passed } else { Flights::Awaited };
-        let outcome = match write(flights) {
-            Ok(Ended::Barred) => write(Flights::Awaited),
-            other => other,
-        };
-        // What other files' data were promised beyond their need is there once these have their places.
-        let outcome = match outcome {
-            Err(Error::NoSpace) if self.allocator.reserved_clusters() > 0 => {
-                self.write_back_all();
-                write(Flights::Awaited)
+        let mut flights = if offset.is_some() { Flights::Passed } else { Flights::Awaited };
+        let outcome = self.retry_for_space(Ladder::LockReleased, || {
+            match write(mem::replace(&mut flights, Flights::Awaited)) {
+                Ok(Ended::Barred) => write(Flights::Awaited),
+                other => other,
             }
-            other => other,
-        };
+        });
         match outcome {
             Err(Error::NoSpace | Error::QuotaExceeded) if written.done > 0 => {}
             outcome => {
@@ -165,21 +161,16 @@ impl Engine {
         if is_in_frames || offset + bytes.len() as u64 > size {
             shared.set_unsynced();
         }
-        let mut has_waited = false;
-        let mut outcome = Ok(Ended::Done);
-        while written.done < bytes.len() && matches!(outcome, Ok(Ended::Done)) {
-            let (at, rest) = (offset + written.done as u64, &bytes[written.done..]);
-            match self.write_some(shared, &mut file, admission.as_mut(), at, rest, by) {
-                Ok(Some(count)) => written.done += count,
-                Ok(None) => outcome = Ok(Ended::Barred),
-                // Space that was freed may be used after a commit; no handle is held here.
-                Err(Error::NoSpace) if !has_waited && self.allocator.has_pending() => {
-                    has_waited = true;
-                    outcome = self.journal.sync().map(|()| Ended::Done).map_err(Error::from);
+        let outcome = self.retry_for_space(Ladder::LockHeld, || {
+            while written.done < bytes.len() {
+                let (at, rest) = (offset + written.done as u64, &bytes[written.done..]);
+                match self.write_some(shared, &mut file, admission.as_mut(), at, rest, by)? {
+                    Some(count) => written.done += count,
+                    None => return Ok(Ended::Barred),
                 }
-                Err(error) => outcome = Err(error),
             }
-        }
+            Ok(Ended::Done)
+        });
         let (_, delayed) = file.parts();
         self.note_delayed(shared, delayed);
         outcome

@@ -10,12 +10,12 @@
 //! A ring is made and restricted to the two commands that are needed here before the sandbox is closed, in which no further one
 //! can be made.
 
+mod inbox;
 mod slot;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -24,17 +24,19 @@ use io_uring::cqueue::Entry as Completion;
 use io_uring::register::Restriction;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, opcode, types};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use zerocopy::IntoBytes;
 
 use super::abi::{URING_COMMIT_AND_FETCH, URING_REGISTER, UringCommand};
+use super::defer::{Verdict, judge};
 use super::dispatch::{Dispatcher, is_bulk, is_long};
-use super::later::{Deputies, Later, Reason, Verdict, judge};
+use super::later::{Deputies, Later};
 use super::message::{ReplyBuffer, Request};
 use super::readers::Readers;
-use super::{spawn, spawn_loop};
+use super::threads::{spawn, spawn_loop};
+use inbox::Inbox;
+pub(super) use inbox::RingRequest;
 use slot::Slot;
 
 /// Requests that each queue has room for, and all queues together while that leaves each the least: each takes up to a MiB.
@@ -127,78 +129,6 @@ impl Prepared {
         ring.submitter().register_restrictions(&mut allowed)?;
         let slots = (0..depth).map(|_| Slot::new()).collect::<rustix::io::Result<_>>()?;
         Ok(Self { ring, slots, inbox: Arc::new(Inbox::new(depth)?) })
-    }
-}
-
-/// Where answers that others have put together wait for their ring's thread.
-#[derive(Debug)]
-struct Inbox {
-    done: Mutex<Vec<(usize, Slot)>>,
-    bell: OwnedFd,
-    /// Slots of the queue, and how many of them hold requests that wait for others.
-    depth: usize,
-    waiting: AtomicUsize,
-}
-
-impl Inbox {
-    fn new(depth: usize) -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { done: Mutex::default(), bell, depth, waiting: AtomicUsize::new(0) })
-    }
-
-    /// Notes that one more request waits for others, where enough slots are left for those.
-    ///
-    /// One slot at least always has a request that waits for nobody: its answer brings the next from the queue, whatever that is, so
-    /// that every request is looked at in the end. Those that wait for space leave that one; those that wait for the kernel's writes,
-    /// which may wait for space in turn, leave half.
-    fn begins_to_wait(&self, reason: Reason) -> bool {
-        let most = match reason {
-            Reason::Cache(_) => self.depth / 2,
-            Reason::Space(_) | Reason::Frozen => self.depth - 1,
-        };
-        let one_more = |waiting| (waiting < most).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
-    }
-
-    /// Takes that back: the answer is there.
-    fn has_waited(&self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn put(&self, index: usize, slot: Slot) {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.push((index, slot));
-        drop(done);
-        // It takes a number of any size until the thread reads it.
-        let _ = rustix::io::write(&self.bell, &[1; 8]);
-    }
-
-    fn take(&self) -> Vec<(usize, Slot)> {
-        // Before: what is put after the look rings again.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// A request in its slot, away from its ring's thread.
-#[derive(Debug)]
-pub(super) struct RingRequest {
-    index: usize,
-    slot: Slot,
-    inbox: Arc<Inbox>,
-}
-
-impl RingRequest {
-    pub(super) fn request(&self) -> Request<'_> {
-        self.slot.request()
-    }
-
-    /// Sends an answer to one that has waited for others.
-    pub(super) fn answer(mut self, outcome: Result<(), Errno>, content: &[u8]) {
-        self.slot.fill(content);
-        self.slot.finish(outcome, content.len());
-        self.inbox.has_waited();
-        self.inbox.put(self.index, self.slot);
     }
 }
 
@@ -440,6 +370,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::defer::Reason;
     use super::*;
     use rustix::fs::SeekFrom;
 

@@ -2,8 +2,7 @@
 //! there are.
 
 use super::Front;
-use super::groups::place;
-use super::moved::{TABLES, table_blocks};
+use super::table_places::{TABLES, place, table_blocks};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_ondisk::GroupNo;

@@ -3,8 +3,7 @@
 
 use super::backup_table;
 use super::find::{Found, backups};
-use super::groups::{bad_places, place};
-use super::moved::{TABLES, table_blocks};
+use super::table_places::{TABLES, bad_places, place, table_blocks};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_device::Device;

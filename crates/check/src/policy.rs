@@ -1,7 +1,6 @@
 //! Who decides what is done about a finding.
 
 use crate::finding::{Code, Finding, Severity};
-use extant_runtime::sync::Mutex;
 
 /// What is to be done about a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,10 +29,10 @@ pub fn answered_yes(code: Code) -> Judgement {
     if code.row().default { Judgement::Repair } else { Judgement::Leave }
 }
 
-/// Hears every finding and says what is done about it. The look calls it from several threads.
-pub trait Judge: Sync {
-    /// Decides. Everything the rules find passes through here exactly once a round.
-    fn judge(&self, finding: &Finding) -> Judgement;
+/// Says what is done about a finding.
+pub trait RepairPolicy: Sync {
+    /// Decides. Everything that a repair finds passes through here exactly once a round.
+    fn decide(&self, finding: &Finding) -> Judgement;
 
     /// Whether any repair can be accepted at all: where not, details that only a repair needs are not collected.
     fn may_repair(&self) -> bool;
@@ -50,8 +49,8 @@ pub enum Answers {
     Preen,
 }
 
-impl Judge for Answers {
-    fn judge(&self, finding: &Finding) -> Judgement {
+impl RepairPolicy for Answers {
+    fn decide(&self, finding: &Finding) -> Judgement {
         match self {
             Self::No => Judgement::Leave,
             Self::Yes => answered_yes(finding.code),
@@ -61,36 +60,5 @@ impl Judge for Answers {
 
     fn may_repair(&self) -> bool {
         !matches!(self, Self::No)
-    }
-}
-
-/// The judge of the look: notes everything, repairs nothing.
-#[derive(Debug, Default)]
-pub struct Notes {
-    found: Mutex<Vec<Finding>>,
-}
-
-impl Notes {
-    /// What was found, in the order of [`Finding::order`], whatever the threads.
-    pub fn into_sorted(self) -> Vec<Finding> {
-        let mut found = self.found.into_inner();
-        found.sort_by_cached_key(Finding::order);
-        found
-    }
-
-    /// Whether anything worse than a note was found.
-    pub fn has_errors(&self) -> bool {
-        self.found.lock().iter().any(|finding| finding.code.row().severity > Severity::Note)
-    }
-}
-
-impl Judge for Notes {
-    fn judge(&self, finding: &Finding) -> Judgement {
-        self.found.lock().push(finding.clone());
-        Judgement::Leave
-    }
-
-    fn may_repair(&self) -> bool {
-        false
     }
 }

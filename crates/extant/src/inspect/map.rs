@@ -1,4 +1,4 @@
-//! What lies where, as figures: how many blocks of each kind each cell of the picture has.
+//! A map of a volume: the number of blocks of each kind, whole and in cells of a picture.
 
 use std::ops::Range;
 
@@ -11,79 +11,97 @@ use serde::Serialize;
 /// Cells that a picture has at most.
 const MAX_CELLS: u64 = 12_000;
 /// Classes of run lengths and of pieces: 1, 2, 3-4, 5-8, ...
-pub(super) const CLASSES: usize = 24;
+pub const CLASSES: usize = 24;
 
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub enum BlockUse {
+    /// Superblocks and group descriptors.
     Super,
+    /// Blocks reserved for more group descriptors.
     Reserved,
+    /// Block and inode bitmaps.
     Bitmaps,
+    /// Inode tables, the part that was used.
     Tables,
+    /// Inode tables, the part that was never used.
     UnusedTables,
+    /// The journal.
     Journal,
+    /// Directories.
     Directories,
+    /// Files in one piece.
     Whole,
+    /// Files in several pieces.
     Pieces,
+    /// Extended attributes, and the blocks that map files.
     Other,
+    /// Free blocks.
     Free,
 }
 
 /// All kinds with their names and colours.
-pub(super) const KINDS: [(Kind, &str, &str); 11] = [
-    (Kind::Super, "superblocks, descriptors", "#222222"),
-    (Kind::Reserved, "room for descriptors", "#9e9e9e"),
-    (Kind::Bitmaps, "bitmaps", "#8e44ad"),
-    (Kind::Tables, "inode tables, used part", "#1f4e9c"),
-    (Kind::UnusedTables, "inode tables, never used", "#a9c4ee"),
-    (Kind::Journal, "journal", "#e67e22"),
-    (Kind::Directories, "directories", "#f1c40f"),
-    (Kind::Whole, "files in one piece", "#27a567"),
-    (Kind::Pieces, "files in several pieces", "#d0312d"),
-    (Kind::Other, "attributes, maps of files", "#7a5230"),
-    (Kind::Free, "free", "#f3f3f0"),
+pub const KINDS: [(BlockUse, &str, &str); 11] = [
+    (BlockUse::Super, "superblocks, descriptors", "#222222"),
+    (BlockUse::Reserved, "room for descriptors", "#9e9e9e"),
+    (BlockUse::Bitmaps, "bitmaps", "#8e44ad"),
+    (BlockUse::Tables, "inode tables, used part", "#1f4e9c"),
+    (BlockUse::UnusedTables, "inode tables, never used", "#a9c4ee"),
+    (BlockUse::Journal, "journal", "#e67e22"),
+    (BlockUse::Directories, "directories", "#f1c40f"),
+    (BlockUse::Whole, "files in one piece", "#27a567"),
+    (BlockUse::Pieces, "files in several pieces", "#d0312d"),
+    (BlockUse::Other, "attributes, maps of files", "#7a5230"),
+    (BlockUse::Free, "free", "#f3f3f0"),
 ];
 const COUNT: usize = KINDS.len();
 
 /// Blocks of each kind.
-pub(super) type Counts = [u64; COUNT];
+pub type Counts = [u64; COUNT];
 
-/// The figures of a volume.
+/// The map of a volume.
 #[derive(Serialize)]
-pub(super) struct Figures {
-    pub(super) block_size: u32,
-    pub(super) blocks: u64,
-    pub(super) groups: u32,
-    pub(super) blocks_per_group: u32,
+pub struct VolumeMap {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Number of groups.
+    pub groups: u32,
+    /// Blocks of a group.
+    pub blocks_per_group: u32,
     /// Blocks by kind, in the order of `kinds`.
-    pub(super) totals: Counts,
-    pub(super) kinds: [&'static str; COUNT],
-    /// Free runs and the longest of them, in blocks.
-    pub(super) free_runs: u64,
-    pub(super) longest_free_run: u64,
+    pub totals: Counts,
+    /// The names of the kinds.
+    pub kinds: [&'static str; COUNT],
+    /// Number of free runs.
+    pub free_runs: u64,
+    /// The longest free run, in blocks.
+    pub longest_free_run: u64,
     /// Free blocks by the length of their run: 1, 2, 3-4, 5-8, ... blocks.
-    pub(super) free_by_run: [u64; CLASSES],
+    pub free_by_run: [u64; CLASSES],
     /// Files with blocks.
-    pub(super) files: u64,
+    pub files: u64,
     /// Files by the number of their pieces: 1, 2, 3-4, 5-8, ...
-    pub(super) files_by_pieces: [u64; CLASSES],
+    pub files_by_pieces: [u64; CLASSES],
     /// Inodes, descriptors and bitmaps that could not be read.
-    pub(super) unreadable: u64,
-    pub(super) blocks_per_cell: u64,
+    pub unreadable: u64,
+    /// Blocks of a cell.
+    pub blocks_per_cell: u64,
     /// Cells from the first block on: blocks of each kind.
     #[serde(skip)]
-    pub(super) cells: Vec<Counts>,
+    pub cells: Vec<Counts>,
     #[serde(skip)]
     first_block: u64,
 }
 
-impl Figures {
+impl VolumeMap {
     /// Reads descriptors, bitmaps, and the maps of all files.
-    pub(super) fn of(volume: &impl VolumeRead) -> Self {
+    pub fn of(volume: &impl VolumeRead) -> Self {
         let geometry = volume.geometry();
         let blocks_per_cell = geometry.blocks_count.div_ceil(MAX_CELLS).next_power_of_two();
         let count = geometry.blocks_count.div_ceil(blocks_per_cell);
-        let mut figures = Self {
+        let mut map = Self {
             block_size: geometry.block_size,
             blocks: geometry.blocks_count,
             groups: geometry.groups_count,
@@ -102,13 +120,13 @@ impl Figures {
             first_block: geometry.first_data_block.0,
         };
         for group in (0..geometry.groups_count).map(GroupNo) {
-            figures.add_group(volume, geometry, group);
+            map.add_group(volume, geometry, group);
         }
-        figures.add_rest();
-        figures
+        map.add_rest();
+        map
     }
 
-    fn add(&mut self, kind: Kind, blocks: Range<u64>) {
+    fn add(&mut self, kind: BlockUse, blocks: Range<u64>) {
         let (mut at, end) = (blocks.start, blocks.end.min(self.blocks));
         while at < end {
             let cell = at / self.blocks_per_cell;
@@ -124,22 +142,22 @@ impl Figures {
     fn add_group(&mut self, volume: &impl VolumeRead, geometry: &Geometry, group: GroupNo) {
         let leading = leading(geometry, group);
         if let Some(block) = leading.superblock {
-            self.add(Kind::Super, block.0..block.0 + 1);
+            self.add(BlockUse::Super, block.0..block.0 + 1);
         }
-        self.add(Kind::Super, leading.descriptors);
-        self.add(Kind::Reserved, leading.reserved);
+        self.add(BlockUse::Super, leading.descriptors);
+        self.add(BlockUse::Reserved, leading.reserved);
         let Ok(desc) = volume.group_desc(group) else {
             self.unreadable += 1;
             return;
         };
         for block in [desc.block_bitmap, desc.inode_bitmap] {
-            self.add(Kind::Bitmaps, block.0..block.0 + 1);
+            self.add(BlockUse::Bitmaps, block.0..block.0 + 1);
         }
         let used = desc.itable_used(geometry);
         let table = desc.inode_table.0;
         let used_end = table + u64::from(used.div_ceil(geometry.inodes_per_block()));
-        self.add(Kind::Tables, table..used_end);
-        self.add(Kind::UnusedTables, used_end..table + u64::from(geometry.itable_blocks()));
+        self.add(BlockUse::Tables, table..used_end);
+        self.add(BlockUse::UnusedTables, used_end..table + u64::from(geometry.itable_blocks()));
         match volume.bitmap(group, BitmapKind::Block) {
             Ok(bits) => self.add_free(&bits, geometry, group),
             Err(_) => self.unreadable += 1,
@@ -166,7 +184,7 @@ impl Figures {
             let from = start + u64::from(run.start) * cluster;
             let to = (start + u64::from(run.end) * cluster).min(self.blocks);
             let len = to.saturating_sub(from);
-            self.add(Kind::Free, from..to);
+            self.add(BlockUse::Free, from..to);
             self.free_runs += 1;
             self.longest_free_run = self.longest_free_run.max(len);
             self.free_by_run[class(len)] += len;
@@ -199,13 +217,13 @@ impl Figures {
         }
         let pieces = 1 + runs.windows(2).filter(|pair| pair[0].end != pair[1].start).count() as u64;
         let kind = if volume.superblock().internal_journal() == Some(file.number) {
-            Kind::Journal
+            BlockUse::Journal
         } else if file.is_dir() {
-            Kind::Directories
+            BlockUse::Directories
         } else {
             self.files += 1;
             self.files_by_pieces[class(pieces)] += 1;
-            if pieces == 1 { Kind::Whole } else { Kind::Pieces }
+            if pieces == 1 { BlockUse::Whole } else { BlockUse::Pieces }
         };
         for run in runs {
             self.add(kind, run);
@@ -220,8 +238,8 @@ impl Figures {
             let size = end.saturating_sub(start.max(self.first_block));
             let known: u64 = self.cells[at].iter().sum();
             let rest = size.saturating_sub(known);
-            self.cells[at][Kind::Other as usize] += rest;
-            self.totals[Kind::Other as usize] += rest;
+            self.cells[at][BlockUse::Other as usize] += rest;
+            self.totals[BlockUse::Other as usize] += rest;
         }
     }
 }

@@ -1,20 +1,18 @@
-//! One round of a check: the five passes over one set of tables.
+//! One round of a check: the tables that the passes fill, and what every pass needs.
 
 use crate::ahead::ReadAhead;
-use crate::finding::{Finding, Pass, Severity};
-use crate::judge::{Judge, Judgement, Notes};
-use crate::pass1::{PolicyTable, Usage};
-use crate::report::{Census, Jump, Options, Outcome, PassFigures, Report};
+use crate::finding::{Finding, Pass};
+use crate::recorder::Recorder;
+use crate::report::{Census, Jump, Options, PassFigures, PassReport};
 use crate::store::{CheckError, Store};
 use crate::tables::{
-    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, SharedClusters,
-    Stored, Window, Windows, XattrBlocks,
+    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, Late, PolicyTable,
+    SharedClusters, Stored, Usage, Window, XattrBlocks,
 };
-use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
+use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{State, Superblock};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -24,7 +22,7 @@ pub(crate) struct Check<'a> {
     pub(crate) geometry: &'a Geometry,
     pub(crate) superblock: Superblock,
     pub(crate) descs: Vec<GroupDesc>,
-    pub(crate) judge: &'a dyn Judge,
+    pub(crate) recorder: &'a Recorder<'a>,
     pub(crate) options: &'a Options,
     /// The groups whose facts this round keeps.
     pub(crate) window: Window,
@@ -47,7 +45,7 @@ pub(crate) struct Check<'a> {
     /// Where files are not in one run, where that is asked for.
     pub(crate) jumps: Vec<Jump>,
     /// Directories whose blocks the repair changes so that pass 3A packs them anew.
-    pub(crate) late: Mutex<crate::pass1::Late>,
+    pub(crate) late: Mutex<Late>,
     /// Inodes in which another one's record lies: emptied when a name leads to them, cleared without one.
     pub(crate) copies: Mutex<BTreeSet<InodeNo>>,
     /// lost+found, once pass 3 knows it.
@@ -64,9 +62,8 @@ pub(crate) struct Check<'a> {
     pub(crate) stored_bitmap: Mutex<Option<(GroupNo, Stored)>>,
     /// Groups whose high-water mark could be lower.
     pub(crate) loose_marks: Mutex<Vec<(GroupNo, u32)>>,
-    outcomes: Mutex<Vec<Outcome>>,
     restart: AtomicBool,
-    repairs: AtomicU64,
+    pub(crate) repairs: AtomicU64,
     passes: Vec<PassFigures>,
     progress_done: AtomicU64,
 }
@@ -74,7 +71,7 @@ pub(crate) struct Check<'a> {
 impl<'a> Check<'a> {
     pub(crate) fn new(
         store: &'a Store,
-        judge: &'a dyn Judge,
+        recorder: &'a Recorder<'a>,
         options: &'a Options,
         window: Window,
         carry: Carry,
@@ -86,13 +83,13 @@ impl<'a> Check<'a> {
             && options.memory.is_none()
             && window.is_whole()
             && store.is_read_once()
-            && !judge.may_repair();
+            && !recorder.may_repair();
         let mut check = Self {
             store,
             geometry,
             superblock: store.superblock(),
             descs: store.descs(),
-            judge,
+            recorder,
             options,
             ahead: ReadAhead::new(store.device(), is_read_ahead),
             budget: Budget::new(options.memory),
@@ -118,7 +115,6 @@ impl<'a> Check<'a> {
             past_marks: Mutex::default(),
             stored_bitmap: Mutex::default(),
             loose_marks: Mutex::default(),
-            outcomes: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
             passes: Vec::new(),
@@ -138,22 +134,14 @@ impl<'a> Check<'a> {
 
     /// Whether this round repairs: then it is one thread and goes in ascending order.
     pub(crate) fn is_repair(&self) -> bool {
-        self.judge.may_repair()
+        self.recorder.may_repair()
     }
 
     /// Whether a finding is to be repaired now.
     pub(crate) fn ask(&self, finding: Finding) -> Result<bool, CheckError> {
-        let judgement = self.judge.judge(&finding);
-        if !self.is_repair() {
-            return Ok(false);
-        }
-        let repaired = judgement == Judgement::Repair && !finding.code.row().question.is_empty();
+        let repaired = self.recorder.ask(finding)?;
         if repaired && self.repairs.fetch_add(1, Relaxed) == 0 {
             self.mark_unclean()?;
-        }
-        self.outcomes.lock().push(Outcome { finding, repaired });
-        if judgement == Judgement::Stop {
-            return Err(CheckError::Stopped);
         }
         Ok(repaired)
     }
@@ -326,7 +314,7 @@ impl<'a> Check<'a> {
     }
 
     /// What the next window is told.
-    fn carry(&self) -> Carry {
+    pub(crate) fn carry(&self) -> Carry {
         let mut carry = self.carry.clone();
         if let Some(twice) = self.blocks.twice() {
             carry.twice |= twice;
@@ -342,9 +330,9 @@ impl<'a> Check<'a> {
             .unwrap_or_else(|| vec![0; usize::from(self.geometry.inode_size)]))
     }
 
-    fn into_report(self, outcomes: Vec<Outcome>) -> Report {
-        Report {
-            outcomes,
+    pub(crate) fn into_report(self) -> PassReport {
+        PassReport {
+            outcomes: Vec::new(),
             passes: self.passes,
             census: self.census,
             jumps: self.jumps,
@@ -361,208 +349,4 @@ impl<'a> Check<'a> {
             found_errors: false,
         }
     }
-}
-
-/// Looks at everything and changes nothing. What is found is in the order of passes and places, whatever the threads and the
-/// memory.
-///
-/// # Errors
-/// The device failed, or what must be kept of the whole volume takes more memory than allowed.
-pub fn look(store: &Store, options: &Options) -> Result<Report, CheckError> {
-    look_within(store, options, &mut Windows::plan(store, options))
-}
-
-/// Looks through windows, and through smaller ones where they turn out to be too large.
-fn look_within(
-    store: &Store,
-    options: &Options,
-    windows: &mut Windows,
-) -> Result<Report, CheckError> {
-    loop {
-        match look_through(store, options, windows) {
-            Err(CheckError::Memory { .. }) if windows.shrink() => {}
-            other => return other,
-        }
-    }
-}
-
-fn look_through(store: &Store, options: &Options, windows: &Windows) -> Result<Report, CheckError> {
-    let mut found: Vec<Finding> = Vec::new();
-    let mut whole: Option<Report> = None;
-    let mut carry = Carry::default();
-    for at in 0..windows.count() {
-        let notes = Notes::default();
-        let none = SharedClusters::default();
-        let mut check = Check::new(store, &notes, options, windows.get(at), carry, &none)?;
-        check.run()?;
-        carry = check.carry();
-        let report = check.into_report(Vec::new());
-        found = match at {
-            0 => notes.into_sorted(),
-            _ => united(found, notes.into_sorted()),
-        };
-        whole = Some(match whole {
-            None => report,
-            Some(before) => report.after(before),
-        });
-    }
-    store.note_look();
-    let mut report = whole.unwrap_or_default();
-    report.claimed_twice = carry.twice;
-    report.windows = windows.count();
-    report.outcomes =
-        found.into_iter().map(|finding| Outcome { finding, repaired: false }).collect();
-    report.errors_left =
-        report.outcomes.iter().any(|outcome| outcome.finding.code.row().severity > Severity::Note);
-    report.found_errors = report.outcomes.iter().any(|it| it.finding.code.is_correction());
-    Ok(report)
-}
-
-/// Findings of two windows, both sorted: what both found, each tells of the same.
-fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
-    let mut all = Vec::with_capacity(left.len().max(right.len()));
-    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
-    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
-        match one.order().cmp(&other.order()) {
-            Ordering::Less => all.extend(left.next()),
-            Ordering::Greater => all.extend(right.next()),
-            Ordering::Equal => {
-                all.extend(left.next());
-                right.next();
-            }
-        }
-    }
-    all.extend(left.chain(right));
-    all
-}
-
-/// Establishes the high-water marks of a sound volume as far down as its inodes allow (document 004). No finding: a mark that
-/// stands too high costs time and nothing else.
-fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
-    let per_group = store.geometry().inodes_per_group;
-    let mut used = marks.iter().map(|(_, used)| *used);
-    store.update_descs(marks.iter().map(|(group, _)| *group), |_, desc| {
-        let used = used.next().unwrap_or(per_group);
-        desc.itable_unused = per_group.saturating_sub(used);
-        if used == 0 {
-            desc.flags |= GroupFlags::INODE_UNINIT;
-        }
-    })?;
-    if !marks.is_empty() {
-        store.flush()?;
-    }
-    Ok(())
-}
-
-/// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
-const MAX_RESTARTS: u32 = 100;
-
-/// Repairs once what can be repaired in each window; how much that was. After a repair that makes the tables wrong, the window is
-/// begun again.
-fn repair_round(
-    store: &mut Store,
-    options: &Options,
-    judge: &dyn Judge,
-    windows: &mut Windows,
-    shared: &SharedClusters,
-    outcomes: &mut Vec<Outcome>,
-    restarts: &mut u32,
-) -> Result<u64, CheckError> {
-    let (mut at, mut all, mut carry) = (0, 0, Carry::default());
-    while at < windows.count() {
-        let mut check = Check::new(store, judge, options, windows.get(at), carry.clone(), shared)?;
-        let result = check.run();
-        let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
-        outcomes.append(&mut check.outcomes.lock());
-        let told = check.carry();
-        drop(check);
-        all += repaired;
-        match result {
-            Err(CheckError::Stopped) => {
-                store.flush()?;
-                return Err(CheckError::Stopped);
-            }
-            Err(CheckError::Memory { .. }) if windows.shrink() => {
-                (at, carry) = (0, Carry::default());
-                continue;
-            }
-            other => other?,
-        }
-        store.flush()?;
-        store.reload()?;
-        let is_other = !windows.fit(store.geometry());
-        if (is_other || restart && repaired > 0) && *restarts < MAX_RESTARTS {
-            *restarts += 1;
-            if is_other {
-                *windows = Windows::plan(store, options);
-                (at, carry) = (0, Carry::default());
-            }
-            continue;
-        }
-        (at, carry) = (at + 1, told);
-    }
-    Ok(all)
-}
-
-/// Looks, and repairs what `judge` accepts, until a look finds nothing more, nothing more is accepted, or the rounds are used
-/// up. While repairs are under way the volume is marked as not clean; in the end it is clean if nothing is left. Times of
-/// checks and mount counts are the caller's to set.
-///
-/// # Errors
-/// As [`look`], and [`CheckError::Stopped`] when the judge ended the run.
-pub fn repair(
-    store: &mut Store,
-    options: &Options,
-    judge: &dyn Judge,
-) -> Result<Report, CheckError> {
-    let mut windows = Windows::plan(store, options);
-    let mut report = look_within(store, options, &mut windows)?;
-    let found_errors = report.found_errors;
-    if !judge.may_repair() {
-        return Ok(report);
-    }
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last look
-    let mut forced =
-        options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
-    while (forced || !report.outcomes.is_empty()) && rounds < options.rounds {
-        forced = false;
-        let shared = SharedClusters::read(store, std::mem::take(&mut report.claimed_twice))?;
-        let repaired = repair_round(
-            store,
-            options,
-            judge,
-            &mut windows,
-            &shared,
-            &mut outcomes,
-            &mut restarts,
-        )?;
-        unseen += repaired;
-        rounds += 1;
-        if unseen == 0 {
-            break;
-        }
-        unseen = 0;
-        let before = std::mem::take(&mut report.outcomes);
-        report = look_within(store, options, &mut windows)?;
-        if before == report.outcomes {
-            break; // nothing that was done helped
-        }
-    }
-    report.outcomes = outcomes;
-    report.found_errors = found_errors;
-    report.changed = store.is_changed();
-    if !report.errors_left {
-        lower_marks(store, &report.loose_marks)?;
-    }
-    if report.changed {
-        let is_clean = store.superblock().state.contains(State::CLEAN);
-        if !report.errors_left && !is_clean {
-            store.update_superblock(|raw| {
-                raw.s_state.set(raw.s_state.get() | State::CLEAN.bits());
-            })?;
-        }
-        store.flush()?;
-    }
-    Ok(report)
 }

@@ -5,9 +5,7 @@
 use super::OpenError;
 use super::find::Found;
 use crate::finding::{Code, Finding};
-use crate::judge::{Judge, Judgement};
-use crate::report::Outcome;
-use crate::store::CheckError;
+use crate::recorder::Recorder;
 use extant_device::{Device, LinearDevice, LinearPart, MemoryDevice};
 use extant_journal::{Finish, JournalError, JournalPlace, Log, recover};
 use extant_ondisk::{Geometry, IncompatFeatures};
@@ -18,21 +16,18 @@ fn blocks(device: &dyn Device, geometry: &Geometry) -> Option<u64> {
     Some(device.size() >> geometry.block_bits()).filter(|blocks| *blocks < geometry.blocks_count)
 }
 
-/// A device that reaches to the end of the volume, and the finding if the device itself does not.
+/// A device that reaches to the end of the volume, which is a finding where the device itself does not.
 pub(super) fn to_the_end(
     device: Arc<dyn Device>,
     geometry: &Geometry,
-    judge: &dyn Judge,
-) -> Result<(Arc<dyn Device>, Option<Outcome>), OpenError> {
-    let Some(on_device) = blocks(&*device, geometry) else { return Ok((device, None)) };
+    recorder: &Recorder<'_>,
+) -> Result<Arc<dyn Device>, OpenError> {
+    let Some(on_device) = blocks(&*device, geometry) else { return Ok(device) };
     let blocks = geometry.blocks_count;
     let finding = Finding::new(Code::DeviceTooSmall).found(blocks).expected(on_device);
-    if judge.judge(&finding) == Judgement::Stop {
-        return Err(CheckError::Stopped.into());
-    }
-    let whole = with_zeros(&device, geometry).filter(|_| !judge.may_repair());
-    let whole = whole.ok_or(OpenError::DeviceTooSmall { blocks, device: on_device })?;
-    Ok((whole, Some(Outcome { finding, repaired: false })))
+    recorder.ask(finding)?;
+    let whole = with_zeros(&device, geometry).filter(|_| !recorder.may_repair());
+    whole.ok_or(OpenError::DeviceTooSmall { blocks, device: on_device })
 }
 
 /// The device, extended with zeros to the end of the volume. `None` where the group descriptors
@@ -55,7 +50,7 @@ fn with_zeros(device: &Arc<dyn Device>, geometry: &Geometry) -> Option<Arc<dyn D
 pub(super) fn replay(
     device: &Arc<dyn Device>,
     found: &Found,
-    judge: &dyn Judge,
+    recorder: &Recorder<'_>,
 ) -> Result<bool, OpenError> {
     let features = found.raw.features().incompat;
     // With MMP the volume may be in use on another host.
@@ -75,7 +70,7 @@ pub(super) fn replay(
     if log.superblock().is_err() {
         return Ok(false);
     }
-    judge.judge(&Finding::new(Code::JournalRecovered));
+    recorder.ask(Finding::new(Code::JournalRecovered))?;
     let on_device = device.size() >> found.geometry.block_bits();
     let is_on_device = place
         .runs

@@ -30,7 +30,7 @@ impl Front<'_> {
             }
             return Ok(());
         }
-        let before = self.outcomes.len();
+        let before = self.recorder.count();
         let mut freed = FreedByOwner::default();
         let state = self.volume.raw.s_state.get();
         let has_to_hide = self.has_listed_orphans() && state & State::CLEAN.bits() != 0;
@@ -47,7 +47,7 @@ impl Front<'_> {
             self.set_state(state)?;
         }
         self.drop_orphan_file()?;
-        self.facts.has_orphans = self.outcomes.len() > before;
+        self.facts.has_orphans = self.recorder.count() > before;
         Ok(())
     }
 

@@ -1,9 +1,8 @@
 //! Closing a volume that was checked: what waited for sound bitmaps is made, the check is stamped, backups are renewed.
 
 use super::{Facts, Ready};
-use crate::finding::{Code, Finding, Severity};
-use crate::judge::{Judge, Judgement};
-use crate::report::Outcome;
+use crate::finding::{Code, Finding};
+use crate::recorder::Recorder;
 use crate::store::CheckError;
 use extant_layout::tables::default_journal_blocks;
 use extant_offline::{JournalShape, OfflineVolume, back_up_journal, backup_superblock};
@@ -50,30 +49,31 @@ impl Ready {
     /// Whether the front part found something that only the passes can put right or that makes the superblock's word
     /// doubtful.
     pub fn needs_passes(&self) -> bool {
-        self.facts.needs_passes
-            || self.facts.from_backup
-            || self.outcomes.iter().any(|outcome| {
-                outcome.finding.code.row().severity > Severity::Note && !outcome.repaired
-            })
+        self.facts.needs_passes || self.facts.from_backup || self.facts.has_errors_left
+    }
+
+    /// Whether the front part found something worse than a note that was not repaired.
+    pub fn has_errors_left(&self) -> bool {
+        self.facts.has_errors_left
     }
 
     /// Makes what waited for sound bitmaps, stamps the check and renews the backups where something was repaired. Does
-    /// nothing with a judge that repairs nothing.
+    /// nothing with a policy that repairs nothing.
     ///
     /// # Errors
     /// The device failed.
-    pub fn close(self, closing: Closing, judge: &dyn Judge) -> Result<Vec<Outcome>, CheckError> {
-        let Self { store, mut outcomes, device, mut facts, env } = self;
-        if !judge.may_repair() {
-            return Ok(outcomes);
+    pub fn close(self, closing: Closing, recorder: &Recorder<'_>) -> Result<(), CheckError> {
+        let Self { store, device, mut facts, env } = self;
+        if !recorder.may_repair() {
+            return Ok(());
         }
-        let was_changed = store.is_changed() || outcomes.iter().any(|outcome| outcome.repaired);
+        let was_changed = store.is_changed() || facts.is_repaired;
         facts.lost_journal = facts.lost_journal.or(store.lost_journal());
         drop(store);
         let now = env.now().seconds.max(0).cast_unsigned();
         let mut volume = OfflineVolume::open(device.clone())?;
         if closing == Closing::Clean {
-            restore(&mut volume, &facts, judge, &mut outcomes, now)?;
+            restore(&mut volume, &facts, recorder, now)?;
         }
         if closing == Closing::Skipped && facts.has_orphans {
             // Without the passes nothing else puts right what the superblock said before.
@@ -92,7 +92,7 @@ impl Ready {
         if facts.mmp_claimed {
             volume.release_mmp(now)?;
         }
-        Ok(outcomes)
+        Ok(())
     }
 }
 
@@ -121,24 +121,18 @@ fn renew_journal_copy(volume: &mut OfflineVolume) -> Result<(), CheckError> {
 fn restore(
     volume: &mut OfflineVolume,
     facts: &Facts,
-    judge: &dyn Judge,
-    outcomes: &mut Vec<Outcome>,
+    recorder: &Recorder<'_>,
     now: u64,
 ) -> Result<(), CheckError> {
     let Some(blocks) = facts.lost_journal else { return Ok(()) };
     if volume.raw.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
         return Ok(());
     }
-    let finding = Finding::new(Code::JournalRecreate);
-    let accepted = judge.judge(&finding) == Judgement::Repair;
-    outcomes.push(Outcome { finding, repaired: accepted });
-    if !accepted {
+    if !recorder.ask_unstopped(Finding::new(Code::JournalRecreate)) {
         return Ok(());
     }
-    let mut no_room = |detail: String| {
-        let finding = Finding::new(Code::JournalNoRoom).detail(detail);
-        judge.judge(&finding);
-        outcomes.push(Outcome { finding, repaired: false });
+    let no_room = |detail: String| {
+        recorder.ask_unstopped(Finding::new(Code::JournalNoRoom).detail(detail));
     };
     let Some(shape) = journal_shape(volume, blocks)? else {
         no_room("there are not enough free blocks".to_owned());
@@ -152,9 +146,7 @@ fn restore(
             return Ok(());
         }
     };
-    let finding = Finding::new(Code::JournalRegenerated).detail(detail);
-    judge.judge(&finding);
-    outcomes.push(Outcome { finding, repaired: false });
+    recorder.ask_unstopped(Finding::new(Code::JournalRegenerated).detail(detail));
     Ok(())
 }
 

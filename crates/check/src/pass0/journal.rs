@@ -1,7 +1,7 @@
 //! The journal: found, judged, replayed; its superblock or its inode put right, or the journal taken off.
 
-use super::groups::bad_places;
 use super::log_head;
+use super::table_places::bad_places;
 use super::{Front, OpenError, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -45,7 +45,7 @@ impl Place {
 }
 
 impl Front<'_> {
-    /// Judges the journal, and has it replayed where it waits for that and the judge may repair.
+    /// Judges the journal, and has it replayed where it waits for that and repairs are allowed.
     pub(super) fn check_journal(&mut self) -> Result<(), OpenError> {
         let raw = self.volume.raw;
         let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);

@@ -2,8 +2,8 @@
 //! them, so that one of the two is broken. What lies at the two places says which. On a volume without backups the place where
 //! makers put a table stands in for the backup's.
 
-use super::groups::{bad_places, distrust, place, set_place};
 use super::places::Places;
+use super::table_places::{TABLES, bad_places, distrust, place, set_place, table_blocks};
 use super::{Front, backup_table};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -17,9 +17,6 @@ use std::collections::BTreeSet;
 
 /// Blocks of an inode table that are looked at: inodes are handed out from its front.
 const LOOKED_AT: u64 = 64;
-/// The names of a group's tables in findings.
-pub(super) const TABLES: [&str; 3] = ["block bitmap", "inode bitmap", "inode table"];
-
 /// How much speaks for a place, what weighs most first.
 type Score = (i64, i64, i64);
 
@@ -218,10 +215,6 @@ impl Front<'_> {
     }
 }
 
-pub(super) fn table_blocks(name: &str, geometry: &Geometry) -> u64 {
-    if name == "inode table" { u64::from(geometry.itable_blocks()) } else { 1 }
-}
-
 /// Whether a record, not all zeros, can be that of the inode.
 fn is_sensible(record: &[u8], number: InodeNo, geometry: &Geometry) -> bool {
     if geometry.has_metadata_csum() {
@@ -244,8 +237,9 @@ fn sound_desc(table: &DescriptorTable, group: GroupNo, geometry: &Geometry) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::OpenOptions;
-    use crate::judge::Answers;
+    use crate::pass0::OpenOptions;
+    use crate::policy::Answers;
+    use crate::recorder::Recorder;
     use crate::report::Outcome;
     use extant_device::{Device, FileDevice};
     use extant_testkit::{TempImage, skip, tool};
@@ -271,7 +265,8 @@ mod tests {
             extant_device::OpenOptions::new().write(true).open(image.path()).expect("it opens");
         let device: Arc<dyn Device> = Arc::new(device);
         let options = OpenOptions::default();
-        let found = Front::find(device.clone(), &options, &Answers::No).expect("it is sound");
+        let recorder = Recorder::new(&Answers::No);
+        let found = Front::find(device.clone(), &options, &recorder).expect("it is sound");
         let geometry = found.volume.geometry().clone();
         assert_eq!(geometry.groups_count, GROUPS);
         let shift = |block: BlockNo, at: usize, by: u32| {
@@ -294,17 +289,17 @@ mod tests {
             }
         }
 
-        let mut front = Front::find(device.clone(), &options, &Answers::No).expect("it is sound");
+        let mut front = Front::find(device.clone(), &options, &recorder).expect("it is sound");
         front.check_moved_tables().expect("reads");
 
-        let found: Vec<_> = front
-            .outcomes
+        let outcomes = recorder.outcomes();
+        let found: Vec<_> = outcomes
             .iter()
             .filter_map(|Outcome { finding: Finding { code, subject }, .. }| {
                 Some((*code, subject.group?, subject.block?, subject.expected?))
             })
             .collect();
-        assert_eq!((front.outcomes.len(), found), (expected.len(), expected));
+        assert_eq!((outcomes.len(), found), (expected.len(), expected));
         let looks = front.looks.get() / GROUPS as usize;
         assert!(looks <= LOOKS, "{looks} looks at descriptors for each group");
     }

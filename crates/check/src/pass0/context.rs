@@ -1,0 +1,232 @@
+//! What the files before pass 1 share: the volume under way, and why it was not opened.
+
+use super::find::Wanted;
+use crate::finding::Finding;
+use crate::recorder::Recorder;
+use crate::store::{CheckError, Store};
+use extant_device::{Device, DeviceError};
+use extant_journal::JournalError;
+use extant_layout::DescriptorTable;
+use extant_offline::{OfflineError, OfflineVolume};
+use extant_ondisk::group_desc::GroupDesc;
+use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
+use extant_runtime::env::{Env, WallTime};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What opening is told.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Which superblock to take (`-b`, `-B`).
+    pub superblock: Wanted,
+    /// The device of an external journal (`-j`).
+    pub journal: Option<Arc<dyn Device>>,
+    /// The number of that device, as the superblock stores it; `None` leaves the superblock's as it
+    /// is.
+    pub journal_number: Option<u32>,
+    /// For a volume without a UUID.
+    pub fresh_uuid: Uuid,
+    /// The clock.
+    pub env: Env,
+    /// Whether times of the superblock are judged. e2fsck does so where a check is asked for (`-f`).
+    pub judges_times: bool,
+    /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick local time.
+    pub time_fudge: u64,
+    /// Called with seconds while a volume that may be in use elsewhere is watched.
+    pub waiting: Option<Arc<dyn Fn(u64) + Send + Sync>>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            superblock: Wanted::default(),
+            journal: None,
+            journal_number: None,
+            fresh_uuid: Uuid::NIL,
+            env: Env::threads(),
+            judges_times: true,
+            time_fudge: 24 * 60 * 60,
+            waiting: None,
+        }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions").field("superblock", &self.superblock).finish_non_exhaustive()
+    }
+}
+
+/// Why a volume was not opened. What was found before is recorded all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device failed, or the policy ended the run.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// No superblock makes sense.
+    #[error("no valid superblock, and no backup of it was found: {0}")]
+    NoSuperblock(FormatError),
+    /// The volume has features that this version cannot check.
+    #[error("unsupported feature(s): {}", .0.join(" "))]
+    Unsupported(Vec<String>),
+    /// The device ends before the volume does.
+    #[error(
+        "the volume has {blocks} blocks, the device only {device}: check it with -n, or extend the device first"
+    )]
+    DeviceTooSmall {
+        /// Blocks of the volume.
+        blocks: u64,
+        /// Whole blocks of the device.
+        device: u64,
+    },
+    /// The journal stands in the way.
+    #[error("{0}")]
+    Journal(#[from] JournalError),
+    /// Another host has the volume open.
+    #[error("{0}")]
+    InUse(String),
+}
+
+impl From<OfflineError> for CheckError {
+    fn from(error: OfflineError) -> Self {
+        match error {
+            OfflineError::Device(error) => Self::Device(error),
+            OfflineError::Format(error) => Self::Format(error),
+            other => Self::Volume(other.to_string()),
+        }
+    }
+}
+
+impl From<OfflineError> for OpenError {
+    fn from(error: OfflineError) -> Self {
+        Self::Check(error.into())
+    }
+}
+
+impl From<DeviceError> for OpenError {
+    fn from(error: DeviceError) -> Self {
+        Self::Check(error.into())
+    }
+}
+
+/// What was found out about the volume on the way, for closing it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Facts {
+    /// The superblock came from a backup.
+    pub(super) from_backup: bool,
+    /// So did the descriptors.
+    pub(super) is_table_backup: bool,
+    /// Blocks of the journal that was taken off: a new one is due.
+    pub(super) lost_journal: Option<u32>,
+    /// Something was found that only the passes can put right.
+    pub(super) needs_passes: bool,
+    /// Orphans were finished.
+    pub(super) has_orphans: bool,
+    /// Something was repaired.
+    pub(super) is_repaired: bool,
+    /// Something that is worse than a note was not.
+    pub(super) has_errors_left: bool,
+    /// The MMP block says that a checker is at work: to be cleared.
+    pub(super) mmp_claimed: bool,
+}
+
+/// A volume that the passes can look at.
+pub struct Ready {
+    /// Its blocks.
+    pub store: Store,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) facts: Facts,
+    pub(super) env: Env,
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ready").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// The front part at work.
+pub(super) struct Front<'a> {
+    pub(super) volume: OfflineVolume,
+    pub(super) recorder: &'a Recorder<'a>,
+    pub(super) options: &'a OpenOptions,
+    /// Descriptors that the passes are to see and that nobody agreed to write.
+    pub(super) patches: BTreeMap<u32, GroupDesc>,
+    pub(super) facts: Facts,
+    /// How often a descriptor was looked at: what grows with the square of the groups is seen here.
+    #[cfg(test)]
+    pub(super) looks: std::cell::Cell<usize>,
+}
+
+impl Front<'_> {
+    pub(super) fn may_repair(&self) -> bool {
+        self.recorder.may_repair()
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.options.env.now().seconds.max(0).cast_unsigned()
+    }
+
+    pub(super) fn wall(&self) -> WallTime {
+        self.options.env.now()
+    }
+
+    /// Whether a finding is to be repaired now.
+    pub(super) fn ask(&mut self, finding: Finding) -> Result<bool, CheckError> {
+        self.recorder.ask(finding)
+    }
+
+    /// Says something that needs no answer.
+    pub(super) fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
+        self.ask(finding).map(|_| ())
+    }
+
+    /// A group's descriptor as the passes will see it.
+    pub(super) fn desc(&self, group: GroupNo) -> GroupDesc {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
+        self.patches.get(&group.0).cloned().unwrap_or_else(|| self.volume.desc(group))
+    }
+
+    /// Changes a descriptor: to be written where that was accepted, else for the passes to see.
+    pub(super) fn settle(
+        &mut self,
+        group: GroupNo,
+        is_accepted: bool,
+        change: impl FnOnce(&mut GroupDesc),
+    ) {
+        let mut desc = self.desc(group);
+        change(&mut desc);
+        // Where nothing is written, nothing needs to be held back either.
+        if is_accepted || !self.may_repair() {
+            self.patches.remove(&group.0);
+            self.volume.update_desc(group, |stored| *stored = desc);
+        } else {
+            self.patches.insert(group.0, desc);
+        }
+    }
+
+    pub(super) fn read(&self, block: BlockNo) -> Result<Vec<u8>, CheckError> {
+        Ok(self.volume.read(block)?)
+    }
+}
+
+/// The descriptors beside a backup superblock; a block of the table that has no copy there is the primary one's.
+pub(super) fn backup_table(
+    device: &dyn Device,
+    geometry: &extant_ondisk::Geometry,
+    group: GroupNo,
+) -> Result<DescriptorTable, DeviceError> {
+    DescriptorTable::read(geometry, |index, block| {
+        let place =
+            geometry.desc_block_backup(index, group).unwrap_or_else(|| geometry.desc_block(index));
+        device.read_at(geometry.byte_of(place), block)
+    })
+}
+
+/// Whether a superblock has the incompatible feature.
+pub(super) fn has(raw: &RawSuperblock, feature: IncompatFeatures) -> bool {
+    raw.features().incompat.contains(feature)
+}

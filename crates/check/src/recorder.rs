@@ -1,0 +1,151 @@
+//! The one place where a finding is asked, answered, told and counted as repaired.
+
+use crate::finding::Finding;
+use crate::policy::{Judgement, RepairPolicy};
+use crate::report::{Jump, Outcome};
+use crate::store::CheckError;
+use extant_ondisk::superblock::Superblock;
+use extant_runtime::sync::Mutex;
+
+/// How blocks are tested for whether they hold what is written there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BlockTest {
+    /// By reading each (`-c`).
+    Read,
+    /// By writing each, reading it back and putting back what was there (`-cc`).
+    Rewrite,
+}
+
+/// Hears how a check goes. Each method does nothing where it is not written.
+pub trait Observer: Sync {
+    /// A finding, before the policy decides about it.
+    fn found(&self, _finding: &Finding) {}
+
+    /// The same finding once that is decided.
+    fn answered(&self, _outcome: &Outcome, _judgement: Judgement) {}
+
+    /// All blocks are now tested.
+    fn testing_blocks(&self, _test: BlockTest) {}
+
+    /// The list of bad blocks is about to be written.
+    fn bad_blocks_change(&self) {}
+
+    /// Does work that must not end half way: a block holds what a test has written.
+    fn unbroken(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
+    /// The volume can be looked at.
+    fn opened(&self, _superblock: &Superblock) {}
+
+    /// The passes run because the superblock asks for them; the reason.
+    fn due(&self, _reason: &str) {}
+
+    /// The passes are over, or were ended.
+    fn passes_ran(&self) {}
+
+    /// Where files are not in one run: after the repairs, before what a look found.
+    fn jumps(&self, _jumps: &[Jump]) {}
+
+    /// All that the passes found is told.
+    fn passes_told(&self) {}
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl Observer for Deaf {}
+
+/// What was found so far and what was done about it.
+pub struct Recorder<'a> {
+    policy: &'a dyn RepairPolicy,
+    observer: &'a dyn Observer,
+    outcomes: Mutex<Vec<Outcome>>,
+}
+
+impl<'a> Recorder<'a> {
+    /// A recorder that nobody listens to.
+    pub fn new(policy: &'a dyn RepairPolicy) -> Self {
+        Self::observed(policy, &Deaf)
+    }
+
+    /// A recorder that tells `observer` of every finding.
+    pub fn observed(policy: &'a dyn RepairPolicy, observer: &'a dyn Observer) -> Self {
+        Self { policy, observer, outcomes: Mutex::default() }
+    }
+
+    /// Whether any repair can be accepted at all.
+    pub fn may_repair(&self) -> bool {
+        self.policy.may_repair()
+    }
+
+    /// Whether a finding is to be repaired now.
+    ///
+    /// # Errors
+    /// [`CheckError::Stopped`] when the policy ends the run.
+    pub fn ask(&self, finding: Finding) -> Result<bool, CheckError> {
+        match self.record(finding) {
+            (_, Judgement::Stop) => Err(CheckError::Stopped),
+            (repaired, _) => Ok(repaired),
+        }
+    }
+
+    /// Records a finding where nothing can be stopped any more; whether it is to be repaired.
+    pub(crate) fn ask_unstopped(&self, finding: Finding) -> bool {
+        self.record(finding).0
+    }
+
+    /// Only where the policy says so, the finding has a repair, and something may be written.
+    fn record(&self, finding: Finding) -> (bool, Judgement) {
+        self.observer.found(&finding);
+        let judgement = self.policy.decide(&finding);
+        let has_repair = !finding.code.row().question.is_empty();
+        let repaired = judgement == Judgement::Repair && has_repair && self.may_repair();
+        let outcome = Outcome { finding, repaired };
+        self.observer.answered(&outcome, judgement);
+        self.outcomes.lock().push(outcome);
+        (repaired, judgement)
+    }
+
+    pub(crate) fn observer(&self) -> &'a dyn Observer {
+        self.observer
+    }
+
+    /// Number of findings.
+    pub(crate) fn count(&self) -> usize {
+        self.outcomes.lock().len()
+    }
+
+    /// Whether a finding since there were `before` of them is such a one.
+    pub(crate) fn any_since(&self, before: usize, is_meant: impl Fn(&Outcome) -> bool) -> bool {
+        self.outcomes.lock()[before..].iter().any(is_meant)
+    }
+
+    /// Whether any finding is such a one.
+    pub(crate) fn any(&self, is_meant: impl Fn(&Outcome) -> bool) -> bool {
+        self.any_since(0, is_meant)
+    }
+
+    /// The findings since there were `before` of them.
+    pub(crate) fn since(&self, before: usize) -> Vec<Outcome> {
+        self.outcomes.lock()[before..].to_vec()
+    }
+
+    /// All findings, in the order in which they were found.
+    pub fn outcomes(&self) -> Vec<Outcome> {
+        self.since(0)
+    }
+
+    /// All findings, in the order in which they were found.
+    pub fn into_outcomes(self) -> Vec<Outcome> {
+        self.outcomes.into_inner()
+    }
+
+    /// All findings, in the order of [`Finding::order`], whatever the threads.
+    pub(crate) fn into_sorted(self) -> Vec<Finding> {
+        let outcomes = self.into_outcomes();
+        let mut found: Vec<_> = outcomes.into_iter().map(|outcome| outcome.finding).collect();
+        found.sort_by_cached_key(Finding::order);
+        found
+    }
+}

@@ -1,0 +1,214 @@
+//! Rounds of a check: looks through windows, and repairs until nothing is left to do.
+
+use crate::context::Check;
+use crate::finding::{Finding, Severity};
+use crate::policy::Answers;
+use crate::recorder::Recorder;
+use crate::report::{Options, Outcome, PassReport};
+use crate::store::{CheckError, Store};
+use crate::tables::{Carry, SharedClusters, Windows};
+use extant_ondisk::GroupNo;
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::superblock::State;
+use std::cmp::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Looks at everything and changes nothing. What is found is in the order of passes and places, whatever the threads and the
+/// memory.
+///
+/// # Errors
+/// The device failed, or what must be kept of the whole volume takes more memory than allowed.
+pub fn look(store: &Store, options: &Options) -> Result<PassReport, CheckError> {
+    look_within(store, options, &mut Windows::plan(store, options))
+}
+
+/// Looks through windows, and through smaller ones where they turn out to be too large.
+fn look_within(
+    store: &Store,
+    options: &Options,
+    windows: &mut Windows,
+) -> Result<PassReport, CheckError> {
+    loop {
+        match look_through(store, options, windows) {
+            Err(CheckError::Memory { .. }) if windows.shrink() => {}
+            other => return other,
+        }
+    }
+}
+
+fn look_through(
+    store: &Store,
+    options: &Options,
+    windows: &Windows,
+) -> Result<PassReport, CheckError> {
+    let mut found: Vec<Finding> = Vec::new();
+    let mut whole: Option<PassReport> = None;
+    let mut carry = Carry::default();
+    for at in 0..windows.count() {
+        let found_here = Recorder::new(&Answers::No);
+        let none = SharedClusters::default();
+        let mut check = Check::new(store, &found_here, options, windows.get(at), carry, &none)?;
+        check.run()?;
+        carry = check.carry();
+        let report = check.into_report();
+        found = match at {
+            0 => found_here.into_sorted(),
+            _ => united(found, found_here.into_sorted()),
+        };
+        whole = Some(match whole {
+            None => report,
+            Some(before) => report.after(before),
+        });
+    }
+    store.note_look();
+    let mut report = whole.unwrap_or_default();
+    report.claimed_twice = carry.twice;
+    report.windows = windows.count();
+    report.outcomes =
+        found.into_iter().map(|finding| Outcome { finding, repaired: false }).collect();
+    report.errors_left =
+        report.outcomes.iter().any(|outcome| outcome.finding.code.row().severity > Severity::Note);
+    report.found_errors = report.outcomes.iter().any(|it| it.finding.code.is_correction());
+    Ok(report)
+}
+
+/// Findings of two windows, both sorted: what both found, each tells of the same.
+fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
+    let mut all = Vec::with_capacity(left.len().max(right.len()));
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+        match one.order().cmp(&other.order()) {
+            Ordering::Less => all.extend(left.next()),
+            Ordering::Greater => all.extend(right.next()),
+            Ordering::Equal => {
+                all.extend(left.next());
+                right.next();
+            }
+        }
+    }
+    all.extend(left.chain(right));
+    all
+}
+
+/// Establishes the high-water marks of a sound volume as far down as its inodes allow (document 004). No finding: a mark that
+/// stands too high costs time and nothing else.
+fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
+    let per_group = store.geometry().inodes_per_group;
+    let mut used = marks.iter().map(|(_, used)| *used);
+    store.update_descs(marks.iter().map(|(group, _)| *group), |_, desc| {
+        let used = used.next().unwrap_or(per_group);
+        desc.itable_unused = per_group.saturating_sub(used);
+        if used == 0 {
+            desc.flags |= GroupFlags::INODE_UNINIT;
+        }
+    })?;
+    if !marks.is_empty() {
+        store.flush()?;
+    }
+    Ok(())
+}
+
+/// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
+const MAX_RESTARTS: u32 = 100;
+
+/// Repairs once what can be repaired in each window; how much that was. After a repair that makes the tables wrong, the window is
+/// begun again.
+fn repair_round(
+    store: &mut Store,
+    options: &Options,
+    recorder: &Recorder<'_>,
+    windows: &mut Windows,
+    shared: &SharedClusters,
+    restarts: &mut u32,
+) -> Result<u64, CheckError> {
+    let (mut at, mut all, mut carry) = (0, 0, Carry::default());
+    while at < windows.count() {
+        let mut check =
+            Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
+        let result = check.run();
+        let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
+        let told = check.carry();
+        drop(check);
+        all += repaired;
+        match result {
+            Err(CheckError::Stopped) => {
+                store.flush()?;
+                return Err(CheckError::Stopped);
+            }
+            Err(CheckError::Memory { .. }) if windows.shrink() => {
+                (at, carry) = (0, Carry::default());
+                continue;
+            }
+            other => other?,
+        }
+        store.flush()?;
+        store.reload()?;
+        let is_other = !windows.fit(store.geometry());
+        if (is_other || restart && repaired > 0) && *restarts < MAX_RESTARTS {
+            *restarts += 1;
+            if is_other {
+                *windows = Windows::plan(store, options);
+                (at, carry) = (0, Carry::default());
+            }
+            continue;
+        }
+        (at, carry) = (at + 1, told);
+    }
+    Ok(all)
+}
+
+/// Looks, and repairs what the policy accepts, until a look finds nothing more, nothing more is accepted, or the rounds are used
+/// up. While repairs are under way the volume is marked as not clean; in the end it is clean if nothing is left. Times of
+/// checks and mount counts are the caller's to set.
+///
+/// # Errors
+/// As [`look`], and [`CheckError::Stopped`] when the policy ended the run.
+pub fn repair(
+    store: &mut Store,
+    options: &Options,
+    recorder: &Recorder<'_>,
+) -> Result<PassReport, CheckError> {
+    let mut windows = Windows::plan(store, options);
+    let mut report = look_within(store, options, &mut windows)?;
+    let found_errors = report.found_errors;
+    if !recorder.may_repair() {
+        return Ok(report);
+    }
+    let before = recorder.count();
+    let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last look
+    let mut forced =
+        options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
+    while (forced || !report.outcomes.is_empty()) && rounds < options.rounds {
+        forced = false;
+        let shared = SharedClusters::read(store, std::mem::take(&mut report.claimed_twice))?;
+        let repaired =
+            repair_round(store, options, recorder, &mut windows, &shared, &mut restarts)?;
+        unseen += repaired;
+        rounds += 1;
+        if unseen == 0 {
+            break;
+        }
+        unseen = 0;
+        let last = std::mem::take(&mut report.outcomes);
+        report = look_within(store, options, &mut windows)?;
+        if last == report.outcomes {
+            break; // nothing that was done helped
+        }
+    }
+    report.outcomes = recorder.since(before);
+    report.found_errors = found_errors;
+    report.changed = store.is_changed();
+    if !report.errors_left {
+        lower_marks(store, &report.loose_marks)?;
+    }
+    if report.changed {
+        let is_clean = store.superblock().state.contains(State::CLEAN);
+        if !report.errors_left && !is_clean {
+            store.update_superblock(|raw| {
+                raw.s_state.set(raw.s_state.get() | State::CLEAN.bits());
+            })?;
+        }
+        store.flush()?;
+    }
+    Ok(report)
+}

@@ -1,0 +1,225 @@
+//! A whole check: the volume is opened, the passes run where they are due, the volume is closed.
+
+mod bad_blocks;
+mod discard;
+mod report;
+
+pub use bad_blocks::BadBlocks;
+pub use report::{CORRECTED, End, OPERATIONAL, Report, RunError, RunFailure, UNCORRECTED};
+
+use crate::finding::Code;
+use crate::pass0::{self, Closing, OpenError, OpenOptions, Ready, needs_check};
+use crate::policy::RepairPolicy;
+use crate::recorder::{Observer, Recorder};
+use crate::report::{Options, PassReport};
+use crate::rounds::repair;
+use crate::store::CheckError;
+use extant_device::Device;
+use extant_offline::read_superblock;
+use extant_ondisk::Geometry;
+use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State, Superblock};
+use std::sync::Arc;
+
+/// What a run is told.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// How the volume is opened.
+    pub open: OpenOptions,
+    /// What the passes do.
+    pub passes: Options,
+    /// The passes run even if the volume says that it is clean (`-f`).
+    pub force: bool,
+    /// The log is replayed, and the passes do not run (`-E journal_only`).
+    pub journal_only: bool,
+    /// A new list of bad blocks, before the passes.
+    pub bad_blocks: Option<BadBlocks>,
+    /// Free clusters are given back to the device where no error is left (`-E discard`).
+    pub discard: bool,
+}
+
+impl RunOptions {
+    /// Whether all passes must run for what is asked for.
+    fn needs_passes(&self) -> bool {
+        let Options {
+            optimize_directories, unshare_blocks, bmap_to_extent, check_encoding, ..
+        } = self.passes;
+        self.force
+            || self.bad_blocks.is_some()
+            || self.discard
+            || optimize_directories
+            || unshare_blocks
+            || bmap_to_extent
+            || check_encoding
+    }
+}
+
+/// Checks the volume on `device` and repairs what `policy` accepts, as e2fsck does. `observer`
+/// hears each finding and each step.
+///
+/// # Errors
+/// See [`RunError`]. That the policy ended the run is no error, but the report's [`End`].
+pub fn run(
+    device: &Arc<dyn Device>,
+    options: &RunOptions,
+    policy: &dyn RepairPolicy,
+    observer: &dyn Observer,
+) -> Result<Report, RunError> {
+    let recorder = Recorder::observed(policy, observer);
+    let run = Run { device, options, recorder: &recorder };
+    let result = run.run();
+    let findings = recorder.into_outcomes();
+    match result {
+        Ok(report) => Ok(Report { findings, ..report }),
+        Err(RunFailure::Open(OpenError::Check(CheckError::Stopped))) => {
+            Ok(Report { findings, ..Report::new(End::NotOpened) })
+        }
+        Err(failure) => Err(RunError { failure, findings }),
+    }
+}
+
+/// A run at work.
+struct Run<'a> {
+    device: &'a Arc<dyn Device>,
+    options: &'a RunOptions,
+    recorder: &'a Recorder<'a>,
+}
+
+impl<'a> Run<'a> {
+    fn observer(&self) -> &'a dyn Observer {
+        self.recorder.observer()
+    }
+
+    fn open(&self) -> Result<Ready, OpenError> {
+        pass0::open(self.device.clone(), &self.options.open, self.recorder)
+    }
+
+    fn run(&self) -> Result<Report, RunFailure> {
+        let before = superblock_of(&**self.device);
+        let was_clean = before.is_none_or(|before| before.state.contains(State::CLEAN));
+        if let Some(wanted) = &self.options.bad_blocks {
+            // The volume is brought to where its inodes can be believed, then opened again.
+            self.open()?.close(Closing::Skipped, self.recorder)?;
+            wanted.write(self.device, self.observer())?;
+        }
+        let ready = self.open()?;
+        let superblock = ready.store.superblock();
+        self.observer().opened(&superblock);
+        if self.options.journal_only {
+            ready.close(Closing::Skipped, self.recorder)?;
+            let superblock = Some(superblock);
+            return Ok(Report { superblock, ..Report::new(End::JournalReplayed) });
+        }
+        let now = self.options.open.env.now().seconds.max(0).cast_unsigned();
+        let reason = needs_check(&superblock, now);
+        if reason.is_none() && !self.options.needs_passes() && !ready.needs_passes() {
+            return Ok(self.close_clean(ready, superblock)?);
+        }
+        if let Some(reason) = reason.filter(|_| !self.options.force) {
+            self.observer().due(&reason);
+        }
+        Ok(self.check(ready, was_clean)?)
+    }
+
+    /// The volume's word that it is clean is taken.
+    fn close_clean(&self, ready: Ready, before: Superblock) -> Result<Report, CheckError> {
+        ready.close(Closing::Skipped, self.recorder)?;
+        // Finished orphans were counted when the volume was closed.
+        let closed = superblock_of(&**self.device).filter(|_| self.recorder.may_repair());
+        let superblock = Some(closed.unwrap_or(before));
+        let is_corrected = self.is_corrected(false);
+        Ok(Report { superblock, is_corrected, ..Report::new(End::Clean) })
+    }
+
+    fn check(&self, mut ready: Ready, was_clean: bool) -> Result<Report, CheckError> {
+        let env = &self.options.passes.env;
+        let start = env.elapsed();
+        let was_clean = was_clean || ready.store.superblock().state.contains(State::CLEAN);
+        let checked = repair(&mut ready.store, &self.options.passes, self.recorder);
+        self.observer().passes_ran();
+        let found = match checked {
+            Err(CheckError::Stopped) => {
+                ready.close(Closing::ErrorsLeft, self.recorder)?;
+                return Ok(Report::new(End::Stopped));
+            }
+            checked => self.told(checked?),
+        };
+        let may_repair = self.recorder.may_repair();
+        let left = found.errors_left || ready.has_errors_left();
+        // A look that repairs nothing passes over some of what it tells.
+        let errors_left = match may_repair {
+            true => left,
+            false => self.recorder.any(|outcome| outcome.finding.code.counts_when_left()),
+        };
+        let closing = if left { Closing::ErrorsLeft } else { Closing::Clean };
+        let traffic = ready.store.traffic();
+        ready.close(closing, self.recorder)?;
+        if self.options.discard && !left && may_repair {
+            discard::free_clusters(self.device)?;
+        }
+        // What the volume has said of itself is corrected too; what its journal says is not.
+        let is_corrected =
+            self.is_corrected(found.found_errors) || !was_clean && !left && may_repair;
+        Ok(Report {
+            errors_left,
+            is_corrected,
+            superblock: superblock_of(&**self.device),
+            time: env.elapsed().saturating_sub(start),
+            traffic,
+            passes: found.passes,
+            census: found.census,
+            jumps: found.jumps,
+            memory: found.memory,
+            windows: found.windows,
+            ..Report::new(End::Checked)
+        })
+    }
+
+    /// Tells what is not yet told: what a look found, which asks nothing.
+    fn told(&self, mut found: PassReport) -> PassReport {
+        self.observer().jumps(&found.jumps);
+        if !self.recorder.may_repair() {
+            for outcome in std::mem::take(&mut found.outcomes) {
+                self.recorder.ask_unstopped(outcome.finding);
+            }
+        }
+        self.observer().passes_told();
+        found
+    }
+
+    /// Whether one of the repairs corrected an error. `in_passes` says whether the passes found one at
+    /// all: else what they changed follows from work that was asked for. Finishing orphans changes
+    /// the usage in quota files.
+    fn is_corrected(&self, in_passes: bool) -> bool {
+        let has_found = |code| self.recorder.any(|outcome| outcome.finding.code == code);
+        let finished_orphans = has_found(Code::OrphanCleared) || has_found(Code::OrphanTruncated);
+        self.recorder.any(|outcome| {
+            let code = outcome.finding.code;
+            let is_at_work = code.row().pass == 0 || in_passes;
+            let follows = finished_orphans && code == Code::QuotaWrong;
+            outcome.repaired && code.is_correction() && is_at_work && !follows
+        })
+    }
+}
+
+/// The primary superblock as it is now; `None` where it makes no sense.
+fn superblock_of(device: &dyn Device) -> Option<Superblock> {
+    let raw = read_superblock(device, SUPERBLOCK_OFFSET).ok()?;
+    Geometry::new(&raw).ok()?;
+    Some(Superblock::decode(&raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_asks_for_work_runs_all_passes() {
+        let passes = Options { unshare_blocks: true, ..Options::default() };
+        let asked = [
+            RunOptions { discard: true, ..RunOptions::default() },
+            RunOptions { passes, ..RunOptions::default() },
+        ];
+        assert!(asked.iter().all(RunOptions::needs_passes));
+        assert!(!RunOptions::default().needs_passes());
+    }
+}

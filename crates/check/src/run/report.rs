@@ -1,0 +1,122 @@
+//! How a run ended.
+
+use crate::finding::Code;
+use crate::pass0::OpenError;
+use crate::report::{Census, Jump, Outcome, PassFigures};
+use crate::store::{CheckError, Traffic};
+use extant_ondisk::superblock::Superblock;
+use std::time::Duration;
+
+/// e2fsck's exit code, or a part of it: errors were corrected.
+pub const CORRECTED: u8 = 1;
+/// Errors were left uncorrected.
+pub const UNCORRECTED: u8 = 4;
+/// The check could not do its work.
+pub const OPERATIONAL: u8 = 8;
+
+/// How far a run came.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum End {
+    /// The policy ended the run before the passes could look at the volume.
+    NotOpened,
+    /// The log was replayed: no more was asked for.
+    JournalReplayed,
+    /// The volume said that it is clean, and no check was due.
+    Clean,
+    /// The policy ended the passes.
+    Stopped,
+    /// The passes ran to their end.
+    Checked,
+}
+
+/// What a run found and did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How far it came.
+    pub end: End,
+    /// All findings, in the order in which they were told.
+    pub findings: Vec<Outcome>,
+    /// Time and traffic of the last round, by pass.
+    pub passes: Vec<PassFigures>,
+    /// What is in use, where the passes ran to their end.
+    pub census: Census,
+    /// Where files are not in one run, by inode: empty unless [`Options::list_jumps`](crate::Options::list_jumps).
+    pub jumps: Vec<Jump>,
+    /// Bytes that the tables took at most.
+    pub memory: u64,
+    /// How often the passes went over the disk, each time for other groups; 0 where none ran.
+    pub windows: usize,
+    /// The primary superblock in the end; `None` where it makes no sense or the run was ended.
+    pub superblock: Option<Superblock>,
+    /// How long the passes and the closing took.
+    pub time: Duration,
+    /// What the passes read and wrote.
+    pub traffic: Traffic,
+    /// Whether errors are left of which the exit code tells.
+    pub errors_left: bool,
+    /// Whether errors were corrected of which the exit code tells.
+    pub is_corrected: bool,
+}
+
+impl Report {
+    pub(super) fn new(end: End) -> Self {
+        Self {
+            end,
+            findings: Vec::new(),
+            passes: Vec::new(),
+            census: Census::default(),
+            jumps: Vec::new(),
+            memory: 0,
+            windows: 0,
+            superblock: None,
+            time: Duration::ZERO,
+            traffic: Traffic::default(),
+            errors_left: false,
+            is_corrected: false,
+        }
+    }
+
+    /// Whether anything was repaired.
+    pub fn is_modified(&self) -> bool {
+        self.findings.iter().any(|outcome| outcome.repaired)
+    }
+
+    /// e2fsck's exit code: 0, or the sum of [`CORRECTED`] and [`UNCORRECTED`]. A run that the policy
+    /// ended before there was a superblock is [`OPERATIONAL`].
+    pub fn exit_code(&self) -> u8 {
+        match self.end {
+            End::NotOpened if self.has_found(Code::SuperblockInvalid) => OPERATIONAL,
+            End::NotOpened | End::Stopped => UNCORRECTED,
+            End::JournalReplayed => 0,
+            End::Clean | End::Checked => {
+                u8::from(self.is_corrected) * CORRECTED + u8::from(self.errors_left) * UNCORRECTED
+            }
+        }
+    }
+
+    fn has_found(&self, code: Code) -> bool {
+        self.findings.iter().any(|outcome| outcome.finding.code == code)
+    }
+}
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RunFailure {
+    /// The volume cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// What came after could not be done.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+}
+
+/// A run that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{failure}")]
+pub struct RunError {
+    /// Why.
+    #[source]
+    pub failure: RunFailure,
+    /// What was found before, and what was done about it.
+    pub findings: Vec<Outcome>,
+}

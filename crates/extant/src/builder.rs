@@ -1,0 +1,165 @@
+//! Images built from directories, archives and OCI layouts.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extant_image::build::{BuildError, BuildOptions, Progress, Report, Size, build};
+use extant_image::source::{
+    OwnerMap, Owners, Platform, ReadOptions, Source, SourceError, read_sources,
+};
+
+use crate::formatter::Formatter;
+use crate::schemes::schemes;
+
+/// An image was not built.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// A source cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The image cannot be laid out or written.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Builds an image: the same sources and settings give the same bytes, whatever the threads and the
+/// machine. The file gets its name when it is whole.
+///
+/// ```
+/// use extant::{FileSystem, ImageBuilder};
+/// use extant::source::Source;
+///
+/// let dir = tempfile::tempdir()?;
+/// let tree = dir.path().join("tree");
+/// std::fs::create_dir_all(tree.join("etc"))?;
+/// std::fs::write(tree.join("etc/hostname"), "example\n")?;
+///
+/// let image = dir.path().join("exact.img");
+/// let report = ImageBuilder::new(&image).source(Source::Directory(tree)).owner(0, 0).build()?;
+/// assert_eq!(report.bytes, std::fs::metadata(&image)?.len());
+///
+/// let fs = FileSystem::open_read_only(&image)?;
+/// assert_eq!(fs.read_to_string("/etc/hostname")?, "example\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ImageBuilder {
+    options: BuildOptions,
+    reading: ReadOptions,
+    sources: Vec<Source>,
+    on_progress: Option<OnProgress>,
+}
+
+impl fmt::Debug for ImageBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ImageBuilder");
+        shown.field("options", &self.options).field("sources", &self.sources);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl ImageBuilder {
+    /// An image at `output`, as small as its sources admit.
+    pub fn new(output: impl Into<PathBuf>) -> Self {
+        let output = output.into();
+        let reading = ReadOptions {
+            output: Some(output.clone()),
+            spool: directory_of(&output),
+            schemes: schemes().clone(),
+            ..ReadOptions::default()
+        };
+        let options =
+            BuildOptions { output, schemes: schemes().clone(), ..BuildOptions::default() };
+        Self { options, reading, sources: Vec::new(), on_progress: None }
+    }
+
+    /// Adds a source. It is laid over those before it: files replace files, directories join.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// The file system's settings. Its UUID and hash seed come from the content unless they are
+    /// set.
+    #[must_use]
+    pub fn format(mut self, formatter: Formatter) -> Self {
+        self.options.format = formatter.options;
+        self
+    }
+
+    /// The size of the volume.
+    #[must_use]
+    pub fn size(mut self, size: Size) -> Self {
+        self.options.size = size;
+        self
+    }
+
+    /// Gives all files to one user and group.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        self.reading.owners = Owners { all: Some((uid, gid)), ..self.reading.owners };
+        self
+    }
+
+    /// Maps ranges of owners in the sources to those of the image.
+    #[must_use]
+    pub fn map_owners(mut self, map: OwnerMap) -> Self {
+        self.reading.owners.map = map;
+        self
+    }
+
+    /// The platform of an OCI layout's image, where the layout has several.
+    #[must_use]
+    pub fn platform(mut self, platform: Platform) -> Self {
+        self.reading.platform = Some(platform);
+        self
+    }
+
+    /// `SOURCE_DATE_EPOCH`, in seconds since 1970: the volume's own times; later times of files
+    /// become this one.
+    #[must_use]
+    pub fn source_date_epoch(mut self, seconds: i64) -> Self {
+        (self.options.epoch, self.reading.latest) = (Some(seconds), Some(seconds));
+        self
+    }
+
+    /// Number of threads that read and write; the image does not depend on it.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.options.threads = Some(threads);
+        self
+    }
+
+    /// A function that is called while the image is written, by several threads.
+    #[must_use]
+    pub fn on_progress(mut self, call: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.on_progress = Some(Arc::new(call));
+        self
+    }
+
+    /// Reads the sources and writes the image.
+    ///
+    /// # Errors
+    /// A source cannot be read, the tree does not fit, or the output cannot be written. An image
+    /// that was there before stays then.
+    pub fn build(&self) -> Result<Report, ImageError> {
+        let tree = read_sources(&self.sources, &self.reading)?;
+        let on_progress = self.on_progress.as_deref();
+        let report = build(&self.options, &tree, &|at| {
+            if let Some(call) = on_progress {
+                call(at);
+            }
+        })?;
+        Ok(report)
+    }
+}
+
+/// Archives that cannot be read twice are unpacked next to the image.
+fn directory_of(output: &Path) -> PathBuf {
+    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}

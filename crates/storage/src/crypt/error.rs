@@ -1,0 +1,77 @@
+//! Why a device was not deciphered.
+
+use extant_device::DeviceError;
+
+/// A device that was not deciphered.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CryptError {
+    /// Healthy, and beyond this code.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The header cannot be believed.
+    #[error("{place}: {flaw}")]
+    Damaged {
+        /// Which part of it.
+        place: String,
+        /// What is wrong.
+        flaw: String,
+    },
+    /// Neither a LUKS1 nor a LUKS2 header is there.
+    #[error("no LUKS header; a plain device needs cipher=")]
+    NoHeader,
+    /// No key slot opens with the key.
+    #[error("no key slot opens with this key")]
+    WrongKey,
+    /// The key is not as long as the cipher's.
+    #[error("a key of {bytes} bytes does not fit the cipher")]
+    KeySize {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The key file is shorter than the key.
+    #[error("the key has {found} bytes, and {needed} are needed")]
+    ShortKey {
+        /// What was given.
+        found: usize,
+        /// What the cipher takes.
+        needed: usize,
+    },
+    /// What is enciphered does not lie on the device.
+    #[error("the data begins at byte {start}, past the end of the device ({size} bytes)")]
+    OutOfDevice {
+        /// Where the header says that it begins.
+        start: u64,
+        /// Bytes of the device.
+        size: u64,
+    },
+    /// Opening it would take too long or too much memory.
+    #[error("{place}: asks for {asked}{given}")]
+    TooCostly {
+        /// The key slot.
+        place: String,
+        /// What it asks for.
+        asked: String,
+        /// What there is, and how there is more.
+        given: String,
+    },
+    /// The memory that the header asks for was not to be had.
+    #[error("{place}: no memory for {kib} KiB of Argon2")]
+    NoMemory {
+        /// The key slot.
+        place: String,
+        /// What it asks for.
+        kib: u32,
+    },
+    /// The header was not read.
+    #[error("header: {0}")]
+    Device(#[from] DeviceError),
+}
+
+/// A header that says of its data that it begins at byte 0 or inside the header: it lies on another device.
+pub(super) fn detached(version: u8) -> CryptError {
+    CryptError::Unsupported(format!("a LUKS{version} header that is detached from its data"))
+}
+
+pub(super) fn damaged(place: impl Into<String>, flaw: impl Into<String>) -> CryptError {
+    CryptError::Damaged { place: place.into(), flaw: flaw.into() }
+}

@@ -1,0 +1,97 @@
+//! The schemes of device URLs that other crates bring.
+//!
+//! Layers on files (`crypt:`, `linear:`, `lvm:`) are part of this crate. What stands in place of a
+//! file is a [`Backend`]: its name and options are read with the URL, its files are opened before
+//! the process restricts itself ([`Place::open`]), and its device is made after that
+//! ([`Held::device`]).
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use extant_device::{FileDevice, OpenOptions};
+
+use crate::opened::Opened;
+use crate::url::{UrlError, UrlOptions};
+
+/// A scheme that stands in place of a file and is the innermost of a URL: `model:NAME:PATH`.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// The scheme with its colon.
+    fn scheme(&self) -> &'static str;
+
+    /// Whether a URL may have this name between the scheme and the path.
+    fn knows(&self, name: &str) -> bool;
+
+    /// The mistake of a URL that has no name which is known.
+    fn name_is_missing(&self) -> String;
+
+    /// The mistake of a URL that has another scheme below this one.
+    fn comes_last(&self) -> &'static str;
+
+    /// The options that [`Self::read`] takes, as messages list them.
+    fn options(&self) -> &'static str;
+
+    /// Reads the options of a URL with a name that is known. Options that it does not take are
+    /// another scheme's, or a mistake.
+    ///
+    /// # Errors
+    /// A value that is wrong, in a sentence.
+    fn read(&self, name: &str, options: &mut UrlOptions<'_>) -> Result<Arc<dyn Place>, String>;
+}
+
+/// Where a [`Backend`] has its bytes, as one URL says.
+pub trait Place: fmt::Debug + Send + Sync {
+    /// Whether its device runs on a clock of its own and is used by one thread.
+    fn is_simulated(&self) -> bool;
+
+    /// Opens the file at `path` and what belongs to it. Of the file nothing is read.
+    ///
+    /// # Errors
+    /// A file was not opened.
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Arc<dyn Held>, UrlError>;
+}
+
+/// The file that a [`Place`] has opened, with what belongs to it.
+pub trait Held: fmt::Debug + Send + Sync {
+    /// The file.
+    fn file(&self) -> &Arc<FileDevice>;
+
+    /// The device; asked for once.
+    ///
+    /// # Errors
+    /// The files do not make one.
+    fn device(&self) -> Result<Opened, UrlError>;
+}
+
+/// The schemes that URLs may have: those of this crate, and the backends that were added.
+#[derive(Clone, Debug, Default)]
+pub struct Schemes {
+    backends: Vec<Arc<dyn Backend>>,
+    left_out: Vec<(&'static str, &'static str)>,
+}
+
+impl Schemes {
+    /// Adds a backend. Its scheme is no other's.
+    pub fn add(&mut self, backend: Arc<dyn Backend>) {
+        self.backends.push(backend);
+    }
+
+    /// Has a scheme refused that a build is without: by the name of the feature of cargo that
+    /// would bring it.
+    pub fn leave_out(&mut self, scheme: &'static str, feature: &'static str) {
+        self.left_out.push((scheme, feature));
+    }
+
+    pub(crate) fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.backends.iter()
+    }
+
+    /// Refuses a text that begins with a scheme which the build is without.
+    pub(crate) fn refuse_left_out(&self, text: &[u8]) -> Result<(), UrlError> {
+        let begins = |(scheme, _): &&(&str, &str)| text.starts_with(scheme.as_bytes());
+        match self.left_out.iter().find(begins) {
+            Some(&(scheme, feature)) => Err(UrlError::LeftOut { scheme, feature }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Why a name leads nowhere.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use extant_device::{FileError, SliceError};
+
+use crate::crypt::{CryptError, KeyError};
+use crate::lvm::LvmError;
+use crate::opened::FinishError;
+use crate::partition::PartitionError;
+
+/// A name that leads nowhere.
+#[derive(Debug, thiserror::Error)]
+pub enum UrlError {
+    /// A scheme of the design that this version does not have.
+    #[error("{scheme} is not supported yet")]
+    NotBuilt {
+        /// The scheme, with its colon.
+        scheme: String,
+    },
+    /// The text before `://` is no scheme we know.
+    #[error("unknown scheme {scheme}")]
+    UnknownScheme {
+        /// The scheme, with its colon and slashes.
+        scheme: String,
+    },
+    /// What follows `#` or `?` has a mistake.
+    #[error("{}: {problem}", text.display())]
+    Malformed {
+        /// The name.
+        text: OsString,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Two files fit the name.
+    #[error("{}: may mean {} or {}", text.display(), one.display(), other.display())]
+    Ambiguous {
+        /// The name.
+        text: OsString,
+        /// One file.
+        one: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// No prefix of `IMAGE:/path` names a file or block device.
+    #[error("{}: no file or block device {}", text.display(), image.display())]
+    NoImage {
+        /// The name.
+        text: OsString,
+        /// The longest prefix that was tried.
+        image: PathBuf,
+    },
+    /// Two parts that are joined have bytes of one file in common.
+    #[error("{} and {}: parts that are joined lie on each other", one.display(), other.display())]
+    Overlap {
+        /// The file of the first part.
+        one: PathBuf,
+        /// That of the second, perhaps under another name.
+        other: PathBuf,
+    },
+    /// The file was not opened.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The partition was not found.
+    #[error("{}: {error}", path.display())]
+    Partition {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: PartitionError,
+    },
+    /// The key was not had.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The device was not deciphered.
+    #[error("{}: {error}", path.display())]
+    Crypt {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: CryptError,
+    },
+    /// The logical volume was not found.
+    #[error("{}: {error}", path.display())]
+    Lvm {
+        /// The first file.
+        path: PathBuf,
+        /// Why not.
+        error: LvmError,
+    },
+    /// A scheme of a part of the program that this build lacks.
+    #[error("{scheme} this build of extant is without its feature {feature}")]
+    LeftOut {
+        /// The scheme, with its colon.
+        scheme: &'static str,
+        /// The feature of cargo.
+        feature: &'static str,
+    },
+    /// A backend's own failure.
+    #[error(transparent)]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
+    /// The device was used, and not ended well.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
+    /// The run does not fit.
+    #[error("{}: {error}", path.display())]
+    Slice {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: SliceError,
+    },
+}

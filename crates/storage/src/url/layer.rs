@@ -1,0 +1,59 @@
+//! What stands between the files of a URL and the device that is meant.
+
+use std::sync::Arc;
+
+use crate::crypt::{KeySource, Limits, Plain};
+use crate::schemes::Place;
+
+/// What stands between the files and the device that is meant.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Layer {
+    /// `linear:`, the files' runs joined.
+    Linear,
+    /// `lvm:`, a logical volume on physical volumes.
+    Lvm {
+        /// Its volume group; the only one if not given.
+        group: Option<String>,
+        /// Its name; the only one if not given.
+        volume: Option<String>,
+    },
+    /// `crypt:`, deciphered.
+    Crypt {
+        /// The cipher of a plain device; a LUKS header tells it otherwise.
+        plain: Option<Plain>,
+        /// Where its key is.
+        key: KeySource,
+        /// Whether discards are passed on.
+        passes_discards: bool,
+        /// What a LUKS header may cost.
+        limits: Limits,
+    },
+    /// A [`Backend`](crate::Backend) stands in place of the file.
+    Backend(Backed),
+}
+
+/// A layer that a [`Backend`] has read. Two are equal where they were named alike.
+#[derive(Clone, Debug)]
+pub struct Backed {
+    pub(super) scheme: &'static str,
+    pub(super) name: String,
+    /// The options that it took, in the order of their names.
+    pub(super) options: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) place: Arc<dyn Place>,
+}
+
+impl PartialEq for Backed {
+    fn eq(&self, other: &Self) -> bool {
+        let named = |backed: &Self| (backed.scheme, backed.name.clone(), backed.options.clone());
+        named(self) == named(other)
+    }
+}
+
+impl Eq for Backed {}
+
+impl Backed {
+    /// Where the backend has its bytes.
+    pub fn place(&self) -> &dyn Place {
+        &*self.place
+    }
+}

@@ -1,0 +1,174 @@
+//! A device as it is named: its parts, and what stands on them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use super::error::UrlError;
+use super::layer::Layer;
+use super::options::parse_bytes;
+
+/// A device as named.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeviceUrl {
+    /// Where its bytes lie: at least one part, and several only for layers that join.
+    pub parts: Vec<Part>,
+    /// What stands on the parts, the outermost first.
+    pub layers: Vec<Layer>,
+}
+
+/// A file or block device, or a part of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Part {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Its partition.
+    pub partition: Option<u32>,
+    /// A run of that.
+    pub run: Option<Run>,
+}
+
+/// A run of bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Run {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; up to the end if not given.
+    pub size: Option<u64>,
+}
+
+/// What is there under a path of the host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Found {
+    /// A regular file or a block device.
+    Device,
+    /// A directory or something else that holds no image.
+    Other,
+    /// Nothing, as far as we may look.
+    Nothing,
+}
+
+/// What the host has under `path`.
+pub fn look(path: &Path) -> Found {
+    match fs::metadata(path).map(|metadata| metadata.file_type()) {
+        Ok(kind) if kind.is_file() || kind.is_block_device() => Found::Device,
+        Ok(_) => Found::Other,
+        Err(_) => Found::Nothing,
+    }
+}
+
+impl DeviceUrl {
+    /// The device whose whole is the file at `path`.
+    pub fn plain(path: impl Into<PathBuf>) -> Self {
+        Self::of_part(Part { path: path.into(), partition: None, run: None })
+    }
+
+    pub(super) fn of_part(part: Part) -> Self {
+        Self { parts: vec![part], layers: Vec::new() }
+    }
+
+    /// The first file or block device.
+    pub fn path(&self) -> &Path {
+        &self.parts[0].path
+    }
+
+    /// Whether a whole file or block device is meant, with nothing between.
+    pub fn is_whole(&self) -> bool {
+        matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
+    }
+
+    /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name with `#` or `?` that no file stands
+    /// behind is none: it may be the name of a file to be made.
+    pub fn is_part(&self) -> bool {
+        !self.is_whole() && (!self.layers.is_empty() || look(self.path()) != Found::Nothing)
+    }
+
+    pub(super) fn parse_plain(
+        text: &OsStr,
+        look: &impl Fn(&Path) -> Found,
+    ) -> Result<Self, UrlError> {
+        let whole = Path::new(text);
+        let (path, suffix) = split_suffix(text.as_bytes());
+        if suffix.is_empty() {
+            return Ok(Self::plain(whole));
+        }
+        let path = Path::new(OsStr::from_bytes(path));
+        match (look(whole), look(path)) {
+            (Found::Device, Found::Device) => Err(UrlError::Ambiguous {
+                text: text.to_owned(),
+                one: whole.to_owned(),
+                other: path.to_owned(),
+            }),
+            (Found::Device, _) => Ok(Self::plain(whole)),
+            (_, found) => match parse_suffix(suffix) {
+                Ok((partition, run)) => {
+                    Ok(Self::of_part(Part { path: path.to_owned(), partition, run }))
+                }
+                Err(_) if found != Found::Device => Ok(Self::plain(whole)),
+                Err(problem) => Err(UrlError::Malformed { text: text.to_owned(), problem }),
+            },
+        }
+    }
+}
+
+/// The path, and what begins with the `#` or `?` of the last component: directories may have them in their names.
+fn split_suffix(text: &[u8]) -> (&[u8], &[u8]) {
+    let name = text.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let query =
+        text[name..].iter().rposition(|byte| *byte == b'?').map_or(text.len(), |at| name + at);
+    let hash = text[name..query].iter().rposition(|byte| *byte == b'#').map(|at| name + at);
+    let at = match hash {
+        Some(hash) if partition_number(&text[hash..query]).is_some() || query == text.len() => hash,
+        _ => query,
+    };
+    text.split_at(at)
+}
+
+/// The number of `#pN`.
+fn partition_number(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(b"#p")?;
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    str::from_utf8(digits).ok()?.parse().ok().filter(|number| *number > 0)
+}
+
+fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<Run>), String> {
+    let query = suffix.iter().position(|byte| *byte == b'?').unwrap_or(suffix.len());
+    let (hash, query) = suffix.split_at(query);
+    let partition = match hash {
+        [] => None,
+        _ => {
+            let number = partition_number(hash);
+            Some(number.ok_or_else(|| {
+                format!("`{}` is no partition: #p1, #p2, ...", hash.escape_ascii())
+            })?)
+        }
+    };
+    let run = match query.split_first() {
+        None => None,
+        Some((_, query)) => Some(parse_run(query)?),
+    };
+    Ok((partition, run))
+}
+
+fn parse_run(query: &[u8]) -> Result<Run, String> {
+    let (mut offset, mut size) = (None, None);
+    for option in query.split(|byte| *byte == b'&') {
+        let shown = option.escape_ascii();
+        let (to, value) = if let Some(value) = option.strip_prefix(b"offset=") {
+            (&mut offset, value)
+        } else if let Some(value) = option.strip_prefix(b"size=") {
+            (&mut size, value)
+        } else {
+            return Err(format!("`{shown}` is no option: offset=N, size=N"));
+        };
+        let value = parse_bytes(value).ok_or_else(|| format!("`{shown}` is no number of bytes"))?;
+        if to.replace(value).is_some() {
+            return Err(format!("`{shown}` is given twice"));
+        }
+    }
+    Ok(Run { offset: offset.unwrap_or(0), size })
+}

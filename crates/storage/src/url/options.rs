@@ -1,0 +1,81 @@
+//! The options of a URL.
+
+use extant_device::ByteSize;
+
+/// The options of a URL as they were given, taken out one by one. Mistakes are sentences.
+#[derive(Debug)]
+pub struct UrlOptions<'a> {
+    pub(super) given: Vec<(&'a [u8], Option<&'a [u8]>)>,
+}
+
+impl<'a> UrlOptions<'a> {
+    pub(super) fn parse(query: &'a [u8]) -> Result<Self, String> {
+        let mut given: Vec<(&[u8], Option<&[u8]>)> = Vec::new();
+        for option in query.split(|byte| *byte == b'&').filter(|option| !option.is_empty()) {
+            let equals = option.iter().position(|byte| *byte == b'=');
+            let (name, value) = match equals {
+                Some(at) => (&option[..at], Some(&option[at + 1..])),
+                None => (option, None),
+            };
+            if given.iter().any(|(known, _)| *known == name) {
+                return Err(format!("`{}` is given twice", option.escape_ascii()));
+            }
+            given.push((name, value));
+        }
+        Ok(Self { given })
+    }
+
+    fn take(&mut self, name: &str) -> Option<Option<&'a [u8]>> {
+        let at = self.given.iter().position(|(known, _)| *known == name.as_bytes())?;
+        Some(self.given.swap_remove(at).1)
+    }
+
+    pub(super) fn value(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
+        match self.take(name) {
+            Some(Some(value)) if !value.is_empty() => Ok(Some(value)),
+            Some(_) => Err(format!("`{name}` needs a value")),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<&'a str>, String> {
+        let Some(value) = self.value(name)? else { return Ok(None) };
+        str::from_utf8(value).map(Some).map_err(|_| format!("`{name}` is no text"))
+    }
+
+    /// A number in digits.
+    ///
+    /// # Errors
+    /// The value is not one, or is missing.
+    pub fn number<N: std::str::FromStr>(&mut self, name: &str) -> Result<Option<N>, String> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let wrong = || format!("`{name}={}` is no number", text.escape_debug());
+        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        text.parse().map(Some).map_err(|_| wrong())
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, String> {
+        match self.take(name) {
+            Some(Some(_)) => Err(format!("`{name}` takes no value")),
+            given => Ok(given.is_some()),
+        }
+    }
+
+    /// A number of bytes, or one with a unit: `64M`.
+    ///
+    /// # Errors
+    /// The value is not one, or is missing.
+    pub fn bytes(&mut self, name: &str) -> Result<Option<u64>, String> {
+        let Some(value) = self.value(name)? else { return Ok(None) };
+        let wrong = || format!("`{name}={}` is no number of bytes", value.escape_ascii());
+        parse_bytes(value).map(Some).ok_or_else(wrong)
+    }
+}
+
+/// A number of bytes, or one with a unit.
+pub(super) fn parse_bytes(text: &[u8]) -> Option<u64> {
+    let size = str::from_utf8(text).ok()?.parse::<ByteSize>();
+    size.ok().map(|size| size.0)
+}
