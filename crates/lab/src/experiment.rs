@@ -352,7 +352,7 @@ impl Experiment {
             }
             Work::SequentialWrite(work) => match work.profile.parse::<Profile>() {
                 Err(error) => wrong(format!("sequential-write.profile: {error}")),
-                // It is inside the target's directory.
+                // The target's directory replaces its location, so there can be one only.
                 Ok(profile) if profile.filesystems.len() > 1 => {
                     wrong("sequential-write.profile: one [filesystem]".to_owned())
                 }
