@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Comment lines that begin with a clause for a name ("Who ...", "What ...").
-const CLAUSES: usize = 1070;
+const CLAUSES: usize = 1023;
 /// Comment lines that end beyond column 100.
-const WIDE: usize = 2554;
+const WIDE: usize = 2446;
 
 /// A line of `words.txt`.
 struct Word {
