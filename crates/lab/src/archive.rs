@@ -60,7 +60,7 @@ impl ArchiveSize {
     /// Writes the archive. The same seed gives the same bytes.
     ///
     /// # Errors
-    /// Nobody reads any more.
+    /// `out` cannot be written, for example because its reader has exited.
     pub fn stream(&self, seed: u64, out: impl Write) -> io::Result<()> {
         let mut tar = Tar(Builder::new(out));
         self.hand_over(seed, &mut tar)?;
@@ -70,7 +70,7 @@ impl ArchiveSize {
     /// Hands the entries over, in the archive's order. The same seed gives the same entries.
     ///
     /// # Errors
-    /// What `to` says first.
+    /// The first error of `to`.
     pub fn hand_over<E: Entries>(&self, seed: u64, to: &mut E) -> Result<(), E::Error> {
         let mut random = Rng::with_seed(seed);
         to.dir("backuppc")?;
@@ -178,7 +178,8 @@ impl Targets {
         Self { used: vec![0; pool as usize], most: size.most_links - 1, stride }
     }
 
-    /// Where all are full, the first is linked to once more: whoever extracts that learns of the limit.
+    /// If all are at the limit, the first gets one more link, so that the extracting program meets
+    /// the limit.
     fn next(&mut self, random: &mut Rng) -> u64 {
         let pool = self.used.len() as u64;
         let rank = (pool as f64 * random.f64().powf(SKEW)) as u64;
@@ -198,13 +199,14 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// Who takes an archive's entries. Directories come before what is in them, and files before links to them.
+/// Receiver of an archive's entries. A directory comes before its contents, a file before the links
+/// to it.
 pub trait Entries {
     /// Why it takes no more.
     type Error;
     /// A directory.
     fn dir(&mut self, path: &str) -> Result<(), Self::Error>;
-    /// A file of so many zeroes.
+    /// A file of `size` zero bytes.
     fn file(&mut self, path: &str, size: u64) -> Result<(), Self::Error>;
     /// One more name of a file.
     fn link(&mut self, path: &str, target: &str) -> Result<(), Self::Error>;

@@ -1,4 +1,5 @@
-//! A volume in the world of a simulated drive: its calls cost a processor what the table of costs says.
+//! A volume on a simulated drive: each call uses processor time of the virtual clock, by the table
+//! of costs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ struct ChargedFile {
 }
 
 impl Charged {
-    /// The volume in its world.
+    /// The volume, with the environment of its drive.
     pub fn new(fs: FileSystem, env: Env) -> Self {
         Self { fs, env }
     }

@@ -1,4 +1,4 @@
-//! The clock that an experiment is measured with: this machine's, or that of a simulated drive's world.
+//! The clock of an experiment: this machine's, or the virtual clock of a simulated drive.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::cpu::Cpu;
 pub enum Clock {
     /// This machine's.
     Machine(Instant),
-    /// A world's that only its own work moves.
+    /// A virtual clock, which only the simulated work advances.
     World(Env),
 }
 
@@ -22,7 +22,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The clock of the world that a device lives in, or this machine's.
+    /// The clock of the environment that a device runs in, or this machine's.
     pub fn of(env: Option<Env>) -> Self {
         env.map_or_else(Self::default, Self::World)
     }
@@ -40,7 +40,8 @@ impl Clock {
         self.now().saturating_sub(moment).as_secs_f64()
     }
 
-    /// What processors have done up to now. In a world it is what calls cost by its table, all of it in one figure.
+    /// Processor time used so far. On a virtual clock it is the sum of the calls' costs, all in one
+    /// figure.
     pub fn cpu(&self) -> Cpu {
         match self {
             Self::Machine(_) => Cpu::now(),

@@ -15,9 +15,9 @@ pub struct Compared {
     pub before: String,
     /// The second one.
     pub after: String,
-    /// What was done.
+    /// The measured phase.
     pub phase: String,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: String,
     /// Where on a curve: per cent of the inodes in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// What was done, and where on a curve.
+    /// The phase, and its point on a curve.
     pub fn phase_text(&self) -> String {
         match self.at {
             Some(at) => format!("{}, {at}% in use", self.phase),

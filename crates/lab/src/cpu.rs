@@ -1,4 +1,4 @@
-//! What the processors were busy with.
+//! Time that the processors spent, by kind of work.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// What was used up to now, to a hundredth of a second.
+    /// Time used so far, to a hundredth of a second.
     pub fn now() -> Self {
         let per_second = rustix::param::clock_ticks_per_second() as f64;
         let text = |path| fs::read_to_string(path).unwrap_or_default();
@@ -29,7 +29,7 @@ impl Cpu {
         }
     }
 
-    /// What was used since `before`.
+    /// Time used since `before`.
     pub fn since(self, before: Self) -> Self {
         let machine = self.machine_seconds.zip(before.machine_seconds);
         Self {

@@ -1,4 +1,4 @@
-//! Where experiments were run: what a reader must know to judge their figures.
+//! Where experiments were run: the facts without which their figures mean little.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub struct Environment {
     pub processors: usize,
     /// Bytes of memory.
     pub memory: u64,
-    /// What images lay on: type and size.
+    /// File system and disk that held the images: type and size.
     pub disk: String,
     /// Programs and their versions; those that are missing say so.
     pub tools: Vec<(String, String)>,
@@ -39,7 +39,7 @@ const TOOLS: [(&str, &str); 9] = [
 ];
 
 impl Environment {
-    /// Looks around; images lie in `dir`.
+    /// Reads the facts of this machine; images are stored in `dir`.
     pub fn here(dir: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let system = rustix::system::uname();
@@ -57,7 +57,7 @@ impl Environment {
         }
     }
 
-    /// Whether figures of both can stand beside each other: the same kernel on the same processor.
+    /// Whether figures of both can be compared: the kernel and the processor are the same.
     pub fn is_like(&self, other: &Self) -> bool {
         self.kernel == other.kernel && self.processor == other.processor
     }

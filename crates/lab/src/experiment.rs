@@ -1,4 +1,4 @@
-//! Experiments as TOML: what is done, to which targets, how often. The documents' own are built in.
+//! Experiments as TOML: work, targets and number of runs. Those of the documents are built in.
 
 use std::path::PathBuf;
 
@@ -17,17 +17,17 @@ const BUILT_IN: [&str; 5] = [
     include_str!("../experiments/check-time.toml"),
 ];
 
-/// The sections that say what an experiment does.
+/// Names of the sections that describe an experiment's work.
 const SECTIONS: &str =
     "[copy-remove], [low-memory], [hard-links], [sequential-write], [check-time]";
 
-/// Bytes of one write at most.
+/// Largest size of one write, in bytes.
 const MOST_BLOCK: u64 = 64 << 20;
 
-/// How often a target is measured at most: the documents' most is 400.
+/// Largest number of runs of a target: the documents' largest is 400.
 pub const MOST_RUNS: u32 = 10_000;
 
-/// What sizes and numbers of the documents can be multiplied with at most.
+/// Largest factor for the sizes and counts of the documents.
 pub const MOST_FACTOR: f64 = 1000.0;
 
 /// An experiment.
@@ -36,20 +36,20 @@ pub const MOST_FACTOR: f64 = 1000.0;
 pub struct Experiment {
     /// Its name on the command line.
     pub name: String,
-    /// What it is, in a line.
+    /// Description in one line.
     pub title: String,
-    /// Where it comes from.
+    /// Source of the experiment.
     pub document: String,
-    /// How often each target is measured.
+    /// Number of runs of each target.
     pub runs: u32,
-    /// How often each target is run before that, unrecorded.
+    /// Number of unrecorded runs of each target before them.
     #[serde(default)]
     pub warm_up: u32,
-    /// What each target is limited to, page cache and servers included.
+    /// Memory limit of each target in bytes, page cache and servers included.
     pub memory: Option<Bytes>,
-    /// What is measured, unless the command line says otherwise.
+    /// The targets, unless the command line names others.
     pub targets: Vec<Target>,
-    /// Pairs whose difference the report gives: before and after.
+    /// Pairs of which the report gives the difference: before and after.
     #[serde(default)]
     pub compare: Vec<[Target; 2]>,
     /// Document 000's.
@@ -64,24 +64,25 @@ pub struct Experiment {
     pub check_time: Option<CheckTime>,
 }
 
-/// A tree of this machine is copied; then the volume is mounted anew and the copy removed.
+/// Copies a tree of this machine, mounts the volume again and removes the copy.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CopyRemove {
-    /// Directories that are copied.
+    /// Directories to copy.
     #[serde(default)]
     pub trees: Vec<PathBuf>,
-    /// So much of them at most.
+    /// Bytes to copy at most.
     #[serde(default = "no_limit_of_bytes")]
     pub bytes: Bytes,
-    /// So many of their files at most.
+    /// Number of files to copy at most.
     #[serde(default = "no_limit")]
     pub files: u64,
-    /// What is copied in place of them to simulated drives, and to all where there are none.
+    /// Generated tree, which replaces them on simulated drives, and everywhere if they do not
+    /// exist.
     pub made: Option<MadeTree>,
 }
 
-/// As many as a number in TOML can say.
+/// The largest number of TOML.
 fn no_limit() -> u64 {
     i64::MAX as u64
 }
@@ -90,23 +91,23 @@ fn no_limit_of_bytes() -> Bytes {
     Bytes(no_limit())
 }
 
-/// A tree that is made up by a seed.
+/// A tree generated from a seed.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MadeTree {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Bytes of all of them.
+    /// Total size of the files in bytes.
     pub bytes: Bytes,
 }
 
-/// Files are written and removed, few large ones and many smaller ones.
+/// Writes and removes files, few large ones and many smaller ones.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LowMemory {
-    /// How many directories there are.
+    /// Number of directories.
     pub directories: u64,
-    /// Bytes of one write.
+    /// Size of one write in bytes.
     pub block: Bytes,
     /// The first sequence.
     pub large: FileRow,
@@ -114,59 +115,59 @@ pub struct LowMemory {
     pub many: FileRow,
 }
 
-/// Files of one size.
+/// Files of equal size.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FileRow {
-    /// How many in each directory.
+    /// Number of files in each directory.
     pub files: u64,
-    /// Of one.
+    /// Size of one file.
     pub size: Bytes,
 }
 
-/// A backup hierarchy is extracted and removed.
+/// Extracts and removes a backup hierarchy.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HardLinks {
-    /// Files of the pool.
+    /// Number of files in the pool.
     pub pool_files: u64,
-    /// Bytes of all of them.
+    /// Total size of the pool in bytes.
     pub pool_bytes: Bytes,
-    /// Links to them.
+    /// Number of links to the pool's files.
     pub links: u64,
-    /// Empty files between.
+    /// Number of empty files between the links.
     pub empty_files: u64,
-    /// Links that a pool file has at most, its own name counted.
+    /// Largest number of links of a pool file, its own name included.
     pub most_links: u16,
-    /// Trees that the links are in.
+    /// Number of trees that contain the links.
     pub backups: u64,
 }
 
-/// A volume is filled with empty files in steps and checked at each.
+/// Fills a volume with empty files in steps and checks it at each step.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CheckTime {
-    /// How large it is.
+    /// Size of the volume.
     pub volume: Bytes,
-    /// There is an inode for so many bytes.
+    /// Bytes of the volume for each inode.
     pub bytes_per_inode: u64,
-    /// Files of a directory.
+    /// Number of files in a directory.
     pub files_per_directory: u64,
-    /// Per cent of the inodes in use, ascending.
+    /// Percentages of inodes in use, ascending.
     pub steps: Vec<f64>,
 }
 
-/// FFSB's profile on a fresh volume; then check, extents, removal.
+/// Runs an FFSB profile on a fresh volume; then checks it, counts extents and removes the files.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SequentialWrite {
-    /// How large the volume is.
+    /// Size of the volume.
     pub volume: Bytes,
-    /// The profile as FFSB reads it. Its locations are replaced by the target's.
+    /// The profile as FFSB reads it. Its locations are replaced by the target's directory.
     pub profile: String,
 }
 
-/// What an experiment does.
+/// The work of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub enum Work<'e> {
     /// Document 000's.
@@ -209,24 +210,24 @@ impl From<Bytes> for String {
     }
 }
 
-/// What the command line changes of experiments, and what it adds.
+/// Changes of the command line to experiments, and additions.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Settings {
-    /// What sizes of files and of the volume are multiplied with; 1 is the document's.
+    /// Factor for sizes of files and of the volume; 1 is the document's scale.
     pub sizes: f64,
-    /// What numbers of files, threads and links are multiplied with.
+    /// Factor for numbers of files, threads and links.
     pub counts: f64,
-    /// Instead of the experiment's.
+    /// Number of runs of each target, in place of the experiment's.
     pub runs: Option<u32>,
-    /// Instead of the experiment's; none: its own.
+    /// The targets, in place of the experiment's; if empty, the experiment's own.
     pub targets: Vec<Target>,
-    /// Bytes of memory that each target is limited to.
+    /// Memory limit of each target in bytes.
     pub memory: Option<u64>,
-    /// Where all random choices start from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Seconds that timed experiments run.
+    /// Duration of timed experiments in seconds.
     pub time: Option<f64>,
-    /// A block device to use instead of a loop file: what is on it is lost.
+    /// A block device to use instead of a loop file; its contents are overwritten.
     pub device: Option<PathBuf>,
 }
 
@@ -246,49 +247,49 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A size of the document, as it is here.
+    /// A size of the document, scaled.
     pub fn size(&self, bytes: u64) -> u64 {
         (bytes as f64 * self.sizes).ceil() as u64
     }
 
-    /// A number of the document, as it is here: at least 1.
+    /// A count of the document, scaled: at least 1.
     pub fn count(&self, count: u64) -> u64 {
         ((count as f64 * self.counts).ceil() as u64).max(1)
     }
 
-    /// The same of what has 32 bits: at most what they hold.
+    /// The same for a 32-bit count: at most its largest value.
     pub(crate) fn count_u32(&self, count: u32) -> u32 {
         self.count(u64::from(count)).try_into().unwrap_or(u32::MAX)
     }
 }
 
-/// Why a text is no experiment.
+/// Error of a text that is not a valid experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// Not TOML, or a key that is missing, unknown or of another type: with line and column.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
-    /// What it says cannot be done.
+    /// A value that is not possible.
     #[error("experiment {name}: {what}")]
     Wrong {
         /// The experiment's name.
         name: String,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
 }
 
 impl Experiment {
-    /// Reads one.
+    /// Parses one experiment.
     ///
     /// # Errors
-    /// No TOML, unknown or missing keys, or what cannot be done; line, column and key are named.
+    /// Invalid TOML, unknown or missing keys, or impossible values; line, column and key are named.
     pub fn parse(text: &str) -> Result<Self, ExperimentError> {
         let experiment: Self = toml::from_str(text)?;
         experiment.checked()
     }
 
-    /// Reads a file of them: a table `[[experiment]]` for each.
+    /// Parses a file of experiments: a table `[[experiment]]` for each.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -310,10 +311,10 @@ impl Experiment {
         Ok(all)
     }
 
-    /// The same with other steps of `check-time`; one that has none stays as it is.
+    /// A copy with other steps of `check-time`; an experiment without steps is unchanged.
     ///
     /// # Errors
-    /// [`ExperimentError::Wrong`]: no steps, or none that a volume is filled to.
+    /// [`ExperimentError::Wrong`]: no steps, or a step to which a volume cannot be filled.
     pub fn with_steps(mut self, steps: &[f64]) -> Result<Self, ExperimentError> {
         if let Some(work) = &mut self.check_time {
             work.steps = steps.to_vec();
@@ -351,7 +352,7 @@ impl Experiment {
             }
             Work::SequentialWrite(work) => match work.profile.parse::<Profile>() {
                 Err(error) => wrong(format!("sequential-write.profile: {error}")),
-                // It is where the target is.
+                // The target's directory replaces its location, so there can be one only.
                 Ok(profile) if profile.filesystems.len() > 1 => {
                     wrong("sequential-write.profile: one [filesystem]".to_owned())
                 }
@@ -385,12 +386,12 @@ impl Experiment {
         all.into_iter().flatten().collect()
     }
 
-    /// What it does.
+    /// The work of the experiment.
     pub fn work(&self) -> Work<'_> {
         self.works().pop().expect("a checked experiment has its section")
     }
 
-    /// The built-in ones.
+    /// The built-in experiments.
     pub fn built_in() -> Vec<Self> {
         let parse = |text| Self::parse(text).expect("built-in experiments are tested");
         BUILT_IN.into_iter().map(parse).collect()

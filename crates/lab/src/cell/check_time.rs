@@ -22,7 +22,7 @@ const OWN_INODES: u64 = 16;
 /// Steps at which e2fsck is run on the image of a simulated drive, too.
 pub(crate) const REAL_STEPS: [f64; 3] = [0.0, 40.0, 98.0];
 
-/// What a check is for.
+/// The purposes for which a volume is checked.
 const USES: [&str; 3] = ["establish", "use", "remove"];
 
 pub(super) fn run(

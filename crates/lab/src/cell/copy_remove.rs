@@ -1,4 +1,5 @@
-//! Document 000: a real tree is copied, or one that stands for it, the volume mounted anew, the copy removed.
+//! Document 000: copies a real tree, or one generated in its place, mounts the volume again and
+//! removes the copy.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -39,7 +40,7 @@ enum Kind {
     Dir,
     /// A file of this machine.
     File(PathBuf),
-    /// One of so many zeroes.
+    /// A file of this many zero bytes.
     Zeroes(u64),
     Symlink(PathBuf),
 }

@@ -1,4 +1,5 @@
-//! Document 002: a backup hierarchy of hard links is extracted, and removed without having been mounted anew.
+//! Document 002: extracts a backup hierarchy of hard links and removes it without mounting the
+//! volume again.
 
 use std::io::{self, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
@@ -18,16 +19,16 @@ use crate::experiment::HardLinks;
 use crate::files::{Access, Files, Intent, make_filled};
 use crate::sample::FILES_DONE;
 
-/// Bytes between the archive's writer and us.
+/// Buffer size in bytes between the archive's writer and its reader.
 const PIPE: usize = 1 << 20;
-/// Points of a curve.
+/// Number of points of a curve.
 const POINTS: u64 = 60;
-/// Room for a pool file beside its bytes, and for each name.
+/// Bytes of space for a pool file in addition to its contents, and for each name.
 const FILE_ROOM: u64 = 8 << 10;
 const NAME_ROOM: u64 = 256;
-/// The journal and the like.
+/// Bytes of space for the journal and other metadata.
 const BESIDE: u64 = 256 << 20;
-/// Volumes of every target can be that small.
+/// Smallest volume size in bytes that every target supports.
 const LEAST_VOLUME: u64 = 1 << 30;
 
 pub(super) fn run(
@@ -84,7 +85,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What was done when, and how long single calls took.
+/// Progress of a phase over time, and the durations of its calls.
 struct Progress {
     clock: Clock,
     start: Duration,
@@ -128,7 +129,8 @@ impl Progress {
     }
 }
 
-/// Makes the archive and reads it through the same pipe, to nowhere: what the others' figures hold of it.
+/// Makes the archive and reads it through the same pipe without storing anything, to measure the
+/// cost that the other figures include.
 fn archive_alone(size: &ArchiveSize, seed: u64) -> Result<(), CellError> {
     let (reader, writer) = io::pipe().trying("pipe")?;
     thread::scope(|scope| {
@@ -155,7 +157,7 @@ fn extract_tar(
     let (reader, writer) = io::pipe().trying("pipe")?;
     thread::scope(|scope| {
         scope.spawn(move || {
-            // A reader that has gone says itself why.
+            // If the reader has exited, its own error says why.
             let _ = size.stream(seed, BufWriter::with_capacity(PIPE, writer));
         });
         let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
@@ -177,7 +179,7 @@ fn extract_tar(
     })
 }
 
-/// Makes what the archive says: pool and links are timed apart.
+/// Creates the archive's entries; the pool and the links are timed separately.
 struct Extraction<'l, 'r, 'c> {
     live: &'l Live,
     recorder: &'r mut Recorder<'c>,
@@ -185,9 +187,9 @@ struct Extraction<'l, 'r, 'c> {
     /// When it began, and when the pool or the links did.
     start: (Duration, Cpu),
     phase: (Duration, Cpu),
-    /// Links that the file system's limits do not allow.
+    /// Number of links that the file system's limits refused.
     failed: u64,
-    /// Zeroes, until files are read into it.
+    /// Zeroes, until data is read into it.
     buffer: Vec<u8>,
 }
 
@@ -230,7 +232,7 @@ impl<'l, 'r, 'c> Extraction<'l, 'r, 'c> {
         (self.live.clock.now(), self.live.clock.cpu())
     }
 
-    /// What was done since a moment.
+    /// Records the times of the work since a moment.
     fn times(&mut self, phase: &str, since: (Duration, Cpu)) {
         let now = self.now();
         self.recorder.times(phase, (now.0 - since.0).as_secs_f64(), now.1.since(since.1));
@@ -287,7 +289,8 @@ fn make_file(
     }
 }
 
-/// As `rm -r`: what is in a directory, then itself. Each unlink is timed.
+/// Removes a tree as `rm -r` does: the contents of a directory, then the directory. Each unlink is
+/// timed.
 fn remove(files: &dyn Files, top: &Path, progress: &mut Progress) -> Result<(), CellError> {
     let mut waiting: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
     while let Some((dir, is_empty)) = waiting.pop() {

@@ -11,7 +11,7 @@ use super::error::{CellError, Trying};
 use super::tool::run;
 use crate::target::Layer;
 
-/// Where a linear mapping begins: LVM's first extent lies behind its metadata, at 1 MiB.
+/// First sector of a linear mapping: LVM's first extent follows its metadata, at 1 MiB.
 const LINEAR_START: u64 = 2048;
 /// Bytes of a sector of the device mapper.
 const SECTOR: u64 = 512;
@@ -37,7 +37,7 @@ impl Mapped {
             let name = name(*layer);
             run("dmsetup", ["create", name.as_str(), "--noudevsync", "--table", table.as_str()])?;
             mapped.names.push(name);
-            // Where no udev runs, nobody else makes the node.
+            // Without udev no other process creates the node.
             run("dmsetup", ["mknodes"])?;
             mapped.top = Path::new("/dev/mapper").join(&mapped.names[mapped.names.len() - 1]);
         }
@@ -72,7 +72,8 @@ fn sectors(device: &Path) -> Result<u64, CellError> {
     Ok(rustix::fs::seek(&file, SeekFrom::End(0)).trying(device.display())? / SECTOR)
 }
 
-/// What dmsetup is given; `None` where the device has no room. The keys say nothing: nobody keeps secrets in an experiment.
+/// Table for dmsetup; `None` if the device is too small. The keys may be fixed: an experiment's
+/// data is not secret.
 fn table(layer: Layer, device: &Path, sectors: u64) -> Option<String> {
     let below = device.display();
     let crypt = |cipher: &str, key_bytes: usize| {

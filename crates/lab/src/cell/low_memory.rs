@@ -11,7 +11,7 @@ use crate::files::make_filled;
 const ROOM: f64 = 1.1;
 /// The journal and the like.
 const BESIDE: f64 = 512.0 * 1_048_576.0;
-/// What files take room in.
+/// Bytes of a block, in which files occupy space.
 const BLOCK: u64 = 4096;
 /// Volumes of every target can be that small.
 const LEAST_VOLUME: u64 = 1 << 30;

@@ -33,13 +33,13 @@ use recorder::Recorder;
 /// The process of a cell: what `extant lab cell` does.
 ///
 /// # Errors
-/// Standard input holds no cell, or nobody reads standard output.
+/// Standard input does not hold a cell, or standard output is closed.
 pub fn serve() -> io::Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     let cell: Cell = serde_json::from_str(&line)?;
     thread::spawn(|| {
-        // Whoever started us has gone: nothing is left to be done.
+        // The parent process has exited: nothing is left to do.
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
         std::process::exit(1);
     });

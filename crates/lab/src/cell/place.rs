@@ -1,4 +1,5 @@
-//! Where a cell works: a volume that is made, mounted, checked and mounted again, whoever runs it.
+//! The volume that a cell works on: it is made, mounted, checked and mounted again, for every kind
+//! of target.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -21,42 +22,45 @@ use crate::environment::machine_memory;
 use crate::files::{Files, Mounted};
 use crate::target::System;
 
-/// How long a server may take to mount, and to write everything out when it is unmounted.
+/// Time limit for a server to mount, and to write all data when it is unmounted.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// What nobody has: a file of so many bytes is refused by the system, with its reason.
+/// Largest volume size in bytes: more than any disk has, so that the system refuses such a file
+/// with its own error.
 const MOST_VOLUME: u64 = 1 << 62;
-/// How often it is looked at.
+/// Interval at which a mount point or a server is polled.
 const LOOK: Duration = Duration::from_millis(2);
-/// Names that a command is given.
+/// Names passed to one command at most.
 const AT_ONCE: usize = 1000;
 
 /// A target's volume.
 pub(super) struct Place<'c> {
     cell: &'c Cell,
-    /// The image, or the device that was given, or what is mapped over it; with the simulated drive that it is on.
+    /// The image, the given device, or the mapping over that device; with the simulated drive that
+    /// holds it.
     image: PathBuf,
     /// The image's file.
     file: PathBuf,
-    /// What is mapped over the device: it goes with this.
+    /// The device mapping over the device; it is removed when this is dropped.
     _mapped: Option<Mapped>,
-    /// Where it is mounted.
+    /// Mount point.
     point: PathBuf,
 }
 
 /// A volume in use.
 pub(super) struct Live {
-    /// How it is used.
+    /// Access to the volume's files.
     pub(super) files: Box<dyn Files>,
-    /// A directory in it for the experiment.
+    /// Directory on the volume for the experiment.
     pub(super) root: PathBuf,
-    /// What it is measured by.
+    /// Clock of the measurements.
     pub(super) clock: Clock,
-    /// Why what is read and written is cached once more, in the page cache of the image's file, where that can be helped.
+    /// Reason why data is cached a second time, in the page cache of the image's file, if that
+    /// could not be avoided.
     pub(super) cached: Option<String>,
     end: End,
 }
 
-/// What ends the use.
+/// How the use of a volume is ended.
 enum End {
     Engine(FileSystem),
     Mount(MountGuard),
@@ -64,13 +68,14 @@ enum End {
     Nothing,
 }
 
-/// The size of a volume with so much room, in whole mebibytes; not below the least that a target takes.
+/// Size in bytes of a volume with this much free space: whole mebibytes, at least the target's
+/// minimum.
 pub(super) fn volume_size(room: u64, least: u64) -> u64 {
     room.clamp(least, MOST_VOLUME).next_multiple_of(1 << 20)
 }
 
 impl<'c> Place<'c> {
-    /// The place of a cell.
+    /// Prepares the volume of a cell.
     pub(super) fn new(cell: &'c Cell) -> Result<Self, CellError> {
         let point = cell.scratch.join("mount");
         fs::create_dir_all(&point).trying(point.display())?;
@@ -109,7 +114,7 @@ impl<'c> Place<'c> {
         matches!(self.system(), System::Dir(_))
     }
 
-    /// Makes the volume, and an image of so many bytes for it where no device was given.
+    /// Makes the volume, and an image of `bytes` bytes for it if no device was given.
     pub(super) fn format(&self, bytes: u64) -> Result<(), CellError> {
         self.format_with(bytes, &[])
     }
@@ -149,7 +154,8 @@ impl<'c> Place<'c> {
         }
     }
 
-    /// What mkfs is told on a simulated drive: nothing by chance, so that directories are listed alike each time.
+    /// Options of mkfs on a simulated drive: no random values, so that directories are listed in
+    /// the same order in each run.
     pub(super) fn words_of_drive(&self) -> Vec<String> {
         if self.system().drive().is_none() {
             return Vec::new();
@@ -159,24 +165,24 @@ impl<'c> Place<'c> {
         vec!["-U".to_owned(), uuid.clone(), "-E".to_owned(), format!("hash_seed={uuid}")]
     }
 
-    /// Makes the image anew, all hole.
+    /// Makes the image again, as one hole.
     pub(super) fn make_image(&self, bytes: u64) -> Result<(), CellError> {
         let _ = fs::remove_file(&self.file);
         let image = File::create(&self.file).trying(self.file.display())?;
         image.set_len(bytes).trying(self.file.display())
     }
 
-    /// The image's file, whatever drive it is on.
+    /// The image's file, whichever drive it is on.
     pub(super) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The image, or the device that was given, as commands of ours take it.
+    /// The image or the given device, as our own commands take it.
     pub(super) fn image(&self) -> &Path {
         &self.image
     }
 
-    /// Mounts it, or opens it in this process.
+    /// Mounts the volume, or opens it in this process.
     pub(super) fn mount(&self) -> Result<Live, CellError> {
         let options = self.cell.target.mount.as_str();
         let mut cached = None;
@@ -210,7 +216,8 @@ impl<'c> Place<'c> {
             System::Extant => {
                 let options = match options.split(',').any(|option| option.starts_with("memory=")) {
                     true => options.to_owned(),
-                    // With a limit the image is opened around the page cache, as the others' are.
+                    // With a memory limit the image is opened with direct I/O, as for the other
+                    // targets.
                     false => format!("memory={},{options}", self.memory()),
                 };
                 let words = ["mount", "-o", options.trim_end_matches(',')].map(AsRef::as_ref);
@@ -238,8 +245,9 @@ impl<'c> Place<'c> {
         Ok(Live { files, root: self.point.clone(), clock, cached, end: End::Mount(end) })
     }
 
-    /// What our own engine may use of the memory: half, where it is limited, as it is not alone in there; else a quarter of the
-    /// machine's, since the kernel's caches would take all of it. On simulated drives it is the same on every machine.
+    /// Memory for our own engine, in bytes: half of the limit, if there is one, because the process
+    /// needs memory too; else a quarter of the machine's, since the kernel's caches would use all
+    /// of it. On simulated drives it is the same on every machine.
     fn memory(&self) -> u64 {
         const USUAL: u64 = 256 << 20;
         match self.cell.memory() {
@@ -260,7 +268,7 @@ impl<'c> Place<'c> {
         run("losetup", ["--direct-io=on", device]).map(drop)
     }
 
-    /// In the foreground: only its end says that everything is written.
+    /// Unmounts with the server in the foreground: only its exit shows that everything is written.
     fn serve_by_fuse2fs(&self, options: &str) -> Result<MountGuard, CellError> {
         let before = fs::metadata(&self.point).trying(self.point.display())?.dev();
         let mut command = Command::new("fuse2fs");
@@ -285,7 +293,7 @@ impl<'c> Place<'c> {
         Ok(MountGuard::new(&self.point, None, Some(server)))
     }
 
-    /// Checkers for what is on the disk: name and command. They write nothing.
+    /// Checkers for the volume's format: name and command. They write nothing.
     pub(super) fn checkers(&self) -> Vec<(&'static str, Command)> {
         let command = |program: &Path, words: &[&str]| {
             let mut command = Command::new(program);
@@ -293,7 +301,7 @@ impl<'c> Place<'c> {
             command
         };
         match self.system() {
-            // Nobody checks nilfs2, and zfs-fuse checks itself.
+            // nilfs2 has no checker, and zfs-fuse checks itself.
             System::Dir(_) | System::ZfsFuse | System::Kernel("nilfs2") => Vec::new(),
             System::Kernel("jfs") => {
                 vec![("jfs_fsck", command(Path::new("jfs_fsck"), &["-n"]))]
@@ -305,7 +313,7 @@ impl<'c> Place<'c> {
             System::Kernel("btrfs") => {
                 vec![("btrfs check", command(Path::new("btrfs"), &["check", "--readonly"]))]
             }
-            // Its times are the world's, which no other checker lives in.
+            // Its times are those of the virtual clock, which other checkers do not use.
             System::Model(_) => {
                 vec![("extant fsck", command(&self.cell.program, &["fsck", "-fn", "--json"]))]
             }
@@ -346,7 +354,8 @@ fn on_drive(cell: &Cell, drive: &str, file: &Path) -> PathBuf {
     format!("model:{drive}:{}?seed={seed}&memory={memory}", file.display()).into()
 }
 
-/// What a check on a simulated drive took by the drive's clock: the whole, and each pass.
+/// Seconds of a check on a simulated drive by the drive's clock: of the whole check, and of each
+/// pass.
 pub(super) fn simulated_times(said: &str) -> Result<(f64, Vec<(u32, f64)>), CellError> {
     let said: serde_json::Value = serde_json::from_str(said).trying("extant fsck")?;
     let seconds = said["seconds"].as_f64();
@@ -358,12 +367,12 @@ pub(super) fn simulated_times(said: &str) -> Result<(f64, Vec<(u32, f64)>), Cell
     Ok((seconds, times.collect()))
 }
 
-/// A directory of ours in one that was given.
+/// A directory of ours in a given directory.
 pub(crate) fn work_dir(path: &Path) -> PathBuf {
     path.join("extant-lab-scratch")
 }
 
-/// Runs a checker, which must find nothing.
+/// Runs a checker, which must not find an error.
 pub(super) fn check(command: &mut Command) -> Result<String, CellError> {
     let output = finish(command)?;
     match output.status.success() {
@@ -372,7 +381,7 @@ pub(super) fn check(command: &mut Command) -> Result<String, CellError> {
     }
 }
 
-/// What filefrag says of files: `PATH: N extents found`.
+/// Mean number of extents by the output of filefrag: `PATH: N extents found`.
 pub(super) fn mean_extents(
     program: &Path,
     words: &[&str],
@@ -410,10 +419,10 @@ impl Live {
     }
 }
 
-/// Unmounts when it is dropped, whatever happened.
+/// Unmounts when it is dropped, also after a failure.
 struct MountGuard {
     point: PathBuf,
-    /// `extant`, where it is our own mount.
+    /// The command `extant`, if the mount is our own.
     ours: Option<PathBuf>,
     server: Option<Child>,
     is_mounted: bool,

@@ -1,4 +1,4 @@
-//! What the process of a cell reads and writes: the cell, and messages about its work.
+//! Messages of a cell's process: it reads the cell and writes about its work.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use crate::experiment::{Experiment, Settings};
 use crate::sample::{Sample, unit_of};
 use crate::target::Target;
 
-/// What a cell is to do.
+/// One run of an experiment on a target.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Cell {
     /// The experiment.
     pub experiment: Experiment,
-    /// What the command line changes of it.
+    /// Settings of the command line that change the experiment.
     pub settings: Settings,
-    /// What is measured.
+    /// The target that is measured.
     pub target: Target,
     /// Which run; 0 warms up.
     pub run: u32,
@@ -31,13 +31,13 @@ pub struct Cell {
     pub job: Option<usize>,
 }
 
-/// What a cell says.
+/// A message from the process of a cell.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Message {
-    /// What it does now.
+    /// The current phase.
     Phase(String),
-    /// What it measured.
+    /// A measured sample.
     Sample(Sample),
     /// Why it ended without having done all.
     Failed(String),

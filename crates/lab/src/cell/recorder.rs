@@ -1,4 +1,4 @@
-//! What is measured while a cell works.
+//! Recorder of the samples that a cell measures.
 
 use std::fmt::Display;
 
@@ -29,12 +29,12 @@ impl<'c> Recorder<'c> {
         }
     }
 
-    /// What is measured by.
+    /// The clock of the measurements.
     pub(super) fn clock(&self) -> Clock {
         self.clock.clone()
     }
 
-    /// What is done now, for whoever watches.
+    /// Announces the current phase to the observer.
     pub(super) fn announce(&mut self, phase: &str) {
         (self.say)(Message::Phase(phase.to_owned()));
     }
@@ -46,20 +46,21 @@ impl<'c> Recorder<'c> {
 
     /// A figure at a place of a curve.
     pub(super) fn record_at(&mut self, phase: &str, metric: &str, value: f64, at: Option<f64>) {
-        // A rate of something that took no time is none.
+        // The rate of a phase that took no time is not finite.
         if value.is_finite() {
             let sample = self.cell.sample(phase, metric, value);
             (self.say)(Message::Sample(Sample { at, ..sample }));
         }
     }
 
-    /// What could not be done of a cell that goes on, and why.
+    /// Records a part that could not be done, with its reason; the cell continues.
     pub(super) fn skip(&mut self, phase: &str, why: impl Display) {
         let sample = self.cell.sample(phase, SKIPPED, 1.0);
         (self.say)(Message::Sample(Sample { why: Some(why.to_string()), ..sample }));
     }
 
-    /// Does something and records how long it took and what processors did meanwhile. The seconds are returned too.
+    /// Runs `work` and records its duration and the processor time used during it. Returns the
+    /// seconds too.
     pub(super) fn timed<T>(
         &mut self,
         phase: &str,

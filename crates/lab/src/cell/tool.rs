@@ -44,7 +44,7 @@ pub(super) fn finish(command: &mut Command) -> Result<Output, CellError> {
     })
 }
 
-/// What a command that failed said.
+/// Error text of a command that failed.
 pub(super) fn complaint(command: &Command, output: &Output) -> CellError {
     let said = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text));
     let words = said.iter().flat_map(|text| text.lines()).map(str::trim);

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A pool in use, with its server.
 pub(super) struct Pool {
     server: Child,
-    /// A directory with nothing but a link to the device, where `zpool import` looks for it.
+    /// A directory that holds only a link to the device, for the scan of `zpool import`.
     links: PathBuf,
 }
 

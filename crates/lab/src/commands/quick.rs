@@ -7,7 +7,7 @@ use crate::target::Target;
 use super::console::{CommandError, Console};
 use super::scaled::{self, Scale};
 
-/// What is measured: at least six of them run where root does.
+/// The targets: as root at least six of them run.
 const TARGETS: &str = "engine,extant,ext4,ext3,xfs,btrfs,fuse2fs";
 const RUNS: u32 = 2;
 

@@ -79,7 +79,7 @@ pub(crate) struct Changes {
     device: Option<PathBuf>,
 }
 
-/// What is multiplied with.
+/// Parses a scale factor.
 fn factor(text: &str) -> Result<f64, String> {
     above_zero(text, MOST_FACTOR)
 }
@@ -229,7 +229,7 @@ pub(crate) fn perform(
     ended(outcome)
 }
 
-/// What is to be done, with results in a directory that is made.
+/// Makes the plan of a run, and creates its directory of results.
 pub(super) fn plan(
     experiments: Vec<Experiment>,
     settings: Settings,
@@ -252,7 +252,7 @@ pub(super) fn plan(
     })
 }
 
-/// What a run came to.
+/// The error of a run, as one of a command.
 pub(super) fn ended(outcome: Result<(), RunError>) -> Result<(), CommandError> {
     match outcome {
         Ok(()) => Ok(()),
@@ -267,7 +267,8 @@ fn command_line() -> Vec<String> {
     std::iter::once("extant".to_owned()).chain(words).collect()
 }
 
-/// What runs, what remains, how long that takes: on a terminal as a bar, and a line for each cell that has ended.
+/// Progress: the running cell, the number of remaining cells and the time left, as a bar on a
+/// terminal, and a line for each finished cell.
 pub(super) struct Display {
     pub(super) bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
@@ -293,7 +294,7 @@ impl Display {
     }
 }
 
-/// As a cell is told of.
+/// Name of a cell in messages.
 fn name(cell: &Cell) -> String {
     let run = if cell.run == 0 { "warming up".to_owned() } else { format!("run {}", cell.run) };
     format!("{} {} {run}", cell.experiment.name, cell.target)

@@ -11,7 +11,7 @@ use crate::vm::{Acceleration, Guest, Image, Options};
 use super::console::{CommandError, Console};
 use super::run::{Changes, Display, ended, plan, tell_of};
 
-/// What is measured unless something else is asked for: document 002's.
+/// The targets of document 002, if the user gives none.
 const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatime,btrfs:noatime,\
      xfs:noatime,jfs:noatime,nilfs2:noatime,zfs-fuse:noatime";
 
@@ -89,7 +89,7 @@ impl Args {
 }
 
 impl Place {
-    /// The user's own: nobody else may put a kernel there.
+    /// The user's own directory: no other user may put a kernel there.
     fn dir(&self) -> Result<PathBuf, CommandError> {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let cache = || {
